@@ -1,0 +1,167 @@
+//! What the engine sees of a device.
+
+use rockmill_format::properties::TableProperties;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::io::SstSink;
+use crate::plan::{Plan, Slice};
+use crate::table::InputTable;
+
+/// A slice of a job with all that is needed to work on it.
+#[derive(Debug, Clone, Copy)]
+pub struct SliceWork<'a> {
+    /// The job's inputs, in the job's order.
+    pub inputs: &'a [InputTable],
+    /// What the job asks for.
+    pub plan: &'a Plan,
+    /// Which keys.
+    pub slice: &'a Slice,
+    /// Bytes to read at a time from each input.
+    pub read_ahead_bytes: usize,
+    /// Checked at least once a block.
+    pub cancel: &'a CancelToken,
+}
+
+/// A device that compacts slices.
+///
+/// The output is a pure function of job and inputs: every backend writes the same bytes. A `Run` is
+/// the survivors of a slice in whatever form the backend likes, lazily computed or resident on the
+/// device; nothing but the backend looks into it.
+pub trait Backend: Send + Sync {
+    /// Survivors of one slice.
+    type Run<'a>
+    where
+        Self: 'a;
+
+    /// Name for statistics: `cpu`, `cuda:0`.
+    fn name(&self) -> &str;
+
+    /// Host memory in bytes that a slice of `plan` over `runs` inputs takes at most.
+    fn slice_memory_bytes(&self, plan: &Plan, runs: usize, read_ahead_bytes: usize) -> u64;
+
+    /// Reads, decodes, merges and retains.
+    ///
+    /// # Errors
+    /// Any error of [`crate::ErrorKind`]; a lazy backend may report those of reading later.
+    fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<Self::Run<'a>>;
+
+    /// Writes the survivors as SST files and says what was done.
+    ///
+    /// # Errors
+    /// Any error of [`crate::ErrorKind`]. Files begun in `sink` are of no use then.
+    fn write_ssts<'a>(&'a self, run: Self::Run<'a>, sink: &mut dyn SstSink) -> Result<SliceReport>;
+}
+
+/// What became of a slice.
+#[derive(Debug, Default, Clone)]
+pub struct SliceReport {
+    /// The files, in key order.
+    pub files: Vec<OutputFile>,
+    /// Entries read inside the slice, by input.
+    pub entries_read: Vec<u64>,
+    /// Of those, tombstones.
+    pub tombstones_read: u64,
+    /// Bytes of internal keys read.
+    pub key_bytes_read: u64,
+    /// Bytes of values read.
+    pub value_bytes_read: u64,
+    /// Bytes read from input files.
+    pub bytes_read: u64,
+    /// Entries dropped because a newer one hides them.
+    pub entries_replaced: u64,
+    /// Tombstones dropped because nothing is left for them to hide.
+    pub tombstones_dropped: u64,
+    /// Entries written.
+    pub entries_written: u64,
+    /// Sum of [`entry_hash`] over all entries read.
+    pub hash_in: u64,
+    /// Sum over those written, as they were read.
+    pub hash_kept: u64,
+    /// Sum over those dropped.
+    pub hash_dropped: u64,
+}
+
+/// A finished output file.
+#[derive(Debug, Clone)]
+pub struct OutputFile {
+    /// Number within the job; see [`SstSink::create`].
+    pub number: u64,
+    /// Bytes.
+    pub size: u64,
+    /// First internal key.
+    pub smallest: Vec<u8>,
+    /// Last internal key.
+    pub largest: Vec<u8>,
+    /// As stored in the file.
+    pub properties: TableProperties,
+    /// Oldest ancestor time in seconds since 1970.
+    pub oldest_ancester_time: u64,
+    /// RocksDB's hash over all entries, if the plan asks for it, else 0.
+    pub paranoid_hash: u64,
+    /// Unmasked CRC-32C of the file, if the plan asks for it.
+    pub file_checksum: Option<u32>,
+    /// What a reader of the file must find.
+    pub content: ContentHash,
+}
+
+/// Hash of a key and its value without the tag.
+#[inline]
+pub fn kv_hash(user_key: &[u8], value: &[u8]) -> u64 {
+    const KEY_TURN: u32 = 29;
+    xxh3_64(user_key)
+        .rotate_left(KEY_TURN)
+        .wrapping_add(xxh3_64(value))
+}
+
+/// Hash of an entry.
+#[inline]
+pub fn entry_hash(kv_hash: u64, tag: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mixed = (kv_hash ^ tag.wrapping_mul(ODD)).wrapping_mul(ODD);
+    mixed ^ (mixed >> 32)
+}
+
+/// Hash of a sequence of entries, in which order matters.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ContentHash {
+    hash: u64,
+    entries: u64,
+}
+
+impl ContentHash {
+    /// Takes in the next entry by its [`entry_hash`].
+    #[inline]
+    pub fn push(&mut self, entry_hash: u64) {
+        const ODD: u64 = 0xc2b2_ae3d_27d4_eb4f;
+        self.hash = (self.hash.rotate_left(23) ^ entry_hash).wrapping_mul(ODD);
+        self.entries += 1;
+    }
+
+    /// Number of entries taken in.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_hashes_notice_order_count_and_each_part() {
+        let a = entry_hash(kv_hash(b"a", b"1"), 9);
+        let b = entry_hash(kv_hash(b"b", b"2"), 9);
+        let of = |entries: &[u64]| {
+            let mut hash = ContentHash::default();
+            entries.iter().for_each(|&e| hash.push(e));
+            hash
+        };
+        assert_eq!(of(&[a, b]), of(&[a, b]));
+        assert_ne!(of(&[a, b]), of(&[b, a]));
+        assert_ne!(of(&[a]), of(&[a, a]));
+        assert_ne!(a, entry_hash(kv_hash(b"a", b"1"), 8));
+        assert_ne!(kv_hash(b"ab", b"c"), kv_hash(b"a", b"bc"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Why a job is left to RocksDB.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])+ $name:ident = $code:literal,)+) => {
+        /// Why a job is left to RocksDB. Each has a stable code by which it is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum DeclineReason {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl DeclineReason {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The reason's name in statistics.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Keys are ordered by something else than bytes.
+    Comparator = "comparator",
+    /// Keys carry user-defined timestamps.
+    UserTimestamps = "user-timestamps",
+    /// An input holds merge operands.
+    MergeOperands = "merge-operands",
+    /// A compaction filter must see every entry.
+    CompactionFilter = "compaction-filter",
+    /// An input holds range tombstones.
+    RangeTombstones = "range-tombstones",
+    /// Blob files are in use.
+    BlobFiles = "blob-files",
+    /// An input holds wide columns.
+    WideColumns = "wide-columns",
+    /// An input holds timed puts.
+    TimedPuts = "timed-puts",
+    /// Data is placed by age, or sequence numbers are mapped to time.
+    Tiering = "tiering",
+    /// Output files would need a temperature.
+    Temperature = "temperature",
+    /// Files are to be ingested behind.
+    IngestBehind = "ingest-behind",
+    /// An ingested input carries a global sequence number.
+    GlobalSequenceNumber = "global-sequence-number",
+    /// The database may hold prepared transactions.
+    Allow2pc = "allow-2pc",
+    /// Two write queues.
+    TwoWriteQueues = "two-write-queues",
+    /// Unordered writes.
+    UnorderedWrite = "unordered-write",
+    /// A file checksum other than CRC32c.
+    FileChecksum = "file-checksum",
+    /// Files must be cut by an SST partitioner.
+    SstPartitioner = "sst-partitioner",
+    /// Table properties must be collected by user code.
+    TablePropertyCollectors = "table-property-collectors",
+    /// The table format is not the block-based one.
+    TableFactory = "table-factory",
+    /// Files lie in several directories.
+    DbPaths = "db-paths",
+    /// A compression that is not written or read here.
+    Compression = "compression",
+    /// A custom compression manager.
+    CompressionManager = "compression-manager",
+    /// An index that is not written here.
+    IndexType = "index-type",
+    /// Partitioned filters.
+    PartitionedFilters = "partitioned-filters",
+    /// A hash index in data blocks.
+    DataBlockIndex = "data-block-index",
+    /// A user-defined index.
+    UserDefinedIndex = "user-defined-index",
+    /// Separated keys and values in data blocks.
+    SeparateKeyValue = "separate-key-value",
+    /// Data blocks aligned to pages.
+    BlockAlign = "block-align",
+    /// A prefix extractor that is not known here.
+    PrefixExtractor = "prefix-extractor",
+    /// A filter policy that is not known here.
+    FilterPolicy = "filter-policy",
+    /// A flush block policy that is not RocksDB's own.
+    FlushBlockPolicy = "flush-block-policy",
+    /// A format_version that is not written here.
+    FormatVersion = "format-version",
+    /// A compaction style that is not level or universal.
+    CompactionStyle = "compaction-style",
+    /// A reason for the compaction that is not handled.
+    CompactionReason = "compaction-reason",
+    /// The OPTIONS file is missing, unreadable, or written by a newer RocksDB.
+    OptionsFile = "options-file",
+    /// The MANIFEST is missing, older than the job, or unreadable.
+    Manifest = "manifest",
+    /// An input file is missing or cannot be opened.
+    InputMissing = "input-missing",
+    /// The service's message could not be understood.
+    InputMessage = "input-message",
+    /// An input uses a feature of the format that is not read here.
+    UnsupportedFormat = "unsupported-format",
+    /// The memory budget is too small for the job.
+    MemoryBudget = "memory-budget",
+    /// A SingleDelete meets a Delete, against its contract; RocksDB reports it.
+    SingleDeleteContract = "single-delete-contract",
+    /// The database is closing.
+    ShuttingDown = "shutting-down",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn codes_are_distinct() {
+        let codes: BTreeSet<_> = DeclineReason::ALL.iter().map(|r| r.code()).collect();
+        assert_eq!(codes.len(), DeclineReason::ALL.len());
+    }
+}

@@ -1,0 +1,137 @@
+//! The error of jobs: few kinds, each saying what becomes of the job.
+
+use std::fmt;
+
+use rockmill_format as format;
+
+use crate::decline::DeclineReason;
+
+/// What an [`Error`] means for the job. In every case RocksDB compacts locally and nothing is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The job needs something that Rockmill does not do exactly. Not a fault.
+    Declined(DeclineReason),
+    /// An input is damaged. RocksDB will find and report it when it compacts locally.
+    Corruption,
+    /// The operating system refused: a missing file, no permission, a full disk.
+    Storage,
+    /// Finished output did not pass verification; the files were thrown away.
+    Verification,
+    /// The database is closing.
+    Cancelled,
+    /// Rockmill broke one of its own rules. Please report it.
+    Internal,
+}
+
+/// Why a job did not finish, with the file and offset where that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// What it means for the job.
+    pub kind: ErrorKind,
+    /// Name of the file concerned.
+    pub file: Option<String>,
+    /// Byte offset in `file`.
+    pub offset: Option<u64>,
+    /// One clause that says what is wrong.
+    pub what: String,
+}
+
+/// Result of working on a job.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error without a place.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self {
+            kind,
+            file: None,
+            offset: None,
+            what: what.into(),
+        }
+    }
+
+    /// A declined job.
+    pub fn declined(reason: DeclineReason, what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Declined(reason), what)
+    }
+
+    /// A damaged input.
+    pub fn corruption(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self {
+            file: Some(file.to_owned()),
+            offset: Some(offset),
+            ..Self::new(ErrorKind::Corruption, what)
+        }
+    }
+
+    /// A failed system call on `file`.
+    pub fn storage(file: &str, doing: &str, error: &std::io::Error) -> Self {
+        Self {
+            file: Some(file.to_owned()),
+            ..Self::new(ErrorKind::Storage, format!("cannot {doing}: {error}"))
+        }
+    }
+
+    /// The database is closing.
+    pub fn cancelled() -> Self {
+        Self::new(
+            ErrorKind::Cancelled,
+            "cancelled because the database is closing",
+        )
+    }
+
+    /// A broken invariant of our own.
+    pub fn internal(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, what)
+    }
+
+    /// An error of the format crate, in `file`.
+    pub fn format(file: &str, error: format::Error) -> Self {
+        let kind = match error.kind {
+            format::ErrorKind::Corruption => ErrorKind::Corruption,
+            format::ErrorKind::Unsupported => ErrorKind::Declined(DeclineReason::UnsupportedFormat),
+        };
+        Self {
+            file: Some(file.to_owned()),
+            offset: Some(error.offset),
+            ..Self::new(kind, error.what)
+        }
+    }
+
+    /// The same error, in `file` unless it names one already.
+    #[must_use]
+    pub fn in_file(mut self, file: &str) -> Self {
+        self.file.get_or_insert_with(|| file.to_owned());
+        self
+    }
+
+    /// The same error as a fault of output that Rockmill wrote itself.
+    #[must_use]
+    pub fn as_verification(self) -> Self {
+        Self {
+            kind: match self.kind {
+                ErrorKind::Corruption | ErrorKind::Declined(_) => ErrorKind::Verification,
+                kind => kind,
+            },
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ErrorKind::Declined(reason) = self.kind {
+            write!(f, "declined ({}): ", reason.code())?;
+        }
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
+        f.write_str(&self.what)?;
+        if let Some(offset) = self.offset {
+            write!(f, " (at offset {offset})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,202 @@
+//! One compaction as a value.
+
+use serde::{Deserialize, Serialize};
+
+/// Layout version of a serialised [`Job`]; a file of another version is refused.
+pub const JOB_VERSION: u32 = 1;
+
+/// Everything besides the input files' bytes that determines a compaction's output.
+///
+/// It is made afresh for each attempt (identity and clock differ) and can be stored and repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// [`JOB_VERSION`].
+    pub version: u32,
+    /// RocksDB's `CompactionServiceInput` message.
+    #[serde(with = "hex")]
+    pub input: Vec<u8>,
+    /// What RocksDB says of the job beside the message.
+    pub info: JobInfo,
+    /// Text of the OPTIONS file that the message names.
+    pub options: String,
+    /// What the MANIFEST says of the input files and of the tree around them.
+    pub tree: TreeView,
+    /// Names that the output files carry.
+    pub identity: Identity,
+    /// Seconds since 1970 that the output files give as their creation time.
+    pub unix_time: u64,
+}
+
+/// `CompactionServiceJobInfo` (`include/rocksdb/options.h`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Path of the database, for messages only.
+    pub db_name: String,
+    /// Session of the database that asked.
+    pub db_session_id: String,
+    /// Column family.
+    pub cf_id: u32,
+    /// `base_job_id << 32 | subcompaction`.
+    pub job_id: u64,
+    /// `CompactionReason` as its number.
+    pub reason: i32,
+    /// Whether the compaction covers the whole column family.
+    pub is_full_compaction: bool,
+    /// Whether the application asked for it.
+    pub is_manual_compaction: bool,
+    /// Whether no deeper level overlaps the inputs.
+    pub is_bottommost_level: bool,
+    /// Lowest input level.
+    pub base_input_level: i32,
+    /// Level of the output.
+    pub output_level: i32,
+}
+
+/// The column family's tree as far as the job needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeView {
+    /// The input files in the order of the message.
+    pub inputs: Vec<InputFile>,
+    /// Size and number of files of each level that has any, ascending.
+    pub levels: Vec<LevelSummary>,
+    /// Files below the output level that overlap the inputs' key range, by level and key.
+    pub beneath: Vec<(u32, Vec<FileSummary>)>,
+}
+
+/// An input file as the MANIFEST describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// Base name.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// Level.
+    pub level: u32,
+    /// Smallest internal key.
+    #[serde(with = "hex")]
+    pub smallest: Vec<u8>,
+    /// Largest internal key.
+    #[serde(with = "hex")]
+    pub largest: Vec<u8>,
+    /// Position in the order of level-0 files.
+    pub epoch_number: u64,
+    /// Seconds since 1970 of the oldest data, 0 if unknown.
+    pub oldest_ancester_time: u64,
+}
+
+/// Size of one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelSummary {
+    /// The level.
+    pub level: u32,
+    /// Number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A file that is not an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSummary {
+    /// Smallest user key.
+    #[serde(with = "hex")]
+    pub smallest: Vec<u8>,
+    /// Largest user key.
+    #[serde(with = "hex")]
+    pub largest: Vec<u8>,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Names that output files carry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Session id in RocksDB's form, 20 characters; random for each attempt, so that file numbers
+    /// can count from 1 within it.
+    pub session_id: String,
+    /// Host name that the properties give.
+    pub host: String,
+    /// Seed of the files' base context checksums.
+    pub checksum_seed: u64,
+}
+
+/// Byte strings as lower-case hex.
+mod hex {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = bytes
+            .iter()
+            .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
+            .map(char::from);
+        to.serialize_str(&digits.collect::<String>())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.as_bytes();
+        if digits.len() % 2 != 0 {
+            return Err(D::Error::custom("odd number of hex digits"));
+        }
+        digits
+            .chunks(2)
+            .map(|pair| Some((digit(pair[0])? << 4) | digit(pair[1])?))
+            .collect::<Option<_>>()
+            .ok_or_else(|| D::Error::custom("not a hex digit"))
+    }
+
+    fn digit(byte: u8) -> Option<u8> {
+        char::from(byte).to_digit(16).map(|d| d as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_survive_serialisation() {
+        let job = Job {
+            version: JOB_VERSION,
+            input: vec![0, 1, 0xff],
+            info: JobInfo {
+                db_name: "db".to_owned(),
+                db_session_id: "S".to_owned(),
+                cf_id: 1,
+                job_id: 1 << 40,
+                reason: 9,
+                is_full_compaction: true,
+                is_manual_compaction: false,
+                is_bottommost_level: true,
+                base_input_level: 0,
+                output_level: 6,
+            },
+            options: "[Version]\n".to_owned(),
+            tree: TreeView {
+                inputs: vec![InputFile {
+                    name: "000009.sst".to_owned(),
+                    size: 10,
+                    level: 0,
+                    smallest: vec![1],
+                    largest: vec![2],
+                    epoch_number: 3,
+                    oldest_ancester_time: 4,
+                }],
+                levels: vec![],
+                beneath: vec![(6, vec![])],
+            },
+            identity: Identity {
+                session_id: "A".repeat(20),
+                host: "h".to_owned(),
+                checksum_seed: u64::MAX,
+            },
+            unix_time: 1,
+        };
+        let text = serde_json::to_string(&job).expect("serialises");
+        assert_eq!(serde_json::from_str::<Job>(&text).expect("parses"), job);
+        assert!(serde_json::from_str::<Job>(&text.replace("0001ff", "0001f")).is_err());
+        assert!(serde_json::from_str::<Job>(&text.replace("0001ff", "0001fg")).is_err());
+    }
+}

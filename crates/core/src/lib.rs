@@ -1,0 +1,37 @@
+//! The nouns that backends and engine share.
+//!
+//! A [`Job`] is one compaction as a value: with the input files it determines every output byte. The
+//! engine turns it into a [`Plan`] (what to write, by which rules) and cuts it into [`Slice`]s. A
+//! [`Backend`] turns a slice into survivors and writes them as SST files through an [`SstSink`].
+//!
+//! ```text
+//!   Job + inputs --plan--> Plan, Slice ..        engine
+//!   Slice --survivors--> Run --write_ssts--> OutputFile ..        backend
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod cancel;
+mod columns;
+mod decline;
+mod error;
+mod io;
+mod job;
+mod plan;
+mod table;
+
+pub use backend::{Backend, ContentHash, OutputFile, SliceReport, SliceWork, entry_hash, kv_hash};
+pub use cancel::CancelToken;
+pub use columns::{Columns, key_prefix};
+pub use decline::DeclineReason;
+pub use error::{Error, ErrorKind, Result};
+pub use io::{ReadAt, SstFile, SstSink};
+pub use job::{
+    FileSummary, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
+};
+pub use plan::{
+    Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,
+    TablePlan,
+};
+pub use table::{InputTable, open_table};

@@ -1,0 +1,308 @@
+//! What a job asks for, as the stages need it: rules, bounds, table layout, where to cut.
+
+use std::cmp::Ordering;
+
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::compression::CompressionSettings;
+use rockmill_format::filter::FilterOptions;
+use rockmill_format::index::IndexSettings;
+use rockmill_format::key::MAX_SEQUENCE;
+
+/// A range of user keys: begin inclusive, end exclusive, either open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRange {
+    /// First key, or from the start.
+    pub begin: Option<Vec<u8>>,
+    /// Key behind the last, or to the end.
+    pub end: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Whether `user_key` lies in the range.
+    pub fn contains(&self, user_key: &[u8]) -> bool {
+        !self.is_above(user_key) && !self.is_below(user_key)
+    }
+
+    /// Whether the whole range lies above `user_key`.
+    #[inline]
+    pub fn is_above(&self, user_key: &[u8]) -> bool {
+        self.begin.as_deref().is_some_and(|begin| user_key < begin)
+    }
+
+    /// Whether the whole range lies below `user_key`.
+    #[inline]
+    pub fn is_below(&self, user_key: &[u8]) -> bool {
+        self.end.as_deref().is_some_and(|end| user_key >= end)
+    }
+}
+
+/// A subcompaction: it starts and ends between user keys and owns whole output files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// Position in key order, from 0.
+    pub index: usize,
+    /// Its keys.
+    pub range: KeyRange,
+}
+
+/// Everything a job asks for.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Keys that the job covers.
+    pub range: KeyRange,
+    /// Which entries survive.
+    pub rules: Rules,
+    /// How files are laid out.
+    pub table: TablePlan,
+    /// Where files end.
+    pub cutting: Cutting,
+    /// What the files' properties say beside counts.
+    pub properties: PropertiesPlan,
+    /// Whether RocksDB compares a hash over all entries (`paranoid_file_checks`).
+    pub paranoid_hash: bool,
+    /// Whether the MANIFEST records a CRC32c of each file.
+    pub file_checksum: bool,
+}
+
+/// Which entries survive (`db/compaction/compaction_iterator.cc`).
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Sequence numbers of the snapshots, strictly ascending.
+    pub snapshots: Vec<u64>,
+    /// Whether nothing deeper overlaps the inputs.
+    pub bottommost: bool,
+    /// What lies deeper than the output.
+    pub beneath: RangesBeneath,
+    /// Whether a SingleDelete that meets a Delete is an error.
+    pub enforce_single_del_contracts: bool,
+}
+
+impl Rules {
+    /// The oldest snapshot, or the largest sequence number if there is none.
+    #[inline]
+    pub fn earliest(&self) -> u64 {
+        self.snapshots.first().copied().unwrap_or(MAX_SEQUENCE)
+    }
+
+    /// The oldest snapshot that sees `sequence`: entries of one key with the same one form a stripe
+    /// (`findEarliestVisibleSnapshot`).
+    #[inline]
+    pub fn visible_to(&self, sequence: u64) -> u64 {
+        let at = self.snapshots.partition_point(|&s| s < sequence);
+        self.snapshots.get(at).copied().unwrap_or(MAX_SEQUENCE)
+    }
+
+    /// The newest snapshot that does not see `sequence`, or 0.
+    #[inline]
+    pub fn snapshot_below(&self, sequence: u64) -> u64 {
+        let at = self.snapshots.partition_point(|&s| s < sequence);
+        if at == 0 { 0 } else { self.snapshots[at - 1] }
+    }
+}
+
+/// Key ranges of the files beneath the output level.
+#[derive(Debug, Clone)]
+pub enum RangesBeneath {
+    /// Nothing lies beneath: the output is bottommost.
+    Nothing,
+    /// Anything may lie beneath (universal style, level 0).
+    Unknown,
+    /// Per level the files' smallest and largest user keys, ascending.
+    Files(Vec<Vec<(Vec<u8>, Vec<u8>)>>),
+}
+
+impl RangesBeneath {
+    /// Whether no file beneath can hold `user_key`
+    /// (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
+    pub fn absent(&self, user_key: &[u8]) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Unknown => false,
+            Self::Files(levels) => levels.iter().all(|files| {
+                files
+                    .binary_search_by(|(smallest, largest)| {
+                        if largest.as_slice() < user_key {
+                            Ordering::Less
+                        } else if smallest.as_slice() > user_key {
+                            Ordering::Greater
+                        } else {
+                            Ordering::Equal
+                        }
+                    })
+                    .is_err()
+            }),
+        }
+    }
+}
+
+/// How output files are laid out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TablePlan {
+    /// format_version.
+    pub format_version: u32,
+    /// Checksum function of blocks.
+    pub checksum: ChecksumType,
+    /// Uncompressed bytes of entries in a data block, in the mean.
+    pub block_size: u64,
+    /// Entries from one restart point to the next in data blocks.
+    pub restart_interval: usize,
+    /// Whether keys are stored as differences.
+    pub delta_keys: bool,
+    /// Whether data blocks store their common prefix once.
+    pub common_prefix: bool,
+    /// The index.
+    pub index: IndexSettings,
+    /// Compression of data blocks.
+    pub compression: CompressionSettings,
+    /// Whether index blocks are compressed as well.
+    pub compress_index: bool,
+    /// The filter, if one is written.
+    pub filter: Option<FilterPlan>,
+}
+
+/// How filters are built.
+pub type FilterPlan = FilterOptions;
+
+/// A file of the level below the output, by which output files are cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grandparent {
+    /// Smallest user key.
+    pub smallest: Vec<u8>,
+    /// Largest user key.
+    pub largest: Vec<u8>,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Where output files end (`compaction_outputs.cc:ShouldStopBefore`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cutting {
+    /// Everything goes into one file: output level 0.
+    pub single_file: bool,
+    /// Target size in bytes as the options give it.
+    pub target_file_size: u64,
+    /// Size at which a file ends, in stored bytes.
+    pub max_output_file_size: u64,
+    /// Whether filter and index count towards the size.
+    pub size_is_upper_bound: bool,
+    /// Stored and uncompressed bytes of the inputs' data blocks: the compression ratio by which
+    /// uncompressed output is counted.
+    pub compression_ratio: (u64, u64),
+    /// Files of the first deeper level that overlaps, ascending.
+    pub grandparents: Vec<Grandparent>,
+    /// Most bytes of grandparents that one file may overlap.
+    pub max_compaction_bytes: u64,
+    /// Whether the compaction style is level.
+    pub level_style: bool,
+}
+
+impl Cutting {
+    /// Stored bytes to expect of `uncompressed` bytes.
+    pub fn stored_size(&self, uncompressed: u64) -> u64 {
+        let (stored, raw) = self.compression_ratio;
+        if raw == 0 || stored >= raw {
+            return uncompressed;
+        }
+        (u128::from(uncompressed) * u128::from(stored) / u128::from(raw)) as u64
+    }
+}
+
+/// What output files' properties say beside what is counted while writing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PropertiesPlan {
+    /// Id of the database.
+    pub db_id: Vec<u8>,
+    /// Session id of this attempt.
+    pub session_id: String,
+    /// Host name.
+    pub host: String,
+    /// Seed of base context checksums.
+    pub checksum_seed: u64,
+    /// Column family.
+    pub column_family_id: u32,
+    /// Its name.
+    pub column_family_name: Vec<u8>,
+    /// Output level.
+    pub output_level: u32,
+    /// `Name()` of the configured filter policy.
+    pub filter_policy_name: Option<String>,
+    /// `rocksdb.FixedPrefix.N` or the like.
+    pub prefix_extractor_name: Option<String>,
+    /// Whether the options ask for whole keys in filters.
+    pub whole_key_filtering: bool,
+    /// Whether the options ask for decoupled partitioned filters; informational.
+    pub decouple_partitioned_filters: bool,
+    /// Name of the merge operator.
+    pub merge_operator_name: Option<String>,
+    /// Text of `rocksdb.compression_options`.
+    pub compression_options: String,
+    /// Seconds since 1970: the outputs' creation time.
+    pub now: u64,
+    /// The inputs' key ranges (internal keys) and ancestor times, for the outputs' own.
+    pub ancestors: Vec<(Vec<u8>, Vec<u8>, u64)>,
+    /// Largest `rocksdb.newest.key.time` of the inputs.
+    pub newest_key_time: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(smallest: &str, largest: &str) -> (Vec<u8>, Vec<u8>) {
+        (smallest.into(), largest.into())
+    }
+
+    #[test]
+    fn a_key_is_absent_only_if_no_level_covers_it() {
+        let beneath = RangesBeneath::Files(vec![
+            vec![range("b", "d"), range("f", "g")],
+            vec![],
+            vec![range("k", "k")],
+        ]);
+        for (key, absent) in [
+            ("a", true),
+            ("b", false),
+            ("c", false),
+            ("d", false),
+            ("e", true),
+            ("g", false),
+            ("k", false),
+            ("z", true),
+        ] {
+            assert_eq!(beneath.absent(key.as_bytes()), absent, "{key}");
+        }
+        assert!(RangesBeneath::Nothing.absent(b"b"));
+        assert!(!RangesBeneath::Unknown.absent(b"a"));
+    }
+
+    #[test]
+    fn snapshots_cut_sequences_into_stripes() {
+        let rules = |snapshots: &[u64]| Rules {
+            snapshots: snapshots.to_vec(),
+            bottommost: false,
+            beneath: RangesBeneath::Unknown,
+            enforce_single_del_contracts: true,
+        };
+        let some = rules(&[5, 9]);
+        let stripes: Vec<_> = [1, 5, 6, 9, 10]
+            .map(|s| (some.visible_to(s), some.snapshot_below(s)))
+            .into();
+        assert_eq!(stripes, [(5, 0), (5, 0), (9, 5), (9, 5), (MAX_SEQUENCE, 9)]);
+        assert_eq!((some.earliest(), rules(&[]).earliest()), (5, MAX_SEQUENCE));
+        assert_eq!(rules(&[]).visible_to(3), MAX_SEQUENCE);
+    }
+
+    #[test]
+    fn ranges_include_begin_and_exclude_end() {
+        let range = KeyRange {
+            begin: Some(b"b".to_vec()),
+            end: Some(b"d".to_vec()),
+        };
+        let inside: Vec<_> = ["a", "b", "c", "d"]
+            .iter()
+            .map(|key| range.contains(key.as_bytes()))
+            .collect();
+        assert_eq!(inside, [false, true, true, false]);
+        assert!(KeyRange::default().contains(b""));
+    }
+}

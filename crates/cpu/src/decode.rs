@@ -1,0 +1,317 @@
+//! One input of a slice: reads ahead, verifies, decompresses and decodes block by block.
+
+use std::ops::Range;
+
+use rockmill_core::{
+    CancelToken, Columns, DeclineReason, Error, InputTable, KeyRange, Result, entry_hash, kv_hash,
+};
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::key::{self, ValueType};
+
+/// Entry that a run stands at.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// [`rockmill_core::key_prefix`] of the key.
+    pub prefix: u128,
+    /// User key.
+    pub user_key: &'a [u8],
+    /// Sequence and type.
+    pub tag: u64,
+    /// Value.
+    pub value: &'a [u8],
+    /// [`kv_hash`] of key and value as they were decoded.
+    pub kv_hash: u64,
+}
+
+/// What a run has read so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RunTotals {
+    /// Entries inside the slice.
+    pub entries: u64,
+    /// Of those, tombstones.
+    pub tombstones: u64,
+    /// Bytes of their internal keys.
+    pub key_bytes: u64,
+    /// Bytes of their values.
+    pub value_bytes: u64,
+    /// Bytes read from the file.
+    pub bytes_read: u64,
+    /// Sum of their [`entry_hash`].
+    pub hash: u64,
+}
+
+/// The blocks of a table that may hold keys of a range, as positions in its index.
+pub fn blocks_in_range(table: &InputTable, range: &KeyRange) -> Range<usize> {
+    let index = &table.meta.index;
+    let start = match &range.begin {
+        Some(begin) => index.partition_point(|e| e.separator.as_slice() < begin.as_slice()),
+        None => 0,
+    };
+    let end = match &range.end {
+        // The first block whose separator reaches the end may hold keys below it; later ones cannot.
+        Some(end) => {
+            let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());
+            (reach + 1).min(index.len())
+        }
+        None => index.len(),
+    };
+    start..end.max(start)
+}
+
+/// Where the payload of the current block lies.
+#[derive(Debug, Clone)]
+enum Payload {
+    /// A range of the chunk: the block is stored uncompressed.
+    InChunk(Range<usize>),
+    /// The scratch buffer.
+    Decompressed,
+}
+
+/// A sorted run: the entries of one input inside a slice.
+#[derive(Debug)]
+pub struct RunReader<'a> {
+    table: &'a InputTable,
+    range: &'a KeyRange,
+    cancel: &'a CancelToken,
+    read_ahead_bytes: usize,
+    /// Blocks not decoded yet.
+    blocks: Range<usize>,
+    chunk: Vec<u8>,
+    /// File offset of the chunk.
+    chunk_at: u64,
+    decompressor: Decompressor,
+    scratch: Vec<u8>,
+    payload: Payload,
+    columns: Columns,
+    hashes: Vec<u64>,
+    at: usize,
+    /// Internal key decoded last, for the order across blocks.
+    last_key: Vec<u8>,
+    totals: RunTotals,
+}
+
+impl<'a> RunReader<'a> {
+    /// A run that stands at its first entry.
+    ///
+    /// # Errors
+    /// As [`RunReader::advance`].
+    pub fn open(
+        table: &'a InputTable,
+        range: &'a KeyRange,
+        read_ahead_bytes: usize,
+        cancel: &'a CancelToken,
+    ) -> Result<Self> {
+        let mut run = Self {
+            table,
+            range,
+            cancel,
+            read_ahead_bytes,
+            blocks: blocks_in_range(table, range),
+            chunk: Vec::new(),
+            chunk_at: 0,
+            decompressor: Decompressor::new(table.meta.dictionary.clone()),
+            scratch: Vec::new(),
+            payload: Payload::Decompressed,
+            columns: Columns::default(),
+            hashes: Vec::new(),
+            at: 0,
+            last_key: Vec::new(),
+            totals: RunTotals::default(),
+        };
+        run.fill()?;
+        Ok(run)
+    }
+
+    /// The entry that the run stands at; `None` behind the last.
+    #[inline]
+    pub fn head(&self) -> Option<Head<'_>> {
+        let i = self.at;
+        if i >= self.columns.len() {
+            return None;
+        }
+        let (start, len) = self.columns.values[i];
+        let bytes = match &self.payload {
+            Payload::InChunk(range) => &self.chunk[range.clone()],
+            Payload::Decompressed => &self.scratch,
+        };
+        Some(Head {
+            prefix: self.columns.prefixes[i],
+            user_key: self.columns.user_key(i),
+            tag: self.columns.tags[i],
+            value: &bytes[start as usize..][..len as usize],
+            kv_hash: self.hashes[i],
+        })
+    }
+
+    /// Goes on to the next entry.
+    ///
+    /// # Errors
+    /// Corruption or Storage if the next block is damaged or cannot be read, Declined if it holds an
+    /// entry of a type that is not handled, Cancelled.
+    #[inline]
+    pub fn advance(&mut self) -> Result<()> {
+        self.at += 1;
+        if self.at < self.columns.len() {
+            Ok(())
+        } else {
+            self.fill()
+        }
+    }
+
+    /// What was read so far.
+    pub fn totals(&self) -> RunTotals {
+        self.totals
+    }
+
+    /// Decodes blocks until one has entries in range, or none is left.
+    fn fill(&mut self) -> Result<()> {
+        self.at = 0;
+        self.columns.clear();
+        self.hashes.clear();
+        while self.columns.is_empty() && !self.blocks.is_empty() {
+            self.cancel.check()?;
+            let handle = self.table.meta.index[self.blocks.start].handle;
+            self.load(handle)?;
+            self.blocks.start += 1;
+            self.decode(handle)?;
+        }
+        Ok(())
+    }
+
+    /// Brings a block's payload into memory.
+    fn load(&mut self, handle: BlockHandle) -> Result<()> {
+        let name = self.table.file.name();
+        let limit = self.table.meta.file_size;
+        let len = handle
+            .stored_len(limit)
+            .map_err(|e| Error::format(name, e))?;
+        let chunk_end = self.chunk_at + self.chunk.len() as u64;
+        if handle.offset < self.chunk_at || handle.offset + len as u64 > chunk_end {
+            self.read_chunk(handle, len)?;
+        }
+        let start = (handle.offset - self.chunk_at) as usize;
+        let stored = &self.chunk[start..start + len];
+        let (payload, kind) = self
+            .table
+            .meta
+            .footer
+            .guard
+            .open(stored, handle.offset)
+            .map_err(|e| Error::format(name, e))?;
+        if kind == CompressionType::None {
+            self.payload = Payload::InChunk(start..start + payload.len());
+        } else {
+            self.payload = Payload::Decompressed;
+            self.decompressor
+                .decompress(kind, payload, &mut self.scratch)
+                .map_err(|e| Error::format(name, e.at(handle.offset)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the block at `handle` and as many of the following ones as fit the read-ahead.
+    fn read_chunk(&mut self, handle: BlockHandle, len: usize) -> Result<()> {
+        let most = handle.offset + self.read_ahead_bytes.max(len) as u64;
+        let end = self.table.meta.index[self.blocks.clone()]
+            .iter()
+            .map_while(|e| e.handle.checked_end().filter(|&end| end <= most))
+            .last()
+            .unwrap_or(handle.offset + len as u64);
+        let wanted = (end - handle.offset) as usize;
+        self.chunk.resize(wanted, 0);
+        self.chunk_at = handle.offset;
+        self.table
+            .file
+            .read_exact_at(&mut self.chunk, handle.offset)?;
+        self.totals.bytes_read += wanted as u64;
+        Ok(())
+    }
+
+    /// Turns the loaded block into columns, leaving out what lies outside the range.
+    fn decode(&mut self, handle: BlockHandle) -> Result<()> {
+        let name = self.table.file.name();
+        let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
+        let bytes = match &self.payload {
+            Payload::InChunk(range) => &self.chunk[range.clone()],
+            Payload::Decompressed => &self.scratch,
+        };
+        let interval = self.table.meta.properties.data_block_restart_interval;
+        let block = Block::parse(bytes).map_err(fail)?;
+        let mut entries = block
+            .entries(
+                ValueForm::Sized,
+                u32::try_from(interval).unwrap_or(u32::MAX),
+            )
+            .map_err(fail)?;
+        // Entry keys are differences to the key before in the block; order holds across blocks.
+        let mut key = Vec::with_capacity(self.last_key.capacity());
+        while let Some(entry) = entries.next_entry().map_err(fail)? {
+            entry.restore_key(&mut key);
+            let corrupt = |what: &str| {
+                Error::corruption(
+                    name,
+                    handle.offset,
+                    format!("{what}, entry at {}", entry.offset),
+                )
+            };
+            let (user_key, tag) =
+                key::split(&key).ok_or_else(|| corrupt("internal key shorter than 8 bytes"))?;
+            if let Some(before) = key::split(&self.last_key)
+                && key::compare(before, (user_key, tag)).is_ge() {
+                    return Err(corrupt("keys out of order"));
+                }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(&key);
+            if self.range.is_above(user_key) {
+                continue;
+            }
+            if self.range.is_below(user_key) {
+                self.blocks.start = self.blocks.end;
+                break;
+            }
+            check_type(tag).map_err(|e| match e {
+                None => corrupt("unknown value type"),
+                Some(e) => Error {
+                    offset: Some(handle.offset),
+                    ..e.in_file(name)
+                },
+            })?;
+            let hash = kv_hash(user_key, entry.value);
+            self.totals.entries += 1;
+            self.totals.tombstones += u64::from(key::tag_type(tag) != ValueType::Value as u8);
+            self.totals.key_bytes += key.len() as u64;
+            self.totals.value_bytes += entry.value.len() as u64;
+            self.totals.hash = self.totals.hash.wrapping_add(entry_hash(hash, tag));
+            self.hashes.push(hash);
+            self.columns.push(
+                user_key,
+                tag,
+                entry.value_offset as u32,
+                entry.value.len() as u32,
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Nothing for the three types that are handled; `Some` decline for others, `None` for codes that
+/// cannot stand in an SST.
+#[inline]
+fn check_type(tag: u64) -> std::result::Result<(), Option<Error>> {
+    let kind = ValueType::from_code(key::tag_type(tag)).ok_or(None)?;
+    let reason = match kind {
+        ValueType::Value | ValueType::Deletion | ValueType::SingleDeletion => return Ok(()),
+        ValueType::Merge => DeclineReason::MergeOperands,
+        ValueType::RangeDeletion => DeclineReason::RangeTombstones,
+        ValueType::BlobIndex => DeclineReason::BlobFiles,
+        ValueType::DeletionWithTimestamp => DeclineReason::UserTimestamps,
+        ValueType::WideColumnEntity => DeclineReason::WideColumns,
+        ValueType::ValuePreferredSeqno => DeclineReason::TimedPuts,
+    };
+    Err(Some(Error::declined(
+        reason,
+        format!("an entry of type {}", kind.name()),
+    )))
+}

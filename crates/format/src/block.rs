@@ -1,0 +1,644 @@
+//! Blocks of keys and values: data blocks, the properties block and the metaindex; index blocks share
+//! the syntax (`table/block_based/block_builder.cc`, `block.cc`, `data_block_footer.cc`).
+//!
+//! ```text
+//! [common user-key prefix]            restarts[0] bytes; format_version 8
+//! entry ...                           shared varint32 | non_shared varint32 | value_len varint32
+//!                                     | key[shared..] | value
+//! [values section]                    with separated keys and values: all values, in order
+//! restart offsets, u32 each
+//! [hash index: buckets u8 each, their number u16]
+//! [offset of the values section u32]
+//! packed word u32                     bits 0-27 number of restarts, 28 separated, 29 uniform keys,
+//!                                     30 reserved, 31 hash index
+//! ```
+//!
+//! With separated keys and values, an entry at a restart point carries its value's offset in the
+//! values section as one more varint32, and no entry has its value inline.
+
+use crate::coding::{Cursor, le32, put_varint};
+use crate::error::{Error, Result};
+use crate::key::TAG_SIZE;
+
+const SEPARATED_BIT: u32 = 1 << 28;
+const UNIFORM_BIT: u32 = 1 << 29;
+const RESERVED_BIT: u32 = 1 << 30;
+const HASH_INDEX_BIT: u32 = 1 << 31;
+const RESTARTS_MASK: u32 = SEPARATED_BIT - 1;
+
+/// Bytes of a restart offset, of the values offset and of the packed word.
+const WORD: usize = 4;
+
+/// An uncompressed block whose frame was checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    bytes: &'a [u8],
+    /// Length of the common user-key prefix at the block's start.
+    prefix_len: usize,
+    keys_end: usize,
+    /// Start of the values section, if keys and values are separated.
+    values_start: Option<usize>,
+    restarts_start: usize,
+    num_restarts: usize,
+    hash_index: bool,
+}
+
+/// Whether an entry says how long its value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueForm {
+    /// A varint32 length stands before the key.
+    Sized,
+    /// The value's own encoding tells its end (delta-coded index values); [`Entries::end_value`]
+    /// must be called after each entry.
+    SelfDelimiting,
+}
+
+/// One entry as it is stored: the key as a difference to the key before.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    /// Bytes shared with the key before.
+    pub shared: usize,
+    /// Bytes that come between the shared ones and `suffix`: the block's common prefix where it was
+    /// stripped.
+    pub prefix: &'a [u8],
+    /// The rest of the key.
+    pub suffix: &'a [u8],
+    /// The value; with [`ValueForm::SelfDelimiting`] everything from its start to its section's end.
+    pub value: &'a [u8],
+    /// Offset of the entry in the block.
+    pub offset: usize,
+    /// Offset of the value in the block.
+    pub value_offset: usize,
+}
+
+impl Entry<'_> {
+    /// Makes `key`, which holds the key before, this entry's key.
+    #[inline]
+    pub fn restore_key(&self, key: &mut Vec<u8>) {
+        key.truncate(self.shared);
+        key.extend_from_slice(self.prefix);
+        key.extend_from_slice(self.suffix);
+    }
+}
+
+impl<'a> Block<'a> {
+    /// Checks the frame of an uncompressed block.
+    ///
+    /// # Errors
+    /// Corruption if the sections do not fit, or reserved bits are set.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let short = || Error::corruption(bytes.len(), "block too short for its frame");
+        let packed_at = bytes.len().checked_sub(WORD).ok_or_else(short)?;
+        let packed = le32(&bytes[packed_at..]);
+        if packed & RESERVED_BIT != 0 {
+            return Err(Error::corruption(
+                packed_at,
+                "reserved bit in a block footer",
+            ));
+        }
+        let num_restarts = (packed & RESTARTS_MASK) as usize;
+        let mut end = packed_at;
+        let mut values_start = None;
+        if packed & SEPARATED_BIT != 0 {
+            end = end.checked_sub(WORD).ok_or_else(short)?;
+            values_start = Some(le32(&bytes[end..]) as usize);
+        }
+        let hash_index = packed & HASH_INDEX_BIT != 0;
+        if hash_index {
+            end = end.checked_sub(2).ok_or_else(short)?;
+            let buckets = u16::from_le_bytes([bytes[end], bytes[end + 1]]);
+            end = end.checked_sub(usize::from(buckets)).ok_or_else(short)?;
+        }
+        let restarts_start = num_restarts
+            .checked_mul(WORD)
+            .and_then(|len| end.checked_sub(len))
+            .ok_or_else(|| {
+                Error::corruption(packed_at, format!("{num_restarts} restarts do not fit"))
+            })?;
+        let keys_end = values_start.unwrap_or(restarts_start);
+        if keys_end > restarts_start {
+            return Err(Error::corruption(end, "values section out of range"));
+        }
+        let mut block = Self {
+            bytes,
+            prefix_len: 0,
+            keys_end,
+            values_start,
+            restarts_start,
+            num_restarts,
+            hash_index,
+        };
+        block.check_restarts()?;
+        if num_restarts > 0 {
+            block.prefix_len = block.restart(0);
+        }
+        Ok(block)
+    }
+
+    /// Restart offsets ascend strictly and lie in the keys section; an empty block has the one
+    /// offset 0 (`block.cc:Block::Block`).
+    fn check_restarts(&self) -> Result<()> {
+        if self.num_restarts == 0 {
+            return if self.keys_end == 0 {
+                Ok(())
+            } else {
+                Err(Error::corruption(
+                    self.restarts_start,
+                    "entries without a restart",
+                ))
+            };
+        }
+        let mut before = None;
+        for i in 0..self.num_restarts {
+            let restart = self.restart(i);
+            let in_range = restart < self.keys_end || (self.keys_end == 0 && restart == 0);
+            if !in_range || before.is_some_and(|b| b >= restart) {
+                return Err(Error::corruption(
+                    self.restarts_start + WORD * i,
+                    format!("restart {i} at {restart} is out of order or range"),
+                ));
+            }
+            before = Some(restart);
+        }
+        Ok(())
+    }
+
+    fn restart(&self, i: usize) -> usize {
+        le32(&self.bytes[self.restarts_start + WORD * i..]) as usize
+    }
+
+    /// Number of restart points.
+    pub fn num_restarts(&self) -> usize {
+        self.num_restarts
+    }
+
+    /// Whether the block carries a hash index.
+    pub fn has_hash_index(&self) -> bool {
+        self.hash_index
+    }
+
+    /// Whether keys and values are separated.
+    pub fn is_separated(&self) -> bool {
+        self.values_start.is_some()
+    }
+
+    /// The user-key prefix that all keys share and that is stored once.
+    pub fn common_prefix(&self) -> &'a [u8] {
+        &self.bytes[..self.prefix_len]
+    }
+
+    /// All entries in order.
+    ///
+    /// `restart_interval` is the file's property `rocksdb.data.block.restart.interval` (or index…);
+    /// it matters only where keys and values are separated.
+    ///
+    /// # Errors
+    /// Corruption if keys and values are separated and the interval is 0.
+    pub fn entries(&self, form: ValueForm, restart_interval: u32) -> Result<Entries<'a>> {
+        if self.is_separated() && restart_interval == 0 {
+            return Err(Error::corruption(
+                0,
+                "separated keys and values without a restart interval property",
+            ));
+        }
+        Ok(Entries {
+            block: *self,
+            form,
+            restart_interval: restart_interval as usize,
+            at: self.prefix_len,
+            key_len: 0,
+            index: 0,
+            value_end: self.values_start.unwrap_or(0),
+        })
+    }
+}
+
+/// Forward reader over a block's entries.
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    block: Block<'a>,
+    form: ValueForm,
+    restart_interval: usize,
+    at: usize,
+    /// Length of the key before, against which `shared` is checked.
+    key_len: usize,
+    index: usize,
+    /// End of the value before, in the values section.
+    value_end: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// The next entry, or `None` behind the last.
+    ///
+    /// # Errors
+    /// Corruption if the entry is malformed; the reader must not be used further then.
+    #[inline]
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'a>>> {
+        if self.at >= self.block.keys_end {
+            return Ok(None);
+        }
+        let start = self.at;
+        let block = &self.block;
+        let mut cursor = Cursor::new(&block.bytes[start..block.keys_end]);
+        self.read(&mut cursor, start)
+            .map(Some)
+            .map_err(|e| e.at(start as u64))
+    }
+
+    #[inline]
+    fn read(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<Entry<'a>> {
+        let shared = cursor.varint32()? as usize;
+        let non_shared = cursor.varint32()? as usize;
+        let value_len = match self.form {
+            ValueForm::Sized => Some(cursor.varint32()? as usize),
+            ValueForm::SelfDelimiting => None,
+        };
+        if shared > self.key_len {
+            return Err(Error::corruption(
+                0,
+                format!("{shared} bytes shared with a key of {}", self.key_len),
+            ));
+        }
+        let prefix = if shared == 0 {
+            self.block.common_prefix()
+        } else {
+            &[]
+        };
+        let entry = if self.block.is_separated() {
+            self.read_separated(cursor, shared, non_shared, value_len)?
+        } else {
+            let suffix = cursor.take(non_shared)?;
+            let value_offset = start + cursor.offset();
+            let value = match value_len {
+                Some(len) => cursor.take(len)?,
+                None => cursor.rest(),
+            };
+            (suffix, value, value_offset)
+        };
+        let (suffix, value, value_offset) = entry;
+        self.at = start + cursor.offset();
+        self.key_len = shared + prefix.len() + suffix.len();
+        self.index += 1;
+        Ok(Entry {
+            shared,
+            prefix,
+            suffix,
+            value,
+            offset: start,
+            value_offset,
+        })
+    }
+
+    fn read_separated(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        shared: usize,
+        non_shared: usize,
+        value_len: Option<usize>,
+    ) -> Result<(&'a [u8], &'a [u8], usize)> {
+        let block = &self.block;
+        let values_start = block.values_start.unwrap_or(0);
+        let value_offset = if self.index.is_multiple_of(self.restart_interval) {
+            if shared != 0 {
+                return Err(Error::corruption(0, "a restart point shares key bytes"));
+            }
+            values_start.saturating_add(cursor.varint32()? as usize)
+        } else {
+            self.value_end
+        };
+        let suffix = cursor.take(non_shared)?;
+        let rest = block
+            .bytes
+            .get(value_offset..block.restarts_start)
+            .ok_or_else(|| Error::corruption(0, "value outside the values section"))?;
+        let value = match value_len {
+            Some(len) if len > rest.len() => {
+                return Err(Error::corruption(
+                    0,
+                    "value reaches past the values section",
+                ));
+            }
+            Some(len) => &rest[..len],
+            None => rest,
+        };
+        self.value_end = value_offset + value_len.unwrap_or(0);
+        Ok((suffix, value, value_offset))
+    }
+
+    /// Says that the last entry's self-delimiting value was `len` bytes long.
+    pub fn end_value(&mut self, len: usize) {
+        if self.block.is_separated() {
+            self.value_end += len;
+        } else {
+            self.at += len;
+        }
+    }
+}
+
+/// How a [`BlockBuilder`] lays out its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockLayout {
+    /// Entries from one restart point to the next, at least 1.
+    pub restart_interval: usize,
+    /// Whether keys are stored as differences.
+    pub delta_keys: bool,
+    /// Whether values have their length in front.
+    pub values: ValueForm,
+    /// Whether the user-key prefix common to the whole block is stored once (format_version 8);
+    /// demands `delta_keys`.
+    pub common_prefix: bool,
+    /// Whether keys are user keys rather than internal keys; decides what may be common.
+    pub user_keys: bool,
+}
+
+impl BlockLayout {
+    /// Plain entries: what the metaindex (interval 1) and the properties block use.
+    pub fn plain(restart_interval: usize) -> Self {
+        Self {
+            restart_interval,
+            delta_keys: true,
+            values: ValueForm::Sized,
+            common_prefix: false,
+            user_keys: true,
+        }
+    }
+}
+
+/// Assembles one block; reusable.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    layout: BlockLayout,
+    entries: Vec<u8>,
+    restarts: Vec<u32>,
+    since_restart: usize,
+    last_key: Vec<u8>,
+    /// The part of the first user key that all keys so far share.
+    prefix: Vec<u8>,
+    finished: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// An empty block.
+    ///
+    /// # Panics
+    /// If the layout's interval is 0, or it strips a common prefix without delta keys.
+    pub fn new(layout: BlockLayout) -> Self {
+        assert!(layout.restart_interval > 0);
+        assert!(layout.delta_keys || !layout.common_prefix);
+        Self {
+            layout,
+            entries: Vec::new(),
+            restarts: vec![0],
+            since_restart: 0,
+            last_key: Vec::new(),
+            prefix: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was added since the start or the last [`BlockBuilder::finish`].
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key added last; empty if there is none.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Bytes of the entries so far.
+    pub fn entries_len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Appends an entry. Keys must ascend in the order of the block's reader.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let common = common_prefix_len(&self.last_key, key);
+        self.add_with_common(key, common, value, value);
+    }
+
+    /// [`BlockBuilder::add`] for a caller that knows how many leading bytes `common` the key has with
+    /// the key added before; the number does not matter for the block's first entry.
+    ///
+    /// `continued` is stored in place of `value` when the key shares bytes with the key before, as
+    /// delta-coded index values are.
+    #[inline]
+    pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8], continued: &[u8]) {
+        let mut shared = 0;
+        if self.since_restart == self.layout.restart_interval {
+            let at = u32::try_from(self.entries.len()).expect("blocks stay below 4 GiB");
+            self.restarts.push(at);
+            self.since_restart = 0;
+        } else if self.layout.delta_keys && !self.entries.is_empty() {
+            shared = common;
+        }
+        if self.layout.common_prefix {
+            self.narrow_prefix(key);
+        }
+        put_varint(&mut self.entries, shared as u64);
+        put_varint(&mut self.entries, (key.len() - shared) as u64);
+        if self.layout.values == ValueForm::Sized {
+            put_varint(&mut self.entries, value.len() as u64);
+        }
+        self.entries.extend_from_slice(&key[shared..]);
+        self.entries
+            .extend_from_slice(if shared > 0 { continued } else { value });
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.since_restart += 1;
+    }
+
+    fn narrow_prefix(&mut self, key: &[u8]) {
+        let user_len = if self.layout.user_keys {
+            key.len()
+        } else {
+            key.len().saturating_sub(TAG_SIZE)
+        };
+        let user_key = &key[..user_len];
+        if self.entries.is_empty() {
+            self.prefix.clear();
+            self.prefix.extend_from_slice(user_key);
+        } else {
+            let common = common_prefix_len(&self.prefix, user_key);
+            self.prefix.truncate(common);
+        }
+    }
+
+    /// The finished block, and an empty builder again.
+    pub fn finish(&mut self) -> &[u8] {
+        self.finished.clear();
+        if self.prefix.is_empty() {
+            self.finished.append(&mut self.entries);
+        } else {
+            self.strip_prefix();
+            self.entries.clear();
+        }
+        for restart in &self.restarts {
+            self.finished.extend_from_slice(&restart.to_le_bytes());
+        }
+        let num_restarts = self.restarts.len() as u32;
+        self.finished.extend_from_slice(&num_restarts.to_le_bytes());
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.since_restart = 0;
+        self.last_key.clear();
+        self.prefix.clear();
+        &self.finished
+    }
+
+    /// Moves the entries to `finished` with the common prefix in front and the restart keys without
+    /// it. All other entries share at least the prefix and stay as they are.
+    fn strip_prefix(&mut self) {
+        let strip = self.prefix.len();
+        self.finished.extend_from_slice(&self.prefix);
+        for i in 0..self.restarts.len() {
+            let start = self.restarts[i] as usize;
+            let end = match self.restarts.get(i + 1) {
+                Some(&next) => next as usize,
+                None => self.entries.len(),
+            };
+            self.restarts[i] = self.finished.len() as u32;
+            let interval = &self.entries[start..end];
+            let mut cursor = Cursor::new(interval);
+            let own = "the builder's own entry";
+            let shared = cursor.varint32().expect(own);
+            debug_assert_eq!(shared, 0);
+            let non_shared = cursor.varint32().expect(own) as usize;
+            put_varint(&mut self.finished, 0);
+            put_varint(&mut self.finished, (non_shared - strip) as u64);
+            if self.layout.values == ValueForm::Sized {
+                let value_len = cursor.varint32().expect(own);
+                put_varint(&mut self.finished, u64::from(value_len));
+            }
+            self.finished.extend_from_slice(&cursor.rest()[strip..]);
+        }
+    }
+}
+
+/// Length of the longest common prefix.
+#[inline]
+pub fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
+    const WORD: usize = 8;
+    let len = a.len().min(b.len());
+    let mut at = 0;
+    while at + WORD <= len {
+        let differing = crate::coding::le64(&a[at..]) ^ crate::coding::le64(&b[at..]);
+        if differing != 0 {
+            return at + differing.trailing_zeros() as usize / WORD;
+        }
+        at += WORD;
+    }
+    while at < len && a[at] == b[at] {
+        at += 1;
+    }
+    at
+}
+
+/// Whether the packed word at the end of a block sets the "uniform keys" hint.
+pub fn has_uniform_hint(bytes: &[u8]) -> bool {
+    bytes.len() >= WORD && le32(&bytes[bytes.len() - WORD..]) & UNIFORM_BIT != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn read(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut out = Vec::new();
+        let mut key = Vec::new();
+        let mut entries = Block::parse(bytes)?.entries(ValueForm::Sized, 3)?;
+        while let Some(entry) = entries.next_entry()? {
+            entry.restore_key(&mut key);
+            out.push((key.clone(), entry.value.to_vec()));
+        }
+        Ok(out)
+    }
+
+    fn keys() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
+        let key = proptest::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..6);
+        let value = proptest::collection::vec(any::<u8>(), 0..5);
+        proptest::collection::btree_map(key, value, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_round_trip(
+            entries in keys(),
+            front in proptest::collection::vec(any::<u8>(), 0..20),
+            restart_interval in 1usize..20,
+            delta_keys: bool,
+            strip: bool,
+        ) {
+            let layout = BlockLayout {
+                delta_keys,
+                common_prefix: strip && delta_keys,
+                ..BlockLayout::plain(restart_interval)
+            };
+            let entries: Vec<_> = entries
+                .into_iter()
+                .map(|(key, value)| ([&front[..], &key].concat(), value))
+                .collect();
+            let mut builder = BlockBuilder::new(layout);
+            for round in 0..2 {
+                for (key, value) in &entries {
+                    builder.add(key, value);
+                }
+                let block = builder.finish();
+                prop_assert_eq!(&read(block)?, &entries, "round {}", round);
+                if layout.common_prefix && !entries.is_empty() {
+                    prop_assert!(Block::parse(block)?.common_prefix().starts_with(&front));
+                }
+            }
+        }
+
+        #[test]
+        fn reading_is_total(
+            entries in keys(),
+            edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut builder = BlockBuilder::new(BlockLayout::plain(2));
+            for (key, value) in &entries {
+                builder.add(key, value);
+            }
+            let mut block = builder.finish().to_vec();
+            for (at, byte) in edits {
+                let at = at.index(block.len());
+                block[at] = byte;
+            }
+            let _ = read(&block);
+        }
+
+        #[test]
+        fn common_prefixes_are_the_longest(a: Vec<u8>, b: Vec<u8>, front: Vec<u8>) {
+            let (a, b) = ([&front[..], &a].concat(), [&front[..], &b].concat());
+            let expected = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+            prop_assert_eq!(common_prefix_len(&a, &b), expected);
+        }
+    }
+
+    #[test]
+    fn separated_values_are_found() {
+        // Two intervals of two; the values "1" "22" "333" stand together.
+        let keys = [
+            &[0, 1, 1, 0, b'a'][..],
+            &[1, 1, 2, b'b'],
+            &[0, 1, 3, 3, b'c'],
+        ]
+        .concat();
+        let mut block = keys.clone();
+        block.extend_from_slice(b"122333");
+        for word in [0, 9, keys.len() as u32, 2 | SEPARATED_BIT] {
+            block.extend_from_slice(&u32::to_le_bytes(word));
+        }
+        let parsed = Block::parse(&block).expect("well formed");
+        let mut entries = parsed.entries(ValueForm::Sized, 2).expect("interval");
+        let mut found = Vec::new();
+        while let Some(entry) = entries.next_entry().expect("well formed") {
+            found.push(entry.value.to_vec());
+        }
+        assert_eq!(found, [&b"1"[..], b"22", b"333"]);
+        assert!(parsed.entries(ValueForm::Sized, 0).is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! Integers as RocksDB writes them (`util/coding.h`): little endian, base-128 varints, zigzag.
+
+use crate::error::{Error, Result};
+
+/// Longest varint64, bytes.
+pub const MAX_VARINT64_LEN: usize = 10;
+
+/// A forward reader over a slice in which every read is checked.
+#[derive(Debug, Clone)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// A reader that starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Offset of the next byte in the slice.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Whether all bytes were read.
+    pub fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// The bytes not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// Corruption if fewer are left.
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let rest = self.rest();
+        if len > rest.len() {
+            return Err(Error::corruption(
+                self.at,
+                format!("{len} bytes wanted, {} left", rest.len()),
+            ));
+        }
+        self.at += len;
+        Ok(&rest[..len])
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut out = [0; N];
+        out.copy_from_slice(self.take(N)?);
+        Ok(out)
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// Corruption at the end of the slice.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// A little-endian u16.
+    ///
+    /// # Errors
+    /// Corruption at the end of the slice.
+    pub fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// A little-endian u32.
+    ///
+    /// # Errors
+    /// Corruption at the end of the slice.
+    pub fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// A little-endian u64.
+    ///
+    /// # Errors
+    /// Corruption at the end of the slice.
+    pub fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A varint of at most 64 bits.
+    ///
+    /// # Errors
+    /// Corruption if it is cut off or has more than 64 bits.
+    pub fn varint64(&mut self) -> Result<u64> {
+        let start = self.at;
+        let mut value = 0u64;
+        for (i, &byte) in self.rest().iter().take(MAX_VARINT64_LEN).enumerate() {
+            let group = u64::from(byte & 0x7f);
+            if i == MAX_VARINT64_LEN - 1 && group > 1 {
+                break;
+            }
+            value |= group << (7 * i);
+            if byte & 0x80 == 0 {
+                self.at += i + 1;
+                return Ok(value);
+            }
+        }
+        Err(Error::corruption(start, "malformed varint"))
+    }
+
+    /// A varint of at most 32 bits.
+    ///
+    /// # Errors
+    /// Corruption if it is cut off or larger than `u32::MAX`.
+    #[inline]
+    pub fn varint32(&mut self) -> Result<u32> {
+        // Lengths of keys and values are mostly one byte.
+        if let Some(&byte) = self.bytes.get(self.at)
+            && byte < 0x80 {
+                self.at += 1;
+                return Ok(u32::from(byte));
+            }
+        let start = self.at;
+        u32::try_from(self.varint64()?)
+            .map_err(|_| Error::corruption(start, "varint larger than 32 bits"))
+    }
+
+    /// A zigzag-coded signed varint.
+    ///
+    /// # Errors
+    /// As [`Cursor::varint64`].
+    pub fn zigzag(&mut self) -> Result<i64> {
+        self.varint64().map(unzigzag)
+    }
+
+    /// A varint32 length and that many bytes.
+    ///
+    /// # Errors
+    /// Corruption if either is cut off.
+    pub fn length_prefixed(&mut self) -> Result<&'a [u8]> {
+        let len = self.varint32()?;
+        self.take(len as usize)
+    }
+}
+
+/// Appends `value` as a varint.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a varint32 length and the bytes.
+///
+/// # Panics
+/// If `bytes` is 4 GiB or longer, which no caller may ask for.
+pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = u32::try_from(bytes.len()).expect("length-prefixed slices are below 4 GiB");
+    put_varint(out, u64::from(len));
+    out.extend_from_slice(bytes);
+}
+
+/// Number of bytes that [`put_varint`] appends for `value`.
+pub fn varint_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Zigzag code of a signed integer: small magnitudes become small codes.
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// Inverse of [`zigzag`].
+pub fn unzigzag(code: u64) -> i64 {
+    (code >> 1) as i64 ^ -((code & 1) as i64)
+}
+
+/// The little-endian u64 at the start of `bytes`.
+///
+/// # Panics
+/// If `bytes` is shorter than eight bytes.
+#[inline]
+pub fn le64(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// The little-endian u32 at the start of `bytes`.
+///
+/// # Panics
+/// If `bytes` is shorter than four bytes.
+#[inline]
+pub fn le32(bytes: &[u8]) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[..4]);
+    u32::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn varints_round_trip(value: u64) {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            prop_assert_eq!(out.len(), varint_len(value));
+            let mut cursor = Cursor::new(&out);
+            prop_assert_eq!(cursor.varint64()?, value);
+            prop_assert!(cursor.is_empty());
+        }
+
+        #[test]
+        fn zigzag_round_trips(value: i64) {
+            prop_assert_eq!(unzigzag(zigzag(value)), value);
+        }
+
+        #[test]
+        fn cursor_is_total(bytes: Vec<u8>) {
+            let mut cursor = Cursor::new(&bytes);
+            while cursor.length_prefixed().is_ok() && !cursor.is_empty() {}
+            let _ = Cursor::new(&bytes).varint64();
+            let _ = Cursor::new(&bytes).varint32();
+            let _ = Cursor::new(&bytes).u64();
+        }
+    }
+
+    #[test]
+    fn a_varint_of_more_than_64_bits_is_refused() {
+        assert!(Cursor::new(&[0xff; 10]).varint64().is_err());
+        let max = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(Cursor::new(&max).varint64(), Ok(u64::MAX));
+        assert!(Cursor::new(&[0x80]).varint64().is_err());
+        assert!(
+            Cursor::new(&[0xff, 0xff, 0xff, 0xff, 0x10])
+                .varint32()
+                .is_err()
+        );
+    }
+}

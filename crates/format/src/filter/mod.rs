@@ -1,0 +1,32 @@
+//! Filter blocks: which filter a column family wants, building it, and asking it.
+//!
+//! A filter is a payload with five bytes of metadata at its end
+//! (`table/block_based/filter_policy.cc`):
+//!
+//! ```text
+//! FastLocalBloom  | lines of 64 bytes ...           | ff | 00     | probes | 00 00       |
+//! Ribbon          | segments of 16 bytes ...        | fe | seed   | number of blocks, 24 bits |
+//! legacy Bloom    | lines of a power of two bytes   | probes, 1..127 | number of lines, 32 bits |
+//! always true     | anything                        | 00, 80..fd     | anything             |
+//! always false    | no more than five bytes in all
+//! ```
+//!
+//! Only FastLocalBloom is written, also where the policy asks for Ribbon: readers choose by the
+//! metadata, and RocksDB itself falls back on it. All of them can be asked.
+
+pub mod bloom;
+mod builder;
+mod legacy;
+mod policy;
+mod reader;
+mod ribbon;
+
+pub use builder::{FilterBuilder, FilterOptions};
+pub use policy::{FilterPolicy, PolicyKind};
+pub use reader::{FilterKind, FilterReader};
+
+/// Bytes of metadata at the end of a filter's payload.
+pub const METADATA_LEN: usize = 5;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Asks a filter of any kind (`filter_policy.cc:BuiltinFilterPolicy::GetBuiltinFilterBitsReader`).
+
+use super::METADATA_LEN;
+use super::bloom::{self, LINE_LEN};
+use super::legacy::LegacyBloom;
+use super::ribbon::Ribbon;
+use crate::coding::le32;
+use crate::error::{Error, Result};
+use crate::xxph3::hash64;
+
+/// First byte of a Ribbon filter's metadata.
+const RIBBON_MARKER: u8 = 0xfe;
+/// The most probes of a legacy filter; larger values of that byte are markers.
+const MAX_LEGACY_PROBES: u8 = 127;
+/// Numbers of probes that a FastLocalBloom filter may have.
+const BLOOM_PROBES: std::ops::RangeInclusive<u8> = 1..=30;
+
+/// What a filter's metadata say that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterKind {
+    /// FastLocalBloom.
+    Bloom,
+    /// Standard128 Ribbon.
+    Ribbon,
+    /// Bloom filter of format_version below 5.
+    Legacy,
+    /// Says "maybe" to everything: reserved or future metadata, which RocksDB reads so too.
+    AlwaysTrue,
+    /// Says "no" to everything: no more than the metadata, as if nothing had been added.
+    AlwaysFalse,
+}
+
+#[derive(Debug, Clone)]
+enum Bits<'a> {
+    Bloom {
+        lines: &'a [[u8; LINE_LEN]],
+        probes: u8,
+    },
+    Ribbon(Ribbon<'a>),
+    Legacy(LegacyBloom<'a>),
+    AlwaysTrue,
+    AlwaysFalse,
+}
+
+/// A filter in a payload.
+#[derive(Debug, Clone)]
+pub struct FilterReader<'a> {
+    bits: Bits<'a>,
+}
+
+impl<'a> FilterReader<'a> {
+    /// Reads the metadata at the end of a filter block's payload.
+    ///
+    /// # Errors
+    /// Corruption if the payload is 4 GiB or longer, or claims to be a Bloom filter without a
+    /// single line.
+    pub fn parse(payload: &'a [u8]) -> Result<Self> {
+        if u32::try_from(payload.len()).is_err() {
+            return Err(Error::corruption(0, "filter of 4 GiB or more"));
+        }
+        let bits = match payload.split_last_chunk::<METADATA_LEN>() {
+            None | Some(([], _)) => Bits::AlwaysFalse,
+            Some((bits, metadata)) => match metadata[0] {
+                bloom::MARKER => parse_bloom(bits, metadata)?,
+                RIBBON_MARKER => parse_ribbon(bits, metadata),
+                probes @ 1..=MAX_LEGACY_PROBES => {
+                    LegacyBloom::new(bits, le32(&metadata[1..]), probes)
+                        .map_or(Bits::AlwaysTrue, Bits::Legacy)
+                }
+                _ => Bits::AlwaysTrue,
+            },
+        };
+        Ok(Self { bits })
+    }
+
+    /// What the filter is.
+    #[must_use]
+    pub fn kind(&self) -> FilterKind {
+        match self.bits {
+            Bits::Bloom { .. } => FilterKind::Bloom,
+            Bits::Ribbon(_) => FilterKind::Ribbon,
+            Bits::Legacy(_) => FilterKind::Legacy,
+            Bits::AlwaysTrue => FilterKind::AlwaysTrue,
+            Bits::AlwaysFalse => FilterKind::AlwaysFalse,
+        }
+    }
+
+    /// Whether this user key or prefix may have been added; never false for one that was.
+    #[must_use]
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        match &self.bits {
+            Bits::Bloom { lines, probes } => {
+                bloom::may_match(lines, u32::from(*probes), hash64(key))
+            }
+            Bits::Ribbon(ribbon) => ribbon.may_match(hash64(key)),
+            Bits::Legacy(legacy) => legacy.may_match(key),
+            Bits::AlwaysTrue => true,
+            Bits::AlwaysFalse => false,
+        }
+    }
+}
+
+/// Byte 1 is the sub-implementation, byte 2 the probes and, in its top three bits, the line length;
+/// all else must be 0.
+fn parse_bloom<'a>(bits: &'a [u8], metadata: &[u8; METADATA_LEN]) -> Result<Bits<'a>> {
+    let &[_, 0, probes, 0, 0] = metadata else {
+        return Ok(Bits::AlwaysTrue);
+    };
+    if !BLOOM_PROBES.contains(&probes) {
+        return Ok(Bits::AlwaysTrue);
+    }
+    let lines = bits.as_chunks().0;
+    if lines.is_empty() {
+        return Err(Error::corruption(0, "Bloom filter shorter than one line"));
+    }
+    Ok(Bits::Bloom { lines, probes })
+}
+
+fn parse_ribbon<'a>(bits: &'a [u8], metadata: &[u8; METADATA_LEN]) -> Bits<'a> {
+    let &[_, seed, low, middle, high] = metadata;
+    let num_blocks = u32::from_le_bytes([low, middle, high, 0]);
+    Ribbon::new(bits, num_blocks, seed).map_or(Bits::AlwaysTrue, Bits::Ribbon)
+}

@@ -1,0 +1,170 @@
+//! Where a block lies, and the five bytes behind every block.
+//!
+//! ```text
+//!   offset                     offset + size
+//!   | payload (size bytes)     | type u8 | checksum u32 |
+//! ```
+
+use crate::checksum::{ChecksumType, context_modifier};
+use crate::coding::{Cursor, le32, put_varint};
+use crate::compression::CompressionType;
+use crate::error::{Error, Result};
+
+/// Bytes behind a block's payload: compression type and checksum.
+pub const BLOCK_TRAILER_SIZE: usize = 5;
+
+/// Place of a block in its file, without its trailer (`table/format.h:BlockHandle`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct BlockHandle {
+    /// Offset of the first payload byte.
+    pub offset: u64,
+    /// Payload bytes.
+    pub size: u64,
+}
+
+impl BlockHandle {
+    /// Reads two varints.
+    ///
+    /// # Errors
+    /// Corruption if they are malformed or if the block would end past the largest file offset.
+    pub fn decode(cursor: &mut Cursor<'_>) -> Result<Self> {
+        let at = cursor.offset();
+        let handle = Self {
+            offset: cursor.varint64()?,
+            size: cursor.varint64()?,
+        };
+        if handle.checked_end().is_none() {
+            return Err(Error::corruption(at, "block handle out of range"));
+        }
+        Ok(handle)
+    }
+
+    /// Appends two varints.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        put_varint(out, self.offset);
+        put_varint(out, self.size);
+    }
+
+    /// Offset behind the trailer, if it fits 64 bits.
+    pub fn checked_end(self) -> Option<u64> {
+        self.offset
+            .checked_add(self.size)?
+            .checked_add(BLOCK_TRAILER_SIZE as u64)
+    }
+
+    /// Bytes of payload and trailer.
+    ///
+    /// # Errors
+    /// Corruption if the block does not end before `limit`.
+    pub fn stored_len(self, limit: u64) -> Result<usize> {
+        match self.checked_end() {
+            Some(end) if end <= limit => usize::try_from(self.size)
+                .map(|size| size + BLOCK_TRAILER_SIZE)
+                .map_err(|_| Error::corruption(self.offset, "block larger than memory")),
+            _ => Err(Error::corruption(
+                self.offset,
+                format!("block of {} bytes reaches past offset {limit}", self.size),
+            )),
+        }
+    }
+}
+
+/// How the blocks of one file are guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockGuard {
+    /// Checksum function.
+    pub checksum: ChecksumType,
+    /// The footer's base context checksum, 0 before format_version 6.
+    pub base_context_checksum: u32,
+}
+
+impl BlockGuard {
+    /// The stored checksum of a block at `offset`.
+    pub fn checksum(&self, payload: &[u8], kind: u8, offset: u64) -> u32 {
+        self.checksum
+            .compute(payload, kind)
+            .wrapping_add(context_modifier(self.base_context_checksum, offset))
+    }
+
+    /// Splits stored bytes into payload and compression type, having verified the checksum.
+    ///
+    /// `stored` is payload and trailer; `offset` is the block's place in the file, by which errors
+    /// are reported.
+    ///
+    /// # Errors
+    /// Corruption on a checksum mismatch or missing trailer; Unsupported on an unknown type.
+    pub fn open<'a>(&self, stored: &'a [u8], offset: u64) -> Result<(&'a [u8], CompressionType)> {
+        let Some(size) = stored.len().checked_sub(BLOCK_TRAILER_SIZE) else {
+            return Err(Error::corruption(offset, "block shorter than its trailer"));
+        };
+        let (payload, trailer) = stored.split_at(size);
+        let found = le32(&trailer[1..]);
+        let expected = self.checksum(payload, trailer[0], offset);
+        if self.checksum != ChecksumType::None && found != expected {
+            return Err(Error::corruption(
+                offset,
+                format!(
+                    "block checksum mismatch: stored {found:#010x}, computed {expected:#010x}, \
+                     block of {size} bytes"
+                ),
+            ));
+        }
+        let kind = CompressionType::from_code(trailer[0]).ok_or_else(|| {
+            Error::unsupported(offset, format!("compression type {:#04x}", trailer[0]))
+        })?;
+        Ok((payload, kind))
+    }
+
+    /// Appends the trailer of a block that begins at `offset` in the file.
+    pub fn put_trailer(
+        &self,
+        payload: &[u8],
+        kind: CompressionType,
+        offset: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let checksum = self.checksum(payload, kind as u8, offset);
+        out.push(kind as u8);
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GUARD: BlockGuard = BlockGuard {
+        checksum: ChecksumType::Xxh3,
+        base_context_checksum: 0x1234_5678,
+    };
+
+    proptest! {
+        #[test]
+        fn any_flipped_bit_is_noticed(
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+            offset in 0u64..1 << 40,
+            flip: prop::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let mut stored = payload.clone();
+            GUARD.put_trailer(&payload, CompressionType::None, offset, &mut stored);
+            prop_assert_eq!(
+                GUARD.open(&stored, offset)?,
+                (&payload[..], CompressionType::None)
+            );
+            prop_assert!(GUARD.open(&stored, offset + 1).is_err());
+            let at = flip.index(stored.len());
+            stored[at] ^= 1 << bit;
+            prop_assert!(GUARD.open(&stored, offset).is_err());
+        }
+
+        #[test]
+        fn handles_round_trip(offset in 0u64..1 << 60, size in 0u64..1 << 60) {
+            let handle = BlockHandle { offset, size };
+            let mut out = Vec::new();
+            handle.encode(&mut out);
+            prop_assert_eq!(BlockHandle::decode(&mut Cursor::new(&out))?, handle);
+        }
+    }
+}

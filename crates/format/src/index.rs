@@ -1,0 +1,433 @@
+//! Index blocks: which block may hold a key (`index_builder.cc`, `table/format.cc:IndexValue`).
+//!
+//! One entry a data block: a separator that is at or above every key of the block and below every key
+//! of the next, and the block's handle. The separators of one index are all user keys or all internal
+//! keys. With delta-coded values, an entry whose key shares bytes with the key before stores only how
+//! the block's size differs from that of its predecessor, behind which it begins.
+
+use crate::block::{Block, BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
+use crate::coding::{Cursor, put_varint, unzigzag, zigzag};
+use crate::error::{Error, Result};
+use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
+use crate::key::{MAX_SEQUENCE, TAG_SIZE, TYPE_FOR_SEEK, pack_tag, split};
+
+/// First version whose delta-coded values keep 0 free as an escape for a full handle.
+const FIRST_ESCAPE_VERSION: u32 = 8;
+
+/// First version whose index values are delta coded.
+const FIRST_DELTA_VALUE_VERSION: u32 = 4;
+
+/// First version whose separators may be user keys.
+const FIRST_USER_KEY_VERSION: u32 = 3;
+
+/// How an index block is coded; all of it stands in the file's footer and properties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexCoding {
+    /// Separators are user keys.
+    pub user_keys: bool,
+    /// Values are delta coded.
+    pub delta_values: bool,
+    /// Each value is followed by the block's first internal key (index type 3).
+    pub first_keys: bool,
+    /// format_version of the file.
+    pub format_version: u32,
+    /// Restart interval, 0 if not known.
+    pub restart_interval: u32,
+}
+
+/// One data block (or index partition) as the index describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// User key at or above every user key of the block.
+    pub separator: Vec<u8>,
+    /// Where the block is.
+    pub handle: BlockHandle,
+}
+
+/// Decodes an uncompressed index block.
+///
+/// # Errors
+/// Corruption if it is malformed, or its separators or handles do not ascend.
+pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>> {
+    let form = if coding.delta_values {
+        ValueForm::SelfDelimiting
+    } else {
+        ValueForm::Sized
+    };
+    let mut entries = Block::parse(bytes)?.entries(form, coding.restart_interval)?;
+    let mut out: Vec<IndexEntry> = Vec::new();
+    let mut key = Vec::new();
+    while let Some(entry) = entries.next_entry()? {
+        entry.restore_key(&mut key);
+        let base = out.last().map(|e| e.handle);
+        let continued = (coding.delta_values && entry.shared > 0)
+            .then_some(base)
+            .flatten();
+        let mut cursor = Cursor::new(entry.value);
+        let handle = decode_value(&mut cursor, coding, continued)
+            .map_err(|e| e.at(entry.value_offset as u64))?;
+        if coding.delta_values {
+            entries.end_value(cursor.offset());
+        }
+        let user_key = if coding.user_keys {
+            &key[..]
+        } else {
+            split(&key)
+                .ok_or_else(|| Error::corruption(entry.offset, "index key shorter than 8 bytes"))?
+                .0
+        };
+        if let Some(before) = out.last()
+            && (before.separator.as_slice() > user_key || before.handle.offset >= handle.offset) {
+                return Err(Error::corruption(entry.offset, "index out of order"));
+            }
+        out.push(IndexEntry {
+            separator: user_key.to_vec(),
+            handle,
+        });
+    }
+    Ok(out)
+}
+
+fn decode_value(
+    cursor: &mut Cursor<'_>,
+    coding: IndexCoding,
+    before: Option<BlockHandle>,
+) -> Result<BlockHandle> {
+    let handle = match before {
+        None => BlockHandle::decode(cursor)?,
+        Some(before) => {
+            let code = cursor.varint64()?;
+            if coding.format_version < FIRST_ESCAPE_VERSION {
+                following(before, unzigzag(code))?
+            } else if code == 0 {
+                BlockHandle::decode(cursor)?
+            } else {
+                following(before, unzigzag(code - 1))?
+            }
+        }
+    };
+    if coding.first_keys {
+        cursor.length_prefixed()?;
+    }
+    Ok(handle)
+}
+
+fn following(before: BlockHandle, size_delta: i64) -> Result<BlockHandle> {
+    let out_of_range = || Error::corruption(0, "index value out of range");
+    let handle = BlockHandle {
+        offset: before.checked_end().ok_or_else(out_of_range)?,
+        size: before
+            .size
+            .checked_add_signed(size_delta)
+            .ok_or_else(out_of_range)?,
+    };
+    handle.checked_end().ok_or_else(out_of_range)?;
+    Ok(handle)
+}
+
+/// How far separators are shortened (`BlockBasedTableOptions::IndexShorteningMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexShortening {
+    /// The block's last key.
+    None,
+    /// The shortest separator, except behind the last block.
+    Separators,
+    /// The shortest separator, and a short successor behind the last block.
+    SeparatorsAndSuccessor,
+}
+
+impl IndexShortening {
+    /// The mode that an OPTIONS file names.
+    pub fn from_option(name: &str) -> Option<Self> {
+        Some(match name {
+            "kNoShortening" => Self::None,
+            "kShortenSeparators" => Self::Separators,
+            "kShortenSeparatorsAndSuccessor" => Self::SeparatorsAndSuccessor,
+            _ => return None,
+        })
+    }
+}
+
+/// How an [`IndexBuilder`] codes the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexSettings {
+    /// format_version of the file.
+    pub format_version: u32,
+    /// Entries from one restart point to the next.
+    pub restart_interval: usize,
+    /// How far separators are shortened.
+    pub shortening: IndexShortening,
+    /// Whether the common prefix of the separators is stored once (format_version 8).
+    pub common_prefix: bool,
+}
+
+/// A finished index block and the two properties that its reader depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinishedIndex {
+    /// The uncompressed block.
+    pub block: Vec<u8>,
+    /// Property `rocksdb.index.key.is.user.key`.
+    pub key_is_user_key: bool,
+    /// Property `rocksdb.index.value.is.delta.encoded`.
+    pub value_is_delta_encoded: bool,
+}
+
+/// Collects the index of one file. Memory: a separator and some 32 bytes a data block.
+#[derive(Debug)]
+pub struct IndexBuilder {
+    settings: IndexSettings,
+    separators: Vec<u8>,
+    /// End of each separator in `separators`, and its block.
+    blocks: Vec<(usize, BlockHandle)>,
+    needs_sequence: bool,
+}
+
+impl IndexBuilder {
+    /// An empty index.
+    pub fn new(settings: IndexSettings) -> Self {
+        Self {
+            settings,
+            separators: Vec::new(),
+            blocks: Vec::new(),
+            needs_sequence: settings.format_version < FIRST_USER_KEY_VERSION,
+        }
+    }
+
+    /// Adds the block at `handle`, whose last internal key is `last`; `next` is the first internal
+    /// key of the following block, `None` behind the file's last.
+    ///
+    /// # Panics
+    /// If a key is shorter than a tag.
+    pub fn add(&mut self, last: &[u8], next: Option<&[u8]>, handle: BlockHandle) {
+        let (last_user, _) = split(last).expect("internal key");
+        let next_user = next.map(|next| split(next).expect("internal key").0);
+        self.needs_sequence |= next_user == Some(last_user);
+        let start = self.separators.len();
+        match (self.settings.shortening, next_user) {
+            (IndexShortening::None, _) | (IndexShortening::Separators, None) => {}
+            (_, Some(next)) => push_separator(last_user, next, &mut self.separators),
+            // A successor could shorten the common prefix (`index_builder.h:GetSeparatorWithSeq`).
+            (IndexShortening::SeparatorsAndSuccessor, None) if self.settings.common_prefix => {}
+            (IndexShortening::SeparatorsAndSuccessor, None) => {
+                push_successor(last_user, &mut self.separators);
+            }
+        }
+        let found = &self.separators[start..];
+        if found > last_user && found.len() <= last_user.len() {
+            let tag = pack_tag(MAX_SEQUENCE, TYPE_FOR_SEEK);
+            self.separators.extend_from_slice(&tag.to_le_bytes());
+        } else {
+            self.separators.truncate(start);
+            self.separators.extend_from_slice(last);
+        }
+        self.blocks.push((self.separators.len(), handle));
+    }
+
+    /// Number of blocks added.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether no block was added.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Bytes of the index so far, roughly.
+    pub fn estimated_len(&self) -> usize {
+        /// Header of an entry, a handle and a restart offset.
+        const ENTRY_OVERHEAD: usize = 14;
+        self.separators.len() + self.blocks.len() * ENTRY_OVERHEAD
+    }
+
+    /// The finished index.
+    pub fn finish(&self) -> FinishedIndex {
+        let delta_values = self.settings.format_version >= FIRST_DELTA_VALUE_VERSION;
+        let mut builder = BlockBuilder::new(BlockLayout {
+            restart_interval: self.settings.restart_interval,
+            delta_keys: true,
+            values: if delta_values {
+                ValueForm::SelfDelimiting
+            } else {
+                ValueForm::Sized
+            },
+            common_prefix: self.settings.common_prefix,
+            user_keys: !self.needs_sequence,
+        });
+        let strip = if self.needs_sequence { 0 } else { TAG_SIZE };
+        let mut start = 0;
+        let mut before: Option<BlockHandle> = None;
+        let (mut full, mut delta) = (Vec::new(), Vec::new());
+        for &(end, handle) in &self.blocks {
+            full.clear();
+            delta.clear();
+            handle.encode(&mut full);
+            if delta_values {
+                self.encode_delta(before, handle, &mut delta);
+            }
+            let continued = if delta_values { &delta } else { &full };
+            let key = &self.separators[start..end - strip];
+            let common = common_prefix_len(builder.last_key(), key);
+            builder.add_with_common(key, common, &full, continued);
+            start = end;
+            before = Some(handle);
+        }
+        FinishedIndex {
+            block: builder.finish().to_vec(),
+            key_is_user_key: !self.needs_sequence,
+            value_is_delta_encoded: delta_values,
+        }
+    }
+
+    fn encode_delta(&self, before: Option<BlockHandle>, handle: BlockHandle, out: &mut Vec<u8>) {
+        let Some(before) = before else { return };
+        assert_eq!(
+            before.offset + before.size + BLOCK_TRAILER_SIZE as u64,
+            handle.offset,
+            "data blocks follow one another"
+        );
+        let code = zigzag(handle.size as i64 - before.size as i64);
+        let escape = self.settings.format_version >= FIRST_ESCAPE_VERSION;
+        put_varint(out, code + u64::from(escape));
+    }
+}
+
+/// Appends the shortest key in `[a, b)` that bytewise order gives by the rules of
+/// `util/comparator.cc:FindShortestSeparator`; `a` itself where nothing shorter is found.
+fn push_separator(a: &[u8], b: &[u8], out: &mut Vec<u8>) {
+    let i = common_prefix_len(a, b);
+    let a_is_prefix = i >= a.len() || i >= b.len();
+    if a_is_prefix || a[i] >= b[i] {
+        out.extend_from_slice(a);
+        return;
+    }
+    if i + 1 < b.len() || a[i] + 1 < b[i] {
+        out.extend_from_slice(&a[..i]);
+        out.push(a[i] + 1);
+        return;
+    }
+    // b ends at i and is a's successor there: the first later byte that can grow, grows.
+    match a[i + 1..].iter().position(|&byte| byte != u8::MAX) {
+        Some(later) => {
+            let at = i + 1 + later;
+            out.extend_from_slice(&a[..at]);
+            out.push(a[at] + 1);
+        }
+        None => out.extend_from_slice(a),
+    }
+}
+
+/// Appends a short key at or above `a` (`util/comparator.cc:FindShortSuccessor`).
+fn push_successor(a: &[u8], out: &mut Vec<u8>) {
+    match a.iter().position(|&byte| byte != u8::MAX) {
+        Some(at) => {
+            out.extend_from_slice(&a[..at]);
+            out.push(a[at] + 1);
+        }
+        None => out.extend_from_slice(a),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::join;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn user_keys() -> impl Strategy<Value = BTreeSet<Vec<u8>>> {
+        let byte = prop::sample::select(vec![0u8, 1, 2, 254, 255]);
+        proptest::collection::btree_set(proptest::collection::vec(byte, 0..5), 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn separators_lie_between(a: Vec<u8>, b: Vec<u8>) {
+            prop_assume!(a < b);
+            let mut sep = Vec::new();
+            push_separator(&a, &b, &mut sep);
+            prop_assert!(a <= sep && sep < b, "{:?} {:?} {:?}", a, sep, b);
+            let mut successor = Vec::new();
+            push_successor(&a, &mut successor);
+            prop_assert!(a <= successor);
+        }
+
+        #[test]
+        fn indexes_round_trip(
+            keys in user_keys(),
+            format_version in 2u32..=8,
+            restart_interval in 1usize..5,
+            same_key_twice: bool,
+            shortening in prop::sample::select(vec![
+                IndexShortening::None,
+                IndexShortening::Separators,
+                IndexShortening::SeparatorsAndSuccessor,
+            ]),
+        ) {
+            let mut keys: Vec<_> = keys.iter().map(|key| join(key, pack_tag(9, 1))).collect();
+            if let (true, Some(first)) = (same_key_twice, keys.first().cloned()) {
+                let (user_key, _) = split(&first).expect("joined above");
+                keys.insert(1, join(user_key, pack_tag(8, 1)));
+            }
+            let mut builder = IndexBuilder::new(IndexSettings {
+                format_version,
+                restart_interval,
+                shortening,
+                common_prefix: format_version >= 8,
+            });
+            let mut handle = BlockHandle { offset: 0, size: 0 };
+            let mut handles = Vec::new();
+            for (i, key) in keys.iter().enumerate() {
+                handle = BlockHandle {
+                    offset: handle.checked_end().expect("small"),
+                    size: (i as u64 * 7919) % 5000,
+                };
+                handles.push(handle);
+                builder.add(key, keys.get(i + 1).map(Vec::as_slice), handle);
+            }
+            let finished = builder.finish();
+            prop_assert_eq!(
+                finished.key_is_user_key,
+                format_version >= 3 && !(same_key_twice && keys.len() > 1)
+            );
+            let decoded = decode_index(&finished.block, IndexCoding {
+                user_keys: finished.key_is_user_key,
+                delta_values: finished.value_is_delta_encoded,
+                first_keys: false,
+                format_version,
+                restart_interval: restart_interval as u32,
+            })?;
+            prop_assert_eq!(decoded.len(), keys.len());
+            for (i, entry) in decoded.iter().enumerate() {
+                prop_assert_eq!(entry.handle, handles[i]);
+                let (user_key, _) = split(&keys[i]).expect("joined above");
+                prop_assert!(entry.separator.as_slice() >= user_key);
+                if let Some(next) = keys.get(i + 1) {
+                    let (next, _) = split(next).expect("joined above");
+                    prop_assert!(entry.separator.as_slice() <= next);
+                }
+            }
+        }
+
+        #[test]
+        fn decoding_is_total(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            restarts in 0u32..3,
+            user_keys: bool,
+            delta_values: bool,
+            first_keys: bool,
+            format_version in 2u32..=8,
+        ) {
+            let mut block = bytes;
+            block.extend_from_slice(&0u32.to_le_bytes());
+            block.extend_from_slice(&restarts.to_le_bytes());
+            let _ = decode_index(&block, IndexCoding {
+                user_keys,
+                delta_values,
+                first_keys,
+                format_version,
+                restart_interval: 1,
+            });
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Internal keys (`db/dbformat.h`): user key, then a little-endian u64 `sequence << 8 | type`.
+
+use std::cmp::Ordering;
+
+use crate::coding::le64;
+
+/// Bytes behind the user key.
+pub const TAG_SIZE: usize = 8;
+
+/// Largest sequence number.
+pub const MAX_SEQUENCE: u64 = (1 << 56) - 1;
+
+/// Type byte of the synthetic keys that separate blocks in an index (`kValueTypeForSeek`).
+pub const TYPE_FOR_SEEK: u8 = 0x18;
+
+/// What an entry does. The values that can stand in an SST's data blocks or range-deletion block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ValueType {
+    /// A tombstone.
+    Deletion = 0x00,
+    /// A value.
+    Value = 0x01,
+    /// An operand for the merge operator.
+    Merge = 0x02,
+    /// A tombstone for a key that was put once.
+    SingleDeletion = 0x07,
+    /// A tombstone for a range of keys.
+    RangeDeletion = 0x0f,
+    /// A reference to a blob file.
+    BlobIndex = 0x11,
+    /// A tombstone of a key with a user-defined timestamp.
+    DeletionWithTimestamp = 0x14,
+    /// A value with several columns.
+    WideColumnEntity = 0x16,
+    /// A value with a preferred sequence number ("timed put").
+    ValuePreferredSeqno = 0x18,
+}
+
+impl ValueType {
+    /// The type with the code, if it can occur in an SST.
+    #[inline]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0x00 => Self::Deletion,
+            0x01 => Self::Value,
+            0x02 => Self::Merge,
+            0x07 => Self::SingleDeletion,
+            0x0f => Self::RangeDeletion,
+            0x11 => Self::BlobIndex,
+            0x14 => Self::DeletionWithTimestamp,
+            0x16 => Self::WideColumnEntity,
+            0x18 => Self::ValuePreferredSeqno,
+            _ => return None,
+        })
+    }
+
+    /// RocksDB's name without the `kType` in front.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deletion => "Deletion",
+            Self::Value => "Value",
+            Self::Merge => "Merge",
+            Self::SingleDeletion => "SingleDeletion",
+            Self::RangeDeletion => "RangeDeletion",
+            Self::BlobIndex => "BlobIndex",
+            Self::DeletionWithTimestamp => "DeletionWithTimestamp",
+            Self::WideColumnEntity => "WideColumnEntity",
+            Self::ValuePreferredSeqno => "ValuePreferredSeqno",
+        }
+    }
+}
+
+/// `sequence << 8 | type` in one word: among the entries of one user key, a larger tag is newer.
+#[inline]
+pub const fn pack_tag(sequence: u64, kind: u8) -> u64 {
+    sequence << 8 | kind as u64
+}
+
+/// Sequence number of a tag.
+#[inline]
+pub const fn tag_sequence(tag: u64) -> u64 {
+    tag >> 8
+}
+
+/// Type code of a tag.
+#[inline]
+pub const fn tag_type(tag: u64) -> u8 {
+    tag as u8
+}
+
+/// Splits an internal key into user key and tag; `None` if it is shorter than a tag.
+#[inline]
+pub fn split(internal_key: &[u8]) -> Option<(&[u8], u64)> {
+    let at = internal_key.len().checked_sub(TAG_SIZE)?;
+    let (user_key, tag) = internal_key.split_at(at);
+    Some((user_key, le64(tag)))
+}
+
+/// Order of entries: user key ascending bytewise, then tag descending.
+#[inline]
+pub fn compare(a: (&[u8], u64), b: (&[u8], u64)) -> Ordering {
+    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+}
+
+/// `user_key` and `tag` as one internal key.
+pub fn join(user_key: &[u8], tag: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(user_key.len() + TAG_SIZE);
+    out.extend_from_slice(user_key);
+    out.extend_from_slice(&tag.to_le_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_versions_of_a_key_come_first() {
+        let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        assert_eq!(compare((a, 9), (b, 99)), Ordering::Less);
+        assert_eq!(compare((a, 99), (a, 9)), Ordering::Less);
+        assert_eq!(compare((a, 9), (a, 9)), Ordering::Equal);
+    }
+
+    #[test]
+    fn internal_keys_split_where_they_were_joined() {
+        let tag = pack_tag(MAX_SEQUENCE, 0x07);
+        assert_eq!(split(&join(b"", tag)), Some((&b""[..], tag)));
+        assert_eq!((tag_sequence(tag), tag_type(tag)), (MAX_SEQUENCE, 7));
+        assert_eq!(split(&[0; 7]), None);
+    }
+
+    #[test]
+    fn every_type_code_round_trips() {
+        for code in 0..=u8::MAX {
+            if let Some(kind) = ValueType::from_code(code) {
+                assert_eq!(kind as u8, code);
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! RocksDB's bytes, as pure functions over slices.
+//!
+//! Nothing here performs I/O, starts a thread or knows of jobs and devices; nothing is `unsafe`.
+//! Every parser is total: any input gives a value or an [`Error`] that names the offset.
+
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod checksum;
+pub mod coding;
+pub mod compression;
+mod error;
+pub mod filter;
+pub mod footer;
+pub mod handle;
+pub mod index;
+pub mod key;
+mod object_text;
+pub mod prefix;
+pub mod properties;
+pub mod table;
+pub mod unique_id;
+pub mod xxph3;
+
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,146 @@
+//! The two compression properties, which are text.
+
+use std::fmt::Write;
+
+/// Name of the built-in compression manager.
+const MANAGER: &str = "BuiltinV2";
+/// From this format_version on the property names the manager and lists types.
+const FIRST_VERSION_WITH_MANAGER: u32 = 7;
+const NO_COMPRESSION: u8 = 0;
+const ZSTD: u8 = 7;
+/// Types that custom compression managers may define (`kFirstCustomCompression` to
+/// `kLastCustomCompression`).
+const CUSTOM_TYPES: std::ops::RangeInclusive<u8> = 0x80..=0xfe;
+
+/// The property `rocksdb.compression`
+/// (`block_based_table_builder.cc:PrePopulateCompressionProperties`,
+/// `PostPopulateCompressionProperties`).
+///
+/// `preferred` is the block type that the configured compressor aims at, or `None` if compression
+/// is off; for LZ4 and LZ4HC the level decides which of the two that is (1 and above: LZ4HC).
+/// `used` are the block types of the file in any order, repeated or not, with or without "none".
+///
+/// format_version 7 and later: `BuiltinV2;04;`, with the types in hexadecimal. Earlier: a name such
+/// as `LZ4`.
+#[must_use]
+pub fn compression_name(format_version: u32, preferred: Option<u8>, used: &[u8]) -> String {
+    let mut types: Vec<u8> = used
+        .iter()
+        .copied()
+        .filter(|&t| t != NO_COMPRESSION)
+        .collect();
+    types.sort_unstable();
+    types.dedup();
+    if format_version >= FIRST_VERSION_WITH_MANAGER {
+        let manager = if preferred.is_some() { MANAGER } else { "" };
+        let types: String = types.iter().map(|t| format!("{t:02X}")).collect();
+        return format!("{manager};{types};");
+    }
+    let named = if types.contains(&ZSTD) {
+        ZSTD
+    } else {
+        types
+            .first()
+            .copied()
+            .or(preferred)
+            .unwrap_or(NO_COMPRESSION)
+    };
+    type_name(named)
+}
+
+/// `util/compression.cc:CompressionTypeToString`.
+fn type_name(compression_type: u8) -> String {
+    let name = match compression_type {
+        NO_COMPRESSION => "NoCompression",
+        1 => "Snappy",
+        2 => "Zlib",
+        3 => "BZip2",
+        4 => "LZ4",
+        5 => "LZ4HC",
+        6 => "Xpress",
+        ZSTD => "ZSTD",
+        u8::MAX => "DisableOption",
+        custom if CUSTOM_TYPES.contains(&custom) => return format!("Custom{custom:02X}"),
+        reserved => return format!("Reserved{reserved:02X}"),
+    };
+    name.to_owned()
+}
+
+/// The compression options that the property `rocksdb.compression_options` shows (`struct
+/// CompressionOptions`); defaults are RocksDB's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the names are those of RocksDB's struct, which explains them"
+)]
+pub struct CompressionOptions {
+    pub window_bits: i32,
+    pub level: i32,
+    pub strategy: i32,
+    pub max_dict_bytes: u32,
+    pub zstd_max_train_bytes: u32,
+    pub enabled: bool,
+    pub max_dict_buffer_bytes: u64,
+    pub use_zstd_dict_trainer: bool,
+    pub max_compressed_bytes_per_kb: i32,
+    pub auto_skip: bool,
+    pub auto_skip_min_sample_every: i32,
+    pub checksum: bool,
+}
+
+impl Default for CompressionOptions {
+    fn default() -> Self {
+        Self {
+            window_bits: -14,
+            level: 32_767,
+            strategy: 0,
+            max_dict_bytes: 0,
+            zstd_max_train_bytes: 0,
+            enabled: false,
+            max_dict_buffer_bytes: 0,
+            use_zstd_dict_trainer: true,
+            max_compressed_bytes_per_kb: 896,
+            auto_skip: false,
+            auto_skip_min_sample_every: 0,
+            checksum: false,
+        }
+    }
+}
+
+impl CompressionOptions {
+    /// The property `rocksdb.compression_options` of a file for which `configured_type` was
+    /// configured and no custom compression manager
+    /// (`util/compression.cc:CompressionOptionsToString`, `block_based_table_builder.cc:Rep::Rep`).
+    ///
+    /// With type 0 there is no compressor and RocksDB shows `auto_skip` as off.
+    #[must_use]
+    pub fn text(&self, configured_type: u8) -> String {
+        let mut text = String::new();
+        let mut put = |name: &str, value: i128| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{name}={value}; ");
+        };
+        put("window_bits", self.window_bits.into());
+        put("level", self.level.into());
+        put("strategy", self.strategy.into());
+        put("max_dict_bytes", self.max_dict_bytes.into());
+        put("zstd_max_train_bytes", self.zstd_max_train_bytes.into());
+        put("enabled", self.enabled.into());
+        put("max_dict_buffer_bytes", self.max_dict_buffer_bytes.into());
+        put("use_zstd_dict_trainer", self.use_zstd_dict_trainer.into());
+        put(
+            "max_compressed_bytes_per_kb",
+            self.max_compressed_bytes_per_kb.into(),
+        );
+        if self.auto_skip && configured_type != NO_COMPRESSION {
+            put("auto_skip", 1);
+            put(
+                "auto_skip_min_sample_every",
+                self.auto_skip_min_sample_every.into(),
+            );
+        }
+        put("checksum", self.checksum.into());
+        put("_type", configured_type.into());
+        text
+    }
+}

@@ -1,0 +1,443 @@
+//! Runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
+//!
+//! What may be compared, and why that is sound:
+//!
+//! * Both databases get the same writes from one thread, so their sequence numbers are equal. While
+//!   Rockmill is switched off, flushes and manual compactions are RocksDB's own on both sides and
+//!   leave equal trees (which is asserted, file by file).
+//! * [`Step::Measure`] runs *one* `CompactFiles` job on equal trees, with Rockmill on one side. Input
+//!   files and snapshots are the same, hence the entries of every level must be the same; only file
+//!   boundaries may differ. This is the sharp comparison.
+//! * After it the trees differ in their file boundaries, and boundaries decide which files a later
+//!   partial compaction picks. So from then on only reads are compared, at every live snapshot,
+//!   until the end.
+//! * At the end each family is compacted fully, again and again: once more than there are stripes
+//!   (snapshots + 1), because each pass may drop the oldest tombstone of a key only. Whatever the
+//!   trees were, what is left then depends on the writes and the live snapshots alone: the newest
+//!   entry of each stripe, zeroed when no snapshot is older, and no tombstone without an older entry.
+//!   So the entries must be the same again.
+//!
+//! Single-deleted keys are compared by reads only, see [`internal::entries`].
+
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rust_rocksdb::{
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions,
+    CompactionOptions, DB, Options, Snapshot, WaitForCompactOptions,
+};
+
+use crate::content::{self, Pairs};
+use crate::internal::{self, FileFacts};
+use crate::switch::{Switch, Switched};
+use crate::workload::{Case, Compaction, Family, SINGLE_DELETE_PREFIX, Step};
+
+/// Slices in flight at most, in each database.
+const THREADS: usize = 2;
+const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
+const BACKGROUND_JOBS: i32 = 4;
+
+/// The two databases of a case.
+struct Pair<'a> {
+    case: &'a Case,
+    rocksdb: DB,
+    rockmill: DB,
+    switch: Switch,
+}
+
+/// Runs `case` in two new databases under `directory` and returns what Rockmill did.
+///
+/// # Errors
+///
+/// The first difference, with the step and the seed.
+pub fn run(case: &Case, directory: &Path) -> Result<rockmill::Stats, String> {
+    let switch = Switch::default();
+    let service = rockmill::Service::builder()
+        .threads(THREADS)
+        .memory_budget_bytes(MEMORY_BUDGET_BYTES)
+        .build()
+        .map_err(|e| format!("seed {}: cannot build the service: {e}", case.seed))?;
+    let mut reopened = false;
+    let mut done = 0;
+    for steps in case.steps.split(|step| matches!(step, Step::Reopen)) {
+        let service = Switched::new(service.clone(), switch.clone());
+        let run = || -> Result<(), String> {
+            let pair = Pair {
+                case,
+                rocksdb: open(case, &directory.join("rocksdb"), reopened, None)?,
+                rockmill: open(case, &directory.join("rockmill"), reopened, Some(service))?,
+                switch: switch.clone(),
+            };
+            let mut snapshots = Vec::new();
+            for (index, &step) in steps.iter().enumerate() {
+                pair.step(step, &mut snapshots)
+                    .map_err(|e| format!("step {} {step:?}: {e}", done + index))?;
+            }
+            if reopened {
+                pair.finish(&mut snapshots)?;
+            }
+            Ok(())
+        };
+        run().map_err(|e| format!("seed {}: {e}\n{:?}", case.seed, case.families_in_brief()))?;
+        done += steps.len() + 1;
+        reopened = true;
+    }
+    Ok(service.stats())
+}
+
+impl Case {
+    /// The shapes of the families, without their keys.
+    fn families_in_brief(&self) -> Vec<String> {
+        self.families
+            .iter()
+            .map(|f| format!("{}: {:?} {:?} {:?}", f.name, f.tree, f.before, f.after))
+            .collect()
+    }
+}
+
+fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> Result<DB, String> {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_max_subcompactions(case.subcompactions);
+    options.set_max_background_jobs(BACKGROUND_JOBS);
+    if let Some(service) = service {
+        options.set_compaction_service(service);
+    }
+    let families = case.families.iter().map(|family| {
+        let table = if reopened {
+            &family.after
+        } else {
+            &family.before
+        };
+        let mut options = Options::default();
+        family.tree.apply(&mut options);
+        options.set_disable_auto_compactions(!case.auto_compactions);
+        ColumnFamilyDescriptor::new(family.name.clone(), table.apply(options))
+    });
+    DB::open_cf_descriptors(&options, path, families).map_err(|e| format!("open: {e}"))
+}
+
+/// A snapshot of each database, taken at the same sequence number.
+type SnapshotPair<'db> = (Snapshot<'db>, Snapshot<'db>);
+
+fn handle<'db>(db: &'db DB, family: &Family) -> &'db ColumnFamily {
+    db.cf_handle(&family.name)
+        .expect("opened with all families")
+}
+
+impl Pair<'_> {
+    fn sides(&self) -> [&DB; 2] {
+        [&self.rocksdb, &self.rockmill]
+    }
+
+    /// Does the same to both databases.
+    fn both(
+        &self,
+        mut act: impl FnMut(&DB) -> Result<(), rust_rocksdb::Error>,
+    ) -> Result<(), String> {
+        for db in self.sides() {
+            act(db).map_err(|e| format!("{}: {e}", db.path().display()))?;
+        }
+        Ok(())
+    }
+
+    fn step<'db>(
+        &'db self,
+        step: Step,
+        snapshots: &mut Vec<SnapshotPair<'db>>,
+    ) -> Result<(), String> {
+        let family = |index: usize| &self.case.families[index];
+        match step {
+            Step::Put(f, key, value) => {
+                let (family, value) = (family(f), value.bytes());
+                self.both(|db| db.put_cf(handle(db, family), &family.keys[key], &value))
+            }
+            Step::Delete(f, key) => {
+                let family = family(f);
+                self.both(|db| db.delete_cf(handle(db, family), &family.keys[key]))
+            }
+            Step::SingleDelete(f, key) => {
+                let family = family(f);
+                self.both(|db| db.single_delete_cf(handle(db, family), &family.keys[key]))
+            }
+            Step::Snapshot => {
+                snapshots.push((self.rocksdb.snapshot(), self.rockmill.snapshot()));
+                let (theirs, ours) = &snapshots[snapshots.len() - 1];
+                if theirs.sequence_number() == ours.sequence_number() {
+                    Ok(())
+                } else {
+                    Err("the sequence numbers have parted".to_owned())
+                }
+            }
+            Step::Release(position) => {
+                snapshots.remove(position);
+                Ok(())
+            }
+            Step::Flush(f) => self.both(|db| db.flush_cf(handle(db, family(f)))),
+            Step::Compact(f, how) => self.compact(family(f), how),
+            Step::Measure(f, roll) => {
+                self.measure(family(f), roll)?;
+                self.compare_reads(snapshots)
+            }
+            Step::Offload => {
+                self.switch.set(true);
+                Ok(())
+            }
+            Step::Reopen => unreachable!("steps are split at reopens"),
+        }
+    }
+
+    fn compact(&self, family: &Family, how: Compaction) -> Result<(), String> {
+        for db in self.sides() {
+            let cf = handle(db, family);
+            match how {
+                Compaction::Full => {
+                    db.compact_range_cf_opt(cf, None::<&[u8]>, None::<&[u8]>, &whole_tree());
+                }
+                Compaction::Range(start, end) => {
+                    db.compact_range_cf(cf, Some(&family.keys[start]), Some(&family.keys[end]));
+                }
+                // With Rockmill on, the trees differ and so does the pick; that is as good a test.
+                Compaction::Files(roll) => {
+                    if let Some(pick) = Pick::roll(db, family, roll)? {
+                        pick.compact(db, family)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One job by Rockmill against the same job by RocksDB.
+    fn measure(&self, family: &Family, roll: u64) -> Result<(), String> {
+        compare_trees(&self.rocksdb, &self.rockmill, family)?;
+        let Some(pick) = Pick::roll(&self.rocksdb, family, roll)? else {
+            return Ok(());
+        };
+        let bottommost = pick.output_level >= pick.deepest_level;
+        self.switch.set(true);
+        let result = [
+            pick.compact(&self.rocksdb, family),
+            Pick::roll(&self.rockmill, family, roll)?
+                .expect("the trees are equal")
+                .compact(&self.rockmill, family),
+        ];
+        self.switch.set(false);
+        let [theirs, ours] = result;
+        theirs?;
+        ours?;
+        for level in 0..family.tree.levels {
+            let theirs = internal::entries(&self.rocksdb, &family.name, Some(level))?;
+            let ours = internal::entries(&self.rockmill, &family.name, Some(level))?;
+            internal::compare(&theirs, &ours, !bottommost)
+                .map_err(|e| format!("family {} level {level}: {e}", family.name))?;
+        }
+        Ok(())
+    }
+
+    /// Compacts everything until nothing can change any more and compares; then once more without
+    /// any snapshot.
+    fn finish(&self, snapshots: &mut Vec<SnapshotPair<'_>>) -> Result<(), String> {
+        self.switch.set(true);
+        self.both(|db| db.wait_for_compact(&WaitForCompactOptions::default()))?;
+        self.compare_reads(snapshots)?;
+        self.compact_to_the_end(snapshots.len())?;
+        self.compare_reads(snapshots)?;
+        snapshots.clear();
+        self.compact_to_the_end(0)?;
+        self.compare_reads(snapshots)
+    }
+
+    fn compact_to_the_end(&self, snapshots: usize) -> Result<(), String> {
+        let stripes = snapshots + 1;
+        for family in &self.case.families {
+            for _ in 0..=stripes {
+                self.compact(family, Compaction::Full)?;
+            }
+        }
+        self.both(|db| db.wait_for_compact(&WaitForCompactOptions::default()))?;
+        for family in &self.case.families {
+            let theirs = internal::entries(&self.rocksdb, &family.name, None)?;
+            let ours = internal::entries(&self.rockmill, &family.name, None)?;
+            internal::compare(&theirs, &ours, false)
+                .map_err(|e| format!("family {}, compacted to the end: {e}", family.name))?;
+        }
+        Ok(())
+    }
+
+    fn compare_reads(&self, snapshots: &[SnapshotPair<'_>]) -> Result<(), String> {
+        let latest = (self.rocksdb.snapshot(), self.rockmill.snapshot());
+        for (number, pair) in snapshots.iter().chain([&latest]).enumerate() {
+            for family in &self.case.families {
+                self.compare_view(family, pair).map_err(|e| {
+                    format!(
+                        "family {}, snapshot {number} of {}: {e}",
+                        family.name,
+                        snapshots.len()
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_view(&self, family: &Family, pair: &SnapshotPair<'_>) -> Result<(), String> {
+        let (theirs, ours) = (
+            View::new(&self.rocksdb, &pair.0, self.case, family),
+            View::new(&self.rockmill, &pair.1, self.case, family),
+        );
+        if theirs.forward()? != ours.forward()? {
+            return Err("the forward scans differ".to_owned());
+        }
+        if theirs.backward()? != ours.backward()? {
+            return Err("the backward scans differ".to_owned());
+        }
+        for key in &family.keys {
+            for key in [key.clone(), [key.as_slice(), b"\0"].concat()] {
+                if theirs.get(&key)? != ours.get(&key)? {
+                    return Err(format!("lookups of \"{}\" differ", key.escape_ascii()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A column family of one database at one snapshot. Keys whose SingleDelete contract the case broke
+/// are not there.
+struct View<'a> {
+    db: &'a DB,
+    cf: &'a ColumnFamily,
+    snapshot: &'a Snapshot<'a>,
+    hides_single_deletes: bool,
+}
+
+impl<'a> View<'a> {
+    fn new(db: &'a DB, snapshot: &'a Snapshot<'a>, case: &Case, family: &Family) -> Self {
+        Self {
+            db,
+            cf: handle(db, family),
+            snapshot,
+            hides_single_deletes: case.breaks_single_delete,
+        }
+    }
+
+    fn hides(&self, key: &[u8]) -> bool {
+        self.hides_single_deletes && key.starts_with(SINGLE_DELETE_PREFIX)
+    }
+
+    fn forward(&self) -> Result<Pairs, String> {
+        let mut options = content::read_everything();
+        options.set_snapshot(self.snapshot);
+        let pairs = content::scan_forward(self.db.raw_iterator_cf_opt(self.cf, options))?;
+        Ok(pairs
+            .into_iter()
+            .filter(|(key, _)| !self.hides(key))
+            .collect())
+    }
+
+    fn backward(&self) -> Result<Pairs, String> {
+        let mut options = content::read_everything();
+        options.set_snapshot(self.snapshot);
+        let pairs = content::scan_backward(self.db.raw_iterator_cf_opt(self.cf, options))?;
+        Ok(pairs
+            .into_iter()
+            .filter(|(key, _)| !self.hides(key))
+            .collect())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        if self.hides(key) {
+            return Ok(None);
+        }
+        self.snapshot
+            .get_cf(self.cf, key)
+            .map_err(|e| format!("get \"{}\": {e}", key.escape_ascii()))
+    }
+}
+
+/// Asserts that both databases have the same files in a family, apart from names.
+fn compare_trees(rocksdb: &DB, rockmill: &DB, family: &Family) -> Result<(), String> {
+    let facts = |db| -> Result<Vec<FileFacts>, String> {
+        Ok(internal::files(db, &family.name)?
+            .into_iter()
+            .map(|(facts, _)| facts)
+            .collect())
+    };
+    if facts(rocksdb)? == facts(rockmill)? {
+        Ok(())
+    } else {
+        Err(format!(
+            "family {}: the trees differ before Rockmill did anything",
+            family.name
+        ))
+    }
+}
+
+fn whole_tree() -> CompactOptions {
+    let mut options = CompactOptions::default();
+    options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+    options
+}
+
+/// Files to compact together and the level they go to.
+struct Pick {
+    names: Vec<String>,
+    output_level: i32,
+    /// The deepest level of the tree that has files.
+    deepest_level: i32,
+}
+
+impl Pick {
+    /// Chooses from the tree by `roll` alone, so that equal trees give equal picks: all files of some
+    /// neighbouring levels, or one file. `None` if there are no files.
+    fn roll(db: &DB, family: &Family, roll: u64) -> Result<Option<Self>, String> {
+        let mut rng = StdRng::seed_from_u64(roll);
+        let files = internal::files(db, &family.name)?;
+        let Some((last, _)) = files.last() else {
+            return Ok(None);
+        };
+        let deepest_level = last.level;
+        let bottom = family.tree.levels - 1;
+        let (facts, name) = files.choose(&mut rng).expect("not empty");
+        let to = rng.random_range(facts.level..=deepest_level);
+        let names = if rng.random_bool(0.3) {
+            vec![name.clone()]
+        } else {
+            let chosen =
+                |(file, _): &&(FileFacts, String)| (facts.level..=to).contains(&file.level);
+            files
+                .iter()
+                .filter(chosen)
+                .map(|(_, name)| name.clone())
+                .collect()
+        };
+        Ok(Some(Self {
+            names,
+            output_level: rng.random_range(to.max(1)..=bottom),
+            deepest_level,
+        }))
+    }
+
+    /// Compacts the files. A refusal of RocksDB's (the pick does not suit the tree) is no error: it
+    /// refuses on both sides, or the comparison of levels finds the difference.
+    fn compact(&self, db: &DB, family: &Family) -> Result<(), String> {
+        let mut options = CompactionOptions::default();
+        options.set_output_file_size_limit(family.tree.target_file_size);
+        let cf = handle(db, family);
+        match db.compact_files_cf(
+            cf,
+            &options,
+            self.names.iter().map(String::as_str),
+            self.output_level,
+        ) {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::InvalidArgument => Ok(()),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::Aborted => Ok(()),
+            Err(e) => Err(format!("{}: compact files: {e}", db.path().display())),
+        }
+    }
+}

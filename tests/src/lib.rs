@@ -1,0 +1,19 @@
+//! Shared helpers of the end-to-end tests, which run Rockmill inside stock RocksDB.
+//!
+//! * [`workload`] makes cases: a database's shape and a list of steps, from one seed.
+//! * [`table`] and [`tree`] are the parts of that shape: how SST files look, how the LSM tree looks.
+//! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
+//! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
+//! * [`content`] compares a database with what it should hold.
+//!
+//! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
+//! case; `ROCKMILL_SEED=random` starts from the clock.
+
+pub mod content;
+pub mod differential;
+pub mod internal;
+pub mod seed;
+pub mod switch;
+pub mod table;
+pub mod tree;
+pub mod workload;
