@@ -121,7 +121,12 @@ pub fn assert_content(db: &DB, content: &Content) {
     }
 }
 
-fn check_pairs(
+/// Checks that a scan found the expected pairs.
+///
+/// # Errors
+///
+/// The first pair that differs, after `how`.
+pub fn check_pairs(
     how: &str,
     expected: &[(Vec<u8>, Vec<u8>)],
     found: &[(Vec<u8>, Vec<u8>)],

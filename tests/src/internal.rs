@@ -4,8 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::compression::Decompressor;
+use rockmill_format::table::TableMeta;
 use rust_rocksdb::DB;
 
+use crate::content::Pairs;
 use crate::workload::SINGLE_DELETE_PREFIX;
 
 /// Sequence number and type at the end of an internal key, bytes (`db/dbformat.h`).
@@ -15,9 +19,45 @@ const TYPE_DELETION: u8 = 0;
 
 /// All entries of one SST file in the file's order: internal key (user key, then
 /// `sequence << 8 | type` in 8 bytes, little endian) and value.
-#[must_use]
-pub fn read_internal_entries(_sst: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    Vec::new()
+///
+/// # Errors
+///
+/// What is wrong with the file, and where.
+pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
+    let file = std::fs::read(sst).map_err(|e| format!("{}: {e}", sst.display()))?;
+    let place = |e: rockmill_format::Error| format!("{}: {e}", sst.display());
+    let mut read = |offset: u64, length: usize| {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+        let bytes = range.and_then(|range| file.get(range));
+        bytes
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| format!("{}: no {length} bytes at {offset}", sst.display()))
+    };
+    let meta = TableMeta::open(file.len() as u64, &mut read, place)?;
+    let interval = u32::try_from(meta.properties.data_block_restart_interval).unwrap_or(u32::MAX);
+    let mut decompressor = Decompressor::new(meta.dictionary.clone());
+    let (mut entries, mut block) = (Vec::new(), Vec::new());
+    for handle in meta.index.iter().map(|entry| entry.handle) {
+        let length = handle.stored_len(meta.file_size).map_err(place)?;
+        let stored = read(handle.offset, length)?;
+        let (payload, kind) = meta
+            .footer
+            .guard
+            .open(&stored, handle.offset)
+            .map_err(place)?;
+        decompressor
+            .decompress(kind, payload, &mut block)
+            .map_err(place)?;
+        let parsed = Block::parse(&block).map_err(place)?;
+        let mut key = Vec::new();
+        let mut reader = parsed.entries(ValueForm::Sized, interval).map_err(place)?;
+        while let Some(entry) = reader.next_entry().map_err(place)? {
+            entry.restore_key(&mut key);
+            entries.push((key.clone(), entry.value.to_vec()));
+        }
+    }
+    Ok(entries)
 }
 
 /// An entry, ordered as RocksDB orders internal keys: user key ascending, newest first.
@@ -109,7 +149,7 @@ pub fn entries(db: &DB, family: &str, level: Option<i32>) -> Result<Vec<Entry>, 
             continue;
         }
         let path = db.path().join(name.trim_start_matches('/'));
-        for (key, value) in read_internal_entries(&path) {
+        for (key, value) in read_internal_entries(&path)? {
             let entry = Entry::new(&key, value).ok_or_else(|| {
                 format!("{}: internal key of {} bytes", path.display(), key.len())
             })?;
@@ -154,6 +194,7 @@ pub fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness;
 
     fn entry(key: &str, sequence: u64, kind: u64) -> Entry {
         let tag = (sequence << 8) | kind;
@@ -180,6 +221,30 @@ mod tests {
         assert!(compare(&[], &deletes, true).is_ok());
         assert!(compare(&[], &deletes, false).is_err());
         assert!(compare(&[], &[put], true).is_err());
+    }
+
+    #[test]
+    fn all_versions_of_a_key_are_read_from_the_files_of_a_database() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let db = harness::open(&harness::local_options(), directory.path());
+        db.put(b"a", b"old").expect("put");
+        db.flush().expect("flush");
+        db.put(b"a", b"new").expect("put");
+        db.delete(b"b").expect("delete");
+        db.put(SINGLE_DELETE_PREFIX, b"left out").expect("put");
+        db.flush().expect("flush");
+        let entries = entries(&db, "default", Some(0)).expect("readable");
+        let facts: Vec<_> = entries
+            .iter()
+            .map(|e| (e.user_key.as_slice(), e.tag.0, e.value.as_slice()))
+            .collect();
+        let tag = |sequence: u64, kind: u64| (sequence << 8) | kind;
+        let expected: [(&[u8], u64, &[u8]); 3] = [
+            (b"a", tag(2, 1), b"new"),
+            (b"a", tag(1, 1), b"old"),
+            (b"b", tag(3, 0), b""),
+        ];
+        assert_eq!(facts, expected);
     }
 
     #[test]

@@ -5,13 +5,18 @@
 //! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
 //! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
 //! * [`content`] compares a database with what it should hold.
+//! * [`damage`] breaks SST files region by region.
+//! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline.
 //!
 //! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
 //! case; `ROCKMILL_SEED=random` starts from the clock.
 
 pub mod content;
+pub mod damage;
 pub mod differential;
+pub mod harness;
 pub mod internal;
+pub mod reasons;
 pub mod seed;
 pub mod switch;
 pub mod table;

@@ -8,7 +8,7 @@ use rockmill_tests::workload::Case;
 use rockmill_tests::{differential, seed};
 
 /// Small cases by default: a few minutes on two cores.
-const DEFAULT_CASES: u64 = 300;
+const DEFAULT_CASES: u64 = 240;
 /// One case in so many breaks SingleDelete's contract.
 const BROKEN_CONTRACT_EVERY: u64 = 16;
 /// The least share of the jobs that Rockmill must do, in percent: what it takes is not to decline.

@@ -21,6 +21,8 @@ pub struct Job {
     pub options: String,
     /// What the MANIFEST says of the input files and of the tree around them.
     pub tree: TreeView,
+    /// What the OPTIONS file leaves out.
+    pub hints: Hints,
     /// Names that the output files carry.
     pub identity: Identity,
     /// Seconds since 1970 that the output files give as their creation time.
@@ -108,6 +110,16 @@ pub struct FileSummary {
     pub size: u64,
 }
 
+/// What the OPTIONS file leaves out when a database was configured through RocksDB's C API: it names
+/// a filter policy or prefix extractor without its number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hints {
+    /// Thousandths of a bit that a filter has for each key.
+    pub filter_millibits_per_key: Option<u32>,
+    /// Length of the prefix extractor's prefix.
+    pub prefix_length: Option<usize>,
+}
+
 /// Names that output files carry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -187,6 +199,7 @@ mod tests {
                 levels: vec![],
                 beneath: vec![(6, vec![])],
             },
+            hints: Hints::default(),
             identity: Identity {
                 session_id: "A".repeat(20),
                 host: "h".to_owned(),

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod block_stream;
 mod cancel;
 mod columns;
 mod decline;
@@ -22,13 +23,14 @@ mod plan;
 mod table;
 
 pub use backend::{Backend, ContentHash, OutputFile, SliceReport, SliceWork, entry_hash, kv_hash};
+pub use block_stream::BlockStream;
 pub use cancel::CancelToken;
 pub use columns::{Columns, key_prefix};
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{ReadAt, SstFile, SstSink};
 pub use job::{
-    FileSummary, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
+    FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };
 pub use plan::{
     Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use rockmill_core::{
-    CancelToken, Columns, DeclineReason, Error, InputTable, KeyRange, Result, entry_hash, kv_hash,
+    BlockStream, CancelToken, Columns, DeclineReason, Error, InputTable, KeyRange, Result,
+    entry_hash, kv_hash,
 };
 use rockmill_format::block::{Block, ValueForm};
-use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::key::{self, ValueType};
 
@@ -60,30 +60,15 @@ pub fn blocks_in_range(table: &InputTable, range: &KeyRange) -> Range<usize> {
     start..end.max(start)
 }
 
-/// Where the payload of the current block lies.
-#[derive(Debug, Clone)]
-enum Payload {
-    /// A range of the chunk: the block is stored uncompressed.
-    InChunk(Range<usize>),
-    /// The scratch buffer.
-    Decompressed,
-}
-
 /// A sorted run: the entries of one input inside a slice.
 #[derive(Debug)]
 pub struct RunReader<'a> {
     table: &'a InputTable,
     range: &'a KeyRange,
     cancel: &'a CancelToken,
-    read_ahead_bytes: usize,
     /// Blocks not decoded yet.
     blocks: Range<usize>,
-    chunk: Vec<u8>,
-    /// File offset of the chunk.
-    chunk_at: u64,
-    decompressor: Decompressor,
-    scratch: Vec<u8>,
-    payload: Payload,
+    stream: BlockStream<'a>,
     columns: Columns,
     hashes: Vec<u64>,
     at: usize,
@@ -107,13 +92,8 @@ impl<'a> RunReader<'a> {
             table,
             range,
             cancel,
-            read_ahead_bytes,
             blocks: blocks_in_range(table, range),
-            chunk: Vec::new(),
-            chunk_at: 0,
-            decompressor: Decompressor::new(table.meta.dictionary.clone()),
-            scratch: Vec::new(),
-            payload: Payload::Decompressed,
+            stream: BlockStream::new(table, read_ahead_bytes),
             columns: Columns::default(),
             hashes: Vec::new(),
             at: 0,
@@ -132,15 +112,11 @@ impl<'a> RunReader<'a> {
             return None;
         }
         let (start, len) = self.columns.values[i];
-        let bytes = match &self.payload {
-            Payload::InChunk(range) => &self.chunk[range.clone()],
-            Payload::Decompressed => &self.scratch,
-        };
         Some(Head {
             prefix: self.columns.prefixes[i],
             user_key: self.columns.user_key(i),
             tag: self.columns.tags[i],
-            value: &bytes[start as usize..][..len as usize],
+            value: &self.stream.payload()[start as usize..][..len as usize],
             kv_hash: self.hashes[i],
         })
     }
@@ -162,7 +138,10 @@ impl<'a> RunReader<'a> {
 
     /// What was read so far.
     pub fn totals(&self) -> RunTotals {
-        self.totals
+        RunTotals {
+            bytes_read: self.stream.bytes_read(),
+            ..self.totals
+        }
     }
 
     /// Decodes blocks until one has entries in range, or none is left.
@@ -172,60 +151,10 @@ impl<'a> RunReader<'a> {
         self.hashes.clear();
         while self.columns.is_empty() && !self.blocks.is_empty() {
             self.cancel.check()?;
-            let handle = self.table.meta.index[self.blocks.start].handle;
-            self.load(handle)?;
+            let handle = self.stream.load(self.blocks.clone())?;
             self.blocks.start += 1;
             self.decode(handle)?;
         }
-        Ok(())
-    }
-
-    /// Brings a block's payload into memory.
-    fn load(&mut self, handle: BlockHandle) -> Result<()> {
-        let name = self.table.file.name();
-        let limit = self.table.meta.file_size;
-        let len = handle
-            .stored_len(limit)
-            .map_err(|e| Error::format(name, e))?;
-        let chunk_end = self.chunk_at + self.chunk.len() as u64;
-        if handle.offset < self.chunk_at || handle.offset + len as u64 > chunk_end {
-            self.read_chunk(handle, len)?;
-        }
-        let start = (handle.offset - self.chunk_at) as usize;
-        let stored = &self.chunk[start..start + len];
-        let (payload, kind) = self
-            .table
-            .meta
-            .footer
-            .guard
-            .open(stored, handle.offset)
-            .map_err(|e| Error::format(name, e))?;
-        if kind == CompressionType::None {
-            self.payload = Payload::InChunk(start..start + payload.len());
-        } else {
-            self.payload = Payload::Decompressed;
-            self.decompressor
-                .decompress(kind, payload, &mut self.scratch)
-                .map_err(|e| Error::format(name, e.at(handle.offset)))?;
-        }
-        Ok(())
-    }
-
-    /// Reads the block at `handle` and as many of the following ones as fit the read-ahead.
-    fn read_chunk(&mut self, handle: BlockHandle, len: usize) -> Result<()> {
-        let most = handle.offset + self.read_ahead_bytes.max(len) as u64;
-        let end = self.table.meta.index[self.blocks.clone()]
-            .iter()
-            .map_while(|e| e.handle.checked_end().filter(|&end| end <= most))
-            .last()
-            .unwrap_or(handle.offset + len as u64);
-        let wanted = (end - handle.offset) as usize;
-        self.chunk.resize(wanted, 0);
-        self.chunk_at = handle.offset;
-        self.table
-            .file
-            .read_exact_at(&mut self.chunk, handle.offset)?;
-        self.totals.bytes_read += wanted as u64;
         Ok(())
     }
 
@@ -233,12 +162,8 @@ impl<'a> RunReader<'a> {
     fn decode(&mut self, handle: BlockHandle) -> Result<()> {
         let name = self.table.file.name();
         let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
-        let bytes = match &self.payload {
-            Payload::InChunk(range) => &self.chunk[range.clone()],
-            Payload::Decompressed => &self.scratch,
-        };
         let interval = self.table.meta.properties.data_block_restart_interval;
-        let block = Block::parse(bytes).map_err(fail)?;
+        let block = Block::parse(self.stream.payload()).map_err(fail)?;
         let mut entries = block
             .entries(
                 ValueForm::Sized,
@@ -259,9 +184,10 @@ impl<'a> RunReader<'a> {
             let (user_key, tag) =
                 key::split(&key).ok_or_else(|| corrupt("internal key shorter than 8 bytes"))?;
             if let Some(before) = key::split(&self.last_key)
-                && key::compare(before, (user_key, tag)).is_ge() {
-                    return Err(corrupt("keys out of order"));
-                }
+                && key::compare(before, (user_key, tag)).is_ge()
+            {
+                return Err(corrupt("keys out of order"));
+            }
             self.last_key.clear();
             self.last_key.extend_from_slice(&key);
             if self.range.is_above(user_key) {

@@ -1,1 +1,35 @@
-//! Placeholder.
+//! The engine: from RocksDB's request to finished files.
+//!
+//! ```text
+//!   request --prepare--> Job --admit--> Plan --slices--> Slice ..
+//!                                                          | on several threads, within a budget
+//!   result <--check accounts-- files <--verify-- sync <--backend--
+//! ```
+//!
+//! A job that cannot be done exactly is declined with a [`rockmill_core::DeclineReason`] before
+//! anything is written. Inputs are never touched. Outputs wait in a staging folder in the database's
+//! directory, are synced, read back and compared with what was meant, and only then reported.
+
+#![forbid(unsafe_code)]
+
+mod admit;
+mod blocks;
+mod budget;
+mod engine;
+mod filter_bits;
+pub mod record;
+mod result;
+mod run;
+mod settings;
+mod slices;
+pub mod staging;
+mod stats;
+pub mod storage;
+mod tree;
+pub mod verify;
+
+pub use blocks::read_block;
+pub use engine::{Engine, Finished};
+pub use run::Outcome;
+pub use settings::{MIN_MEMORY_BUDGET_BYTES, Settings};
+pub use stats::{Stats, StatsCell};

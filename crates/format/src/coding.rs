@@ -116,10 +116,11 @@ impl<'a> Cursor<'a> {
     pub fn varint32(&mut self) -> Result<u32> {
         // Lengths of keys and values are mostly one byte.
         if let Some(&byte) = self.bytes.get(self.at)
-            && byte < 0x80 {
-                self.at += 1;
-                return Ok(u32::from(byte));
-            }
+            && byte < 0x80
+        {
+            self.at += 1;
+            return Ok(u32::from(byte));
+        }
         let start = self.at;
         u32::try_from(self.varint64()?)
             .map_err(|_| Error::corruption(start, "varint larger than 32 bits"))

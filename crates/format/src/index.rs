@@ -77,9 +77,10 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
                 .0
         };
         if let Some(before) = out.last()
-            && (before.separator.as_slice() > user_key || before.handle.offset >= handle.offset) {
-                return Err(Error::corruption(entry.offset, "index out of order"));
-            }
+            && (before.separator.as_slice() > user_key || before.handle.offset >= handle.offset)
+        {
+            return Err(Error::corruption(entry.offset, "index out of order"));
+        }
         out.push(IndexEntry {
             separator: user_key.to_vec(),
             handle,

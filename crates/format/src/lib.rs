@@ -15,11 +15,14 @@ pub mod footer;
 pub mod handle;
 pub mod index;
 pub mod key;
+pub mod manifest;
 mod object_text;
+pub mod options_file;
 pub mod prefix;
 pub mod properties;
 pub mod table;
 pub mod unique_id;
+pub mod wire;
 pub mod xxph3;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Compaction for stock RocksDB, switched on with one line.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rockmill = rockmill::Service::builder().build()?;
+//! let mut options = rust_rocksdb::Options::default();
+//! options.set_compaction_service(rockmill.clone());
+//! let db = rust_rocksdb::DB::open(&options, "db")?;
+//! println!("{}", rockmill.stats());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every compaction that RocksDB picks is offered to the [`Service`]. It reads the input SST files,
+//! merges them by RocksDB's rules and writes SST files that RocksDB installs. What it cannot do exactly
+//! it declines, counted by reason in [`Stats`], and RocksDB does it itself; the same holds after any
+//! error. Nothing that goes wrong here becomes an error of the database.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod service;
+
+pub use builder::{Builder, Error};
+pub use rockmill_core::DeclineReason;
+pub use rockmill_engine::Stats;
+pub use service::Service;

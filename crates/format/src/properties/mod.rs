@@ -13,6 +13,7 @@ mod tests;
 pub use compression::{CompressionOptions, compression_name};
 
 use crate::error::{Error, Result};
+use crate::wire::PropertyValue;
 use fields::{BYTES, INTS};
 use std::collections::BTreeMap;
 
@@ -151,17 +152,6 @@ pub struct TableProperties {
     pub user: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A field of `table_properties` in a `CompactionService` result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ResultField {
-    /// A decimal number.
-    Int(u64),
-    /// A string, to be written in hexadecimal.
-    Bytes(Vec<u8>),
-    /// A map from string to string.
-    Map(Vec<(Vec<u8>, Vec<u8>)>),
-}
-
 impl TableProperties {
     /// Reads the entries of a properties block (`table/meta_blocks.cc:ParsePropertiesBlock`).
     ///
@@ -230,18 +220,18 @@ impl TableProperties {
     /// names, all of them (`table/table_properties.cc:table_properties_type_info`). Their order is
     /// free.
     #[must_use]
-    pub fn result_fields(&self) -> Vec<(&'static str, ResultField)> {
+    pub fn result_fields(&self) -> Vec<(&'static str, PropertyValue)> {
         let ints = INTS
             .iter()
-            .map(|row| (row.member, ResultField::Int((row.get)(self))));
+            .map(|row| (row.member, PropertyValue::Int((row.get)(self))));
         let bytes = BYTES
             .iter()
-            .map(|row| (row.member, ResultField::Bytes((row.get)(self).clone())));
+            .map(|row| (row.member, PropertyValue::Bytes((row.get)(self).clone())));
         let user = self.user_collected().into_iter().collect();
         ints.chain(bytes)
             .chain([
-                ("user_collected_properties", ResultField::Map(user)),
-                ("readable_properties", ResultField::Map(Vec::new())),
+                ("user_collected_properties", PropertyValue::Map(user)),
+                ("readable_properties", PropertyValue::Map(Vec::new())),
             ])
             .collect()
     }

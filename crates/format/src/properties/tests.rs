@@ -25,11 +25,11 @@ fn split_fields(text: &str) -> BTreeMap<String, String> {
     fields
 }
 
-fn to_text(field: &ResultField) -> String {
+fn to_text(field: &PropertyValue) -> String {
     match field {
-        ResultField::Int(value) => value.to_string(),
-        ResultField::Bytes(bytes) => hex(bytes),
-        ResultField::Map(map) => map
+        PropertyValue::Int(value) => value.to_string(),
+        PropertyValue::Bytes(bytes) => hex(bytes),
+        PropertyValue::Map(map) => map
             .iter()
             .map(|(name, value)| format!("{}={};", hex(name), hex(value)))
             .collect(),

@@ -1,0 +1,141 @@
+//! Which filter output files get.
+
+use rockmill_core::{DeclineReason, Error, FilterPlan, InputTable, Result};
+use rockmill_format::filter::{FilterPolicy, PolicyKind};
+use rockmill_format::options_file::ColumnFamilyOptions;
+use rockmill_format::prefix::PrefixExtractor;
+use rockmill_format::table::names;
+
+use super::{Admitted, malformed};
+use crate::filter_bits::{self, Inferred};
+
+/// The C API's names for policies, which come without the number of bits.
+const BARE_POLICIES: [&str; 2] = ["bloomfilter", "ribbonfilter"];
+
+/// The C API's names for prefix extractors, which come without the length.
+const BARE_FIXED: &str = "rocksdb.FixedPrefix";
+const BARE_CAPPED: &str = "rocksdb.CappedPrefix";
+
+/// First version whose filters are written here.
+const FIRST_FILTER_VERSION: u64 = 5;
+
+/// Whether the number of bits a key was learned from the inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LearnedFilter {
+    /// It was configured, or no filter is written.
+    No,
+    /// Learned, and good for later jobs of the column family.
+    Certain(u32),
+    /// Learned from filters too small to be sure.
+    Likely(u32),
+}
+
+/// What is written.
+#[derive(Debug, Default)]
+pub struct FilterChoice {
+    /// The filter, if there is to be one.
+    pub options: Option<FilterPlan>,
+    /// `Name()` of the configured policy, which goes into the properties in any case.
+    pub policy_name: Option<String>,
+}
+
+/// Chooses the filter.
+pub fn plan(
+    admitted: &Admitted<'_>,
+    family: &ColumnFamilyOptions,
+    tables: &[InputTable],
+) -> Result<(FilterChoice, LearnedFilter)> {
+    let table = &family.table_options;
+    if table.is_null("filter_policy") {
+        return Ok((FilterChoice::default(), LearnedFilter::No));
+    }
+    let text = table.str("filter_policy").unwrap_or_default();
+    let unknown = |what: String| Error::declined(DeclineReason::FilterPolicy, what);
+    let bare = BARE_POLICIES.contains(&text);
+    let policy_name;
+    let configured;
+    if bare {
+        policy_name = text.to_owned();
+        configured = None;
+    } else {
+        let policy = FilterPolicy::parse(text)
+            .map_err(|e| unknown(e.what.into_owned()))?
+            .ok_or_else(|| unknown(format!("filter_policy is {text}")))?;
+        policy_name = policy.name().to_owned();
+        let writes = policy.kind != PolicyKind::ReadOnly;
+        configured = Some(if writes { policy.millibits_per_key } else { 0 });
+    }
+    let mut choice = FilterChoice {
+        options: None,
+        policy_name: Some(policy_name),
+    };
+    let for_hits = family
+        .options
+        .bool("optimize_filters_for_hits", false)
+        .map_err(malformed)?;
+    let skipped = for_hits && admitted.job.info.is_bottommost_level;
+    if configured == Some(0) || skipped {
+        return Ok((choice, LearnedFilter::No));
+    }
+    if table.u64("format_version", u64::MAX).map_err(malformed)? < FIRST_FILTER_VERSION {
+        return Err(unknown(
+            "filters before format_version 5 are not written".to_owned(),
+        ));
+    }
+    let (millibits_per_key, learned) =
+        match configured.or(admitted.job.hints.filter_millibits_per_key) {
+            Some(millibits) => (millibits, LearnedFilter::No),
+            None => learn(tables, text)?,
+        };
+    choice.options = Some(FilterPlan {
+        millibits_per_key,
+        whole_key_filtering: table.bool("whole_key_filtering", true).map_err(malformed)?,
+        prefix_extractor: prefix_extractor(admitted, family)?,
+        optimize_filters_for_memory: table
+            .bool("optimize_filters_for_memory", true)
+            .map_err(malformed)?,
+    });
+    Ok((choice, learned))
+}
+
+/// Finds the number of bits a key that the inputs' own filters have.
+fn learn(tables: &[InputTable], policy: &str) -> Result<(u32, LearnedFilter)> {
+    let mut samples = Vec::new();
+    for table in tables {
+        if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
+            let filter = crate::blocks::read_block(table, handle)?;
+            samples.extend(filter_bits::sample(table, &filter));
+        }
+    }
+    match filter_bits::infer(&samples) {
+        Inferred::Certain(millibits) => Ok((millibits, LearnedFilter::Certain(millibits))),
+        Inferred::Likely(millibits) => Ok((millibits, LearnedFilter::Likely(millibits))),
+        Inferred::Unknown => Err(Error::declined(
+            DeclineReason::FilterPolicy,
+            format!(
+                "the OPTIONS file names {policy} without its bits per key and the input files' \
+                 filters do not tell; build the service with filter_bits_per_key(..)"
+            ),
+        )),
+    }
+}
+
+fn prefix_extractor(
+    admitted: &Admitted<'_>,
+    family: &ColumnFamilyOptions,
+) -> Result<Option<PrefixExtractor>> {
+    let unknown = |what: String| Error::declined(DeclineReason::PrefixExtractor, what);
+    if family.options.is_null("prefix_extractor") {
+        return Ok(None);
+    }
+    let text = family.options.str("prefix_extractor").unwrap_or_default();
+    match (text, admitted.job.hints.prefix_length) {
+        (BARE_FIXED, Some(length)) => Ok(Some(PrefixExtractor::Fixed(length))),
+        (BARE_CAPPED, Some(length)) => Ok(Some(PrefixExtractor::Capped(length))),
+        (BARE_FIXED | BARE_CAPPED, None) => Err(unknown(format!(
+            "the OPTIONS file names {text} without its length; build the service with \
+             prefix_length(..)"
+        ))),
+        _ => PrefixExtractor::parse(text).map_err(|e| unknown(e.what.into_owned())),
+    }
+}

@@ -1,0 +1,257 @@
+//! The engine: makes jobs out of RocksDB's requests, runs them, counts.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rand::RngCore;
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_format::unique_id::SessionId;
+use rockmill_format::wire::CompactionServiceInput;
+
+use crate::admit::{self, Policy};
+use crate::budget::Budget;
+use crate::record;
+use crate::result;
+use crate::run::{self, Outcome, RunContext};
+use crate::settings::Settings;
+use crate::staging::{self, StagingDir};
+use crate::stats::{Stats, StatsCell};
+use crate::storage::{Storage, read_from};
+use crate::tree::TreeFollower;
+
+/// Largest OPTIONS file that is read.
+const MAX_OPTIONS_BYTES: u64 = 64 << 20;
+
+/// Runs jobs of any number of databases.
+#[derive(Debug)]
+pub struct Engine {
+    settings: Settings,
+    storage: Arc<dyn Storage>,
+    backend: CpuBackend,
+    budget: Budget,
+    stats: StatsCell,
+    databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
+    host: String,
+}
+
+/// What is kept of a database between its jobs.
+#[derive(Debug)]
+struct Database {
+    session_id: String,
+    tree: Mutex<TreeFollower>,
+    /// Bits a key that were learned, by column family and OPTIONS file.
+    filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
+}
+
+/// A finished job: what to tell RocksDB, and the folder that holds the files until it took them.
+#[derive(Debug)]
+pub struct Finished {
+    /// The serialised `CompactionServiceResult`.
+    pub result: Vec<u8>,
+    /// Removed with what is left in it when dropped.
+    pub staging: StagingDir,
+    /// What was done.
+    pub outcome: Outcome,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// An engine over `storage`.
+    ///
+    /// # Errors
+    /// One sentence if a setting makes no sense.
+    pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
+        settings.check()?;
+        Ok(Self {
+            budget: Budget::new(settings.threads, settings.memory_budget_bytes),
+            settings,
+            storage,
+            backend: CpuBackend,
+            stats: StatsCell::default(),
+            databases: Mutex::default(),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+        })
+    }
+
+    /// The counters now.
+    pub fn stats(&self) -> Stats {
+        self.stats.snapshot()
+    }
+
+    /// The counters, for the door that offers jobs.
+    pub fn counters(&self) -> &StatsCell {
+        &self.stats
+    }
+
+    fn policy(&self) -> Policy {
+        Policy {
+            write_committed: self.settings.write_committed,
+        }
+    }
+
+    /// Makes a job of what RocksDB says: reads the OPTIONS file and the MANIFEST, draws an identity,
+    /// and looks whether options and tree allow the job.
+    ///
+    /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
+    ///
+    /// # Errors
+    /// Declined.
+    pub fn prepare(&self, dir: &Path, info: JobInfo, message: &[u8]) -> Result<Job> {
+        let input = CompactionServiceInput::decode(message)
+            .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
+        let database = self.database(dir, &info.db_session_id)?;
+        let options = self.options(dir, input.options_file_number)?;
+        let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
+        let tree = {
+            let mut follower = lock(&database.tree);
+            follower.refresh(&*self.storage, dir, floor)?;
+            follower.view(&input)?
+        };
+        let key = (info.cf_id, input.options_file_number);
+        let learned = lock(&database.filter_millibits).get(&key).copied();
+        let job = Job {
+            version: JOB_VERSION,
+            input: message.to_vec(),
+            info,
+            options,
+            tree,
+            hints: Hints {
+                filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
+                prefix_length: self.settings.hints.prefix_length,
+            },
+            identity: self.identity(),
+            unix_time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        };
+        admit::from_options(&job, self.policy())?;
+        Ok(job)
+    }
+
+    /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.
+    fn database(&self, dir: &Path, session_id: &str) -> Result<Arc<Database>> {
+        let mut databases = lock(&self.databases);
+        if let Some(known) = databases.get(dir)
+            && known.session_id == session_id
+        {
+            return Ok(Arc::clone(known));
+        }
+        staging::clean(&*self.storage, dir)?;
+        let database = Arc::new(Database {
+            session_id: session_id.to_owned(),
+            tree: Mutex::default(),
+            filter_millibits: Mutex::default(),
+        });
+        databases.insert(dir.to_owned(), Arc::clone(&database));
+        Ok(database)
+    }
+
+    fn options(&self, dir: &Path, number: u64) -> Result<String> {
+        let declined = |what: String| Error::declined(DeclineReason::OptionsFile, what);
+        if number == 0 {
+            return Err(declined("the job names no OPTIONS file".to_owned()));
+        }
+        let path = dir.join(format!("OPTIONS-{number:06}"));
+        let bytes = read_from(&*self.storage, &path, 0, MAX_OPTIONS_BYTES)
+            .map_err(|e| declined(e.to_string()))?;
+        String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
+    }
+
+    /// A name that no other attempt has.
+    fn identity(&self) -> Identity {
+        let mut random = rand::rng();
+        let session = SessionId {
+            upper: random.next_u64() >> SESSION_UPPER_SPARE_BITS,
+            lower: random.next_u64() | 1,
+        };
+        Identity {
+            session_id: session.encode(),
+            host: self.host.clone(),
+            checksum_seed: random.next_u64(),
+        }
+    }
+
+    /// Runs a job whose inputs lie in `input_dir`; the files wait in a folder below `staging_root`.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]; nothing is left behind then.
+    pub fn run(
+        &self,
+        job: &Job,
+        input_dir: &Path,
+        staging_root: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Finished> {
+        let span = tracing::info_span!("job", session = job.identity.session_id);
+        let _entered = span.enter();
+        let admitted = admit::from_options(job, self.policy())?;
+        let recorded = self.record(job, input_dir);
+        let name = &job.identity.session_id;
+        let staging = StagingDir::create(Arc::clone(&self.storage), staging_root, name)?;
+        let context = RunContext {
+            backend: &self.backend,
+            storage: &*self.storage,
+            budget: &self.budget,
+            read_ahead_bytes: self.settings.read_ahead_bytes,
+            cancel,
+        };
+        let outcome = run::run(context, job, &admitted, input_dir, &staging)?;
+        self.learn(job, &admitted.input, &outcome, input_dir);
+        if let Some(dir) = recorded {
+            let sums = record::sum_outputs(&*self.storage, &staging, &outcome.files)?;
+            record::keep_outputs(&*self.storage, &dir, &sums)?;
+        }
+        let result = result::encode(job, &admitted.input, &outcome, staging.path());
+        tracing::info!(
+            entries_in = outcome.entries_read,
+            entries_out = outcome.totals.entries_written,
+            files = outcome.files.len(),
+            elapsed_ms = outcome.elapsed.as_millis() as u64,
+            "job done"
+        );
+        Ok(Finished {
+            result,
+            staging,
+            outcome,
+        })
+    }
+
+    /// Keeps the job if the settings ask for it. A record that cannot be made is no reason to leave
+    /// the job to RocksDB.
+    fn record(&self, job: &Job, input_dir: &Path) -> Option<PathBuf> {
+        let root = self.settings.record_dir.as_ref()?;
+        match record::keep(&*self.storage, root, input_dir, job) {
+            Ok(dir) => Some(dir),
+            Err(error) => {
+                tracing::warn!(%error, "the job was not recorded");
+                None
+            }
+        }
+    }
+
+    fn learn(&self, job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir: &Path) {
+        let Some(millibits) = outcome.learned_filter else {
+            return;
+        };
+        if let Some(database) = lock(&self.databases).get(dir) {
+            let mut learned = lock(&database.filter_millibits);
+            // Older OPTIONS files do not come back.
+            learned.retain(|&(cf_id, _), _| cf_id != job.info.cf_id);
+            learned.insert((job.info.cf_id, input.options_file_number), millibits);
+        }
+    }
+}
+
+/// The upper half of a session id has 62 bits.
+const SESSION_UPPER_SPARE_BITS: u32 = 2;

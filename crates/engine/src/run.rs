@@ -1,0 +1,306 @@
+//! One job: open the inputs, plan, run the slices on several threads, verify, gather.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rockmill_core::{
+    Backend, CancelToken, DeclineReason, Error, InputTable, Job, OutputFile, Plan, Result, Slice,
+    SliceReport, SliceWork, open_table,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::admit::{self, Admitted, LearnedFilter};
+use crate::budget::Budget;
+use crate::settings::MIN_READ_AHEAD_BYTES;
+use crate::slices;
+use crate::staging::{StagingDir, StagingSink};
+use crate::storage::{InputFileReader, Storage};
+use crate::verify::verify_output;
+
+/// What a job came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Output files in key order.
+    pub files: Vec<OutputFile>,
+    /// Sums over the slices; `files` and `entries_read` are empty.
+    pub totals: SliceReport,
+    /// Entries read in all.
+    pub entries_read: u64,
+    /// Number of slices.
+    pub slices: usize,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// Processor time of all threads.
+    pub cpu: Duration,
+    /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
+    /// and left no doubt.
+    pub learned_filter: Option<u32>,
+}
+
+/// What a job runs with.
+#[derive(Debug)]
+pub struct RunContext<'a, B> {
+    /// The device.
+    pub backend: &'a B,
+    /// The file system.
+    pub storage: &'a dyn Storage,
+    /// Shared with other jobs.
+    pub budget: &'a Budget,
+    /// Bytes to read at a time from each input.
+    pub read_ahead_bytes: usize,
+    /// Told when the database closes.
+    pub cancel: &'a CancelToken,
+}
+
+/// Runs an admitted job over the input files in `input_dir`, leaving output in `staging`.
+///
+/// # Errors
+/// Any of [`rockmill_core::ErrorKind`]; what lies in `staging` is of no use then.
+pub fn run<B: Backend>(
+    context: RunContext<'_, B>,
+    job: &Job,
+    admitted: &Admitted<'_>,
+    input_dir: &Path,
+    staging: &StagingDir,
+) -> Result<Outcome> {
+    let started = Instant::now();
+    let cpu = thread_cpu();
+    let tables = open_inputs(context.storage, job, input_dir)?;
+    let planned = admit::with_inputs(admitted, &tables)?;
+    let slices = slices::cut(&planned.plan, &tables);
+    let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, tables.len())?;
+    let stop = context.cancel.child();
+    let shared = Shared {
+        context: RunContext {
+            read_ahead_bytes,
+            ..context
+        },
+        plan: &planned.plan,
+        tables: &tables,
+        slices: &slices,
+        slice_bytes,
+        staging,
+        next: AtomicUsize::new(0),
+        stop,
+        done: Mutex::default(),
+    };
+    shared.run_all()?;
+    let done = shared
+        .done
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let mut outcome = gather(done.reports);
+    check_accounts(
+        &outcome,
+        &done.entries_by_input,
+        &planned.plan,
+        job,
+        &tables,
+    )?;
+    staging.sync()?;
+    outcome.slices = slices.len();
+    outcome.elapsed = started.elapsed();
+    outcome.cpu = done.cpu + thread_cpu().saturating_sub(cpu);
+    outcome.learned_filter = match planned.learned_filter {
+        LearnedFilter::Certain(millibits) => Some(millibits),
+        LearnedFilter::No | LearnedFilter::Likely(_) => None,
+    };
+    Ok(outcome)
+}
+
+/// Processor time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+fn open_inputs(storage: &dyn Storage, job: &Job, dir: &Path) -> Result<Vec<InputTable>> {
+    let open = |input: &rockmill_core::InputFile| {
+        let reader = InputFileReader::open(storage, &dir.join(&input.name))
+            .map_err(|e| Error::declined(DeclineReason::InputMissing, e.to_string()))?;
+        if rockmill_core::ReadAt::len(&reader) != input.size {
+            return Err(Error::corruption(
+                &input.name,
+                rockmill_core::ReadAt::len(&reader),
+                format!("the MANIFEST says that the file has {} bytes", input.size),
+            ));
+        }
+        open_table(Box::new(reader))
+    };
+    job.tree.inputs.iter().map(open).collect()
+}
+
+/// Read-ahead and memory of a slice such that one fits the budget.
+fn fit_memory<B: Backend>(
+    context: &RunContext<'_, B>,
+    plan: &Plan,
+    runs: usize,
+) -> Result<(usize, u64)> {
+    let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
+    loop {
+        let bytes = context.backend.slice_memory_bytes(plan, runs, read_ahead);
+        if bytes <= context.budget.bytes() {
+            return Ok((read_ahead, bytes));
+        }
+        if read_ahead == MIN_READ_AHEAD_BYTES {
+            return Err(Error::declined(
+                DeclineReason::MemoryBudget,
+                format!(
+                    "a slice over {runs} inputs takes {bytes} bytes, the budget is {}",
+                    context.budget.bytes()
+                ),
+            ));
+        }
+        read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    /// By slice.
+    reports: Vec<(usize, SliceReport)>,
+    entries_by_input: Vec<u64>,
+    error: Option<Error>,
+    cpu: Duration,
+}
+
+/// What the threads of a job share.
+struct Shared<'a, B> {
+    context: RunContext<'a, B>,
+    plan: &'a Plan,
+    tables: &'a [InputTable],
+    slices: &'a [Slice],
+    slice_bytes: u64,
+    staging: &'a StagingDir,
+    next: AtomicUsize,
+    /// Set when a slice has failed or the database closes, so that all stop.
+    stop: CancelToken,
+    done: Mutex<Done>,
+}
+
+impl<B: Backend> Shared<'_, B> {
+    fn run_all(&self) -> Result<()> {
+        let threads = self.context.budget.slots().min(self.slices.len());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| self.work());
+            }
+        });
+        match self.done().error.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn done(&self) -> std::sync::MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error) {
+        self.done().error.get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    /// Takes slices until none is left.
+    fn work(&self) {
+        let cpu = thread_cpu();
+        while let Some(slice) = self.slices.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            match self.slice(slice) {
+                Ok(report) => self.keep(slice.index, report),
+                Err(error) => {
+                    self.fail(error);
+                    break;
+                }
+            }
+        }
+        self.done().cpu += thread_cpu().saturating_sub(cpu);
+    }
+
+    fn keep(&self, index: usize, report: SliceReport) {
+        let mut done = self.done();
+        done.entries_by_input.resize(self.tables.len(), 0);
+        for (sum, entries) in done.entries_by_input.iter_mut().zip(&report.entries_read) {
+            *sum += entries;
+        }
+        done.reports.push((index, report));
+    }
+
+    fn slice(&self, slice: &Slice) -> Result<SliceReport> {
+        let _grant = self.context.budget.acquire(self.slice_bytes, &self.stop)?;
+        self.stop.check()?;
+        let backend = self.context.backend;
+        let run = backend.survivors(SliceWork {
+            inputs: self.tables,
+            plan: self.plan,
+            slice,
+            read_ahead_bytes: self.context.read_ahead_bytes,
+            cancel: &self.stop,
+        })?;
+        let mut sink = StagingSink::new(self.staging, slice.index);
+        let report = backend.write_ssts(run, &mut sink)?;
+        for file in &report.files {
+            let path = self.staging.file(file.number);
+            let reader = InputFileReader::open(self.context.storage, &path)?;
+            let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
+            verify_output(&table, file, &self.stop)?;
+        }
+        Ok(report)
+    }
+}
+
+fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
+    reports.sort_by_key(|(index, _)| *index);
+    let mut outcome = Outcome::default();
+    for (_, report) in reports {
+        let totals = &mut outcome.totals;
+        outcome.entries_read += report.entries_read.iter().sum::<u64>();
+        outcome.files.extend(report.files);
+        totals.tombstones_read += report.tombstones_read;
+        totals.key_bytes_read += report.key_bytes_read;
+        totals.value_bytes_read += report.value_bytes_read;
+        totals.bytes_read += report.bytes_read;
+        totals.entries_replaced += report.entries_replaced;
+        totals.tombstones_dropped += report.tombstones_dropped;
+        totals.entries_written += report.entries_written;
+    }
+    outcome
+}
+
+/// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
+/// input was read, and files are in order.
+fn check_accounts(
+    outcome: &Outcome,
+    entries_by_input: &[u64],
+    plan: &Plan,
+    job: &Job,
+    tables: &[InputTable],
+) -> Result<()> {
+    let inside = |internal_key: &[u8]| {
+        rockmill_format::key::split(internal_key)
+            .is_some_and(|(user_key, _)| plan.range.contains(user_key))
+    };
+    for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
+        let expected = table.meta.properties.num_entries;
+        if inside(&input.smallest) && inside(&input.largest) && read != expected {
+            return Err(Error::corruption(
+                &input.name,
+                table.meta.file_size,
+                format!("{read} entries were read where the properties say {expected}"),
+            ));
+        }
+    }
+    let written: u64 = outcome.files.iter().map(|f| f.content.entries()).sum();
+    let in_order = outcome.files.windows(2).all(|pair| {
+        let keys = (
+            rockmill_format::key::split(&pair[0].largest),
+            rockmill_format::key::split(&pair[1].smallest),
+        );
+        matches!(keys, (Some((a, _)), Some((b, _))) if a < b)
+    });
+    if written != outcome.totals.entries_written || !in_order {
+        return Err(Error::internal("output files do not add up"));
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Cutting a job into slices.
+//!
+//! The cut is a function of job and inputs alone: it looks at the inputs' index blocks, which say how
+//! many stored bytes lie up to each separator, and never at threads or memory.
+
+use rockmill_core::{Cutting, InputTable, KeyRange, Plan, Slice};
+
+/// Input bytes of a slice, in output files. RocksDB's subcompactions are at least one file; two keep
+/// the last, shorter file of a slice from becoming the rule.
+const FILES_PER_SLICE: u64 = 2;
+
+/// Cuts the job. Slices cover the job's range without gap or overlap, in key order.
+pub fn cut(plan: &Plan, tables: &[InputTable]) -> Vec<Slice> {
+    let borders = if plan.cutting.single_file {
+        Vec::new()
+    } else {
+        borders(&plan.range, &plan.cutting, tables)
+    };
+    let begins = std::iter::once(plan.range.begin.clone()).chain(borders.iter().cloned().map(Some));
+    let ends = borders
+        .iter()
+        .cloned()
+        .map(Some)
+        .chain(std::iter::once(plan.range.end.clone()));
+    begins
+        .zip(ends)
+        .enumerate()
+        .map(|(index, (begin, end))| Slice {
+            index,
+            range: KeyRange { begin, end },
+        })
+        .collect()
+}
+
+/// The first keys of all slices but the first, strictly ascending and inside the range.
+fn borders(range: &KeyRange, cutting: &Cutting, tables: &[InputTable]) -> Vec<Vec<u8>> {
+    let mut blocks: Vec<(&[u8], u64)> = tables
+        .iter()
+        .flat_map(|table| &table.meta.index)
+        .map(|block| (block.separator.as_slice(), block.handle.size))
+        .filter(|(separator, _)| range.contains(separator))
+        .collect();
+    blocks.sort_unstable();
+    let total: u64 = blocks.iter().map(|(_, size)| size).sum();
+    let slice_bytes = cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE);
+    let slices = total.div_ceil(slice_bytes.max(1)).max(1);
+    let mut borders: Vec<Vec<u8>> = Vec::new();
+    let mut passed = 0;
+    for (separator, size) in blocks {
+        passed += size;
+        let next = borders.len() as u64 + 1;
+        // Border `next` belongs at next/slices of the bytes.
+        let due = u128::from(passed) * u128::from(slices) >= u128::from(total) * u128::from(next);
+        let first = range.begin.as_deref().unwrap_or_default();
+        let before = borders.last().map_or(first, Vec::as_slice);
+        if next < slices && due && separator > before {
+            borders.push(separator.to_vec());
+        }
+    }
+    borders
+}

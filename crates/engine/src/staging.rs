@@ -1,0 +1,197 @@
+//! Where outputs wait until RocksDB takes them: `<db>/rockmill.staging/<job>/`.
+//!
+//! RocksDB renames the files into the database's directory, so the folder must lie on the same file
+//! system. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rockmill_core::{Error, Result, SstFile, SstSink};
+
+use crate::storage::{Storage, WritableFile, base_name};
+
+/// Folder in the database's directory that holds all jobs' folders.
+pub const STAGING_DIR: &str = "rockmill.staging";
+
+/// Folders of jobs that this process works on; [`clean`] leaves them alone.
+static ACTIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn active() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A job's folder; removed with what is left in it when dropped.
+#[derive(Debug)]
+pub struct StagingDir {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+}
+
+impl StagingDir {
+    /// Makes the folder `name` below `root`'s staging folder.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn create(storage: Arc<dyn Storage>, root: &Path, name: &str) -> Result<Self> {
+        let path = root.join(STAGING_DIR).join(name);
+        active().insert(path.clone());
+        let dir = Self { storage, path };
+        dir.storage
+            .create_dir_all(&dir.path)
+            .map_err(|e| Error::storage(STAGING_DIR, "make the staging folder", &e))?;
+        Ok(dir)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the names in the folder durable.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn sync(&self) -> Result<()> {
+        self.storage
+            .sync_dir(&self.path)
+            .map_err(|e| Error::storage(STAGING_DIR, "sync the staging folder", &e))
+    }
+
+    /// Path of the job's file `number`.
+    pub fn file(&self, number: u64) -> PathBuf {
+        self.path.join(file_name(number))
+    }
+}
+
+/// Name of the job's file `number`.
+pub fn file_name(number: u64) -> String {
+    format!("{number:06}.sst")
+}
+
+impl Drop for StagingDir {
+    fn drop(&mut self) {
+        match self.storage.remove_dir_all(&self.path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                tracing::warn!(folder = %self.path.display(), error = %e, "staging folder stays");
+            }
+            _ => {}
+        }
+        active().remove(&self.path);
+        if let Some(parent) = self.path.parent() {
+            // Other jobs may have folders there: then it stays.
+            let _ = self.storage.remove_empty_dir(parent);
+        }
+    }
+}
+
+/// Removes what an earlier process left in the staging folder of the database in `root`.
+///
+/// # Errors
+/// Storage; a missing folder is none.
+pub fn clean(storage: &dyn Storage, root: &Path) -> Result<()> {
+    let staging = root.join(STAGING_DIR);
+    let failed = |e: &std::io::Error| Error::storage(STAGING_DIR, "clean the staging folder", e);
+    let names = match storage.list(&staging) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        names => names.map_err(|e| failed(&e))?,
+    };
+    for name in names {
+        let path = staging.join(name);
+        if !active().contains(&path) {
+            storage.remove_dir_all(&path).map_err(|e| failed(&e))?;
+        }
+    }
+    let _ = storage.remove_empty_dir(&staging);
+    Ok(())
+}
+
+/// A slice's files, numbered so that no two slices' numbers meet.
+#[derive(Debug)]
+pub struct StagingSink<'a> {
+    dir: &'a StagingDir,
+    slice: usize,
+    made: u64,
+}
+
+/// File numbers of a slice: enough for any, and small enough that block-cache keys, which mix number
+/// and offset, stay apart.
+const NUMBERS_PER_SLICE: u64 = 1 << 16;
+
+impl<'a> StagingSink<'a> {
+    /// The sink of slice number `slice`.
+    pub fn new(dir: &'a StagingDir, slice: usize) -> Self {
+        Self {
+            dir,
+            slice,
+            made: 0,
+        }
+    }
+}
+
+impl SstSink for StagingSink<'_> {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        if self.made == NUMBERS_PER_SLICE {
+            return Err(Error::internal("a slice has too many output files"));
+        }
+        let number = self.slice as u64 * NUMBERS_PER_SLICE + self.made + 1;
+        self.made += 1;
+        let path = self.dir.file(number);
+        let name = base_name(&path);
+        let file = self
+            .dir
+            .storage
+            .create(&path)
+            .map_err(|e| Error::storage(&name, "make it", &e))?;
+        Ok((
+            number,
+            Box::new(BufferedFile {
+                file,
+                name,
+                buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
+            }),
+        ))
+    }
+}
+
+/// Bytes handed to the system at a time.
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+struct BufferedFile {
+    file: Box<dyn WritableFile>,
+    name: String,
+    buffer: Vec<u8>,
+}
+
+impl BufferedFile {
+    fn flush(&mut self) -> Result<()> {
+        let written = self.file.append(&self.buffer);
+        self.buffer.clear();
+        written.map_err(|e| Error::storage(&self.name, "write it", &e))
+    }
+}
+
+impl SstFile for BufferedFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() > WRITE_BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() >= WRITE_BUFFER_BYTES {
+            return self
+                .file
+                .append(bytes)
+                .map_err(|e| Error::storage(&self.name, "write it", &e));
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.flush()?;
+        self.file
+            .sync()
+            .map_err(|e| Error::storage(&self.name, "sync it", &e))
+    }
+}

@@ -1,0 +1,127 @@
+//! What an engine has done.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{Error, ErrorKind};
+
+use crate::run::Outcome;
+
+/// Counters since the engine was built.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// Jobs that RocksDB offered.
+    pub jobs_scheduled: u64,
+    /// Jobs that were done here.
+    pub jobs_done: u64,
+    /// Jobs that were left to RocksDB because they need something that is not done here.
+    pub jobs_declined: u64,
+    /// Jobs that went back to RocksDB after an error or because the database closed.
+    pub jobs_failed: u64,
+    /// Declined jobs by reason code.
+    pub declines: BTreeMap<String, u64>,
+    /// Bytes read from input files by jobs done.
+    pub bytes_read: u64,
+    /// Bytes of the files written by jobs done.
+    pub bytes_written: u64,
+    /// Entries read by jobs done.
+    pub entries_in: u64,
+    /// Entries written by jobs done.
+    pub entries_out: u64,
+    /// Output files of jobs done.
+    pub files_out: u64,
+    /// Slices of jobs done.
+    pub slices: u64,
+    /// Wall time of jobs done, microseconds.
+    pub busy_micros: u64,
+    /// Processor time of jobs done, microseconds.
+    pub cpu_micros: u64,
+    /// The last error or decline, in a sentence.
+    pub last_error: Option<String>,
+}
+
+/// Counters that several threads add to.
+#[derive(Debug, Default)]
+pub struct StatsCell(Mutex<Stats>);
+
+impl StatsCell {
+    fn lock(&self) -> MutexGuard<'_, Stats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counters now.
+    pub fn snapshot(&self) -> Stats {
+        self.lock().clone()
+    }
+
+    /// RocksDB offered a job.
+    pub fn scheduled(&self) {
+        self.lock().jobs_scheduled += 1;
+    }
+
+    /// A job was done.
+    pub fn done(&self, outcome: &Outcome) {
+        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(0);
+        let mut stats = self.lock();
+        stats.jobs_done += 1;
+        stats.bytes_read += outcome.totals.bytes_read;
+        stats.bytes_written += outcome.files.iter().map(|f| f.size).sum::<u64>();
+        stats.entries_in += outcome.entries_read;
+        stats.entries_out += outcome.totals.entries_written;
+        stats.files_out += outcome.files.len() as u64;
+        stats.slices += outcome.slices as u64;
+        stats.busy_micros += micros(outcome.elapsed);
+        stats.cpu_micros += micros(outcome.cpu);
+    }
+
+    /// A job went back to RocksDB.
+    pub fn returned(&self, error: &Error) {
+        let mut stats = self.lock();
+        match error.kind {
+            ErrorKind::Declined(reason) => {
+                stats.jobs_declined += 1;
+                *stats.declines.entry(reason.code().to_owned()).or_default() += 1;
+            }
+            _ => stats.jobs_failed += 1,
+        }
+        stats.last_error = Some(error.to_string());
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MB: f64 = 1e6;
+        const SECOND: f64 = 1e6;
+        writeln!(
+            f,
+            "jobs     {} offered, {} done, {} declined, {} failed",
+            self.jobs_scheduled, self.jobs_done, self.jobs_declined, self.jobs_failed
+        )?;
+        writeln!(
+            f,
+            "bytes    {:.1} MB read, {:.1} MB written to {} files",
+            self.bytes_read as f64 / MB,
+            self.bytes_written as f64 / MB,
+            self.files_out
+        )?;
+        writeln!(
+            f,
+            "entries  {} in, {} out, {} slices",
+            self.entries_in, self.entries_out, self.slices
+        )?;
+        write!(
+            f,
+            "time     {:.3} s, {:.3} CPU-s",
+            self.busy_micros as f64 / SECOND,
+            self.cpu_micros as f64 / SECOND
+        )?;
+        for (reason, count) in &self.declines {
+            write!(f, "\ndeclined {count} x {reason}")?;
+        }
+        if let Some(error) = &self.last_error {
+            write!(f, "\nlast     {error}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! Every touch of a file system goes through one trait, so that tests can fail any of them.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rockmill_core::{Error, ReadAt, Result};
+
+/// The file system as the engine uses it.
+pub trait Storage: Debug + Send + Sync {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>>;
+
+    /// Makes a new file for writing; fails if it exists.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>>;
+
+    /// Makes a folder and those above it.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder with all that it holds.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is none.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder that is empty.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Names in a folder.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is none.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives `from` a second name, or copies it where links are not possible.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()>;
+}
+
+/// An open file, for reading.
+pub trait ReadableFile: Debug + Send + Sync {
+    /// Reads up to `buf.len()` bytes at `offset`; 0 at the end.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn size(&self) -> io::Result<u64>;
+}
+
+/// An open file, for writing front to back.
+pub trait WritableFile: Debug + Send {
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalStorage;
+
+impl Storage for LocalStorage {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(path)?.map(|entry| {
+            let name = entry?.file_name();
+            Ok(name.to_string_lossy().into_owned())
+        });
+        names.collect()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
+    }
+}
+
+impl ReadableFile for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.metadata().map(|m| m.len())
+    }
+}
+
+impl WritableFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// A named file that is read at any offset; what backends see of inputs.
+#[derive(Debug)]
+pub struct InputFileReader {
+    file: Box<dyn ReadableFile>,
+    len: u64,
+    name: String,
+}
+
+impl InputFileReader {
+    /// Opens `path`; errors name it by its base name.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(storage: &dyn Storage, path: &Path) -> Result<Self> {
+        let name = base_name(path);
+        let failed = |e: &io::Error| Error::storage(&name, "open it", e);
+        let file = storage.open(path).map_err(|e| failed(&e))?;
+        let len = file.size().map_err(|e| failed(&e))?;
+        Ok(Self { file, len, name })
+    }
+}
+
+impl ReadAt for InputFileReader {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match self.file.read_at(&mut buf[done..], at) {
+                Ok(0) => return Err(Error::corruption(&self.name, at, "file ends too early")),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    let error = Error::storage(&self.name, "read it", &e);
+                    return Err(Error {
+                        offset: Some(at),
+                        ..error
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Reads a whole file of at most `limit` bytes, from `offset`.
+///
+/// # Errors
+/// Storage; a file that is longer is an error as well.
+pub fn read_from(storage: &dyn Storage, path: &Path, offset: u64, limit: u64) -> Result<Vec<u8>> {
+    let reader = InputFileReader::open(storage, path)?;
+    let len = reader.len().saturating_sub(offset);
+    if len > limit {
+        let why = io::Error::other(format!("{len} bytes are more than {limit}"));
+        return Err(Error::storage(reader.name(), "read it", &why));
+    }
+    let mut bytes = vec![0; len as usize];
+    reader.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Last part of a path, for messages.
+pub fn base_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,153 @@
+//! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
+
+use rockmill_core::{
+    BlockStream, CancelToken, ContentHash, Error, InputTable, OutputFile, Result, entry_hash,
+    kv_hash,
+};
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::key::{self, ValueType};
+
+/// Bytes to read at a time.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+
+/// What a table's data blocks hold.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Data blocks.
+    pub blocks: u64,
+    /// Uncompressed bytes of the data blocks.
+    pub uncompressed_bytes: u64,
+    /// Tombstones for single keys.
+    pub deletions: u64,
+    /// Merge operands.
+    pub merge_operands: u64,
+    /// First internal key.
+    pub smallest: Vec<u8>,
+    /// Last internal key.
+    pub largest: Vec<u8>,
+    /// Smallest sequence number.
+    pub smallest_seqno: u64,
+    /// Largest sequence number.
+    pub largest_seqno: u64,
+    /// Bytes of internal keys.
+    pub key_bytes: u64,
+    /// Bytes of values.
+    pub value_bytes: u64,
+    /// Hash of all entries in order.
+    pub content: ContentHash,
+}
+
+/// Reads all data blocks of a table, verifies their checksums and that keys ascend strictly and lie
+/// within their index separators, and calls `each` with every entry's user key, tag and value.
+///
+/// # Errors
+/// Storage, Corruption, Cancelled, and those of `each`.
+pub fn scan(
+    table: &InputTable,
+    cancel: &CancelToken,
+    mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+) -> Result<Contents> {
+    let name = table.file.name();
+    let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
+    let interval = u32::try_from(table.meta.properties.data_block_restart_interval);
+    let mut contents = Contents {
+        smallest_seqno: u64::MAX,
+        ..Contents::default()
+    };
+    let mut key = Vec::new();
+    for (i, index_entry) in table.meta.index.iter().enumerate() {
+        cancel.check()?;
+        let handle = stream.load(i..table.meta.index.len())?;
+        let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
+        let corrupt = |what: &str| Error::corruption(name, handle.offset, what);
+        let block = Block::parse(stream.payload()).map_err(fail)?;
+        let mut entries = block
+            .entries(ValueForm::Sized, interval.unwrap_or(u32::MAX))
+            .map_err(fail)?;
+        contents.blocks += 1;
+        contents.uncompressed_bytes += stream.payload().len() as u64;
+        key.clear();
+        while let Some(entry) = entries.next_entry().map_err(fail)? {
+            entry.restore_key(&mut key);
+            let (user_key, tag) =
+                key::split(&key).ok_or_else(|| corrupt("internal key shorter than 8 bytes"))?;
+            let kind = ValueType::from_code(key::tag_type(tag))
+                .ok_or_else(|| corrupt("unknown value type"))?;
+            if let Some(before) = key::split(&contents.largest)
+                && key::compare(before, (user_key, tag)).is_ge()
+            {
+                return Err(corrupt("keys out of order"));
+            }
+            if user_key > index_entry.separator.as_slice() {
+                return Err(corrupt("a key lies behind its block's index separator"));
+            }
+            contents.count(user_key, tag, kind, entry.value);
+            each(user_key, tag, entry.value)?;
+            contents.largest.clear();
+            contents.largest.extend_from_slice(&key);
+        }
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    fn count(&mut self, user_key: &[u8], tag: u64, kind: ValueType, value: &[u8]) {
+        if self.content.entries() == 0 {
+            self.smallest = key::join(user_key, tag);
+        }
+        let sequence = key::tag_sequence(tag);
+        self.smallest_seqno = self.smallest_seqno.min(sequence);
+        self.largest_seqno = self.largest_seqno.max(sequence);
+        self.deletions += u64::from(matches!(
+            kind,
+            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
+        ));
+        self.merge_operands += u64::from(kind == ValueType::Merge);
+        self.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
+        self.value_bytes += value.len() as u64;
+        self.content.push(entry_hash(kv_hash(user_key, value), tag));
+    }
+
+    /// Number of entries in the data blocks.
+    pub fn entries(&self) -> u64 {
+        self.content.entries()
+    }
+}
+
+/// Reads a finished output file back and compares it with what was meant to be written.
+///
+/// # Errors
+/// Verification if the file is not what was meant; Storage, Cancelled.
+pub fn verify_output(table: &InputTable, meant: &OutputFile, cancel: &CancelToken) -> Result<()> {
+    let contents = scan(table, cancel, |_, _, _| Ok(())).map_err(Error::as_verification)?;
+    let properties = &table.meta.properties;
+    let checks = [
+        (table.meta.file_size == meant.size, "file size"),
+        (contents.content == meant.content, "entries"),
+        (contents.smallest == meant.smallest, "smallest key"),
+        (contents.largest == meant.largest, "largest key"),
+        (*properties == meant.properties, "properties"),
+        (
+            properties.num_entries == contents.entries(),
+            "number of entries",
+        ),
+        (
+            properties.num_deletions == contents.deletions,
+            "number of tombstones",
+        ),
+        (
+            properties.key_smallest_seqno == contents.smallest_seqno
+                && properties.key_largest_seqno == contents.largest_seqno,
+            "sequence numbers",
+        ),
+    ];
+    match checks.iter().find(|(holds, _)| !holds) {
+        None => Ok(()),
+        Some((_, what)) => Err(Error::corruption(
+            table.file.name(),
+            0,
+            format!("the file read back differs from what was written: {what}"),
+        )
+        .as_verification()),
+    }
+}

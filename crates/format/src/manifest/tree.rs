@@ -1,0 +1,176 @@
+//! The column families and their levels, after all edits so far.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::edit::VersionEdit;
+use super::file_meta::FileMeta;
+use crate::error::{Error, Result};
+
+/// Id of the column family that every database has.
+const DEFAULT_ID: u32 = 0;
+
+/// Name of the column family that every database has (`kDefaultColumnFamilyName`).
+const DEFAULT_NAME: &[u8] = b"default";
+
+/// One column family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ColumnFamily {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Name of the comparator; empty until an edit says it.
+    pub comparator: Vec<u8>,
+    /// Files by level and number; a level without files is absent.
+    pub levels: BTreeMap<u32, BTreeMap<u64, FileMeta>>,
+    /// Whether the column family has ever had blob files, as far as the MANIFEST says.
+    pub has_blob_files: bool,
+    /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None`
+    /// if the MANIFEST does not say.
+    pub persist_user_defined_timestamps: Option<bool>,
+    /// User-defined timestamps below this may be collapsed; empty if there is no such bound.
+    pub full_history_ts_low: Vec<u8>,
+    /// The level of each file.
+    level_of: HashMap<u64, u32>,
+}
+
+/// The state that a MANIFEST describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// Column families by id.
+    pub column_families: BTreeMap<u32, ColumnFamily>,
+    /// Identity of the database; empty if the MANIFEST does not say.
+    pub db_id: Vec<u8>,
+    /// Lowest number that no file has had.
+    pub next_file_number: u64,
+    /// Last sequence number in SST files.
+    pub last_sequence: u64,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        let default = ColumnFamily {
+            name: DEFAULT_NAME.to_vec(),
+            ..ColumnFamily::default()
+        };
+        Self {
+            column_families: BTreeMap::from([(DEFAULT_ID, default)]),
+            db_id: Vec::new(),
+            next_file_number: 0,
+            last_sequence: 0,
+        }
+    }
+}
+
+impl Tree {
+    /// The state before the first edit: the default column family without files.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The id and state of the column family of that name.
+    pub fn by_name(&self, name: &[u8]) -> Option<(u32, &ColumnFamily)> {
+        self.column_families
+            .iter()
+            .find(|(_, cf)| cf.name == name)
+            .map(|(id, cf)| (*id, cf))
+    }
+
+    /// Applies one edit, as `db/version_edit_handler.cc:ApplyVersionEdit` does.
+    ///
+    /// # Errors
+    /// Corruption at offset 0 if the edit does not fit the state: it names a column family that
+    /// does not exist or creates one that does, deletes a file that is not at that level, or adds
+    /// one that is there. The tree must not be used afterwards.
+    pub fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
+        let id = edit.column_family;
+        if let Some(name) = &edit.column_family_add {
+            self.add_column_family(id, name)?;
+        }
+        let Some(cf) = self.column_families.get_mut(&id) else {
+            return Err(misfit(format!("column family {id} does not exist")));
+        };
+        if edit.column_family_drop {
+            self.column_families.remove(&id);
+        } else {
+            cf.apply(edit)?;
+        }
+        if let Some(db_id) = &edit.db_id {
+            self.db_id.clone_from(db_id);
+        }
+        self.next_file_number = edit.next_file_number.unwrap_or(self.next_file_number);
+        self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
+        Ok(())
+    }
+
+    fn add_column_family(&mut self, id: u32, name: &[u8]) -> Result<()> {
+        if self.column_families.contains_key(&id) || self.by_name(name).is_some() {
+            return Err(misfit(format!("column family {id} is created twice")));
+        }
+        let cf = ColumnFamily {
+            name: name.to_vec(),
+            ..ColumnFamily::default()
+        };
+        self.column_families.insert(id, cf);
+        Ok(())
+    }
+}
+
+impl ColumnFamily {
+    /// The level and description of a file.
+    pub fn file(&self, number: u64) -> Option<(u32, &FileMeta)> {
+        let level = *self.level_of.get(&number)?;
+        let file = self.levels.get(&level)?.get(&number)?;
+        Some((level, file))
+    }
+
+    /// Deletes first, so that one edit can move a file from level to level.
+    fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
+        for &(level, number) in &edit.deleted_files {
+            self.delete(level, number)?;
+        }
+        for (level, file) in &edit.new_files {
+            self.add(*level, file)?;
+        }
+        self.has_blob_files |= edit.touches_blob_files;
+        if let Some(comparator) = &edit.comparator {
+            self.comparator.clone_from(comparator);
+        }
+        if let Some(timestamp) = &edit.full_history_ts_low {
+            self.full_history_ts_low.clone_from(timestamp);
+        }
+        self.persist_user_defined_timestamps = edit
+            .persist_user_defined_timestamps
+            .or(self.persist_user_defined_timestamps);
+        Ok(())
+    }
+
+    fn delete(&mut self, level: u32, number: u64) -> Result<()> {
+        if self.level_of.get(&number) != Some(&level) {
+            let what = format!("file {number} is deleted from level {level} but is not there");
+            return Err(misfit(what));
+        }
+        self.level_of.remove(&number);
+        if let Some(files) = self.levels.get_mut(&level) {
+            files.remove(&number);
+            if files.is_empty() {
+                self.levels.remove(&level);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, level: u32, file: &FileMeta) -> Result<()> {
+        if let Some(old) = self.level_of.insert(file.number, level) {
+            let number = file.number;
+            let what = format!("file {number} is added to level {level} but is at level {old}");
+            return Err(misfit(what));
+        }
+        self.has_blob_files |= file.oldest_blob_file.is_some();
+        let files = self.levels.entry(level).or_default();
+        files.insert(file.number, file.clone());
+        Ok(())
+    }
+}
+
+fn misfit(what: String) -> Error {
+    Error::corruption(0, what)
+}

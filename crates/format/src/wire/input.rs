@@ -1,0 +1,103 @@
+//! What RocksDB asks of a worker: one subcompaction.
+
+use super::value::{Fields, Record, write_field};
+use super::{envelope, open_envelope};
+use crate::error::Result;
+
+/// The message to a worker (`CompactionServiceInput`, `db/compaction/compaction_job.h`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CompactionServiceInput {
+    /// Name of the column family.
+    pub cf_name: Vec<u8>,
+    /// Sequence numbers of the live snapshots, strictly increasing.
+    pub snapshots: Vec<u64>,
+    /// Base names of the input SST files, such as `000011.sst`.
+    pub input_files: Vec<String>,
+    /// Level that the output files go to.
+    pub output_level: i32,
+    /// Identity of the database.
+    pub db_id: Vec<u8>,
+    /// First user key of the job; `None` if nothing bounds it below.
+    pub begin: Option<Vec<u8>>,
+    /// First user key behind the job; `None` if nothing bounds it above.
+    pub end: Option<Vec<u8>>,
+    /// Number of the OPTIONS file to use; 0 if RocksDB did not say.
+    pub options_file_number: u64,
+    /// Number of the oldest MANIFEST that shows all input files; 0 if RocksDB did not say.
+    pub min_manifest_file_number: u64,
+    /// Length in bytes from which on that MANIFEST shows them.
+    pub min_manifest_file_size: u64,
+}
+
+impl CompactionServiceInput {
+    /// Reads the message.
+    ///
+    /// # Errors
+    /// Unsupported for another version. Corruption if the text is malformed, if snapshots are not
+    /// strictly increasing, or if an input file is not a plain base name.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let text = open_envelope(bytes)?;
+        let fields = Fields::parse(text)?;
+        let input = Self::read_fields(&fields)?;
+        if !input.snapshots.is_sorted_by(|a, b| a < b) {
+            let at = fields.get("snapshots").unwrap_or(text);
+            return Err(at.corruption("snapshots are not strictly increasing"));
+        }
+        Ok(input)
+    }
+
+    /// Writes the message, as RocksDB would.
+    pub fn encode(&self) -> Vec<u8> {
+        envelope(self)
+    }
+}
+
+impl Record for CompactionServiceInput {
+    fn write_fields(&self, out: &mut String) {
+        write_field(out, "cf_name", &self.cf_name);
+        write_field(out, "snapshots", &self.snapshots);
+        write_field(out, "input_files", &self.input_files);
+        write_field(out, "output_level", &self.output_level);
+        write_field(out, "db_id", &self.db_id);
+        for (flag, key, bound) in [
+            ("has_begin", "begin", &self.begin),
+            ("has_end", "end", &self.end),
+        ] {
+            write_field(out, flag, &bound.is_some());
+            write_field(out, key, &bound.clone().unwrap_or_default());
+        }
+        write_field(out, "options_file_number", &self.options_file_number);
+        write_field(
+            out,
+            "min_manifest_file_number",
+            &self.min_manifest_file_number,
+        );
+        write_field(out, "min_manifest_file_size", &self.min_manifest_file_size);
+    }
+
+    fn read_fields(fields: &Fields<'_>) -> Result<Self> {
+        let mut input = Self::default();
+        fields.read("cf_name", &mut input.cf_name)?;
+        fields.read("snapshots", &mut input.snapshots)?;
+        fields.read("input_files", &mut input.input_files)?;
+        fields.read("output_level", &mut input.output_level)?;
+        fields.read("db_id", &mut input.db_id)?;
+        input.begin = bound(fields, "has_begin", "begin")?;
+        input.end = bound(fields, "has_end", "end")?;
+        fields.read("options_file_number", &mut input.options_file_number)?;
+        fields.read(
+            "min_manifest_file_number",
+            &mut input.min_manifest_file_number,
+        )?;
+        fields.read("min_manifest_file_size", &mut input.min_manifest_file_size)?;
+        Ok(input)
+    }
+}
+
+fn bound(fields: &Fields<'_>, flag: &str, key: &str) -> Result<Option<Vec<u8>>> {
+    let mut given = false;
+    let mut bytes = Vec::new();
+    fields.read(flag, &mut given)?;
+    fields.read(key, &mut bytes)?;
+    Ok(given.then_some(bytes))
+}

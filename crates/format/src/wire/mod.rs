@@ -1,0 +1,63 @@
+//! The two messages of RocksDB's CompactionService: what a compaction job asks for, and what a
+//! worker answers.
+//!
+//! ```text
+//! message := u32 little endian (1) , struct without braces
+//! ```
+//!
+//! Strings are upper-case hex, so nothing needs escapes; the order of fields is free. As in
+//! RocksDB, unknown fields are ignored and missing ones keep the default of the C++ struct. Unlike
+//! RocksDB, which drops what it cannot decode of a hex string or what follows the digits of a
+//! number, malformed values are errors here.
+//!
+//! Source: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`
+//! and the readers behind them).
+
+mod input;
+mod output_file;
+mod properties;
+mod result;
+mod stats;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use input::CompactionServiceInput;
+pub use output_file::OutputFile;
+pub use properties::{PropertyKind, PropertyValue, property_kind};
+pub use result::CompactionServiceResult;
+pub use stats::{JobStats, LevelStats};
+
+use crate::coding::Cursor;
+use crate::error::{Error, Result};
+use crate::options_file::text::Piece;
+use value::Record;
+
+/// The only version of both messages (`BinaryFormatVersion::kOptionsString`).
+const VERSION: u32 = 1;
+
+/// The text of a message, behind its version.
+fn open_envelope(bytes: &[u8]) -> Result<Piece<'_>> {
+    let mut cursor = Cursor::new(bytes);
+    let version = cursor.u32()?;
+    if version != VERSION {
+        return Err(Error::unsupported(0, format!("message version {version}")));
+    }
+    let at = cursor.offset();
+    let text = std::str::from_utf8(cursor.rest())
+        .map_err(|e| Error::corruption(at + e.valid_up_to(), "message is not text"))?;
+    if text.is_empty() {
+        return Err(Error::corruption(at, "message without text"));
+    }
+    Ok(Piece::new(at as u64, text))
+}
+
+/// A message with the fields of `record`.
+fn envelope(record: &impl Record) -> Vec<u8> {
+    let mut text = String::new();
+    record.write_fields(&mut text);
+    let mut out = VERSION.to_le_bytes().to_vec();
+    out.extend_from_slice(text.as_bytes());
+    out
+}

@@ -1,0 +1,321 @@
+use super::*;
+use crate::error::ErrorKind;
+use crate::manifest::Temperature;
+use proptest::prelude::*;
+
+const INPUT: &[u8] = include_bytes!("../../tests/data/input-11.12.bin");
+const RESULT: &[u8] = include_bytes!("../../tests/data/result-11.12.bin");
+
+fn message(text: &str) -> Vec<u8> {
+    let mut out = VERSION.to_le_bytes().to_vec();
+    out.extend_from_slice(text.as_bytes());
+    out
+}
+
+/// The fields of a message in one order, without those that we never write.
+fn sorted(bytes: &[u8]) -> Vec<String> {
+    fn walk(prefix: &str, piece: Piece<'_>, out: &mut Vec<String>) {
+        let inner = piece.text.trim_start_matches('{').trim_end_matches('}');
+        if !inner.contains('=') {
+            out.push(format!("{prefix}={}", piece.text));
+            return;
+        }
+        for (name, value) in piece.fields().unwrap() {
+            if !matches!(name, "count" | "counts" | "proximal_level_stats") {
+                walk(&format!("{prefix}.{name}"), value, out);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk("", open_envelope(bytes).unwrap(), &mut out);
+    out.sort();
+    out
+}
+
+#[test]
+fn the_real_input_is_read_and_written_field_for_field() {
+    let input = CompactionServiceInput::decode(INPUT).unwrap();
+    assert_eq!(input.cf_name, b"default");
+    assert_eq!(
+        input.input_files,
+        ["000011.sst", "000010.sst", "000009.sst", "000008.sst"]
+    );
+    assert_eq!((input.output_level, input.options_file_number), (6, 7));
+    assert_eq!(
+        (input.min_manifest_file_number, input.min_manifest_file_size),
+        (5, 661)
+    );
+    assert_eq!((&input.begin, &input.end), (&None, &None));
+    assert_eq!(sorted(&input.encode()), sorted(INPUT));
+}
+
+#[test]
+fn the_real_result_is_read_and_written_field_for_field() {
+    let result = CompactionServiceResult::decode(RESULT).unwrap();
+    assert_eq!((result.output_level, result.bytes_read), (6, 488_598));
+    assert_eq!(result.stats.num_input_records, 28_256);
+    assert_eq!(result.stats.largest_output_key_prefix, b"key00000");
+    assert_eq!(result.output_level_stats.num_output_records, 27_524);
+    let [file] = result.output_files.as_slice() else {
+        panic!("one output file");
+    };
+    assert_eq!(
+        (file.file_name.as_str(), file.file_size),
+        ("000013.sst", 343_597)
+    );
+    assert_eq!(
+        file.unique_id,
+        [7_489_336_417_918_415_713, 925_742_247_596_623_101]
+    );
+    let property = |name| {
+        &file
+            .table_properties
+            .iter()
+            .find(|(n, _)| n == name)
+            .unwrap()
+            .1
+    };
+    assert_eq!(property("lsm_info_at_creation"), &PropertyValue::Int(518));
+    let PropertyValue::Map(collected) = property("user_collected_properties") else {
+        panic!("a map");
+    };
+    assert_eq!(collected.len(), 4);
+    assert_eq!(collected[1].1, [0; 4]);
+    assert_eq!(sorted(&result.encode()), sorted(RESULT));
+}
+
+#[test]
+fn the_input_with_bounds_and_snapshots_of_the_format_description_is_read() {
+    let input = CompactionServiceInput::decode(&message(
+        "options_file_number=9;has_end=false;has_begin=true;output_level=1;end=;\
+         input_files=3030303031312E737374:3030303031342E737374;begin=6B00FF;snapshots=7:42;\
+         cf_name=64656661756c74;unheard_of={a=1;};",
+    ))
+    .unwrap();
+    assert_eq!(input.begin.as_deref(), Some(&b"k\x00\xff"[..]));
+    assert_eq!((input.end, input.snapshots), (None, vec![7, 42]));
+    assert_eq!(input.cf_name, b"default");
+    assert_eq!((input.min_manifest_file_number, input.db_id), (0, vec![]));
+}
+
+#[test]
+fn malformed_inputs_are_refused() {
+    let corrupt = [
+        "snapshots=7:7;",
+        "snapshots=9:8;",
+        "snapshots=1x;",
+        "input_files=2E2E;",
+        "input_files=2F61;",
+        "input_files=FF;",
+        "input_files=41::42;",
+        "cf_name=4;",
+        "cf_name=4G;",
+        "output_level=99999999999;",
+        "has_begin=maybe;",
+        "output_level",
+        "begin={41;",
+    ];
+    for text in corrupt {
+        let error = CompactionServiceInput::decode(&message(text)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corruption, "{text}");
+        assert!(error.offset >= 4, "{text}: {error}");
+    }
+    let error = CompactionServiceInput::decode(b"\x02\0\0\0a=1;").unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    for bytes in [&b"\x01\0\0"[..], b"\x01\0\0\0", b"\x01\0\0\0\xff=1"] {
+        assert!(CompactionServiceInput::decode(bytes).is_err());
+    }
+}
+
+#[test]
+fn every_form_of_output_files_is_read() {
+    let one = "file_name=61;unique_id=1:2;unheard_of=zz;";
+    let two = "file_name=62;file_temperature=kCold;";
+    for (text, names) in [
+        (format!("{{{{{{{one}}}}}}}"), vec!["a"]),
+        (format!("{{{{{one}}}}}"), vec!["a"]),
+        (format!("{{{{{{{one}}}}}:{{{{{two}}}}}}}"), vec!["a", "b"]),
+        (format!("{{{{{one}}}:{{{two}}}}}"), vec!["a", "b"]),
+        (String::new(), vec![]),
+    ] {
+        let bytes = message(&format!("output_files={text};output_level=3"));
+        let result = CompactionServiceResult::decode(&bytes).unwrap();
+        let read: Vec<_> = result
+            .output_files
+            .iter()
+            .map(|f| f.file_name.as_str())
+            .collect();
+        assert_eq!(read, names, "{text}");
+        if let Some(file) = result.output_files.get(1) {
+            assert_eq!(file.file_temperature, Temperature::Cold);
+            assert_eq!(file.file_checksum_func_name, b"Unknown");
+        }
+    }
+    let three = message("output_files={{unique_id=1:2:3;}};");
+    assert!(CompactionServiceResult::decode(&three).is_err());
+}
+
+#[test]
+fn a_result_with_an_error_status_is_not_a_result() {
+    let bytes = message("status={message=6469736B;severity=0;subcode=0;code=5;};");
+    let error = CompactionServiceResult::decode(&bytes).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    assert!(error.what.contains("5: disk"), "{error}");
+}
+
+#[test]
+fn an_encoded_file_names_the_members_without_defaults() {
+    let result = CompactionServiceResult {
+        output_files: vec![OutputFile::default(), OutputFile::default()],
+        ..CompactionServiceResult::default()
+    };
+    let text = String::from_utf8(result.encode()[4..].to_vec()).unwrap();
+    for field in [
+        "marked_for_compaction=false;",
+        "is_proximal_level_output=false;",
+    ] {
+        assert_eq!(text.matches(field).count(), 2);
+    }
+    assert!(text.contains("status={code=0;subcode=0;severity=0;message=;};"));
+    assert!(text.contains("stats={") && !text.contains("count"));
+}
+
+fn file_name() -> impl Strategy<Value = String> {
+    "[^/\\x00]{1,12}".prop_filter("a base name", |n| n != "." && n != "..")
+}
+
+prop_compose! {
+    fn any_input()(
+        cf_name: Vec<u8>,
+        snapshots in prop::collection::btree_set(any::<u64>(), 0..5),
+        input_files in prop::collection::vec(file_name(), 0..4),
+        output_level: i32,
+        db_id: Vec<u8>,
+        begin: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+        numbers: [u64; 3],
+    ) -> CompactionServiceInput {
+        CompactionServiceInput {
+            cf_name,
+            snapshots: snapshots.into_iter().collect(),
+            input_files,
+            output_level,
+            db_id,
+            begin,
+            end,
+            options_file_number: numbers[0],
+            min_manifest_file_number: numbers[1],
+            min_manifest_file_size: numbers[2],
+        }
+    }
+}
+
+/// Properties ordered by name, as they are read.
+fn any_properties() -> impl Strategy<Value = Vec<(String, PropertyValue)>> {
+    (
+        any::<Option<(Vec<u8>, u64)>>(),
+        prop::collection::vec(any::<(Vec<u8>, Vec<u8>)>(), 0..4),
+    )
+        .prop_map(|(some, map)| {
+            let mut out = Vec::new();
+            if let Some((bytes, number)) = some {
+                out.push(("db_id".to_owned(), PropertyValue::Bytes(bytes)));
+                out.push(("num_entries".to_owned(), PropertyValue::Int(number)));
+            }
+            out.push((
+                "user_collected_properties".to_owned(),
+                PropertyValue::Map(map),
+            ));
+            out
+        })
+}
+
+prop_compose! {
+    fn any_file()(
+        file_name in file_name(),
+        numbers: [u64; 6],
+        keys: (Vec<u8>, Vec<u8>),
+        unique_id: [u64; 2],
+        flags: (bool, bool),
+        table_properties in any_properties(),
+        file_temperature in prop::sample::select(Temperature::ALL.to_vec()),
+    ) -> OutputFile {
+        OutputFile {
+            file_name,
+            file_size: numbers[0],
+            smallest_seqno: numbers[1],
+            largest_seqno: numbers[2],
+            smallest_internal_key: keys.0.clone(),
+            largest_internal_key: keys.1.clone(),
+            oldest_ancester_time: numbers[3],
+            epoch_number: numbers[4],
+            paranoid_hash: numbers[5],
+            file_checksum: keys.1,
+            file_checksum_func_name: keys.0,
+            unique_id,
+            marked_for_compaction: flags.0,
+            is_proximal_level_output: flags.1,
+            table_properties,
+            file_temperature,
+            ..OutputFile::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn inputs_round_trip(input in any_input()) {
+        prop_assert_eq!(CompactionServiceInput::decode(&input.encode()), Ok(input));
+    }
+
+    #[test]
+    fn results_round_trip(
+        output_files in prop::collection::vec(any_file(), 0..4),
+        output_path: Vec<u8>,
+        numbers: [u64; 4],
+        num_output_files: i32,
+    ) {
+        let result = CompactionServiceResult {
+            output_files,
+            output_path,
+            output_level: 6,
+            bytes_read: numbers[0],
+            bytes_written: numbers[1],
+            stats: JobStats { num_input_records: numbers[2], ..JobStats::default() },
+            output_level_stats: LevelStats {
+                num_output_records: numbers[3],
+                num_output_files,
+                ..LevelStats::default()
+            },
+        };
+        prop_assert_eq!(CompactionServiceResult::decode(&result.encode()), Ok(result));
+    }
+
+    #[test]
+    fn decoding_mutated_messages_is_total(
+        real in prop::sample::select(vec![INPUT, RESULT]),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"{};:=0aF\xff".to_vec())), 1..6),
+        cut: prop::sample::Index,
+    ) {
+        let mut bytes = real.to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
+            if let Ok(input) = CompactionServiceInput::decode(bytes) {
+                prop_assert_eq!(CompactionServiceInput::decode(&input.encode()), Ok(input));
+            }
+            if let Ok(result) = CompactionServiceResult::decode(bytes) {
+                let again = CompactionServiceResult::decode(&result.encode());
+                prop_assert!(again.is_ok() || result.output_files.iter().any(|f| f.file_name.is_empty()));
+            }
+        }
+    }
+
+    #[test]
+    fn decoding_any_text_is_total(text in "[a-f0-9={};:]{0,80}") {
+        let _ = CompactionServiceInput::decode(&message(&text));
+        let _ = CompactionServiceResult::decode(&message(&text));
+    }
+}

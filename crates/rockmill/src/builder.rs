@@ -1,0 +1,130 @@
+//! Settings of a service.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rockmill_engine::storage::{LocalStorage, Storage};
+use rockmill_engine::{Engine, Settings};
+
+use crate::service::Service;
+
+/// A setting that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Collects settings; each has a default that needs no thought.
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    settings: Settings,
+    filter_bits_per_key: Option<f64>,
+    storage: Arc<dyn Storage>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            filter_bits_per_key: None,
+            storage: Arc::new(LocalStorage),
+        }
+    }
+}
+
+/// Bits a key are kept in thousandths.
+const MILLI: f64 = 1000.0;
+
+/// What RocksDB takes for bits a key.
+const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
+
+impl Builder {
+    /// Slices in flight at most, over all jobs and databases. Default: the number of cores.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.settings.threads = threads;
+        self
+    }
+
+    /// Host memory in bytes that slices in flight hold at most. Default: 512 MiB. A job of which
+    /// not even one slice fits is declined.
+    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+        self.settings.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// Says that every transaction database on this service uses the WriteCommitted policy, which is
+    /// RocksDB's default. Without it, databases with `allow_2pc` are declined: the other policies
+    /// keep uncommitted data in SST files and look the same from outside.
+    pub fn write_committed(mut self) -> Self {
+        self.settings.write_committed = true;
+        self
+    }
+
+    /// Bits a key of the configured filter policy. Needed only where the OPTIONS file does not say,
+    /// which is so for policies made through RocksDB's C API and thus by every binding, and the input
+    /// files' own filters do not tell.
+    pub fn filter_bits_per_key(mut self, bits: f64) -> Self {
+        self.filter_bits_per_key = Some(bits);
+        self
+    }
+
+    /// Length in bytes of the configured prefix extractor, where the OPTIONS file does not say, which
+    /// is so for extractors made through RocksDB's C API. Needed only with a filter.
+    pub fn prefix_length(mut self, bytes: usize) -> Self {
+        self.settings.hints.prefix_length = Some(bytes);
+        self
+    }
+
+    /// Keeps every job with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
+    /// hard links where the folder lies on the database's file system, copies elsewhere.
+    pub fn record_jobs(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.settings.record_dir = Some(dir.into());
+        self
+    }
+
+    /// Puts all file operations through `storage`; for tests.
+    #[doc(hidden)]
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = storage;
+        self
+    }
+
+    /// The service.
+    ///
+    /// # Errors
+    /// One sentence that names the setting that makes no sense.
+    pub fn build(mut self) -> Result<Service, Error> {
+        if let Some(bits) = self.filter_bits_per_key {
+            if !BITS_PER_KEY.contains(&bits) {
+                return Err(Error(format!(
+                    "filter_bits_per_key is {bits}; it must be from 1 to 100"
+                )));
+            }
+            self.settings.hints.filter_millibits_per_key = Some((bits * MILLI).round() as u32);
+        }
+        let engine = Engine::new(self.settings, self.storage).map_err(Error)?;
+        Ok(Service::new(Arc::new(engine)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_make_no_sense_are_named() {
+        let refused = |builder: Builder| builder.build().map(drop).unwrap_err().to_string();
+        assert!(refused(Builder::default().threads(0)).contains("threads"));
+        assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
+        assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
+        assert!(Builder::default().build().is_ok());
+    }
+}

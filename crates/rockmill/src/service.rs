@@ -1,0 +1,235 @@
+//! RocksDB's side of the engine.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{CancelToken, DeclineReason, Error, Job, JobInfo};
+use rockmill_engine::staging::StagingDir;
+use rockmill_engine::{Engine, Stats};
+use rust_rocksdb::{
+    CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, ScheduleResponse,
+};
+
+use crate::builder::Builder;
+
+/// Does RocksDB's compactions.
+///
+/// Hand a clone to `Options::set_compaction_service`; keep one for [`Service::stats`]. Clones share
+/// threads, memory and counters, so one service serves any number of databases. Give each database a
+/// clone of its own: when a database closes, the jobs that came through its clone stop, and no others.
+#[derive(Debug)]
+pub struct Service {
+    engine: Arc<Engine>,
+    jobs: Mutex<Jobs>,
+}
+
+/// The jobs that came through one clone.
+#[derive(Debug, Default)]
+struct Jobs {
+    by_id: HashMap<Vec<u8>, Entry>,
+    /// Sessions seen, and whether each has begun to close.
+    sessions: HashMap<String, bool>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// Scheduled, or waited for.
+    Accepted {
+        job: Arc<Job>,
+        dir: PathBuf,
+        cancel: CancelToken,
+    },
+    /// Reported; the files wait to be taken.
+    Reported { staging: StagingDir },
+}
+
+impl Clone for Service {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.engine))
+    }
+}
+
+impl Service {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            jobs: Mutex::default(),
+        }
+    }
+
+    /// A service with default settings, to be changed.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What was done so far, through all clones.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a job, or says why not. Returns the id under which it is waited for.
+    fn accept(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> Result<String, Error> {
+        let session_id = text(info.db_session_id());
+        if *self
+            .jobs()
+            .sessions
+            .entry(session_id.clone())
+            .or_insert(false)
+        {
+            return Err(Error::cancelled());
+        }
+        let dir = PathBuf::from(OsStr::from_bytes(info.db_name()));
+        let reason = info.compaction_reason().ok_or_else(|| {
+            Error::declined(
+                DeclineReason::CompactionReason,
+                "a reason that is not known here",
+            )
+        })?;
+        let job_info = JobInfo {
+            db_name: text(info.db_name()),
+            db_session_id: session_id,
+            cf_id: info.cf_id(),
+            job_id: info.job_id(),
+            reason: reason as i32,
+            is_full_compaction: info.is_full_compaction(),
+            is_manual_compaction: info.is_manual_compaction(),
+            is_bottommost_level: info.is_bottommost_level(),
+            base_input_level: info.base_input_level(),
+            output_level: info.output_level(),
+        };
+        let job = self.engine.prepare(&dir, job_info, input)?;
+        let id = job.identity.session_id.clone();
+        self.jobs().by_id.insert(
+            id.clone().into_bytes(),
+            Entry::Accepted {
+                job: Arc::new(job),
+                dir,
+                cancel: CancelToken::new(),
+            },
+        );
+        Ok(id)
+    }
+
+    /// Runs an accepted job. Returns the message for RocksDB.
+    fn run(&self, id: &[u8]) -> Result<Vec<u8>, Error> {
+        let (job, dir, cancel) = match self.jobs().by_id.get(id) {
+            Some(Entry::Accepted { job, dir, cancel }) => {
+                (Arc::clone(job), dir.clone(), cancel.clone())
+            }
+            _ => return Err(Error::internal("no such job")),
+        };
+        let finished = self.engine.run(&job, &dir, &absolute(&dir), &cancel)?;
+        // RocksDB takes the files only if it hears of them before the database closes.
+        cancel.check()?;
+        self.engine.counters().done(&finished.outcome);
+        let reported = Entry::Reported {
+            staging: finished.staging,
+        };
+        self.jobs().by_id.insert(id.to_vec(), reported);
+        Ok(finished.result)
+    }
+
+    /// Counts and tells what sent a job back to RocksDB.
+    fn send_back(&self, error: &Error) {
+        tracing::info!(%error, "job left to RocksDB");
+        self.engine.counters().returned(error);
+    }
+}
+
+/// The staging folder's path goes into a message that another component reads.
+fn absolute(dir: &Path) -> PathBuf {
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs `work`; a panic in it becomes an error, since it must not reach RocksDB.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let what = panic
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::internal(format!(
+            "panic: {}",
+            what.unwrap_or_default()
+        )))
+    })
+}
+
+impl CompactionService for Service {
+    fn name(&self) -> &CStr {
+        c"Rockmill"
+    }
+
+    fn schedule(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> ScheduleResponse {
+        self.engine.counters().scheduled();
+        let use_local = || ScheduleResponse::from_status(CompactionServiceJobStatus::UseLocal);
+        match guarded(|| self.accept(info, input)) {
+            Ok(id) => ScheduleResponse::scheduled(id, CompactionServiceJobStatus::Success)
+                .unwrap_or_else(|_| use_local()),
+            Err(error) => {
+                self.send_back(&error);
+                use_local()
+            }
+        }
+    }
+
+    fn wait(&self, scheduled_job_id: &CStr, result: &mut Vec<u8>) -> CompactionServiceJobStatus {
+        let id = scheduled_job_id.to_bytes();
+        match guarded(|| self.run(id)) {
+            Ok(message) => {
+                *result = message;
+                CompactionServiceJobStatus::Success
+            }
+            Err(error) => {
+                self.jobs().by_id.remove(id);
+                self.send_back(&error);
+                CompactionServiceJobStatus::UseLocal
+            }
+        }
+    }
+
+    fn cancel_awaiting_jobs(&self) {
+        let mut jobs = self.jobs();
+        // With several databases on one clone RocksDB does not say which one closes; all their jobs
+        // go back, and none of the databases is taken for closed.
+        if jobs.sessions.len() == 1 {
+            jobs.sessions.values_mut().for_each(|closing| *closing = true);
+        }
+        for entry in jobs.by_id.values() {
+            if let Entry::Accepted { cancel, .. } = entry {
+                cancel.cancel();
+            }
+        }
+    }
+
+    fn on_installation(&self, scheduled_job_id: &CStr, _: Option<CompactionServiceJobStatus>) {
+        // Whatever became of the files, the folder is done with.
+        let entry = self.jobs().by_id.remove(scheduled_job_id.to_bytes());
+        if let Some(Entry::Reported { staging }) = entry {
+            let _ = guarded(|| {
+                drop(staging);
+                Ok(())
+            });
+        }
+    }
+}
+
+impl Drop for Service {
+    /// Jobs that were scheduled and never waited for leave nothing behind but their memory; reported
+    /// ones drop their folders here.
+    fn drop(&mut self) {
+        self.jobs().by_id.clear();
+    }
+}

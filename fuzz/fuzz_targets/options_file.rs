@@ -1,0 +1,44 @@
+//! The OPTIONS file and the texts of objects in it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rockmill_format::filter::FilterPolicy;
+use rockmill_format::options_file::{Options, OptionsFile};
+use rockmill_format::prefix::PrefixExtractor;
+
+/// How deep nested values are followed; the parser itself reads one level a call.
+const MAX_DEPTH: usize = 4;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    let Ok(file) = OptionsFile::parse(text) else {
+        return;
+    };
+    read_values(&file.db, MAX_DEPTH);
+    for family in &file.column_families {
+        read_values(&family.options, MAX_DEPTH);
+        read_values(&family.table_options, MAX_DEPTH);
+    }
+});
+
+/// Reads every value as every type: whether it is one is for the parser to say.
+fn read_values(options: &Options, depth: usize) {
+    for (key, value) in options.iter() {
+        let _ = options.bool(key, false);
+        let _ = options.u64(key, 0);
+        let _ = options.i64(key, 0);
+        let _ = options.f64(key, 0.0);
+        let _ = options.is_null(key);
+        let _ = options.list(key);
+        let _ = FilterPolicy::parse(value);
+        let _ = PrefixExtractor::parse(value);
+        if depth > 0
+            && let Ok(nested) = options.nested(key)
+        {
+            read_values(&nested, depth - 1);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The CompactionService's two messages. What decodes is encoded again, and must decode to the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rockmill_format::wire::{CompactionServiceInput, CompactionServiceResult};
+
+fuzz_target!(|message: &[u8]| {
+    if let Ok(input) = CompactionServiceInput::decode(message) {
+        assert_eq!(CompactionServiceInput::decode(&input.encode()), Ok(input));
+    }
+    if let Ok(result) = CompactionServiceResult::decode(message) {
+        assert_eq!(
+            CompactionServiceResult::decode(&result.encode()),
+            Ok(result)
+        );
+    }
+});

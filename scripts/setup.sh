@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Makes sure that what the build needs is there: a Rust toolchain, a C++20 compiler, libclang with its
+# headers (RocksDB's bindings are generated), make. As root, missing system packages are installed with
+# apt-get; otherwise one sentence says what to do. Exit code 3 if something stays missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+
+readonly MIN_RUST=1.91
+readonly EXIT_ENVIRONMENT=3
+
+stop() {
+    echo "setup: $1" >&2
+    exit "$EXIT_ENVIRONMENT"
+}
+
+cxx_works() {
+    echo '#include <string>' | "${CXX:-c++}" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null
+}
+
+any_file() {
+    local pattern
+    for pattern; do
+        if compgen -G "$pattern" >/dev/null; then
+            return 0
+        fi
+    done
+    return 1
+}
+
+# The library that bindgen loads (not libclang-cpp, which it cannot use), and the compiler's own
+# headers, which Debian packages apart from it.
+libclang_works() {
+    local dir libraries=() headers=()
+    for dir in ${LIBCLANG_PATH:+"$LIBCLANG_PATH"} '/usr/lib*' '/usr/lib/*' '/usr/lib/llvm*/lib*' /usr/local/lib; do
+        libraries+=("$dir/libclang.so*" "$dir/libclang-[0-9]*.so*")
+        headers+=("$dir/clang/*/include/stddef.h")
+    done
+    any_file "${libraries[@]}" && any_file "${headers[@]}"
+}
+
+system_packages() {
+    local missing=()
+    cxx_works || missing+=(g++)
+    libclang_works || missing+=(libclang-dev)
+    command -v make >/dev/null || missing+=(make)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    local install="apt-get install -y --no-install-recommends ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+        stop "please install ${missing[*]} (on Debian and Ubuntu: sudo $install)."
+    fi
+    echo "setup: installing ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    # A stale list is no reason to stop as long as the packages can be had.
+    apt-get update -qq >/dev/null || true
+    $install -qq >/dev/null || stop "'$install' failed."
+    cxx_works && libclang_works || stop "${missing[*]} was installed, but the C++20 compiler or libclang cannot be found."
+}
+
+# The toolchain of rust-toolchain.toml through rustup, or any that is new enough.
+rust_toolchain() {
+    if command -v rustup >/dev/null; then
+        local channel
+        channel=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
+        if ! { cargo --version && cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+            rustup toolchain install "$channel" --profile minimal --component clippy,rustfmt ||
+                stop "rustup could not install Rust $channel with clippy and rustfmt."
+        fi
+        return
+    fi
+    local advice="install Rust $MIN_RUST or newer with rustup (https://rustup.rs)"
+    command -v cargo >/dev/null && command -v rustc >/dev/null || stop "please $advice."
+    local version
+    version=$(rustc --version | cut -d' ' -f2)
+    [ "$(printf '%s\n' "$MIN_RUST" "$version" | sort -V | head -n 1)" = "$MIN_RUST" ] ||
+        stop "Rust $version is too old; please $advice."
+    { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 ||
+        echo "setup: without rustfmt and clippy, 'make demo' works but 'make test' does not." >&2
+}
+
+system_packages
+rust_toolchain

@@ -1,0 +1,187 @@
+//! Small databases with a service: opening, filling, compacting, and what must hold afterwards.
+
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rust_rocksdb::{
+    BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB,
+    DEFAULT_COLUMN_FAMILY_NAME, Error, Options, WaitForCompactOptions,
+};
+
+use crate::content::Content;
+
+/// Where Rockmill keeps files before RocksDB takes them, below the database's directory.
+pub const STAGING: &str = "rockmill.staging";
+
+/// Slices in flight at most.
+const THREADS: usize = 2;
+const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
+/// How often [`fill`] flushes: so many overlapping files in L0.
+const FLUSHES: usize = 4;
+/// One write in so many of [`fill`] is a Delete.
+const DELETE_EVERY: u32 = 8;
+
+/// A service with default settings.
+///
+/// # Panics
+///
+/// If it cannot be built.
+#[must_use]
+pub fn service() -> rockmill::Service {
+    rockmill::Service::builder()
+        .threads(THREADS)
+        .memory_budget_bytes(MEMORY_BUDGET_BYTES)
+        .build()
+        .expect("the settings are good")
+}
+
+/// Options of a new database whose compactions go to `service`, and only when asked for.
+#[must_use]
+pub fn options(service: &rockmill::Service) -> Options {
+    let mut options = local_options();
+    options.set_compaction_service(service.clone());
+    options
+}
+
+/// [`options`] without a service: RocksDB alone.
+#[must_use]
+pub fn local_options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options
+}
+
+/// Opens a database whose only column family is the default one, with a handle to it.
+///
+/// # Errors
+///
+/// RocksDB's.
+pub fn try_open(options: &Options, path: &Path) -> Result<DB, Error> {
+    let family = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, options.clone());
+    DB::open_cf_descriptors(options, path, [family])
+}
+
+/// [`try_open`], where it must succeed.
+///
+/// # Panics
+///
+/// If RocksDB cannot open the database.
+#[must_use]
+pub fn open(options: &Options, path: &Path) -> DB {
+    try_open(options, path).unwrap_or_else(|e| panic!("open {}: {e}", path.display()))
+}
+
+/// Writes `writes` Puts and Deletes of random keys out of half as many, in four flushes that
+/// overlap, and returns what is left.
+///
+/// # Panics
+///
+/// If RocksDB refuses a write.
+pub fn fill(db: &DB, writes: usize, seed: u64) -> Content {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut content = Content::new();
+    for _ in 0..FLUSHES {
+        for _ in 0..writes / FLUSHES {
+            let number = rng.random_range(0..writes / 2);
+            let key = format!("key{number:08}").into_bytes();
+            if rng.random_ratio(1, DELETE_EVERY) {
+                db.delete(&key).expect("delete");
+                content.remove(&key);
+            } else {
+                let value = random_value(&mut rng);
+                db.put(&key, &value).expect("put");
+                content.insert(key, value);
+            }
+        }
+        db.flush().expect("flush");
+    }
+    content
+}
+
+/// Puts one key, into the database and the content.
+///
+/// # Panics
+///
+/// If RocksDB refuses the write.
+pub fn put(db: &DB, content: &mut Content, key: &[u8], value: &[u8]) {
+    db.put(key, value).expect("put");
+    content.insert(key.to_vec(), value.to_vec());
+}
+
+/// Half of it compresses.
+fn random_value(rng: &mut StdRng) -> Vec<u8> {
+    let mut value = vec![b'v'; rng.random_range(0..200)];
+    let half = value.len() / 2;
+    rng.fill_bytes(&mut value[half..]);
+    value
+}
+
+/// Compacts the default column family down to and including the bottommost level.
+pub fn compact_everything(db: &DB) {
+    let mut options = CompactOptions::default();
+    options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+}
+
+/// Waits until no flush or compaction runs or is due.
+///
+/// # Panics
+///
+/// If one has failed.
+pub fn wait_for_compact(db: &DB) {
+    db.wait_for_compact(&WaitForCompactOptions::default())
+        .expect("background work succeeds");
+}
+
+/// Checks that the staging folder of the database at `path` is gone or empty.
+///
+/// # Panics
+///
+/// If anything is left in it.
+pub fn assert_nothing_staged(path: &Path) {
+    let Ok(staged) = std::fs::read_dir(path.join(STAGING)) else {
+        return;
+    };
+    let left: Vec<_> = staged.flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "left in the staging folder: {left:?}");
+}
+
+/// Checks that every job that was scheduled has ended, one way or another.
+///
+/// # Panics
+///
+/// If the numbers do not add up.
+pub fn assert_jobs_add_up(stats: &rockmill::Stats) {
+    let ended = stats.jobs_done + stats.jobs_declined + stats.jobs_failed;
+    assert_eq!(stats.jobs_scheduled, ended, "{stats}");
+    assert_eq!(
+        stats.declines.values().sum::<u64>(),
+        stats.jobs_declined,
+        "{stats}"
+    );
+}
+
+/// Checks that Rockmill did every job.
+///
+/// # Panics
+///
+/// If there was none, or one went back to RocksDB.
+pub fn assert_done(stats: &rockmill::Stats) {
+    assert!(stats.jobs_done > 0, "{stats}");
+    assert_eq!(stats.jobs_done, stats.jobs_scheduled, "{stats}");
+}
+
+/// Checks that every job was declined, for one of `reasons`.
+///
+/// # Panics
+///
+/// If there was none, or one was done, failed, or declined for another reason.
+pub fn assert_declined(stats: &rockmill::Stats, reasons: &[&str]) {
+    assert!(stats.jobs_declined > 0, "{stats}");
+    assert_eq!(stats.jobs_declined, stats.jobs_scheduled, "{stats}");
+    let known = |reason: &&String| reasons.contains(&reason.as_str());
+    let other = stats.declines.keys().find(|reason| !known(reason));
+    assert_eq!(other, None, "expected {reasons:?}: {stats}");
+}

@@ -1,0 +1,108 @@
+//! The reasons to decline a job, as [`rockmill::Stats::declines`] counts them.
+
+/// A job with merge operands.
+pub const MERGE_OPERANDS: &str = "merge-operands";
+/// A compaction filter or a factory of them is configured.
+pub const COMPACTION_FILTER: &str = "compaction-filter";
+/// An input has range tombstones.
+pub const RANGE_TOMBSTONES: &str = "range-tombstones";
+/// Blob files are configured, or an input points into one.
+pub const BLOB_FILES: &str = "blob-files";
+/// An input has wide-column entities.
+pub const WIDE_COLUMNS: &str = "wide-columns";
+/// An input has values with a preferred sequence number.
+pub const TIMED_PUTS: &str = "timed-puts";
+/// A comparator other than the bytewise one.
+pub const COMPARATOR: &str = "comparator";
+/// Keys end with user-defined timestamps.
+pub const USER_TIMESTAMPS: &str = "user-timestamps";
+/// `allow_ingest_behind` or `cf_allow_ingest_behind`.
+pub const INGEST_BEHIND: &str = "ingest-behind";
+/// An ingested input, whose keys have a sequence number that only the MANIFEST knows.
+pub const GLOBAL_SEQUENCE_NUMBER: &str = "global-sequence-number";
+/// `allow_2pc`, without the user's word that the write policy is WriteCommitted.
+pub const ALLOW_2PC: &str = "allow-2pc";
+/// `two_write_queues`.
+pub const TWO_WRITE_QUEUES: &str = "two-write-queues";
+/// `unordered_write`.
+pub const UNORDERED_WRITE: &str = "unordered-write";
+/// An SST partitioner is configured.
+pub const SST_PARTITIONER: &str = "sst-partitioner";
+/// Table property collectors are configured.
+pub const TABLE_PROPERTY_COLLECTORS: &str = "table-property-collectors";
+/// A table format other than the block-based one.
+pub const TABLE_FACTORY: &str = "table-factory";
+/// An index other than a binary one is configured.
+pub const INDEX_TYPE: &str = "index-type";
+/// Partitioned filters are configured.
+pub const PARTITIONED_FILTERS: &str = "partitioned-filters";
+/// A hash index in the data blocks is configured.
+pub const DATA_BLOCK_INDEX: &str = "data-block-index";
+/// Files lie outside the database's directory.
+pub const DB_PATHS: &str = "db-paths";
+/// A style other than leveled and universal.
+pub const COMPACTION_STYLE: &str = "compaction-style";
+/// A compression that Rockmill does not write or read.
+pub const COMPRESSION: &str = "compression";
+/// A file checksum other than CRC32c is configured.
+pub const FILE_CHECKSUM: &str = "file-checksum";
+/// `preserve_internal_time_seconds` or `preclude_last_level_data_seconds`.
+pub const TIERING: &str = "tiering";
+/// A file temperature is configured.
+pub const TEMPERATURE: &str = "temperature";
+/// A user-defined index is configured.
+pub const USER_DEFINED_INDEX: &str = "user-defined-index";
+/// A prefix extractor that Rockmill cannot compute.
+pub const PREFIX_EXTRACTOR: &str = "prefix-extractor";
+/// A filter that Rockmill does not write.
+pub const FILTER_POLICY: &str = "filter-policy";
+/// A `format_version` that Rockmill does not write or read.
+pub const FORMAT_VERSION: &str = "format-version";
+/// The OPTIONS file is missing or unreadable.
+pub const OPTIONS_FILE: &str = "options-file";
+/// Keys and values in separate sections of a data block are configured.
+pub const SEPARATE_KEY_VALUE: &str = "separate-key-value";
+/// Aligned data blocks are configured.
+pub const BLOCK_ALIGN: &str = "block-align";
+/// The memory budget is too small for the job.
+pub const MEMORY_BUDGET: &str = "memory-budget";
+/// A SingleDelete meets a Delete, against its contract.
+pub const SINGLE_DELETE_CONTRACT: &str = "single-delete-contract";
+
+/// Every reason that the tests know.
+pub const ALL: &[&str] = &[
+    MERGE_OPERANDS,
+    COMPACTION_FILTER,
+    RANGE_TOMBSTONES,
+    BLOB_FILES,
+    WIDE_COLUMNS,
+    TIMED_PUTS,
+    COMPARATOR,
+    USER_TIMESTAMPS,
+    INGEST_BEHIND,
+    GLOBAL_SEQUENCE_NUMBER,
+    ALLOW_2PC,
+    TWO_WRITE_QUEUES,
+    UNORDERED_WRITE,
+    SST_PARTITIONER,
+    TABLE_PROPERTY_COLLECTORS,
+    TABLE_FACTORY,
+    INDEX_TYPE,
+    PARTITIONED_FILTERS,
+    DATA_BLOCK_INDEX,
+    DB_PATHS,
+    COMPACTION_STYLE,
+    COMPRESSION,
+    FILE_CHECKSUM,
+    TIERING,
+    TEMPERATURE,
+    USER_DEFINED_INDEX,
+    PREFIX_EXTRACTOR,
+    FILTER_POLICY,
+    FORMAT_VERSION,
+    OPTIONS_FILE,
+    SEPARATE_KEY_VALUE,
+    BLOCK_ALIGN,
+    MEMORY_BUDGET,
+    SINGLE_DELETE_CONTRACT,
+];

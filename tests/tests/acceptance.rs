@@ -1,0 +1,414 @@
+//! What Rockmill compacted, RocksDB accepts without Rockmill: reopened, verified, read every way,
+//! checkpointed, compacted again.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rockmill_tests::content::{Content, absent_neighbour, assert_content, read_everything};
+use rockmill_tests::harness::{
+    assert_jobs_add_up, assert_nothing_staged, compact_everything, fill, local_options, open,
+    options, put, service, wait_for_compact,
+};
+use rockmill_tests::seed;
+use rockmill_tests::table::{Filter, Prefix, TableShape};
+use rockmill_tests::tree::TreeShape;
+use rust_rocksdb::checkpoint::Checkpoint;
+use rust_rocksdb::statistics::Ticker;
+use rust_rocksdb::{DB, DBCompressionType, Options};
+
+/// Writes of a small database: some hundred KiB, several data blocks and files.
+const WRITES: usize = 6_000;
+/// Random table shapes to try, besides the fixed ones.
+const DEFAULT_SHAPES: u64 = 24;
+/// Far longer than RocksDB takes to pick an automatic compaction again.
+const QUIET: Duration = Duration::from_millis(1200);
+
+/// A tree with small files, so that a job makes several.
+fn small_files() -> TreeShape {
+    TreeShape {
+        target_file_size: 64 << 10,
+        write_buffer_size: 256 << 10,
+        ..TreeShape::default()
+    }
+}
+
+fn shaped(options: Options, table: &TableShape) -> Options {
+    let mut options = table.apply(options);
+    small_files().apply(&mut options);
+    options
+}
+
+/// A database at `path` that Rockmill compacted, closed, and its content.
+fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
+    let service = service();
+    let db = open(&shaped(options(&service), table), path);
+    let content = fill(&db, WRITES, seed);
+    compact_everything(&db);
+    let stats = service.stats();
+    assert!(stats.jobs_done > 0, "{stats} {table:?}");
+    assert_eq!(
+        stats.jobs_failed + stats.jobs_declined,
+        0,
+        "{stats} {table:?}"
+    );
+    assert_jobs_add_up(&stats);
+    assert_content(&db, &content);
+    drop(db);
+    assert_nothing_staged(path);
+    content
+}
+
+/// Opens without a service and with every check that RocksDB has.
+fn open_strictly(path: &Path, table: &TableShape) -> DB {
+    let mut options = shaped(local_options(), table);
+    options.create_if_missing(false);
+    options.set_paranoid_checks(true);
+    options.set_verify_sst_unique_id_in_manifest(true);
+    options.set_force_consistency_checks(true);
+    open(&options, path)
+}
+
+fn accept(table: &TableShape, seed: u64) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("db");
+    let content = compacted(&path, table, seed);
+    let db = open_strictly(&path, table);
+    db.verify_checksum().expect("every block's checksum holds");
+    assert_content(&db, &content);
+
+    let checkpoint_path = directory.path().join("checkpoint");
+    let checkpoint = Checkpoint::new(&db).expect("a checkpoint");
+    checkpoint
+        .create_checkpoint(&checkpoint_path)
+        .expect("links to all files");
+    drop(checkpoint);
+    let checkpoint = open_strictly(&checkpoint_path, table);
+    assert_content(&checkpoint, &content);
+    drop(checkpoint);
+
+    compact_everything(&db);
+    db.verify_checksum().expect("every block's checksum holds");
+    assert_content(&db, &content);
+}
+
+#[test]
+fn outputs_of_any_supported_table_shape_are_accepted() {
+    let (first, shapes) = (seed::first_seed(), seed::cases(DEFAULT_SHAPES));
+    for seed in first..first + shapes {
+        let table = TableShape::supported(&mut StdRng::seed_from_u64(seed));
+        println!("seed {seed}: {table:?}");
+        accept(&table, seed);
+    }
+}
+
+#[test]
+fn outputs_of_each_format_version_and_checksum_are_accepted() {
+    for format_version in 2..=7 {
+        for checksum in 0..=4 {
+            let table = TableShape {
+                format_version,
+                checksum,
+                filter: Filter::Bloom(10.0),
+                ..TableShape::default()
+            };
+            println!("{table:?}");
+            accept(&table, 1);
+        }
+    }
+}
+
+#[test]
+fn outputs_of_each_compression_are_accepted() {
+    for compression in [
+        DBCompressionType::Snappy,
+        DBCompressionType::Lz4,
+        DBCompressionType::Lz4hc,
+        DBCompressionType::Zstd,
+        DBCompressionType::Zlib,
+    ] {
+        for dictionary_bytes in [0, 4 << 10] {
+            let table = TableShape {
+                compression,
+                dictionary_bytes,
+                ..TableShape::default()
+            };
+            println!("{table:?}");
+            accept(&table, 1);
+        }
+    }
+}
+
+/// Looks up `absent` keys and returns how many of them a filter turned away, in percent.
+fn turned_away_percent(db: &DB, options: &Options, ticker: Ticker, absent: &[Vec<u8>]) -> u64 {
+    let before = options.get_ticker_count(ticker);
+    for key in absent {
+        assert_eq!(db.get(key).expect("get"), None);
+    }
+    (options.get_ticker_count(ticker) - before) * 100 / absent.len() as u64
+}
+
+#[test]
+fn filters_turn_absent_keys_away() {
+    for filter in [
+        Filter::Bloom(10.0),
+        Filter::Bloom(16.5),
+        Filter::Ribbon(10.0),
+    ] {
+        let table = TableShape {
+            filter,
+            ..TableShape::default()
+        };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let content = compacted(directory.path(), &table, 1);
+        let mut options = shaped(local_options(), &table);
+        options.enable_statistics();
+        let db = open(&options, directory.path());
+        let absent: Vec<Vec<u8>> = content
+            .keys()
+            .filter_map(|key| absent_neighbour(&content, key))
+            .collect();
+        let percent = turned_away_percent(&db, &options, Ticker::BloomFilterUseful, &absent);
+        // 10 bits a key give about 1 % false positives; an absent key outside all files needs no
+        // filter, but all but a few lie inside.
+        assert!(
+            percent >= 95,
+            "{filter:?} turned {percent} % of the absent keys away"
+        );
+    }
+}
+
+#[test]
+fn prefix_filters_turn_absent_prefixes_away() {
+    let table = TableShape {
+        filter: Filter::Bloom(12.0),
+        whole_key_filtering: false,
+        prefix: Some(Prefix::Fixed("key00000000".len())),
+        ..TableShape::default()
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let content = compacted(directory.path(), &table, 1);
+    let mut options = shaped(local_options(), &table);
+    options.enable_statistics();
+    let db = open(&options, directory.path());
+    let absent: Vec<Vec<u8>> = (0..WRITES / 2)
+        .map(|number| format!("key{number:08}").into_bytes())
+        .filter(|key| !content.contains_key(key))
+        .collect();
+    assert!(!absent.is_empty());
+    let percent = turned_away_percent(&db, &options, Ticker::BloomFilterUseful, &absent);
+    assert!(
+        percent >= 90,
+        "{percent} % of the absent prefixes were turned away"
+    );
+    assert_content(&db, &content);
+}
+
+/// Opens with automatic compactions, all of them Rockmill's.
+fn open_automatic(path: &Path, service: &rockmill::Service, tree: &TreeShape) -> DB {
+    let mut options = options(service);
+    tree.apply(&mut options);
+    options.set_disable_auto_compactions(false);
+    open(&options, path)
+}
+
+/// Waits for quiet and checks that no further job comes.
+fn assert_quiet(db: &DB, service: &rockmill::Service) {
+    wait_for_compact(db);
+    let jobs = service.stats().jobs_scheduled;
+    assert!(jobs > 0, "no job reached the service");
+    std::thread::sleep(QUIET);
+    assert_eq!(
+        service.stats().jobs_scheduled,
+        jobs,
+        "files are picked again and again"
+    );
+}
+
+#[test]
+fn nothing_is_picked_again_when_all_is_compacted() {
+    for universal in [false, true] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let service = service();
+        let tree = TreeShape {
+            universal,
+            level_base: 256 << 10,
+            ..small_files()
+        };
+        let db = open_automatic(directory.path(), &service, &tree);
+        let content = fill(&db, 4 * WRITES, 1);
+        assert_quiet(&db, &service);
+        compact_everything(&db);
+        assert_quiet(&db, &service);
+        assert_content(&db, &content);
+        assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    }
+}
+
+#[test]
+fn nothing_is_picked_again_after_a_snapshot_is_released() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let db = open_automatic(directory.path(), &service, &small_files());
+    let mut content = fill(&db, WRITES, 1);
+    let snapshot = db.snapshot();
+    for (key, value) in content.clone() {
+        put(&db, &mut content, &key, &[&value, &b"newer"[..]].concat());
+    }
+    db.flush().expect("flush");
+    compact_everything(&db);
+    let marked = service.stats().jobs_scheduled;
+    // Now RocksDB marks the bottommost files: their older versions have become obsolete.
+    drop(snapshot);
+    put(&db, &mut content, b"wake up", b"");
+    db.flush().expect("flush");
+    assert_quiet(&db, &service);
+    assert!(
+        service.stats().jobs_scheduled > marked,
+        "the bottommost files were not compacted"
+    );
+    assert_content(&db, &content);
+}
+
+#[test]
+fn a_snapshot_reads_the_same_before_and_after() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let db = open(
+        &shaped(options(&service), &TableShape::default()),
+        directory.path(),
+    );
+    let old = fill(&db, WRITES, 1);
+    let snapshot = db.snapshot();
+    for key in old.keys() {
+        db.delete(key).expect("delete");
+    }
+    db.flush().expect("flush");
+    compact_everything(&db);
+    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    let pairs: Content = snapshot
+        .iterator_opt(rust_rocksdb::IteratorMode::Start, read_everything())
+        .map(|pair| pair.expect("readable"))
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    assert!(
+        pairs == old,
+        "the snapshot has {} keys of {}",
+        pairs.len(),
+        old.len()
+    );
+    assert_content(&db, &Content::new());
+    drop(snapshot);
+    compact_everything(&db);
+    assert_content(&db, &Content::new());
+    assert!(
+        db.live_files().expect("live files").is_empty(),
+        "tombstones were kept for nothing"
+    );
+}
+
+#[test]
+fn deleting_everything_leaves_no_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let db = open(&options(&service), directory.path());
+    let content = fill(&db, WRITES, 1);
+    for key in content.keys() {
+        db.delete(key).expect("delete");
+    }
+    db.flush().expect("flush");
+    compact_everything(&db);
+    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    assert!(db.live_files().expect("live files").is_empty());
+    assert_content(&db, &Content::new());
+}
+
+#[test]
+fn closing_a_database_does_not_wait_for_its_jobs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let content = {
+        let db = open_automatic(directory.path(), &service, &small_files());
+        let content = fill(&db, 8 * WRITES, 1);
+        db.cancel_all_background_work(false);
+        content
+    };
+    let table = TableShape::default();
+    assert_content(&open_strictly(directory.path(), &table), &content);
+    let db = open_automatic(directory.path(), &service, &small_files());
+    assert_quiet(&db, &service);
+    assert_content(&db, &content);
+    drop(db);
+    assert_nothing_staged(directory.path());
+}
+
+#[test]
+fn two_databases_share_one_service() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let databases =
+        ["one", "two"].map(|name| open(&options(&service), &directory.path().join(name)));
+    let contents = std::thread::scope(|scope| {
+        let run = |db, seed| {
+            move || {
+                let content = fill(db, WRITES, seed);
+                compact_everything(db);
+                content
+            }
+        };
+        let threads = [
+            scope.spawn(run(&databases[0], 1)),
+            scope.spawn(run(&databases[1], 2)),
+        ];
+        threads.map(|thread| thread.join().expect("no panic"))
+    });
+    for (db, content) in databases.iter().zip(&contents) {
+        assert_content(db, content);
+    }
+    let stats = service.stats();
+    assert!(stats.jobs_done >= 2, "{stats}");
+    assert_jobs_add_up(&stats);
+}
+
+#[test]
+fn statistics_count_what_was_read_and_written() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let db = open(&options(&service), directory.path());
+    let content = fill(&db, WRITES, 1);
+    compact_everything(&db);
+    let stats = service.stats();
+    assert_eq!(stats.jobs_done, stats.jobs_scheduled, "{stats}");
+    assert_eq!(stats.entries_out, content.len() as u64, "{stats}");
+    assert!(stats.entries_in > stats.entries_out, "{stats}");
+    let written: usize = db
+        .live_files()
+        .expect("live files")
+        .iter()
+        .map(|file| file.size)
+        .sum();
+    assert_eq!(stats.bytes_written, written as u64, "{stats}");
+    assert!(stats.bytes_read >= stats.bytes_written, "{stats}");
+    assert_eq!(stats.last_error, None);
+    assert!(!stats.to_string().is_empty());
+}
+
+#[test]
+fn recorded_jobs_are_kept() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let jobs = directory.path().join("jobs");
+    let service = rockmill::Service::builder()
+        .record_jobs(&jobs)
+        .build()
+        .expect("the settings are good");
+    let db = open(&options(&service), &directory.path().join("db"));
+    let content = fill(&db, WRITES, 1);
+    compact_everything(&db);
+    assert_content(&db, &content);
+    let files = std::fs::read_dir(&jobs)
+        .expect("the folder of jobs")
+        .count() as u64;
+    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    assert_eq!(files, service.stats().jobs_done);
+}

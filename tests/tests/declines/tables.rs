@@ -1,0 +1,161 @@
+//! Table formats and block-based table options that Rockmill leaves to RocksDB.
+
+use rockmill_tests::content::Content;
+use rockmill_tests::harness::assert_declined;
+use rockmill_tests::reasons::{
+    BLOCK_ALIGN, DATA_BLOCK_INDEX, FILTER_POLICY, FORMAT_VERSION, INDEX_TYPE, PARTITIONED_FILTERS,
+    SEPARATE_KEY_VALUE, TABLE_FACTORY, USER_DEFINED_INDEX,
+};
+use rust_rocksdb::{
+    BlockBasedIndexType, BlockBasedOptions, DB, DBCompressionType, DataBlockIndexType,
+    KeyEncodingType, Options, PlainTableFactoryOptions, SliceTransform,
+};
+
+use crate::trial::{declines, plain, run, run_checked, takes, with_table, with_text};
+
+#[test]
+fn plain_tables() {
+    let plain_table = |options: &mut Options| {
+        options.set_allow_mmap_reads(true);
+        options.set_plain_table_factory(&PlainTableFactoryOptions {
+            user_key_length: 0,
+            bloom_bits_per_key: 0,
+            hash_table_ratio: 0.0,
+            index_sparseness: 16,
+            huge_page_tlb_size: 0,
+            encoding_type: KeyEncodingType::Plain,
+            full_scan_mode: false,
+            store_index_in_file: false,
+        });
+    };
+    // Plain tables cannot be scanned backward.
+    let check = |db: &DB, content: &Content| {
+        for (key, value) in content {
+            assert_eq!(db.get(key).expect("get").as_ref(), Some(value));
+        }
+        let pairs = db.iterator(rust_rocksdb::IteratorMode::Start).count();
+        assert_eq!(pairs, content.len());
+    };
+    assert_declined(&run_checked(plain_table, plain, check), &[TABLE_FACTORY]);
+}
+
+#[test]
+fn a_two_level_index() {
+    let two_level = with_table(|t| t.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch));
+    declines(&[INDEX_TYPE], two_level, plain);
+}
+
+#[test]
+fn a_hash_index() {
+    let hash = |options: &mut Options| {
+        options.set_prefix_extractor(SliceTransform::create_fixed_prefix("key000".len()));
+        with_table(|t| t.set_index_type(BlockBasedIndexType::HashSearch))(options);
+    };
+    declines(&[INDEX_TYPE], hash, plain);
+}
+
+#[test]
+fn an_index_with_first_keys() {
+    let first_keys =
+        with_text("block_based_table_factory={index_type=kBinarySearchWithFirstKey;};");
+    declines(&[INDEX_TYPE], first_keys, plain);
+}
+
+#[test]
+fn partitioned_filters() {
+    let partitioned = with_table(|t| {
+        t.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        t.set_bloom_filter(10.0, false);
+        t.set_partition_filters(true);
+    });
+    declines(&[PARTITIONED_FILTERS, INDEX_TYPE], partitioned, plain);
+}
+
+#[test]
+fn a_hash_index_in_data_blocks() {
+    let hash = with_table(|t| t.set_data_block_index_type(DataBlockIndexType::BinaryAndHash));
+    declines(&[DATA_BLOCK_INDEX], hash, plain);
+}
+
+#[test]
+fn separate_keys_and_values() {
+    let separate = with_table(|t| t.set_separate_key_value_in_data_block(true));
+    declines(&[SEPARATE_KEY_VALUE], separate, plain);
+}
+
+#[test]
+fn aligned_blocks() {
+    let aligned = |options: &mut Options| {
+        options.set_compression_type(DBCompressionType::None);
+        with_table(|t| t.set_block_align(true))(options);
+    };
+    declines(&[BLOCK_ALIGN], aligned, plain);
+}
+
+#[test]
+fn a_user_defined_index() {
+    let trie = with_table(|t: &mut BlockBasedOptions| {
+        t.set_user_defined_index_factory_from_string("trie_index")
+            .expect("built in");
+    });
+    declines(&[USER_DEFINED_INDEX], trie, plain);
+}
+
+#[test]
+fn a_filter_that_rockmill_does_not_write() {
+    let legacy = with_text(
+        "block_based_table_factory={filter_policy=rocksdb.internal.LegacyBloomFilter:10;};",
+    );
+    declines(&[FILTER_POLICY], legacy, plain);
+}
+
+#[test]
+fn the_newest_format_version_is_written_or_declined() {
+    const NEWEST: i32 = 8;
+    let stats = run(with_table(|t| t.set_format_version(NEWEST)), plain);
+    if stats.jobs_declined > 0 {
+        assert_declined(&stats, &[FORMAT_VERSION]);
+    }
+}
+
+#[test]
+fn known_filters_are_no_reason() {
+    takes(with_table(|t| t.set_bloom_filter(10.0, false)), plain);
+    // The old block-based filters are gone: RocksDB takes this for a full filter.
+    takes(with_table(|t| t.set_bloom_filter(10.0, true)), plain);
+    let ribbons: [fn(&mut BlockBasedOptions); 2] = [
+        |t| t.set_ribbon_filter(10.0),
+        |t| t.set_hybrid_ribbon_filter(10.0, 3),
+    ];
+    for ribbon in ribbons {
+        let stats = run(with_table(ribbon), plain);
+        if stats.jobs_declined > 0 {
+            assert_declined(&stats, &[FILTER_POLICY]);
+        }
+    }
+}
+
+#[test]
+fn a_prefix_extractor_that_does_nothing_is_known_or_declined() {
+    let noop = |options: &mut Options| options.set_prefix_extractor(SliceTransform::create_noop());
+    let stats = run(noop, plain);
+    assert!(stats.jobs_done + stats.jobs_declined > 0, "{stats}");
+}
+
+#[test]
+fn rarer_table_options_are_followed_or_declined() {
+    let rare: [fn(&mut BlockBasedOptions); 8] = [
+        |t| t.set_use_delta_encoding(false),
+        |t| t.set_index_shortening(0),
+        |t| t.set_index_shortening(2),
+        |t| t.set_enable_index_compression(false),
+        |t| t.set_uniform_cv_threshold(0.5),
+        |t| t.set_super_block_alignment_size(64 << 10),
+        |t| t.set_optimize_filters_for_memory(false),
+        |t| t.set_verify_compression(true),
+    ];
+    for change in rare {
+        let stats = run(with_table(change), plain);
+        assert!(stats.jobs_done + stats.jobs_declined > 0, "{stats}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Transaction databases: with two-phase commit only on the user's word, the others as usual.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rockmill_tests::content::Content;
+use rockmill_tests::harness::{assert_declined, assert_done, options, service};
+use rockmill_tests::reasons::{ALLOW_2PC, TWO_WRITE_QUEUES};
+use rust_rocksdb::{
+    IteratorMode, OptimisticTransactionDB, TransactionDB, TransactionDBOptions, TxnDBWritePolicy,
+};
+
+use crate::trial::{declines, plain, takes};
+
+/// Files in L0 that make RocksDB compact: a transaction database has no manual compaction here.
+const TRIGGER: i32 = 2;
+/// How long to wait for a job to end; it takes far less.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The service of a user who says that the write policy is WriteCommitted.
+fn trusting_service() -> rockmill::Service {
+    rockmill::Service::builder()
+        .threads(2)
+        .write_committed()
+        .build()
+        .expect("the settings are good")
+}
+
+#[test]
+fn two_phase_commit() {
+    declines(&[ALLOW_2PC], |options| options.set_allow_2pc(true), plain);
+}
+
+/// Writes transactions, some of them prepared, waits for automatic compactions, and checks what is
+/// left, also after opening the database again.
+fn run(policy: TxnDBWritePolicy, service: &rockmill::Service, path: &Path) {
+    let mut options = options(service);
+    options.set_disable_auto_compactions(false);
+    options.set_level_zero_file_num_compaction_trigger(TRIGGER);
+    let mut transactions = TransactionDBOptions::default();
+    transactions.set_write_policy(policy);
+    let db: TransactionDB = TransactionDB::open(&options, &transactions, path).expect("open");
+    let mut content = Content::new();
+    for round in 0..4_u8 {
+        for number in 0..100_u8 {
+            let transaction = db.transaction();
+            let (kept, dropped) = ([b'k', number], [b'd', round, number]);
+            transaction.put(kept, [round]).expect("put");
+            content.insert(kept.to_vec(), vec![round]);
+            if round > 0 {
+                transaction
+                    .delete([b'd', round - 1, number])
+                    .expect("delete");
+                content.remove([b'd', round - 1, number].as_slice());
+            }
+            transaction.put(dropped, b"value").expect("put");
+            content.insert(dropped.to_vec(), b"value".to_vec());
+            transaction.set_name(&[b'x', round, number]).expect("name");
+            transaction.prepare().expect("prepare");
+            transaction.commit().expect("commit");
+        }
+        db.flush().expect("flush");
+    }
+    wait_for_jobs(service);
+    check(&db, &content);
+    drop(db);
+    check(
+        &TransactionDB::open(&options, &transactions, path).expect("open"),
+        &content,
+    );
+}
+
+/// Waits until a job has come and all that came have ended.
+fn wait_for_jobs(service: &rockmill::Service) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let stats = service.stats();
+        let ended = stats.jobs_done + stats.jobs_declined + stats.jobs_failed;
+        if stats.jobs_scheduled > 0 && ended == stats.jobs_scheduled {
+            return;
+        }
+        assert!(Instant::now() < end, "no job ended: {stats}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn check(db: &TransactionDB, content: &Content) {
+    let found: Content = db
+        .iterator(IteratorMode::Start)
+        .map(|pair| pair.expect("readable"))
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    assert!(
+        found == *content,
+        "{} keys instead of {}",
+        found.len(),
+        content.len()
+    );
+}
+
+#[test]
+fn a_transaction_database_that_the_user_does_not_vouch_for() {
+    for policy in [
+        TxnDBWritePolicy::WriteCommitted,
+        TxnDBWritePolicy::WritePrepared,
+        TxnDBWritePolicy::WriteUnprepared,
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let service = service();
+        run(policy, &service, directory.path());
+        assert_declined(&service.stats(), &[ALLOW_2PC, TWO_WRITE_QUEUES]);
+    }
+}
+
+#[test]
+fn a_write_committed_transaction_database_that_the_user_vouches_for() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = trusting_service();
+    run(TxnDBWritePolicy::WriteCommitted, &service, directory.path());
+    assert_done(&service.stats());
+}
+
+#[test]
+fn vouching_does_not_change_ordinary_databases() {
+    takes(|_| {}, plain);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = trusting_service();
+    let db = rockmill_tests::harness::open(&options(&service), directory.path());
+    let content = plain(&db);
+    rockmill_tests::harness::compact_everything(&db);
+    rockmill_tests::content::assert_content(&db, &content);
+    assert_done(&service.stats());
+}
+
+#[test]
+fn an_optimistic_transaction_database_is_no_reason() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let service = service();
+    let db: OptimisticTransactionDB =
+        OptimisticTransactionDB::open(&options(&service), directory.path()).expect("open");
+    let mut content = Content::new();
+    for round in 0..4_u8 {
+        for number in 0..100_u8 {
+            let transaction = db.transaction();
+            transaction.put([number], [round]).expect("put");
+            transaction.commit().expect("commit");
+            content.insert(vec![number], vec![round]);
+        }
+        db.flush().expect("flush");
+    }
+    db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    let found: Content = db
+        .iterator(IteratorMode::Start)
+        .map(|pair| pair.expect("readable"))
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    assert_eq!(found, content);
+    assert_done(&service.stats());
+}

@@ -1,0 +1,82 @@
+//! The common course of a test: open, write, compact, look at the counts, look at the content.
+
+use rockmill_tests::content::{Content, assert_content};
+use rockmill_tests::harness::{
+    assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
+    fill, open, options, service,
+};
+use rust_rocksdb::{BlockBasedOptions, DB, Options};
+
+/// Writes of a small database.
+const WRITES: usize = 2_000;
+
+/// Puts and Deletes, nothing special.
+pub fn plain(db: &DB) -> Content {
+    fill(db, WRITES, 1)
+}
+
+/// Puts `change`d block-based table options into `options`.
+pub fn with_table(change: impl Fn(&mut BlockBasedOptions)) -> impl Fn(&mut Options) {
+    move |options| {
+        let mut table = BlockBasedOptions::default();
+        change(&mut table);
+        options.set_block_based_table_factory(&table);
+    }
+}
+
+/// Sets options by their text, where the binding has no function for them.
+pub fn with_text(text: &str) -> impl Fn(&mut Options) {
+    move |options| {
+        *options = options
+            .get_options_from_string(text)
+            .expect("RocksDB knows the option");
+    }
+}
+
+/// Opens a database with `configure`d options, lets `write` write, compacts everything, checks the
+/// content with `check`, and again after opening it once more. Returns the counts of the first run.
+pub fn run_checked(
+    configure: impl Fn(&mut Options),
+    write: impl FnOnce(&DB) -> Content,
+    check: impl Fn(&DB, &Content),
+) -> rockmill::Stats {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("db");
+    let service = service();
+    let mut options = options(&service);
+    configure(&mut options);
+    let db = open(&options, &path);
+    let content = write(&db);
+    compact_everything(&db);
+    let stats = service.stats();
+    check(&db, &content);
+    drop(db);
+    check(&open(&options, &path), &content);
+    assert!(stats.jobs_scheduled > 0, "no job reached the service");
+    assert_eq!(stats.jobs_failed, 0, "{stats}");
+    assert_jobs_add_up(&stats);
+    assert_nothing_staged(&path);
+    stats
+}
+
+/// [`run_checked`], reading every way.
+pub fn run(
+    configure: impl Fn(&mut Options),
+    write: impl FnOnce(&DB) -> Content,
+) -> rockmill::Stats {
+    run_checked(configure, write, assert_content)
+}
+
+/// All jobs are declined, for one of `reasons`.
+pub fn declines(
+    reasons: &[&str],
+    configure: impl Fn(&mut Options),
+    write: impl FnOnce(&DB) -> Content,
+) {
+    assert_declined(&run(configure, write), reasons);
+}
+
+/// All jobs are done.
+pub fn takes(configure: impl Fn(&mut Options), write: impl FnOnce(&DB) -> Content) {
+    assert_done(&run(configure, write));
+}
