@@ -90,7 +90,9 @@ impl<'a> BlockStream<'a> {
 
     /// Reads the block at `handle` and as many of the following ones as fit the read-ahead.
     fn read_chunk(&mut self, handle: BlockHandle, len: usize, blocks: Range<usize>) -> Result<()> {
-        let most = handle.offset + self.read_ahead_bytes.max(len) as u64;
+        let most = handle
+            .offset
+            .saturating_add(self.read_ahead_bytes.max(len) as u64);
         let end = self.table.meta.index[blocks]
             .iter()
             .map_while(|e| e.handle.checked_end().filter(|&end| end <= most))

@@ -60,6 +60,10 @@ pub fn blocks_in_range(table: &InputTable, range: &KeyRange) -> Range<usize> {
     start..end.max(start)
 }
 
+/// Most bytes of user keys in a decoded block: entries that share a long key could claim far more
+/// than a block can store.
+const MAX_BLOCK_KEY_BYTES: usize = 256 << 20;
+
 /// A sorted run: the entries of one input inside a slice.
 #[derive(Debug)]
 pub struct RunReader<'a> {
@@ -204,6 +208,16 @@ impl<'a> RunReader<'a> {
                     ..e.in_file(name)
                 },
             })?;
+            if self.columns.keys.len() + user_key.len() > MAX_BLOCK_KEY_BYTES {
+                let error = Error::declined(
+                    DeclineReason::MemoryBudget,
+                    "the keys of a block are too large when spelt out",
+                );
+                return Err(Error {
+                    offset: Some(handle.offset),
+                    ..error.in_file(name)
+                });
+            }
             let hash = kv_hash(user_key, entry.value);
             self.totals.entries += 1;
             self.totals.tombstones += u64::from(key::tag_type(tag) != ValueType::Value as u8);

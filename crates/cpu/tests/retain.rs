@@ -242,21 +242,19 @@ fn rules() -> impl Strategy<Value = Rules> {
     })
 }
 
-/// Where a snapshot of the empty database meets an entry that every snapshot sees, RocksDB takes
-/// the two for one stripe; that cannot come about.
-fn snapshot_of_nothing_sees_something(entries: &[Entry], rules: &Rules) -> bool {
-    rules.snapshots.first() == Some(&0) && entries.iter().any(|entry| entry.seq() == 0)
-}
-
 proptest! {
     #![proptest_config(config(15_000))]
 
     #[test]
     fn puts_and_deletes_follow_the_closed_form(
         entries in histories(vec![PUT, DELETE]),
-        rules in rules(),
+        mut rules in rules(),
     ) {
-        prop_assume!(!snapshot_of_nothing_sees_something(&entries, &rules));
+        // Where a snapshot of the empty database meets an entry with sequence number 0, RocksDB
+        // takes the two for one stripe; that cannot come about.
+        if entries.iter().any(|entry| entry.seq() == 0) {
+            rules.snapshots.retain(|&snapshot| snapshot != 0);
+        }
         let (out, _) = run(&entries, &rules)?;
         prop_assert_eq!(out, closed_form(&entries, &rules));
     }

@@ -10,11 +10,13 @@ use rockmill_core::{
     CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
 };
 use rockmill_cpu::CpuBackend;
+use rockmill_format::options_file::OptionsFile;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::admit::{self, Policy};
 use crate::budget::Budget;
+use crate::full_compaction;
 use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
@@ -137,6 +139,21 @@ impl Engine {
         };
         admit::from_options(&job, self.policy())?;
         Ok(job)
+    }
+
+    /// The job of compacting everything in a column family of a closed database to its last level.
+    ///
+    /// # Errors
+    /// Declined, or Storage if there is no database in `dir`.
+    pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
+        let number = full_compaction::newest_options(&*self.storage, dir)?;
+        let options = OptionsFile::parse(&self.options(dir, number)?)
+            .map_err(|e| Error::declined(DeclineReason::OptionsFile, e.to_string()))?;
+        let mut follower = TreeFollower::default();
+        follower.refresh(&*self.storage, dir, (0, 0))?;
+        let (info, input) =
+            full_compaction::request(dir, follower.tree(), &options, number, cf_name)?;
+        self.prepare(dir, info, &input.encode())
     }
 
     /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.

@@ -17,6 +17,7 @@ mod blocks;
 mod budget;
 mod engine;
 mod filter_bits;
+mod full_compaction;
 pub mod record;
 mod result;
 mod run;
@@ -25,7 +26,7 @@ mod slices;
 pub mod staging;
 mod stats;
 pub mod storage;
-mod tree;
+pub mod tree;
 pub mod verify;
 
 pub use blocks::read_block;

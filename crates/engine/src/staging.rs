@@ -36,12 +36,13 @@ impl StagingDir {
     /// Storage.
     pub fn create(storage: Arc<dyn Storage>, root: &Path, name: &str) -> Result<Self> {
         let path = root.join(STAGING_DIR).join(name);
-        active().insert(path.clone());
-        let dir = Self { storage, path };
-        dir.storage
-            .create_dir_all(&dir.path)
+        // Held, so that no other job's end removes the parent folder in between.
+        let mut active = active();
+        storage
+            .create_dir_all(&path)
             .map_err(|e| Error::storage(STAGING_DIR, "make the staging folder", &e))?;
-        Ok(dir)
+        active.insert(path.clone());
+        Ok(Self { storage, path })
     }
 
     /// The folder.
@@ -78,7 +79,8 @@ impl Drop for StagingDir {
             }
             _ => {}
         }
-        active().remove(&self.path);
+        let mut active = active();
+        active.remove(&self.path);
         if let Some(parent) = self.path.parent() {
             // Other jobs may have folders there: then it stays.
             let _ = self.storage.remove_empty_dir(parent);

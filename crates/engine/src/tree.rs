@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rockmill_core::{DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeView};
 use rockmill_format::key;
-use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower};
+use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::storage::{InputFileReader, Storage, base_name};
@@ -72,6 +72,11 @@ impl TreeFollower {
             ));
         }
         Ok(())
+    }
+
+    /// All column families as of the last refresh.
+    pub fn tree(&self) -> &Tree {
+        self.follower.tree()
     }
 
     /// What a job needs to know of the tree.

@@ -302,7 +302,11 @@ impl<'a> Entries<'a> {
             if shared != 0 {
                 return Err(Error::corruption(0, "a restart point shares key bytes"));
             }
-            values_start.saturating_add(cursor.varint32()? as usize)
+            let offset = values_start.saturating_add(cursor.varint32()? as usize);
+            if offset < self.value_end {
+                return Err(Error::corruption(0, "values overlap"));
+            }
+            offset
         } else {
             self.value_end
         };

@@ -139,6 +139,7 @@ impl Service {
 
     /// Counts and tells what sent a job back to RocksDB.
     fn send_back(&self, error: &Error) {
+        eprintln!("DBG {error}");
         tracing::info!(%error, "job left to RocksDB");
         self.engine.counters().returned(error);
     }
@@ -176,7 +177,7 @@ impl CompactionService for Service {
         self.engine.counters().scheduled();
         let use_local = || ScheduleResponse::from_status(CompactionServiceJobStatus::UseLocal);
         match guarded(|| self.accept(info, input)) {
-            Ok(id) => ScheduleResponse::scheduled(id, CompactionServiceJobStatus::Success)
+            Ok(id) => ScheduleResponse::scheduled(&id, CompactionServiceJobStatus::Success)
                 .unwrap_or_else(|_| use_local()),
             Err(error) => {
                 self.send_back(&error);
@@ -205,7 +206,9 @@ impl CompactionService for Service {
         // With several databases on one clone RocksDB does not say which one closes; all their jobs
         // go back, and none of the databases is taken for closed.
         if jobs.sessions.len() == 1 {
-            jobs.sessions.values_mut().for_each(|closing| *closing = true);
+            jobs.sessions
+                .values_mut()
+                .for_each(|closing| *closing = true);
         }
         for entry in jobs.by_id.values() {
             if let Entry::Accepted { cancel, .. } = entry {

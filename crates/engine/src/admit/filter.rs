@@ -74,7 +74,12 @@ pub fn plan(
         .bool("optimize_filters_for_hits", false)
         .map_err(malformed)?;
     let skipped = for_hits && admitted.job.info.is_bottommost_level;
-    if configured == Some(0) || skipped {
+    let whole_key_filtering = table
+        .bool("whole_key_filtering", true)
+        .map_err(malformed)?;
+    // With neither whole keys nor prefixes nothing would ever be added to a filter.
+    let empty = !whole_key_filtering && family.options.is_null("prefix_extractor");
+    if configured == Some(0) || skipped || empty {
         return Ok((choice, LearnedFilter::No));
     }
     if table.u64("format_version", u64::MAX).map_err(malformed)? < FIRST_FILTER_VERSION {
@@ -90,7 +95,7 @@ pub fn plan(
     choice.options = Some(FilterPlan {
         millibits_per_key,
         whole_key_filtering: table.bool("whole_key_filtering", true).map_err(malformed)?,
-        prefix_extractor: prefix_extractor(admitted, family)?,
+        prefix_extractor,
         optimize_filters_for_memory: table
             .bool("optimize_filters_for_memory", true)
             .map_err(malformed)?,

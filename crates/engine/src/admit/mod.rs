@@ -65,11 +65,7 @@ pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
             ),
         ));
     }
-    let admitted = Admitted {
-        job,
-        input,
-        file,
-    };
+    let admitted = Admitted { job, input, file };
     options::check_job(job)?;
     options::check_db(&admitted.file.db, policy)?;
     let family = admitted.family()?;

@@ -1,0 +1,96 @@
+//! One manual compaction, measured from outside.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{database, open, rocksdb_failed};
+use crate::outcome::Failure;
+
+/// What a compaction took.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    pub wall_s: f64,
+    pub cpu_s: f64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub entries_in: u64,
+    pub entries_out: u64,
+    pub peak_memory_bytes: u64,
+}
+
+/// Compacts everything in the database at `path` to its bottommost level.
+pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured, Failure> {
+    let db = open(path, options)?;
+    let (bytes_in, entries_in) = totals(&db)?;
+    let spinner = database::spinner(format!("{system} compacts"));
+    let memory = PeakMemory::start();
+    let cpu = process_cpu();
+    let started = Instant::now();
+    let mut compaction = CompactOptions::default();
+    compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
+    let wall_s = started.elapsed().as_secs_f64();
+    let cpu_s = (process_cpu() - cpu).as_secs_f64();
+    let peak_memory_bytes = memory.growth();
+    spinner.finish_and_clear();
+    let (bytes_out, entries_out) = totals(&db)?;
+    Ok(Measured {
+        wall_s,
+        cpu_s,
+        bytes_in,
+        bytes_out,
+        entries_in,
+        entries_out,
+        peak_memory_bytes,
+    })
+}
+
+/// Bytes and entries of the live files.
+fn totals(db: &DB) -> Result<(u64, u64), Failure> {
+    let files = db
+        .live_files()
+        .map_err(|e| rocksdb_failed("list its files", &e))?;
+    Ok(files.iter().fold((0, 0), |(bytes, entries), file| {
+        (bytes + file.size as u64, entries + file.num_entries)
+    }))
+}
+
+/// Processor time of all threads of this process.
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+}
+
+/// Largest resident memory of this process, since a point in time.
+struct PeakMemory {
+    before: u64,
+}
+
+impl PeakMemory {
+    /// Begins anew; where the system does not allow that, the peak is the process's whole life's.
+    fn start() -> Self {
+        /// Resets the high-water mark (`man 5 proc`, clear_refs).
+        const RESET_PEAK: &str = "5";
+        let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
+        Self {
+            before: status_bytes("VmRSS:"),
+        }
+    }
+
+    fn growth(&self) -> u64 {
+        status_bytes("VmHWM:").saturating_sub(self.before)
+    }
+}
+
+/// A size from `/proc/self/status`, 0 if it is not there.
+fn status_bytes(field: &str) -> u64 {
+    const KIB: u64 = 1024;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * KIB
+}

@@ -1,0 +1,60 @@
+//! The `rockmill` command.
+//!
+//! Exit codes: 0 done, 1 the data is bad, 2 wrong usage, 3 the environment refused.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod inspect;
+mod job;
+mod outcome;
+mod verify;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Compaction for stock RocksDB.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes a database, lets RocksDB and Rockmill compact the same files, and compares.
+    Demo(demo::DemoArgs),
+    /// Shows what is in an SST file.
+    Inspect(inspect::InspectArgs),
+    /// Checks every block, key and count of an SST file or of a database.
+    Verify(verify::VerifyArgs),
+    /// Keeps and repeats compaction jobs.
+    #[command(subcommand)]
+    Job(job::JobCommand),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_env("ROCKMILL_LOG"))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let done = match cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Job(command) => job::run(command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("rockmill: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
