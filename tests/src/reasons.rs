@@ -44,6 +44,10 @@ pub const DB_PATHS: &str = "db-paths";
 pub const COMPACTION_STYLE: &str = "compaction-style";
 /// A compression that Rockmill does not write or read.
 pub const COMPRESSION: &str = "compression";
+/// A compression dictionary is configured.
+pub const COMPRESSION_DICTIONARY: &str = "compression-dictionary";
+/// An input is not where the database's files are.
+pub const INPUT_MISSING: &str = "input-missing";
 /// A file checksum other than CRC32c is configured.
 pub const FILE_CHECKSUM: &str = "file-checksum";
 /// `preserve_internal_time_seconds` or `preclude_last_level_data_seconds`.
@@ -93,6 +97,8 @@ pub const ALL: &[&str] = &[
     DB_PATHS,
     COMPACTION_STYLE,
     COMPRESSION,
+    COMPRESSION_DICTIONARY,
+    INPUT_MISSING,
     FILE_CHECKSUM,
     TIERING,
     TEMPERATURE,

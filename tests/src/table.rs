@@ -155,7 +155,6 @@ impl TableShape {
             prefix: any_prefix(rng),
             compression: any_compression(rng),
             bottommost: rng.random_bool(0.25).then(|| any_compression(rng)),
-            dictionary_bytes: if rng.random_bool(0.15) { 4 << 10 } else { 0 },
             ..Self::default()
         }
     }
@@ -169,6 +168,7 @@ impl TableShape {
             data_block_hash: rng.random_bool(0.2),
             separate_key_value: rng.random_bool(0.15),
             block_align: rng.random_bool(0.1),
+            dictionary_bytes: if rng.random_bool(0.15) { 4 << 10 } else { 0 },
             ..Self::supported(rng)
         };
         shape.index = match rng.random_range(0..5) {

@@ -8,6 +8,10 @@ mod demo;
 mod inspect;
 mod job;
 mod outcome;
+mod output;
+mod sst;
+#[cfg(test)]
+mod test_tables;
 mod verify;
 
 use std::io::IsTerminal;

@@ -65,6 +65,8 @@ reasons! {
     DbPaths = "db-paths",
     /// A compression that is not written or read here.
     Compression = "compression",
+    /// A compression dictionary, which is read but not written.
+    CompressionDictionary = "compression-dictionary",
     /// A custom compression manager.
     CompressionManager = "compression-manager",
     /// An index that is not written here.

@@ -90,6 +90,9 @@ impl Error {
         let kind = match error.kind {
             format::ErrorKind::Corruption => ErrorKind::Corruption,
             format::ErrorKind::Unsupported => ErrorKind::Declined(DeclineReason::UnsupportedFormat),
+            format::ErrorKind::UnsupportedCompression => {
+                ErrorKind::Declined(DeclineReason::Compression)
+            }
         };
         Self {
             file: Some(file.to_owned()),

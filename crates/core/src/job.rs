@@ -84,6 +84,8 @@ pub struct InputFile {
     pub epoch_number: u64,
     /// Seconds since 1970 of the oldest data, 0 if unknown.
     pub oldest_ancester_time: u64,
+    /// Internal unique id, if the MANIFEST has it.
+    pub unique_id: Option<[u64; 2]>,
 }
 
 /// Size of one level.
@@ -195,6 +197,7 @@ mod tests {
                     largest: vec![2],
                     epoch_number: 3,
                     oldest_ancester_time: 4,
+                    unique_id: Some([5, 6]),
                 }],
                 levels: vec![],
                 beneath: vec![(6, vec![])],

@@ -6,9 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, InputTable, Job, OutputFile, Plan, Result, Slice,
-    SliceReport, SliceWork, open_table,
+    Backend, CancelToken, DeclineReason, Error, InputFile, InputTable, Job, OutputFile, Plan,
+    ReadAt, Result, Slice, SliceReport, SliceWork, open_table,
 };
+use rockmill_format::key;
+use rockmill_format::unique_id::internal_unique_id;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::admit::{self, Admitted, LearnedFilter};
@@ -117,19 +119,43 @@ fn thread_cpu() -> Duration {
 }
 
 fn open_inputs(storage: &dyn Storage, job: &Job, dir: &Path) -> Result<Vec<InputTable>> {
-    let open = |input: &rockmill_core::InputFile| {
-        let reader = InputFileReader::open(storage, &dir.join(&input.name))
-            .map_err(|e| Error::declined(DeclineReason::InputMissing, e.to_string()))?;
-        if rockmill_core::ReadAt::len(&reader) != input.size {
+    let open = |input: &InputFile| {
+        let reader = InputFileReader::open(storage, &dir.join(&input.name)).map_err(|e| {
+            Error::declined(
+                DeclineReason::InputMissing,
+                format!("{e}; files that lie in db_paths or cf_paths are not found"),
+            )
+        })?;
+        if reader.len() != input.size {
             return Err(Error::corruption(
                 &input.name,
-                rockmill_core::ReadAt::len(&reader),
+                reader.len(),
                 format!("the MANIFEST says that the file has {} bytes", input.size),
             ));
         }
-        open_table(Box::new(reader))
+        let table = open_table(Box::new(reader))?;
+        check_identity(input, &table)?;
+        Ok(table)
     };
     job.tree.inputs.iter().map(open).collect()
+}
+
+/// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.
+fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
+    let properties = &table.meta.properties;
+    let found = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    match input.unique_id {
+        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
+            &input.name,
+            table.meta.file_size,
+            "the unique id is not that in the MANIFEST",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Read-ahead and memory of a slice such that one fits the budget.
@@ -278,8 +304,7 @@ fn check_accounts(
     tables: &[InputTable],
 ) -> Result<()> {
     let inside = |internal_key: &[u8]| {
-        rockmill_format::key::split(internal_key)
-            .is_some_and(|(user_key, _)| plan.range.contains(user_key))
+        key::split(internal_key).is_some_and(|(user_key, _)| plan.range.contains(user_key))
     };
     for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
         let expected = table.meta.properties.num_entries;
@@ -293,10 +318,7 @@ fn check_accounts(
     }
     let written: u64 = outcome.files.iter().map(|f| f.content.entries()).sum();
     let in_order = outcome.files.windows(2).all(|pair| {
-        let keys = (
-            rockmill_format::key::split(&pair[0].largest),
-            rockmill_format::key::split(&pair[1].smallest),
-        );
+        let keys = (key::split(&pair[0].largest), key::split(&pair[1].smallest));
         matches!(keys, (Some((a, _)), Some((b, _))) if a < b)
     });
     if written != outcome.totals.entries_written || !in_order {

@@ -148,6 +148,7 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> Result<InputFile> {
         largest: file.largest.clone(),
         epoch_number: file.epoch_number,
         oldest_ancester_time: file.oldest_ancester_time,
+        unique_id: file.unique_id,
     })
 }
 

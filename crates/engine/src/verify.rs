@@ -50,6 +50,8 @@ pub fn scan(
     let name = table.file.name();
     let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
     let interval = u32::try_from(table.meta.properties.data_block_restart_interval);
+    // Only where separators carry sequence numbers may a user key lie on both sides of one.
+    let user_keys = table.meta.properties.index_key_is_user_key != 0;
     let mut contents = Contents {
         smallest_seqno: u64::MAX,
         ..Contents::default()
@@ -66,6 +68,9 @@ pub fn scan(
             .map_err(fail)?;
         contents.blocks += 1;
         contents.uncompressed_bytes += stream.payload().len() as u64;
+        let before_block = i
+            .checked_sub(1)
+            .map(|before| table.meta.index[before].separator.as_slice());
         key.clear();
         while let Some(entry) = entries.next_entry().map_err(fail)? {
             entry.restore_key(&mut key);
@@ -77,6 +82,9 @@ pub fn scan(
                 && key::compare(before, (user_key, tag)).is_ge()
             {
                 return Err(corrupt("keys out of order"));
+            }
+            if before_block.is_some_and(|end| user_key < end || (user_keys && user_key == end)) {
+                return Err(corrupt("a key lies before its block's range in the index"));
             }
             if user_key > index_entry.separator.as_slice() {
                 return Err(corrupt("a key lies behind its block's index separator"));

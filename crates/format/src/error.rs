@@ -10,6 +10,8 @@ pub enum ErrorKind {
     Corruption,
     /// The bytes may be sound, but use a feature that this crate does not read or write.
     Unsupported,
+    /// The bytes may be sound, but are compressed in a way that is not handled.
+    UnsupportedCompression,
 }
 
 /// Why some bytes could not be read.

@@ -124,6 +124,12 @@ impl TableMeta {
             .get(names::PROPERTIES)
             .ok_or_else(|| wrap(missing("properties block")))?;
         let properties = blocks.parse(properties_at, decode_properties)?;
+        if !is_bytewise(&properties.comparator_name) {
+            return Err(wrap(Error::unsupported(
+                properties_at.offset,
+                format!("comparator {}", properties.comparator_name.escape_ascii()),
+            )));
+        }
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
@@ -154,6 +160,17 @@ impl TableMeta {
             dictionary,
         })
     }
+}
+
+/// Whether keys are ordered by their bytes, as everything behind the properties presumes; very old
+/// files do not say. A user-defined timestamp is a matter of the keys' own bytes.
+fn is_bytewise(comparator_name: &[u8]) -> bool {
+    const BYTEWISE: [&[u8]; 3] = [
+        b"",
+        b"leveldb.BytewiseComparator",
+        b"leveldb.BytewiseComparator.u64ts",
+    ];
+    BYTEWISE.contains(&comparator_name)
 }
 
 struct BlockReader<'a, E, W> {

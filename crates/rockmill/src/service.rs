@@ -139,7 +139,6 @@ impl Service {
 
     /// Counts and tells what sent a job back to RocksDB.
     fn send_back(&self, error: &Error) {
-        eprintln!("DBG {error}");
         tracing::info!(%error, "job left to RocksDB");
         self.engine.counters().returned(error);
     }

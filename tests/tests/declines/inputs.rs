@@ -1,5 +1,6 @@
 //! Inputs that Rockmill leaves to RocksDB although nothing in the options says so.
 
+use std::fs;
 use std::path::Path;
 
 use rockmill_tests::content::{Content, assert_content};
@@ -7,10 +8,12 @@ use rockmill_tests::harness::{
     assert_declined, assert_done, compact_everything, local_options, open, options, service,
 };
 use rockmill_tests::reasons::{
-    BLOB_FILES, COMPRESSION, DB_PATHS, GLOBAL_SEQUENCE_NUMBER, MEMORY_BUDGET, OPTIONS_FILE,
-    TIERING, TIMED_PUTS,
+    BLOB_FILES, COMPRESSION, DB_PATHS, GLOBAL_SEQUENCE_NUMBER, INPUT_MISSING, MEMORY_BUDGET,
+    OPTIONS_FILE, TIERING, TIMED_PUTS,
 };
-use rust_rocksdb::{DB, DBCompressionType, DBPath, Options, SstFileWriter, WriteBatch};
+use rust_rocksdb::{
+    CompactOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter, WriteBatch,
+};
 
 use crate::trial::{declines, plain, run};
 
@@ -192,7 +195,7 @@ fn all_files_in_another_directory() {
     let outside = tempfile::tempdir().expect("a temporary directory");
     let path = DBPath::new(outside.path(), u64::MAX).expect("a path");
     declines(
-        &[DB_PATHS],
+        &[INPUT_MISSING],
         |options| options.set_db_paths(std::slice::from_ref(&path)),
         plain,
     );
@@ -203,7 +206,7 @@ fn a_column_familys_files_in_another_directory() {
     let outside = tempfile::tempdir().expect("a temporary directory");
     let path = DBPath::new(outside.path(), u64::MAX).expect("a path");
     declines(
-        &[DB_PATHS],
+        &[INPUT_MISSING],
         |options| options.set_cf_paths(std::slice::from_ref(&path)),
         plain,
     );
@@ -218,7 +221,6 @@ fn some_files_in_another_directory() {
     );
     let service = service();
     let mut options = options(&service);
-    // What is compacted no longer fits into the first path and goes to the second.
     options.set_db_paths(&[
         DBPath::new(&inside, 1).expect("a path"),
         DBPath::new(&outside, u64::MAX).expect("a path"),
@@ -226,7 +228,10 @@ fn some_files_in_another_directory() {
     let db = open(&options, &inside);
     let content = plain(&db);
     // No file lies outside yet, so this job may be taken: RocksDB moves its outputs.
-    compact_everything(&db);
+    let mut to_second_path = CompactOptions::default();
+    to_second_path.set_target_path_id(1);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &to_second_path);
+    assert!(fs::read_dir(&outside).expect("list").count() > 0);
     assert_content(&db, &content);
     let declined = service.stats().jobs_declined;
     // The same writes again leave the same content.
@@ -252,4 +257,22 @@ fn a_memory_budget_that_is_too_small_is_refused_or_declines() {
     compact_everything(&db);
     assert_content(&db, &content);
     assert_declined(&service.stats(), &[MEMORY_BUDGET]);
+}
+
+#[test]
+fn inputs_compressed_with_a_dictionary_are_taken() {
+    for compression in [
+        DBCompressionType::Lz4,
+        DBCompressionType::Zstd,
+        DBCompressionType::Zlib,
+    ] {
+        let stats = compact_older_files(
+            |options| {
+                options.set_compression_type(compression);
+                options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
+            },
+            plain,
+        );
+        assert_done(&stats);
+    }
 }

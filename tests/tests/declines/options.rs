@@ -9,9 +9,10 @@ use rockmill_tests::harness::{
     assert_declined, assert_jobs_add_up, fill, open, options, put, service, wait_for_compact,
 };
 use rockmill_tests::reasons::{
-    BLOB_FILES, COMPACTION_FILTER, COMPACTION_STYLE, COMPARATOR, COMPRESSION, INGEST_BEHIND,
-    PREFIX_EXTRACTOR, SST_PARTITIONER, TABLE_PROPERTY_COLLECTORS, TEMPERATURE, TIERING,
-    TWO_WRITE_QUEUES, UNORDERED_WRITE, USER_TIMESTAMPS,
+    BLOB_FILES, COMPACTION_FILTER, COMPACTION_STYLE, COMPARATOR, COMPRESSION,
+    COMPRESSION_DICTIONARY, INGEST_BEHIND, PREFIX_EXTRACTOR, SST_PARTITIONER,
+    TABLE_PROPERTY_COLLECTORS, TEMPERATURE, TIERING, TWO_WRITE_QUEUES, UNORDERED_WRITE,
+    USER_TIMESTAMPS,
 };
 use rust_rocksdb::compaction_filter::{CompactionFilter, Decision};
 use rust_rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
@@ -20,7 +21,7 @@ use rust_rocksdb::{
     ReadOptions, SliceTransform, SstPartitionerFactory, Temperature,
 };
 
-use crate::trial::{declines, plain, run, run_checked, takes};
+use crate::trial::{declines, plain, run, run_checked, takes, with_table};
 
 const TIMESTAMP_BYTES: usize = 8;
 
@@ -358,6 +359,19 @@ fn a_custom_prefix_extractor() {
             let first_half =
                 SliceTransform::create("first-half", |key| &key[..key.len() / 2], None);
             options.set_prefix_extractor(first_half);
+            with_table(|t| t.set_bloom_filter(10.0, false))(options);
+        },
+        plain,
+    );
+}
+
+#[test]
+fn a_compression_dictionary() {
+    declines(
+        &[COMPRESSION_DICTIONARY],
+        |options| {
+            options.set_compression_type(DBCompressionType::Zstd);
+            options.set_compression_options(-14, i16::MAX.into(), 0, 4 << 10);
         },
         plain,
     );

@@ -84,11 +84,9 @@ fn first_difference(a: &Receiver<Vec<Entry>>, b: &Receiver<Vec<Entry>>) -> Optio
             (x, y) if x == y => number += 1,
             (x, y) => {
                 let show = |entry: Option<Entry>| match entry {
-                    Some((key, value)) => format!(
-                        "{} with {} bytes of value",
-                        key.escape_ascii(),
-                        value.len()
-                    ),
+                    Some((key, value)) => {
+                        format!("{} with {} bytes of value", key.escape_ascii(), value.len())
+                    }
                     None => "no entry".to_owned(),
                 };
                 return Some(format!(

@@ -53,9 +53,9 @@ struct Row {
 
 /// Runs the demo.
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
-    let threads = args.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
-    });
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
     let parent = args.dir.unwrap_or_else(std::env::temp_dir);
     let scratch = tempfile::Builder::new()
         .prefix("rockmill-demo-")
@@ -119,7 +119,15 @@ fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header([
-        "system", "threads", "wall s", "CPU s", "MB in", "MB out", "GB/s", "peak MB", "dropped",
+        "system",
+        "threads",
+        "wall s",
+        "CPU s",
+        "MB in",
+        "MB out",
+        "GB/s",
+        "peak MB",
+        "dropped",
         "identical",
     ]);
     let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);

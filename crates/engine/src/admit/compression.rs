@@ -113,7 +113,10 @@ fn check(kind: CompressionType, options: &CompressionOptions) -> Result<()> {
         return Ok(());
     }
     if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        return declined("compression dictionaries are read but not written");
+        return Err(Error::declined(
+            DeclineReason::CompressionDictionary,
+            format!("max_dict_bytes is {}", options.max_dict_bytes),
+        ));
     }
     if kind == CompressionType::Zlib && options.strategy != 0 {
         return declined("a zlib strategy is set");

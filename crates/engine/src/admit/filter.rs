@@ -74,9 +74,7 @@ pub fn plan(
         .bool("optimize_filters_for_hits", false)
         .map_err(malformed)?;
     let skipped = for_hits && admitted.job.info.is_bottommost_level;
-    let whole_key_filtering = table
-        .bool("whole_key_filtering", true)
-        .map_err(malformed)?;
+    let whole_key_filtering = table.bool("whole_key_filtering", true).map_err(malformed)?;
     // With neither whole keys nor prefixes nothing would ever be added to a filter.
     let empty = !whole_key_filtering && family.options.is_null("prefix_extractor");
     if configured == Some(0) || skipped || empty {
@@ -87,6 +85,7 @@ pub fn plan(
             "filters before format_version 5 are not written".to_owned(),
         ));
     }
+    let prefix_extractor = prefix_extractor(admitted, family)?;
     let (millibits_per_key, learned) =
         match configured.or(admitted.job.hints.filter_millibits_per_key) {
             Some(millibits) => (millibits, LearnedFilter::No),

@@ -66,10 +66,10 @@ pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
         ));
     }
     let admitted = Admitted { job, input, file };
-    options::check_job(job)?;
     options::check_db(&admitted.file.db, policy)?;
     let family = admitted.family()?;
     options::check_family(family)?;
+    options::check_job(job)?;
     table::check(&family.table_options)?;
     table::plan(&admitted, family)?;
     Ok(admitted)

@@ -1,0 +1,87 @@
+//! `rockmill inspect`: what is in an SST file.
+
+mod blocks;
+mod json;
+mod layout;
+mod properties;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::path::PathBuf;
+
+use crate::outcome::Failure;
+use crate::{output, sst};
+
+/// Data blocks that are listed if nothing else is asked for.
+const BLOCKS_LISTED: usize = 20;
+
+/// What `rockmill inspect` takes.
+#[derive(Debug, clap::Args)]
+pub struct InspectArgs {
+    /// The SST file.
+    pub file: PathBuf,
+    /// List the entries as well: internal keys and lengths of values, and range tombstones.
+    #[arg(long)]
+    pub entries: bool,
+    /// List at most so many data blocks [default: 20] and so many entries [default: all].
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// List all data blocks.
+    #[arg(long, conflicts_with = "limit")]
+    pub all_blocks: bool,
+    /// Print one JSON document. Sizes are bytes, keys are escaped as in text but never cut.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How much is listed.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    blocks: usize,
+    /// `None`: no entries at all.
+    entries: Option<usize>,
+}
+
+/// Shows a file. Damage does not keep what is sound from being shown.
+///
+/// # Errors
+/// Data if something is damaged or not supported, naming file and offset; Environment if the file
+/// cannot be read.
+pub fn run(args: InspectArgs) -> Result<(), Failure> {
+    if args.file.is_dir() {
+        let what = format!("{} is a folder, not an SST file", args.file.display());
+        return Err(Failure::Usage(what));
+    }
+    let table = sst::open(&args.file)?;
+    let extent = Extent {
+        blocks: match args.limit {
+            _ if args.all_blocks => usize::MAX,
+            limit => limit.unwrap_or(BLOCKS_LISTED),
+        },
+        entries: args.entries.then_some(args.limit.unwrap_or(usize::MAX)),
+    };
+    output::to_stdout(|out| {
+        if args.json {
+            json::print(out, &table, extent)
+        } else {
+            text::print(out, &table, extent)
+        }
+    })
+}
+
+/// What holds for the whole file: name, value.
+fn summary(table: &rockmill_core::InputTable) -> Vec<(&'static str, serde_json::Value)> {
+    let meta = &table.meta;
+    let guard = meta.footer.guard;
+    let context = (guard.base_context_checksum != 0)
+        .then(|| format!("{:#010x}", guard.base_context_checksum));
+    vec![
+        ("file", table.file.name().into()),
+        ("file_size", meta.file_size.into()),
+        ("format_version", meta.footer.format_version.into()),
+        ("checksum", sst::checksum_name(guard.checksum).into()),
+        ("base_context_checksum", context.into()),
+        ("index_type", properties::index_type(meta.index_type).into()),
+    ]
+}

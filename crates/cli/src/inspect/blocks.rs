@@ -1,0 +1,208 @@
+//! Data blocks one by one, and the entries in them.
+
+use rockmill_core::{Error, InputTable, Result};
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::key::{self, ValueType};
+use serde::Serialize;
+
+use crate::output::{self, Stop};
+use crate::sst::RangeDeletion;
+
+/// One data block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BlockRow {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes in the file, trailer included.
+    pub stored_size: u64,
+    /// RocksDB's name of its compression.
+    pub compression: &'static str,
+    /// Uncompressed bytes, without the trailer.
+    pub size: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Restart points.
+    pub restarts: u64,
+    /// First user key.
+    #[serde(serialize_with = "escaped")]
+    pub first_key: Vec<u8>,
+    /// Last user key.
+    #[serde(serialize_with = "escaped")]
+    pub last_key: Vec<u8>,
+}
+
+/// One entry of a data block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EntryRow {
+    /// The user key.
+    #[serde(serialize_with = "escaped")]
+    pub user_key: Vec<u8>,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// RocksDB's name of its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Bytes of its value.
+    pub value_size: u64,
+}
+
+/// A range tombstone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RangeDeletionRow {
+    /// First user key.
+    #[serde(serialize_with = "escaped")]
+    pub start: Vec<u8>,
+    /// User key behind the last.
+    #[serde(serialize_with = "escaped")]
+    pub end: Vec<u8>,
+    /// Its sequence number.
+    pub sequence: u64,
+}
+
+impl From<RangeDeletion> for RangeDeletionRow {
+    fn from(deletion: RangeDeletion) -> Self {
+        Self {
+            sequence: key::tag_sequence(deletion.tag),
+            start: deletion.start,
+            end: deletion.end,
+        }
+    }
+}
+
+fn escaped<S: serde::Serializer>(
+    bytes: &[u8],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&output::escape(bytes))
+}
+
+/// Calls `each` with the first `limit` data blocks.
+pub fn for_each_block(
+    table: &InputTable,
+    limit: usize,
+    each: &mut dyn FnMut(&BlockRow) -> std::result::Result<(), Stop>,
+) -> std::result::Result<(), Stop> {
+    let mut reader = Reader::new(table);
+    for at in 0..table.meta.index.len().min(limit) {
+        let compression = reader.load(at)?;
+        let handle = table.meta.index[at].handle;
+        let mut row = BlockRow {
+            offset: handle.offset,
+            stored_size: crate::sst::end_of(handle) - handle.offset,
+            compression: compression.name(),
+            size: reader.payload.len() as u64,
+            entries: 0,
+            restarts: reader.parse(at)?.num_restarts() as u64,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+        };
+        reader.for_each_entry(at, |user_key, _, _| {
+            if row.entries == 0 {
+                row.first_key = user_key.to_vec();
+            }
+            row.last_key.clear();
+            row.last_key.extend_from_slice(user_key);
+            row.entries += 1;
+            Ok(true)
+        })?;
+        each(&row)?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the first `limit` entries of the data blocks.
+pub fn for_each_entry(
+    table: &InputTable,
+    limit: usize,
+    each: &mut dyn FnMut(&EntryRow) -> std::result::Result<(), Stop>,
+) -> std::result::Result<(), Stop> {
+    let mut reader = Reader::new(table);
+    let mut left = limit;
+    for at in 0..table.meta.index.len() {
+        if left == 0 {
+            break;
+        }
+        reader.load(at)?;
+        reader.for_each_entry(at, |user_key, tag, value| {
+            let code = key::tag_type(tag);
+            each(&EntryRow {
+                user_key: user_key.to_vec(),
+                sequence: key::tag_sequence(tag),
+                kind: ValueType::from_code(code)
+                    .map_or_else(|| format!("{code:#04x}"), |kind| kind.name().to_owned()),
+                value_size: value.len() as u64,
+            })?;
+            left -= 1;
+            Ok(left > 0)
+        })?;
+    }
+    Ok(())
+}
+
+/// Loads data blocks with what their trailers say, which the engine's own stream does not tell.
+struct Reader<'a> {
+    table: &'a InputTable,
+    decompressor: Decompressor,
+    payload: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(table: &'a InputTable) -> Self {
+        Self {
+            table,
+            decompressor: Decompressor::new(table.meta.dictionary.clone()),
+            payload: Vec::new(),
+        }
+    }
+
+    /// Reads, verifies and decompresses the data block at a place in the index.
+    fn load(&mut self, at: usize) -> Result<CompressionType> {
+        let InputTable { file, meta } = self.table;
+        let handle = meta.index[at].handle;
+        let fail = |e: rockmill_format::Error| Error::format(file.name(), e);
+        let mut stored = vec![0; handle.stored_len(meta.file_size).map_err(fail)?];
+        file.read_exact_at(&mut stored, handle.offset)?;
+        let guard = meta.footer.guard;
+        let (payload, kind) = guard.open(&stored, handle.offset).map_err(fail)?;
+        self.decompressor
+            .decompress(kind, payload, &mut self.payload)
+            .map_err(|e| fail(e.at(handle.offset)))?;
+        Ok(kind)
+    }
+
+    fn fail_at(&self, at: usize) -> impl Fn(rockmill_format::Error) -> Error {
+        let offset = self.table.meta.index[at].handle.offset;
+        move |e| Error::format(self.table.file.name(), e.at(offset))
+    }
+
+    fn parse(&self, at: usize) -> Result<Block<'_>> {
+        Block::parse(&self.payload).map_err(self.fail_at(at))
+    }
+
+    /// Calls `each` with user key, tag and value of the loaded block's entries until it says false.
+    fn for_each_entry(
+        &self,
+        at: usize,
+        mut each: impl FnMut(&[u8], u64, &[u8]) -> std::result::Result<bool, Stop>,
+    ) -> std::result::Result<(), Stop> {
+        let fail = self.fail_at(at);
+        let interval = u32::try_from(self.table.meta.properties.data_block_restart_interval);
+        let mut entries = self
+            .parse(at)?
+            .entries(ValueForm::Sized, interval.unwrap_or(u32::MAX))
+            .map_err(&fail)?;
+        let mut internal_key = Vec::new();
+        while let Some(entry) = entries.next_entry().map_err(&fail)? {
+            entry.restore_key(&mut internal_key);
+            let (user_key, tag) = key::split(&internal_key).ok_or_else(|| {
+                let what = "internal key shorter than 8 bytes";
+                fail(rockmill_format::Error::corruption(entry.offset, what))
+            })?;
+            if !each(user_key, tag, entry.value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Which bytes of a file are what.
+
+use rockmill_core::{Error, InputTable, Result};
+use rockmill_engine::read_block;
+use rockmill_format::filter::FilterReader;
+use rockmill_format::footer::FOOTER_SIZE;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::table::{decode_filter_partitions, names};
+use serde::Serialize;
+
+use crate::output;
+use crate::sst::end_of;
+
+/// A range of the file that serves one purpose; trailers belong to their blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Region {
+    /// What it is.
+    pub name: String,
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// More about it; may be empty.
+    pub note: String,
+}
+
+/// All regions of a file by offset, and the first damage met while reading them.
+#[derive(Debug)]
+pub struct Layout {
+    /// They cover the whole file.
+    pub regions: Vec<Region>,
+    /// The first block that could not be read.
+    pub damage: Option<Error>,
+}
+
+/// Finds all regions of a file.
+pub fn layout(table: &InputTable) -> Layout {
+    let meta = &table.meta;
+    let mut damage = None;
+    let mut regions: Vec<Region> = Vec::new();
+    let data: Vec<_> = meta.index.iter().map(|entry| entry.handle).collect();
+    regions.extend(blocks("data blocks", "block", &data));
+    regions.extend(blocks(
+        "index partitions",
+        "partition",
+        &meta.index_partitions,
+    ));
+    let index = if meta.index_partitions.is_empty() {
+        "index"
+    } else {
+        "top-level index"
+    };
+    regions.push(block(index, meta.index_handle, String::new()));
+    for (name, &handle) in &meta.metaindex {
+        if handle != meta.index_handle {
+            add_meta_block(table, name, handle, &mut regions)
+                .unwrap_or_else(|e| damage = damage.take().or(Some(e)));
+        }
+    }
+    let count = format!("{} blocks named", meta.metaindex.len());
+    regions.push(block("metaindex", meta.footer.metaindex, count));
+    regions.push(Region {
+        name: "footer".to_owned(),
+        offset: meta.file_size.saturating_sub(FOOTER_SIZE as u64),
+        size: FOOTER_SIZE as u64,
+        note: String::new(),
+    });
+    regions.sort_by_key(|region| region.offset);
+    Layout {
+        regions: with_gaps(regions),
+        damage,
+    }
+}
+
+/// Adds a meta block to the regions, also if it cannot be read.
+fn add_meta_block(
+    table: &InputTable,
+    name: &[u8],
+    handle: BlockHandle,
+    regions: &mut Vec<Region>,
+) -> Result<()> {
+    let label = match name {
+        names::FULL_FILTER => "filter",
+        names::PARTITIONED_FILTER => "top-level filter index",
+        names::DICTIONARY => "compression dictionary",
+        names::PROPERTIES => "properties",
+        names::RANGE_DELETIONS => "range deletions",
+        _ => "",
+    };
+    let label = if label.is_empty() {
+        output::escape(name)
+    } else {
+        label.to_owned()
+    };
+    regions.push(block(&label, handle, String::new()));
+    let at = regions.len() - 1;
+    let described = describe(table, name, handle, regions);
+    regions[at].note = match &described {
+        Ok(note) => note.clone(),
+        Err(_) => "damaged".to_owned(),
+    };
+    described.map(drop)
+}
+
+/// A note on a meta block; a partitioned filter's partitions are added to the regions.
+fn describe(
+    table: &InputTable,
+    name: &[u8],
+    handle: BlockHandle,
+    regions: &mut Vec<Region>,
+) -> Result<String> {
+    let fail = |e: rockmill_format::Error| Error::format(table.file.name(), e.at(handle.offset));
+    match name {
+        names::FULL_FILTER => {
+            let payload = read_block(table, handle)?;
+            let filter = FilterReader::parse(&payload).map_err(fail)?;
+            Ok(format!("{:?}", filter.kind()))
+        }
+        names::PARTITIONED_FILTER => {
+            let payload = read_block(table, handle)?;
+            let partitions = decode_filter_partitions(&payload, &table.meta).map_err(fail)?;
+            let handles: Vec<_> = partitions.iter().map(|entry| entry.handle).collect();
+            regions.extend(blocks("filter partitions", "partition", &handles));
+            Ok(String::new())
+        }
+        _ => Ok(String::new()),
+    }
+}
+
+fn block(name: &str, handle: BlockHandle, note: String) -> Region {
+    Region {
+        name: name.to_owned(),
+        offset: handle.offset,
+        size: end_of(handle) - handle.offset,
+        note,
+    }
+}
+
+/// Blocks that lie one behind the other, in order, as one region; none if there are none.
+fn blocks(name: &str, one: &str, handles: &[BlockHandle]) -> Option<Region> {
+    let (first, last) = (handles.first()?, handles.last()?);
+    let size = end_of(*last).saturating_sub(first.offset);
+    let stored: u64 = handles
+        .iter()
+        .map(|&handle| end_of(handle) - handle.offset)
+        .fold(0, u64::saturating_add);
+    let plural = if handles.len() == 1 { "" } else { "s" };
+    let mut note = format!("{} {one}{plural}", handles.len());
+    if let Some(padding) = size.checked_sub(stored).filter(|&padding| padding > 0) {
+        note.push_str(&format!(", {padding} B between them"));
+    }
+    Some(Region {
+        name: name.to_owned(),
+        offset: first.offset,
+        size,
+        note,
+    })
+}
+
+/// The same regions with those that nothing claims, such as padding, between them.
+fn with_gaps(regions: Vec<Region>) -> Vec<Region> {
+    let mut out = Vec::new();
+    let mut end = 0;
+    for region in regions {
+        if region.offset > end {
+            out.push(Region {
+                name: "unused".to_owned(),
+                offset: end,
+                size: region.offset - end,
+                note: String::new(),
+            });
+        }
+        end = end.max(region.offset.saturating_add(region.size));
+        out.push(region);
+    }
+    out
+}

@@ -1,0 +1,92 @@
+//! Whole tables.
+
+use serde_json::Value;
+
+use super::layout::layout;
+use super::{Extent, json, text};
+use crate::output::{Stop, TERMINAL_COLUMNS};
+use crate::test_tables::{open, sst};
+
+const ALL: Extent = Extent {
+    blocks: usize::MAX,
+    entries: Some(usize::MAX),
+};
+
+#[test]
+fn the_regions_cover_the_file_without_overlap() {
+    for format_version in 2..=8 {
+        let table = open(sst(format_version, 100)).expect("sound");
+        let layout = layout(&table);
+        assert_eq!(layout.damage, None);
+        let mut end = 0;
+        for region in &layout.regions {
+            assert_eq!(region.offset, end, "{region:?}");
+            assert_ne!(region.name, "unused");
+            end += region.size;
+        }
+        assert_eq!(end, table.meta.file_size);
+    }
+}
+
+#[test]
+fn lines_fit_the_terminal() {
+    let table = open(sst(7, 100)).expect("sound");
+    let mut out = Vec::new();
+    text::print(&mut out, &table, ALL).expect("memory takes all");
+    let text = String::from_utf8(out).expect("text");
+    for line in text.lines() {
+        assert!(line.len() <= usize::from(TERMINAL_COLUMNS), "{line}");
+    }
+    assert!(text.contains("0014-00000099"));
+}
+
+#[test]
+fn json_has_what_the_file_has() {
+    let table = open(sst(7, 100)).expect("sound");
+    let mut out = Vec::new();
+    json::print(&mut out, &table, ALL).expect("memory takes all");
+    let document: Value = serde_json::from_slice(&out).expect("JSON");
+    assert_eq!(document["properties"]["num_entries"], 100);
+    let entries = document["entries"].as_array().expect("a list");
+    assert_eq!(entries.len(), 100);
+    assert_eq!(entries[1]["user_key"], "0000-00000001");
+    assert_eq!(entries[1]["sequence"], 2);
+    assert_eq!(entries[1]["type"], "Value");
+    assert_eq!(entries[1]["value_size"], 20);
+    let blocks = document["blocks"].as_array().expect("a list");
+    assert_eq!(blocks.len(), table.meta.index.len());
+    let in_blocks = blocks.iter().map(|block| block["entries"].as_u64());
+    assert_eq!(in_blocks.sum::<Option<u64>>(), Some(100));
+}
+
+#[test]
+fn limits_hold() {
+    let table = open(sst(7, 100)).expect("sound");
+    let mut out = Vec::new();
+    let extent = Extent {
+        blocks: 2,
+        entries: Some(3),
+    };
+    json::print(&mut out, &table, extent).expect("memory takes all");
+    let document: Value = serde_json::from_slice(&out).expect("JSON");
+    assert_eq!(document["blocks"].as_array().map(Vec::len), Some(2));
+    assert_eq!(document["entries"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn json_is_whole_after_damage_and_says_what_is_wrong() {
+    let mut bytes = sst(7, 100);
+    let second = open(bytes.clone()).expect("sound").meta.index[1].handle;
+    bytes[second.offset as usize] ^= 1;
+    let table = open(bytes).expect("data blocks are not read yet");
+    let mut out = Vec::new();
+    let stop = json::print(&mut out, &table, ALL).expect_err("a damaged block");
+    assert!(matches!(stop, Stop::Failed(failure) if failure.exit_code() == 1));
+    let document: Value = serde_json::from_slice(&out).expect("JSON");
+    assert_eq!(document["blocks"].as_array().map(Vec::len), Some(1));
+    let error = document["error"].as_str().expect("a text");
+    assert!(
+        error.contains(&format!("(at offset {})", second.offset)),
+        "{error}"
+    );
+}

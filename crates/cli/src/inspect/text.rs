@@ -1,0 +1,145 @@
+//! A file as tables for people.
+
+use std::io::Write;
+
+use comfy_table::CellAlignment;
+use rockmill_core::InputTable;
+
+use super::layout::layout;
+use super::properties::properties;
+use super::{Extent, blocks, summary};
+use crate::output::{self, Stop};
+use crate::sst;
+
+/// Columns of a key in the list of blocks, of which a line holds two.
+const BLOCK_KEY_COLUMNS: usize = 17;
+/// Columns of a key in the list of entries.
+const ENTRY_KEY_COLUMNS: usize = 47;
+/// Columns of each of the two keys in the list of range tombstones.
+const RANGE_KEY_COLUMNS: usize = 39;
+
+/// Prints everything; damage met on the way is returned at the end or where it hides the rest.
+pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<(), Stop> {
+    for (name, value) in summary(table) {
+        let shown = match &value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Null => "none".to_owned(),
+            serde_json::Value::Number(size) if name == "file_size" => {
+                output::bytes(size.as_u64().unwrap_or_default())
+            }
+            other => other.to_string(),
+        };
+        writeln!(out, "{name:<22} {shown}")?;
+    }
+    let layout = layout(table);
+    let mut rows = output::table(["region", "offset", "size", "note"]);
+    for region in layout.regions {
+        rows.add_row([
+            region.name,
+            region.offset.to_string(),
+            output::bytes(region.size),
+            region.note,
+        ]);
+    }
+    for column in rows.column_iter_mut().skip(1).take(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(out, "\nLayout\n{rows}")?;
+    let mut rows = output::table(["property", "value"]);
+    for property in properties(&table.meta.properties) {
+        rows.add_row([property.name, property.shown]);
+    }
+    writeln!(out, "\nProperties\n{rows}")?;
+    print_blocks(out, table, extent.blocks)?;
+    if let Some(limit) = extent.entries {
+        print_entries(out, table, limit)?;
+        print_range_deletions(out, table)?;
+    }
+    match layout.damage {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<(), Stop> {
+    let all = table.meta.index.len();
+    let shown = if all > limit {
+        format!("the first {limit} of {all}; --all-blocks lists all")
+    } else {
+        format!("all {all}")
+    };
+    writeln!(out, "\nData blocks ({shown})")?;
+    const KEY: usize = BLOCK_KEY_COLUMNS;
+    writeln!(
+        out,
+        "{:>13} {:>9} {:<13} {:>9} {:>7} {:>8} {:<KEY$} {:<KEY$}",
+        "offset",
+        "stored B",
+        "compression",
+        "size B",
+        "entries",
+        "restarts",
+        "first key",
+        "last key"
+    )?;
+    blocks::for_each_block(table, limit, &mut |row| {
+        writeln!(
+            out,
+            "{:>13} {:>9} {:<13} {:>9} {:>7} {:>8} {:<KEY$} {}",
+            row.offset,
+            row.stored_size,
+            row.compression,
+            row.size,
+            row.entries,
+            row.restarts,
+            output::escape_short(&row.first_key, KEY),
+            output::escape_short(&row.last_key, KEY)
+        )?;
+        Ok(())
+    })
+}
+
+fn print_entries(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<(), Stop> {
+    writeln!(out, "\nEntries")?;
+    const KEY: usize = ENTRY_KEY_COLUMNS;
+    writeln!(
+        out,
+        "{:<KEY$} {:>17} {:<21} {:>10}",
+        "user key", "sequence", "type", "value B"
+    )?;
+    blocks::for_each_entry(table, limit, &mut |row| {
+        writeln!(
+            out,
+            "{:<KEY$} {:>17} {:<21} {:>10}",
+            output::escape_short(&row.user_key, KEY),
+            row.sequence,
+            row.kind,
+            row.value_size
+        )?;
+        Ok(())
+    })
+}
+
+fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<(), Stop> {
+    let deletions = sst::range_deletions(table)?;
+    if deletions.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nRange deletions")?;
+    const KEY: usize = RANGE_KEY_COLUMNS;
+    writeln!(
+        out,
+        "{:<KEY$} {:<KEY$} {:>17}",
+        "from user key", "to before user key", "sequence"
+    )?;
+    for row in deletions.into_iter().map(blocks::RangeDeletionRow::from) {
+        writeln!(
+            out,
+            "{:<KEY$} {:<KEY$} {:>17}",
+            output::escape_short(&row.start, KEY),
+            output::escape_short(&row.end, KEY),
+            row.sequence
+        )?;
+    }
+    Ok(())
+}

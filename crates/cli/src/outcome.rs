@@ -1,0 +1,99 @@
+//! How a command ends that does not succeed.
+
+use std::fmt;
+
+use rockmill_core::{Error, ErrorKind};
+
+/// Why a command failed; decides the exit code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The data is damaged, or uses something that is not supported.
+    Data(String),
+    /// The command was called wrongly.
+    Usage(String),
+    /// The system refused: a missing file, no permission, a full disk.
+    Environment(String),
+}
+
+impl Failure {
+    /// The process's exit code; success is 0.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Data(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Environment(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Data(what) | Self::Usage(what) | Self::Environment(what)) = self;
+        f.write_str(what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error.kind {
+            ErrorKind::Corruption | ErrorKind::Verification => Self::Data(error.to_string()),
+            ErrorKind::Declined(_) => Self::Data(not_supported(&error)),
+            ErrorKind::Storage | ErrorKind::Cancelled => Self::Environment(error.to_string()),
+            ErrorKind::Internal => {
+                Self::Environment(format!("internal error, please report it: {error}"))
+            }
+        }
+    }
+}
+
+/// A declined job is a matter of course to the engine; whoever asked for one file wants to know what
+/// in it is not handled.
+fn not_supported(error: &Error) -> String {
+    let file = error.file.as_ref().map(|file| format!("{file}: "));
+    let place = error.offset.map(|offset| format!(" (at offset {offset})"));
+    format!(
+        "{}not supported: {}{}",
+        file.unwrap_or_default(),
+        error.what,
+        place.unwrap_or_default()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rockmill_core::DeclineReason;
+
+    #[test]
+    fn each_kind_of_error_has_its_exit_code() {
+        let refused = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let unsupported = Error::declined(DeclineReason::Comparator, "comparator X");
+        for (error, code) in [
+            (Error::corruption("a.sst", 7, "bad"), 1),
+            (Error::corruption("a.sst", 7, "bad").as_verification(), 1),
+            (unsupported, 1),
+            (Error::storage("a.sst", "open it", &refused), 3),
+            (Error::cancelled(), 3),
+            (Error::internal("bug"), 3),
+        ] {
+            assert_eq!(Failure::from(error.clone()).exit_code(), code, "{error}");
+        }
+        assert_eq!(Failure::Usage(String::new()).exit_code(), 2);
+    }
+
+    #[test]
+    fn the_message_names_file_and_offset() {
+        let damaged = Error::corruption("a.sst", 7, "bad block");
+        assert_eq!(
+            Failure::from(damaged).to_string(),
+            "a.sst: bad block (at offset 7)"
+        );
+        let unsupported = rockmill_format::Error::unsupported(5, "format_version 9");
+        assert_eq!(
+            Failure::from(Error::format("a.sst", unsupported)).to_string(),
+            "a.sst: not supported: format_version 9 (at offset 5)"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! What inspecting and verifying share of reading an SST.
+
+use std::path::Path;
+
+use rockmill_core::{Error, InputTable, Result, open_table};
+use rockmill_engine::read_block;
+use rockmill_engine::storage::{InputFileReader, LocalStorage};
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::key;
+use rockmill_format::table::names;
+
+/// Opens an SST file.
+///
+/// # Errors
+/// Storage if it cannot be read; Corruption or Declined if it is damaged or not understood.
+pub fn open(path: &Path) -> Result<InputTable> {
+    let file = InputFileReader::open(&LocalStorage, path)?;
+    open_table(Box::new(file))
+}
+
+/// Offset behind a block and its trailer.
+pub fn end_of(handle: BlockHandle) -> u64 {
+    handle.checked_end().unwrap_or(u64::MAX)
+}
+
+/// The name that options give a checksum type, such as `kXXH3`.
+pub fn checksum_name(checksum: ChecksumType) -> &'static str {
+    ["kNoChecksum", "kCRC32c", "kxxHash", "kxxHash64", "kXXH3"]
+        .into_iter()
+        .find(|name| ChecksumType::from_option(name) == Some(checksum))
+        .unwrap_or("unknown")
+}
+
+/// A range tombstone: it deletes what is older than it from `start` to before `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeDeletion {
+    /// First user key.
+    pub start: Vec<u8>,
+    /// Sequence number and type.
+    pub tag: u64,
+    /// User key behind the last.
+    pub end: Vec<u8>,
+}
+
+/// Reads the range tombstones of a table; not in any order, and they may overlap.
+///
+/// # Errors
+/// Storage if reading fails; Corruption or Declined if their block is damaged or not understood.
+pub fn range_deletions(table: &InputTable) -> Result<Vec<RangeDeletion>> {
+    let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
+        return Ok(Vec::new());
+    };
+    let name = table.file.name();
+    let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
+    let corrupt = |what: &str| Error::corruption(name, handle.offset, what);
+    let payload = read_block(table, handle)?;
+    let block = Block::parse(&payload).map_err(fail)?;
+    // The block is always written with a restart for every entry.
+    let mut entries = block.entries(ValueForm::Sized, 1).map_err(fail)?;
+    let mut found = Vec::new();
+    let mut internal_key = Vec::new();
+    while let Some(entry) = entries.next_entry().map_err(fail)? {
+        entry.restore_key(&mut internal_key);
+        let (start, tag) = key::split(&internal_key)
+            .ok_or_else(|| corrupt("range tombstone's key shorter than 8 bytes"))?;
+        if key::tag_type(tag) != key::ValueType::RangeDeletion as u8 {
+            return Err(corrupt("an entry that is no range tombstone among them"));
+        }
+        found.push(RangeDeletion {
+            start: start.to_vec(),
+            tag,
+            end: entry.value.to_vec(),
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,62 @@
+//! `rockmill verify`: every checksum, the order of keys, counts, and filters.
+
+mod database;
+mod filter;
+mod progress;
+mod report;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::outcome::Failure;
+use crate::output;
+use progress::Progress;
+use report::Row;
+
+/// What `rockmill verify` takes.
+#[derive(Debug, clap::Args)]
+pub struct VerifyArgs {
+    /// An SST file, or the folder of a database that no process is changing. Of a database the SST
+    /// files are checked, and the MANIFEST that names them; WAL and blob files are not read.
+    pub path: PathBuf,
+    /// Print the rows as a JSON array.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Checks a file, or all files of a database, also behind the first bad one.
+///
+/// # Errors
+/// Data if something is damaged or not supported, naming file and offset; Environment if something
+/// cannot be read; Usage if the path is a folder without a database.
+pub fn run(args: VerifyArgs) -> Result<(), Failure> {
+    let rows = check(&args.path)?;
+    output::to_stdout(|out| {
+        if args.json {
+            serde_json::to_writer_pretty(&mut *out, &rows)?;
+            writeln!(out)?;
+        } else {
+            report::print(out, &rows)?;
+        }
+        Ok(())
+    })?;
+    report::failure(&rows).map_or(Ok(()), Err)
+}
+
+fn check(path: &Path) -> Result<Vec<Row>, Failure> {
+    let found = std::fs::metadata(path)
+        .map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+    if !found.is_dir() {
+        let progress = Progress::over(found.len());
+        let checked = progress.open(path).and_then(|table| table::check(&table));
+        let row = Row::new(&path.display().to_string(), found.len());
+        return Ok(vec![row.with(checked.map_err(Failure::from))]);
+    }
+    if !path.join(database::CURRENT).exists() {
+        let what = format!("{}: no database, it has no CURRENT", path.display());
+        return Err(Failure::Usage(what));
+    }
+    database::check(path)
+}

@@ -1,0 +1,276 @@
+//! Checks the SST files of a database against its MANIFEST.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rockmill_core::{Error, ErrorKind, InputTable, Result};
+use rockmill_engine::staging::file_name;
+use rockmill_engine::storage::LocalStorage;
+use rockmill_engine::tree::TreeFollower;
+use rockmill_format::key;
+use rockmill_format::manifest::{ColumnFamily, FileMeta, Tree};
+use rockmill_format::unique_id::internal_unique_id;
+
+use super::progress::Progress;
+use super::report::Row;
+use super::table::{self, BYTEWISE, Checked};
+use crate::outcome::Failure;
+use crate::output;
+
+/// Name of the file that names the MANIFEST.
+pub const CURRENT: &str = "CURRENT";
+
+/// Checks every live file of every column family.
+///
+/// # Errors
+/// Data if the MANIFEST is damaged; Environment if it cannot be read. What is wrong with SST files
+/// stands in the rows.
+pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
+    let tree = read_tree(dir)?;
+    let files = tree
+        .column_families
+        .values()
+        .flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
+    let progress = Progress::over(files.map(|file| file.size).fold(0, u64::saturating_add));
+    let mut rows = Vec::new();
+    let mut done = 0u64;
+    for family in tree.column_families.values() {
+        for (&level, files) in &family.levels {
+            let misplaced = misplaced(level, files);
+            for (number, file) in files {
+                let mut row = Row::new(&file_name(*number), file.size);
+                row.column_family = Some(output::escape(&family.name));
+                row.level = Some(level);
+                row = row.with(check_file(dir, &progress, family, file));
+                if let Some(what) = misplaced.get(number) {
+                    row.fail(Failure::Data(format!("{}: {what}", row.file)));
+                }
+                rows.push(row);
+                done = done.saturating_add(file.size);
+                progress.reached(done);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn read_tree(dir: &Path) -> std::result::Result<Tree, Failure> {
+    let unknown_floor = (0, 0);
+    let mut follower = TreeFollower::default();
+    match follower.refresh(&LocalStorage, dir, unknown_floor) {
+        Ok(()) => Ok(follower.tree().clone()),
+        Err(e) if is_refused(dir) => Err(Failure::Environment(e.what)),
+        Err(e) => Err(Failure::Data(e.what)),
+    }
+}
+
+/// Whether the system keeps us from reading CURRENT or the MANIFEST, which the follower tells from
+/// damage only in words.
+fn is_refused(dir: &Path) -> bool {
+    let opened = fs::read_to_string(dir.join(CURRENT))
+        .and_then(|manifest| File::open(dir.join(manifest.trim_end())));
+    opened.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+fn check_file(
+    dir: &Path,
+    progress: &Progress,
+    family: &ColumnFamily,
+    file: &FileMeta,
+) -> std::result::Result<Checked, Failure> {
+    let name = file_name(file.number);
+    if !family.comparator.is_empty() && family.comparator != BYTEWISE {
+        let comparator = output::escape(&family.comparator);
+        let what = format!("{name}: not supported: comparator {comparator}");
+        return Err(Failure::Data(what));
+    }
+    let path = dir.join(&name);
+    let size = match fs::metadata(&path) {
+        Ok(found) => found.len(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && file.path_id != 0 => {
+            let what = format!(
+                "{name}: not supported: it lies in directory {} of db_paths",
+                file.path_id
+            );
+            return Err(Failure::Data(what));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let what = format!("{name}: it is missing, and the MANIFEST names it");
+            return Err(Failure::Data(what));
+        }
+        Err(e) => return Err(Failure::Environment(format!("{name}: {e}"))),
+    };
+    if size != file.size {
+        let what = format!(
+            "{name}: it ends at offset {size}, and the MANIFEST says {} bytes",
+            file.size
+        );
+        return Err(Failure::Data(what));
+    }
+    let table = progress.open(&path)?;
+    let checked = table::check(&table)?;
+    compare(file, &table, &checked)?;
+    Ok(checked)
+}
+
+/// Compares what a sound file holds with what the MANIFEST says of it.
+fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()> {
+    let name = table.file.name();
+    let differs = |what: String| {
+        let what = format!("the MANIFEST differs: {what}");
+        Err(Error::new(ErrorKind::Corruption, what).in_file(name))
+    };
+    let properties = &table.meta.properties;
+    let id = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    if file.unique_id.is_some_and(|said| said != id) {
+        return differs("unique id".to_owned());
+    }
+    // Ingested files get their sequence number from the MANIFEST, which the blocks do not show.
+    let ingested = properties.external_sst_file_version.is_some();
+    if !checked.smallest.is_empty() && !bounds_agree(file, checked, ingested) {
+        let shown = |internal_key: &[u8]| match key::split(internal_key) {
+            Some((user_key, tag)) => {
+                const COLUMNS: usize = 40;
+                let user_key = output::escape_short(user_key, COLUMNS);
+                format!("{user_key}@{}", key::tag_sequence(tag))
+            }
+            None => output::escape(internal_key),
+        };
+        return differs(format!(
+            "keys from {} to {} in place of {} to {}",
+            shown(&file.smallest),
+            shown(&file.largest),
+            shown(&checked.smallest),
+            shown(&checked.largest)
+        ));
+    }
+    let said = (file.smallest_seqno, file.largest_seqno);
+    let said_at_all = said.0 <= said.1;
+    match checked.sequences {
+        Some(found) if said_at_all && !ingested && found != said => differs(format!(
+            "sequence numbers {} to {} in place of {} to {}",
+            said.0, said.1, found.0, found.1
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the MANIFEST's bounds are those of the keys; range tombstones may widen them.
+fn bounds_agree(file: &FileMeta, checked: &Checked, ingested: bool) -> bool {
+    let order = |a: &[u8], b: &[u8]| match (key::split(a), key::split(b)) {
+        (Some(a), Some(b)) if ingested => a.0.cmp(b.0),
+        (Some(a), Some(b)) => key::compare(a, b),
+        _ => a.cmp(b),
+    };
+    let smallest = order(&file.smallest, &checked.smallest);
+    let largest = order(&file.largest, &checked.largest);
+    if checked.has_range_deletions {
+        smallest.is_le() && largest.is_ge()
+    } else {
+        smallest.is_eq() && largest.is_eq()
+    }
+}
+
+/// Files that cannot be at their level beside the others, and why.
+///
+/// Below level 0, files do not overlap. In level 0 the epoch number orders them; RocksDB makes up
+/// numbers only where a database from before their time has none at all.
+fn misplaced(level: u32, files: &BTreeMap<u64, FileMeta>) -> BTreeMap<u64, String> {
+    if level == 0 {
+        let numbered = files.values().any(|file| file.epoch_number != 0);
+        return files
+            .values()
+            .filter(|file| numbered && file.epoch_number == 0)
+            .map(|file| (file.number, "the MANIFEST gives no epoch number".to_owned()))
+            .collect();
+    }
+    let mut sorted: Vec<_> = files.values().collect();
+    let parts = |internal_key: &[u8]| {
+        let (user_key, tag) = key::split(internal_key).unwrap_or((internal_key, 0));
+        (user_key.to_vec(), std::cmp::Reverse(tag))
+    };
+    sorted.sort_by_cached_key(|file| parts(&file.smallest));
+    let mut found = BTreeMap::new();
+    let Some(mut widest) = sorted.first().copied() else {
+        return found;
+    };
+    for file in &sorted[1..] {
+        if parts(&widest.largest) >= parts(&file.smallest) {
+            let what = format!("it overlaps {} in level {level}", file_name(widest.number));
+            found.insert(file.number, what);
+        }
+        if parts(&file.largest) > parts(&widest.largest) {
+            widest = file;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rockmill_format::key::{join, pack_tag};
+
+    fn file(number: u64, smallest: (&[u8], u64), largest: (&[u8], u64)) -> (u64, FileMeta) {
+        let internal = |(user_key, sequence): (&[u8], u64)| join(user_key, pack_tag(sequence, 1));
+        let meta = FileMeta {
+            number,
+            smallest: internal(smallest),
+            largest: internal(largest),
+            ..FileMeta::default()
+        };
+        (number, meta)
+    }
+
+    #[test]
+    fn files_below_level_0_may_touch_but_not_overlap() {
+        let touching =
+            BTreeMap::from([file(1, (b"m", 4), (b"z", 1)), file(2, (b"a", 9), (b"m", 5))]);
+        assert!(misplaced(1, &touching).is_empty());
+        let overlapping = BTreeMap::from([
+            file(1, (b"a", 9), (b"z", 1)),
+            file(2, (b"b", 9), (b"c", 1)),
+            file(3, (b"d", 9), (b"e", 1)),
+        ]);
+        let found: Vec<_> = misplaced(1, &overlapping).into_keys().collect();
+        assert_eq!(found, [2, 3]);
+    }
+
+    #[test]
+    fn files_of_level_0_may_overlap_but_need_epoch_numbers() {
+        let mut files =
+            BTreeMap::from([file(1, (b"a", 9), (b"z", 1)), file(2, (b"b", 9), (b"c", 1))]);
+        assert!(misplaced(0, &files).is_empty());
+        files.get_mut(&1).expect("made above").epoch_number = 7;
+        let found: Vec<_> = misplaced(0, &files).into_keys().collect();
+        assert_eq!(found, [2]);
+    }
+
+    #[test]
+    fn bounds_are_exact_unless_range_tombstones_or_ingestion_move_them() {
+        let (_, meta) = file(1, (b"a", 9), (b"z", 1));
+        let checked = |smallest: (&[u8], u64), has_range_deletions| {
+            let (_, keys) = file(1, smallest, (b"z", 1));
+            Checked {
+                entries: 2,
+                blocks: 1,
+                filter: String::new(),
+                smallest: keys.smallest,
+                largest: keys.largest,
+                sequences: Some((1, 9)),
+                has_range_deletions,
+            }
+        };
+        assert!(bounds_agree(&meta, &checked((b"a", 9), false), false));
+        assert!(!bounds_agree(&meta, &checked((b"a", 8), false), false));
+        assert!(bounds_agree(&meta, &checked((b"a", 8), false), true));
+        assert!(bounds_agree(&meta, &checked((b"b", 9), true), false));
+        assert!(!bounds_agree(&meta, &checked((b"A", 9), true), false));
+    }
+}

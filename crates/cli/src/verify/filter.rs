@@ -1,0 +1,263 @@
+//! No false negatives: whatever RocksDB may ask a filter for must be in it.
+//!
+//! What is in a filter (`full_filter_block.cc:FullFilterBlockBuilder::Add`): every user key, if whole
+//! keys are filtered, and the prefix of every key in the extractor's domain, if there is an extractor.
+
+use rockmill_core::{Error, InputTable, Result};
+use rockmill_engine::read_block;
+use rockmill_format::filter::FilterReader;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::prefix::PrefixExtractor;
+use rockmill_format::properties::TableProperties;
+use rockmill_format::table::{decode_filter_partitions, names};
+
+use crate::output;
+use crate::sst::end_of;
+
+/// Bytes of a key that errors quote.
+const KEY_COLUMNS: usize = 60;
+
+/// A full filter, or one partition.
+#[derive(Debug)]
+struct Part {
+    /// User key at or above all keys of the partition; empty for a full filter.
+    separator: Vec<u8>,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+/// What a file's filter must contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Expected {
+    whole_keys: bool,
+    prefixes: Option<PrefixExtractor>,
+    /// Name of an extractor that is set but not known here.
+    unknown_extractor: Option<String>,
+}
+
+impl Expected {
+    /// Readers take a missing property as true (`block_based_table_reader.cc:IsFeatureSupported`).
+    fn new(properties: &TableProperties) -> Self {
+        let text = String::from_utf8_lossy(&properties.prefix_extractor_name);
+        let extractor = match properties.prefix_filtering {
+            Some(false) => Ok(None),
+            _ => PrefixExtractor::parse(&text),
+        };
+        Self {
+            whole_keys: properties.whole_key_filtering != Some(false),
+            unknown_extractor: extractor
+                .is_err()
+                .then(|| output::escape(&properties.prefix_extractor_name)),
+            prefixes: extractor.unwrap_or(None),
+        }
+    }
+}
+
+/// Asks a file's filter for all keys of the file.
+///
+/// Memory: the whole filter.
+#[derive(Debug)]
+pub struct FilterCheck {
+    /// In key order; empty if the file has no filter that is known here.
+    parts: Vec<Part>,
+    /// Name of a filter that is not known here.
+    unknown_filter: Option<String>,
+    expected: Expected,
+    keys: u64,
+    prefixes: u64,
+    last_key: Vec<u8>,
+}
+
+impl FilterCheck {
+    /// Reads and verifies all filter blocks of a file.
+    ///
+    /// # Errors
+    /// Storage if reading fails; Corruption or Declined if a block is damaged or not understood.
+    pub fn load(table: &InputTable) -> Result<Self> {
+        let metaindex = &table.meta.metaindex;
+        let mut check = Self {
+            parts: Vec::new(),
+            unknown_filter: None,
+            expected: Expected::new(&table.meta.properties),
+            keys: 0,
+            prefixes: 0,
+            last_key: Vec::new(),
+        };
+        if let Some(&handle) = metaindex.get(names::FULL_FILTER) {
+            check.parts.push(read_part(table, Vec::new(), handle)?);
+        } else if let Some(&handle) = metaindex.get(names::PARTITIONED_FILTER) {
+            check.parts = read_partitions(table, handle)?;
+        } else {
+            let foreign = metaindex.keys().find(|name| {
+                name.starts_with(b"fullfilter.") || name.starts_with(b"partitionedfilter.")
+            });
+            check.unknown_filter = foreign.map(|name| output::escape(name));
+        }
+        Ok(check)
+    }
+
+    /// Checks that the filter says "maybe" to a user key and its prefix. Keys must come in order.
+    ///
+    /// # Errors
+    /// Corruption in the file `name` if it says "no".
+    pub fn check(&mut self, name: &str, user_key: &[u8]) -> Result<()> {
+        if self.parts.is_empty() || (self.keys > 0 && self.last_key == user_key) {
+            return Ok(());
+        }
+        let extractor = self.expected.prefixes;
+        let prefix = extractor.and_then(|extractor| extractor.transform(user_key));
+        for part in parts_of(&self.parts, user_key) {
+            let filter = FilterReader::parse(&part.payload)
+                .map_err(|e| Error::format(name, e.at(part.offset)))?;
+            let missing = |what: &str, bytes: &[u8]| {
+                let shown = output::escape_short(bytes, KEY_COLUMNS);
+                let what = format!("false negative in the filter: {what} {shown:?} is not in it");
+                Error::corruption(name, part.offset, what)
+            };
+            if self.expected.whole_keys && !filter.may_contain(user_key) {
+                return Err(missing("key", user_key));
+            }
+            if let Some(prefix) = prefix
+                && !filter.may_contain(prefix)
+            {
+                return Err(missing("prefix", prefix));
+            }
+        }
+        self.keys += 1;
+        self.prefixes += u64::from(prefix.is_some());
+        self.last_key.clear();
+        self.last_key.extend_from_slice(user_key);
+        Ok(())
+    }
+
+    /// What was checked, in a few words.
+    pub fn summary(&self) -> String {
+        if let Some(name) = &self.unknown_filter {
+            return format!("{name} is not known, not checked");
+        }
+        let Some(part) = self.parts.first() else {
+            return "none".to_owned();
+        };
+        let kind = FilterReader::parse(&part.payload).map_or_else(
+            |_| "unknown".to_owned(),
+            |filter| format!("{:?}", filter.kind()),
+        );
+        let mut asked = Vec::new();
+        if self.expected.whole_keys {
+            asked.push(format!("{} keys", self.keys));
+        }
+        if self.expected.prefixes.is_some() {
+            asked.push(format!("{} prefixes", self.prefixes));
+        }
+        if let Some(name) = &self.expected.unknown_extractor {
+            asked.push(format!("prefixes not checked ({name})"));
+        }
+        let parts = match self.parts.len() {
+            1 => String::new(),
+            parts => format!(" in {parts} parts"),
+        };
+        format!("{kind}{parts}: {}", asked.join(", "))
+    }
+}
+
+/// The partitions that RocksDB may ask for a key: the first whose separator is at or above the key,
+/// or the last one of all (`partitioned_filter_block.cc:SeekFilterPartitionHandle`). Where versions of
+/// one key fill several partitions, their separators differ in the sequence number alone, and all of
+/// them must have the key.
+fn parts_of<'a>(parts: &'a [Part], user_key: &[u8]) -> &'a [Part] {
+    let first = parts.partition_point(|part| part.separator.as_slice() < user_key);
+    let end = parts.partition_point(|part| part.separator.as_slice() <= user_key);
+    if first == end {
+        let at = first.min(parts.len() - 1);
+        &parts[at..=at]
+    } else {
+        &parts[first..end]
+    }
+}
+
+fn read_part(table: &InputTable, separator: Vec<u8>, handle: BlockHandle) -> Result<Part> {
+    let payload = read_block(table, handle)?;
+    FilterReader::parse(&payload)
+        .map_err(|e| Error::format(table.file.name(), e.at(handle.offset)))?;
+    Ok(Part {
+        separator,
+        offset: handle.offset,
+        payload,
+    })
+}
+
+/// Reads all partitions, which together are no larger than the file.
+fn read_partitions(table: &InputTable, top: BlockHandle) -> Result<Vec<Part>> {
+    let name = table.file.name();
+    let payload = read_block(table, top)?;
+    let entries = decode_filter_partitions(&payload, &table.meta)
+        .map_err(|e| Error::format(name, e.at(top.offset)))?;
+    let overlap = entries
+        .windows(2)
+        .any(|pair| end_of(pair[0].handle) > pair[1].handle.offset);
+    if overlap {
+        let what = "filter partitions overlap";
+        return Err(Error::corruption(name, top.offset, what));
+    }
+    entries
+        .into_iter()
+        .map(|entry| read_part(table, entry.separator, entry.handle))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(separator: &[u8], offset: u64) -> Part {
+        Part {
+            separator: separator.to_vec(),
+            offset,
+            payload: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_partition_of_a_key_is_the_first_at_or_above_it() {
+        let parts = [part(b"b", 1), part(b"d", 2), part(b"d", 3), part(b"f", 4)];
+        let found = |key: &[u8]| -> Vec<u64> {
+            parts_of(&parts, key)
+                .iter()
+                .map(|part| part.offset)
+                .collect()
+        };
+        assert_eq!(found(b"a"), [1]);
+        assert_eq!(found(b"b"), [1]);
+        assert_eq!(found(b"c"), [2]);
+        assert_eq!(found(b"d"), [2, 3]);
+        assert_eq!(found(b"e"), [4]);
+        assert_eq!(found(b"z"), [4]);
+    }
+
+    #[test]
+    fn properties_say_what_is_expected() {
+        let properties = |name: &[u8], prefix_filtering| TableProperties {
+            prefix_extractor_name: name.to_vec(),
+            prefix_filtering,
+            whole_key_filtering: Some(false),
+            ..TableProperties::default()
+        };
+        let fixed = Expected::new(&properties(b"rocksdb.FixedPrefix.4", Some(true)));
+        assert_eq!(fixed.prefixes, Some(PrefixExtractor::Fixed(4)));
+        assert!(!fixed.whole_keys);
+        let missing = Expected::new(&TableProperties {
+            prefix_extractor_name: b"rocksdb.CappedPrefix.3".to_vec(),
+            ..TableProperties::default()
+        });
+        assert_eq!(missing.prefixes, Some(PrefixExtractor::Capped(3)));
+        assert!(missing.whole_keys);
+        let off = Expected::new(&properties(b"rocksdb.FixedPrefix.4", Some(false)));
+        assert_eq!(off.prefixes, None);
+        let foreign = Expected::new(&properties(b"rocksdb.FixedPrefix", Some(true)));
+        assert_eq!(foreign.prefixes, None);
+        assert_eq!(
+            foreign.unknown_extractor.as_deref(),
+            Some("rocksdb.FixedPrefix")
+        );
+    }
+}

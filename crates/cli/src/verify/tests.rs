@@ -1,0 +1,108 @@
+//! Whole tables, sound and damaged.
+
+use rockmill_core::{ErrorKind, Result};
+use rockmill_format::compression::CompressionType;
+use rockmill_format::filter::METADATA_LEN;
+use rockmill_format::table::names;
+
+use super::table::{Checked, check};
+use crate::test_tables::{open, sst};
+
+const KEYS: u64 = 100;
+
+fn checked(bytes: Vec<u8>) -> Result<Checked> {
+    check(&open(bytes)?)
+}
+
+#[test]
+fn sound_tables_of_all_versions_pass() {
+    for format_version in 2..=8 {
+        let found = checked(sst(format_version, KEYS)).expect("sound");
+        assert_eq!(found.entries, KEYS);
+        assert_eq!(found.sequences, Some((1, KEYS)));
+        assert!(found.blocks > 1);
+        let prefixes = KEYS - 1;
+        assert_eq!(
+            found.filter,
+            format!("Bloom: {KEYS} keys, {prefixes} prefixes")
+        );
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let sound = sst(7, 20);
+    for at in 0..sound.len() {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let error = checked(bytes).expect_err("damaged");
+        assert!(error.file.is_some() && error.offset.is_some(), "{error}");
+    }
+}
+
+#[test]
+fn every_truncation_is_found() {
+    let sound = sst(5, 20);
+    for len in 0..sound.len() {
+        assert!(checked(sound[..len].to_vec()).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn a_false_negative_is_found_although_the_checksum_holds() {
+    let mut bytes = sst(7, KEYS);
+    let meta = open(bytes.clone()).expect("sound").meta;
+    let handle = meta.metaindex[names::FULL_FILTER];
+    let start = handle.offset as usize;
+    let end = start + handle.size as usize;
+    bytes[start..end - METADATA_LEN].fill(0);
+    let payload = bytes[start..end].to_vec();
+    let mut trailer = Vec::new();
+    let guard = meta.footer.guard;
+    guard.put_trailer(&payload, CompressionType::None, handle.offset, &mut trailer);
+    bytes[end..end + trailer.len()].copy_from_slice(&trailer);
+    let error = checked(bytes).expect_err("the filter is empty");
+    assert!(error.what.contains("false negative"), "{error}");
+    assert_eq!(error.offset, Some(handle.offset));
+}
+
+#[test]
+fn prefixes_are_asked_for_as_well_as_keys() {
+    let mut table = open(sst(7, KEYS)).expect("sound");
+    table.meta.properties.prefix_extractor_name = b"rocksdb.FixedPrefix.6".to_vec();
+    let error = check(&table).expect_err("prefixes of another length are not in the filter");
+    assert!(error.what.contains("prefix"), "{error}");
+    table.meta.properties.prefix_extractor_name = b"Mine".to_vec();
+    let found = check(&table).expect("keys alone");
+    assert!(found.filter.ends_with(" keys, prefixes not checked (Mine)"));
+}
+
+#[test]
+fn every_misstated_property_is_found() {
+    type Change = fn(&mut rockmill_format::properties::TableProperties);
+    let changes: [(&str, Change); 9] = [
+        ("num_entries", |p| p.num_entries += 1),
+        ("num_deletions", |p| p.num_deletions += 1),
+        ("num_merge_operands", |p| p.num_merge_operands += 1),
+        ("num_range_deletions", |p| p.num_range_deletions += 1),
+        ("raw_key_size", |p| p.raw_key_size += 1),
+        ("raw_value_size", |p| p.raw_value_size += 1),
+        ("num_data_blocks", |p| p.num_data_blocks += 1),
+        ("key_smallest_seqno", |p| p.key_smallest_seqno += 1),
+        ("key_largest_seqno", |p| p.key_largest_seqno += 1),
+    ];
+    for (name, change) in changes {
+        let mut table = open(sst(7, KEYS)).expect("sound");
+        change(&mut table.meta.properties);
+        let error = check(&table).expect_err(name);
+        assert!(error.what.contains(&format!("property {name} ")), "{error}");
+    }
+}
+
+#[test]
+fn another_order_of_keys_is_not_supported() {
+    let mut table = open(sst(7, KEYS)).expect("sound");
+    table.meta.properties.comparator_name = b"Reverse".to_vec();
+    let error = check(&table).expect_err("order unknown");
+    assert!(matches!(error.kind, ErrorKind::Declined(_)), "{error}");
+}
