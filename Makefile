@@ -3,12 +3,17 @@
 # make build  the release build alone
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
-# Whatever links RocksDB is built in the release profile and for the whole workspace, lints and docs
-# included, so that RocksDB (some eleven minutes of C++ on two cores) is compiled once.
+# RocksDB itself (some eleven minutes of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
+# the user's cache folder. Whatever links it is built in the release profile, lints and docs included.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export PATH := $(PATH):$(HOME)/.cargo/bin
+
+ROCKSDB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rockmill/rocksdb/0.49.0
+export ROCKSDB_LIB_DIR := $(ROCKSDB)/lib
+export ROCKSDB_INCLUDE_DIR := $(ROCKSDB)/include
+export ROCKSDB_STATIC := 1
 
 RELEASE_DIR = $${CARGO_TARGET_DIR:-target}/release
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
@@ -28,6 +33,7 @@ build: setup
 
 setup:
 	@scripts/setup.sh
+	@scripts/rocksdb.sh $(ROCKSDB)
 
 test: lint test-debug test-release fuzz-smoke
 

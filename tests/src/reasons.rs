@@ -46,6 +46,8 @@ pub const COMPACTION_STYLE: &str = "compaction-style";
 pub const COMPRESSION: &str = "compression";
 /// A compression dictionary is configured.
 pub const COMPRESSION_DICTIONARY: &str = "compression-dictionary";
+/// The database closes.
+pub const SHUTTING_DOWN: &str = "shutting-down";
 /// An input is not where the database's files are.
 pub const INPUT_MISSING: &str = "input-missing";
 /// A file checksum other than CRC32c is configured.
@@ -99,6 +101,7 @@ pub const ALL: &[&str] = &[
     COMPRESSION,
     COMPRESSION_DICTIONARY,
     INPUT_MISSING,
+    SHUTTING_DOWN,
     FILE_CHECKSUM,
     TIERING,
     TEMPERATURE,

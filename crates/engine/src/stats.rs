@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{Error, ErrorKind};
+use rockmill_core::{DeclineReason, Error, ErrorKind};
 
 use crate::run::Outcome;
 
@@ -15,9 +15,10 @@ pub struct Stats {
     pub jobs_scheduled: u64,
     /// Jobs that were done here.
     pub jobs_done: u64,
-    /// Jobs that were left to RocksDB because they need something that is not done here.
+    /// Jobs that were left to RocksDB because they need something that is not done here, or because
+    /// the database closed.
     pub jobs_declined: u64,
-    /// Jobs that went back to RocksDB after an error or because the database closed.
+    /// Jobs that went back to RocksDB after an error.
     pub jobs_failed: u64,
     /// Declined jobs by reason code.
     pub declines: BTreeMap<String, u64>,
@@ -78,12 +79,17 @@ impl StatsCell {
     /// A job went back to RocksDB.
     pub fn returned(&self, error: &Error) {
         let mut stats = self.lock();
-        match error.kind {
-            ErrorKind::Declined(reason) => {
+        let reason = match error.kind {
+            ErrorKind::Declined(reason) => Some(reason),
+            ErrorKind::Cancelled => Some(DeclineReason::ShuttingDown),
+            _ => None,
+        };
+        match reason {
+            Some(reason) => {
                 stats.jobs_declined += 1;
                 *stats.declines.entry(reason.code().to_owned()).or_default() += 1;
             }
-            _ => stats.jobs_failed += 1,
+            None => stats.jobs_failed += 1,
         }
         stats.last_error = Some(error.to_string());
     }

@@ -1,0 +1,215 @@
+//! The command as a user types it: output, exit codes, and jobs repeated in fresh processes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rust_rocksdb::{BlockBasedOptions, DB, Options};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const DONE: i32 = 0;
+const BAD_DATA: i32 = 1;
+const WRONG_USAGE: i32 = 2;
+const ENVIRONMENT: i32 = 3;
+
+fn rockmill(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(args)
+        .output()
+        .expect("the command starts")
+}
+
+/// Runs the command, checks its exit code and returns what it printed.
+fn expect(code: i32, args: &[&str]) -> (String, String) {
+    let output = rockmill(args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    (out, err)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a UTF-8 path")
+}
+
+/// A closed database with overlapping files in level 0, large enough for many slices.
+fn database(dir: &Path) {
+    const RUNS: usize = 4;
+    const KEYS: usize = 20_000;
+    let mut table = BlockBasedOptions::default();
+    table.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_target_file_size_base(32 << 10);
+    options.set_block_based_table_factory(&table);
+    let db = DB::open(&options, dir).expect("open");
+    for run in 0..RUNS {
+        for i in (run..KEYS).step_by(run + 1) {
+            let key = format!("key{i:06}");
+            if (i + run) % 7 == 0 {
+                db.delete(key).expect("delete");
+            } else {
+                db.put(key, format!("value {run} {i} ").repeat(5))
+                    .expect("put");
+            }
+        }
+        db.flush().expect("flush");
+    }
+}
+
+fn sst_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .expect("list")
+        .map(|entry| entry.expect("list").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "sst"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn made() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    database(&db);
+    (dir, db)
+}
+
+#[test]
+fn the_demo_finds_both_results_identical() {
+    let (out, _) = expect(
+        DONE,
+        &["demo", "--entries", "20000", "--threads", "2", "--json"],
+    );
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
+    let systems: Vec<_> = rows.iter().map(|row| row["system"].clone()).collect();
+    assert_eq!(systems, ["rocksdb", "rockmill"]);
+    for row in &rows {
+        assert_eq!(row["identical"], true);
+        assert_eq!(row["threads"], 2);
+        assert!(row["bytes_in"].as_u64() > row["bytes_out"].as_u64());
+        for field in [
+            "workload",
+            "device",
+            "wall_s",
+            "cpu_s",
+            "gb_per_s",
+            "peak_memory_bytes",
+        ] {
+            assert!(!row[field].is_null(), "{field}");
+        }
+    }
+    let (table, _) = expect(DONE, &["demo", "--entries", "2000"]);
+    assert!(
+        table.contains("rockmill") && table.contains("yes"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    let job = job.trim();
+    let mut first: Option<Value> = None;
+    for (threads, memory_mib) in [("1", "32"), ("2", "64"), ("7", "512")] {
+        let args = [
+            "job",
+            "run",
+            job,
+            "--threads",
+            threads,
+            "--memory-mib",
+            memory_mib,
+            "--json",
+        ];
+        let (out, _) = expect(DONE, &args);
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert!(report["slices"].as_u64() > Some(3), "{report}");
+        assert!(
+            report["files"].as_object().expect("files").len() > 3,
+            "{report}"
+        );
+        let first = first.get_or_insert_with(|| report.clone());
+        assert_eq!(
+            first["files"], report["files"],
+            "{threads} threads, {memory_mib} MiB"
+        );
+    }
+    let out = dir.path().join("out");
+    fs::create_dir(&out).expect("make a folder");
+    expect(DONE, &["job", "run", job, "--out", text(&out)]);
+    let files = sst_files(&out);
+    assert!(!files.is_empty());
+    for file in files {
+        expect(DONE, &["verify", text(&file)]);
+    }
+}
+
+#[test]
+fn a_job_that_a_service_recorded_gives_the_same_bytes_in_a_fresh_process() {
+    let (dir, path) = made();
+    let jobs = dir.path().join("jobs");
+    let service = rockmill::Service::builder()
+        .record_jobs(&jobs)
+        .build()
+        .expect("the settings are good");
+    let mut table = BlockBasedOptions::default();
+    table.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&table);
+    options.set_compaction_service(service.clone());
+    let db = DB::open(&options, &path).expect("open");
+    db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    for job in fs::read_dir(&jobs).expect("list") {
+        let job = job.expect("list").path().join("job.json");
+        let (out, _) = expect(DONE, &["job", "run", text(&job)]);
+        assert!(out.contains("identical to the first time"), "{out}");
+    }
+}
+
+#[test]
+fn a_sound_database_passes_and_a_flipped_bit_does_not() {
+    let (_dir, db) = made();
+    expect(DONE, &["verify", text(&db)]);
+    let file = sst_files(&db).swap_remove(1);
+    let (out, _) = expect(DONE, &["inspect", text(&file), "--entries"]);
+    assert!(out.contains("key00"), "{out}");
+    let mut bytes = fs::read(&file).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).expect("write");
+    let (_, err) = expect(BAD_DATA, &["verify", text(&db)]);
+    let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
+    assert!(err.contains(name) && err.contains("offset"), "{err}");
+    expect(BAD_DATA, &["verify", text(&file)]);
+}
+
+#[test]
+fn exit_codes_tell_usage_from_environment() {
+    let (dir, db) = made();
+    expect(WRONG_USAGE, &[]);
+    expect(WRONG_USAGE, &["demo", "--entries", "none"]);
+    expect(WRONG_USAGE, &["demo", "--threads", "0"]);
+    expect(WRONG_USAGE, &["verify"]);
+    let missing = dir.path().join("missing");
+    expect(ENVIRONMENT, &["verify", text(&missing)]);
+    expect(ENVIRONMENT, &["inspect", text(&missing)]);
+    expect(ENVIRONMENT, &["job", "run", text(&missing)]);
+    let (_, err) = expect(ENVIRONMENT, &["demo", "--dir", text(&missing)]);
+    assert!(err.contains("--dir"), "{err}");
+    let foreign = dir.path().join("foreign.sst");
+    fs::write(&foreign, "not an SST file".repeat(100)).expect("write");
+    expect(BAD_DATA, &["inspect", text(&foreign)]);
+    let (_, err) = expect(
+        WRONG_USAGE,
+        &["job", "run", text(&foreign), "--memory-mib", "1"],
+    );
+    assert!(err.contains("memory_budget_bytes"), "{err}");
+    expect(BAD_DATA, &["job", "run", text(&foreign)]);
+    // A single-threaded reader of an SST must not mind that the database is not open.
+    expect(DONE, &["inspect", text(&sst_files(&db)[0]), "--json"]);
+}

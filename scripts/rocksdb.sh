@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds RocksDB's static library into a folder outside of cargo's, unless it is there:
+#   scripts/rocksdb.sh FOLDER      makes FOLDER/lib/librocksdb.a and FOLDER/include
+#
+# Cargo would compile RocksDB, some eleven minutes of C++ on two cores, anew whenever the features of
+# any crate that its build script shares with others change: between two selections of packages, and
+# with many a new dependency. With ROCKSDB_LIB_DIR, ROCKSDB_INCLUDE_DIR and ROCKSDB_STATIC set, as the
+# Makefile does, the -sys crate links this library instead. Plain cargo works without.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=${1:?usage: scripts/rocksdb.sh FOLDER}
+[ ! -f "$folder/lib/librocksdb.a" ] || exit 0
+
+echo "building RocksDB once, into $folder; this takes some minutes" >&2
+mkdir -p "$folder"
+work=$(mktemp -d "$folder/build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+crate=third_party/rocksdb/Cargo.toml
+
+# The library must come from the sources, whatever the environment says of others.
+unset ROCKSDB_LIB_DIR ROCKSDB_INCLUDE_DIR ROCKSDB_STATIC
+cargo build --locked --release --manifest-path "$crate" --target-dir "$work/target" \
+    --message-format=json-render-diagnostics >"$work/messages"
+out=$(sed -n '/"reason":"build-script-executed"/{/rust-librocksdb-sys/s/.*"out_dir":"\([^"]*\)".*/\1/p;}' "$work/messages")
+manifest=$(cargo metadata --locked --format-version 1 --manifest-path "$crate" |
+    grep -o '"manifest_path":"[^"]*rust-librocksdb-sys[^"]*"' | head -n 1 | cut -d '"' -f 4)
+
+# One library that holds Snappy too, which the -sys crate does not link beside a given RocksDB, and
+# not its own C extensions, which it compiles in any case.
+mkdir -p "$work/ready/lib"
+ar -M <<MRI
+create $work/ready/lib/librocksdb.a
+addlib $out/librocksdb.a
+addlib $out/libsnappy.a
+save
+end
+MRI
+ar t "$work/ready/lib/librocksdb.a" | grep c_api_extensions |
+    xargs ar d "$work/ready/lib/librocksdb.a"
+ranlib "$work/ready/lib/librocksdb.a"
+cp -r "$(dirname "$manifest")/rocksdb/include" "$work/ready/include"
+
+# The library comes last: where it is, all is.
+rm -rf "$folder/include" "$folder/lib"
+mv "$work/ready/include" "$folder/include"
+mv "$work/ready/lib" "$folder/lib"

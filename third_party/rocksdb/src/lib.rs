@@ -1,0 +1,1 @@
+//! Empty: only the native library that the dependency builds is of use; see `scripts/rocksdb.sh`.
