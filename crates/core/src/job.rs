@@ -113,13 +113,11 @@ pub struct FileSummary {
 }
 
 /// What the OPTIONS file leaves out when a database was configured through RocksDB's C API: it names
-/// a filter policy or prefix extractor without its number.
+/// a filter policy without its number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// Thousandths of a bit that a filter has for each key.
     pub filter_millibits_per_key: Option<u32>,
-    /// Length of the prefix extractor's prefix.
-    pub prefix_length: Option<usize>,
 }
 
 /// Names that output files carry.

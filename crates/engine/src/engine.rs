@@ -130,7 +130,6 @@ impl Engine {
             tree,
             hints: Hints {
                 filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
-                prefix_length: self.settings.hints.prefix_length,
             },
             identity: self.identity(),
             unix_time: SystemTime::now()

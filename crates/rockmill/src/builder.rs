@@ -76,13 +76,6 @@ impl Builder {
         self
     }
 
-    /// Length in bytes of the configured prefix extractor, where the OPTIONS file does not say, which
-    /// is so for extractors made through RocksDB's C API. Needed only with a filter.
-    pub fn prefix_length(mut self, bytes: usize) -> Self {
-        self.settings.hints.prefix_length = Some(bytes);
-        self
-    }
-
     /// Keeps every job with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
     /// hard links where the folder lies on the database's file system, copies elsewhere.
     pub fn record_jobs(mut self, dir: impl Into<PathBuf>) -> Self {

@@ -12,12 +12,12 @@ use crate::filter_bits::{self, Inferred};
 /// The C API's names for policies, which come without the number of bits.
 const BARE_POLICIES: [&str; 2] = ["bloomfilter", "ribbonfilter"];
 
-/// The C API's names for prefix extractors, which come without the length.
-const BARE_FIXED: &str = "rocksdb.FixedPrefix";
-const BARE_CAPPED: &str = "rocksdb.CappedPrefix";
-
 /// First version whose filters are written here.
 const FIRST_FILTER_VERSION: u64 = 5;
+
+/// Small filters leave several numbers of bits possible. Up to so many keys one is guessed, which can
+/// cost a kilobyte; beyond, the job is left to RocksDB, whose output then tells.
+const MOST_KEYS_TO_GUESS_FOR: u64 = 1000;
 
 /// Whether the number of bits a key was learned from the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub fn plan(
             "filters before format_version 5 are not written".to_owned(),
         ));
     }
-    let prefix_extractor = prefix_extractor(admitted, family)?;
+    let prefix_extractor = prefix_extractor(family)?;
     let (millibits_per_key, learned) =
         match configured.or(admitted.job.hints.filter_millibits_per_key) {
             Some(millibits) => (millibits, LearnedFilter::No),
@@ -93,7 +93,7 @@ pub fn plan(
         };
     choice.options = Some(FilterPlan {
         millibits_per_key,
-        whole_key_filtering: table.bool("whole_key_filtering", true).map_err(malformed)?,
+        whole_key_filtering,
         prefix_extractor,
         optimize_filters_for_memory: table
             .bool("optimize_filters_for_memory", true)
@@ -111,10 +111,13 @@ fn learn(tables: &[InputTable], policy: &str) -> Result<(u32, LearnedFilter)> {
             samples.extend(filter_bits::sample(table, &filter));
         }
     }
+    let keys: u64 = samples.iter().map(|sample| sample.keys).sum();
     match filter_bits::infer(&samples) {
         Inferred::Certain(millibits) => Ok((millibits, LearnedFilter::Certain(millibits))),
-        Inferred::Likely(millibits) => Ok((millibits, LearnedFilter::Likely(millibits))),
-        Inferred::Unknown => Err(Error::declined(
+        Inferred::Likely(millibits) if keys <= MOST_KEYS_TO_GUESS_FOR => {
+            Ok((millibits, LearnedFilter::Likely(millibits)))
+        }
+        Inferred::Likely(_) | Inferred::Unknown => Err(Error::declined(
             DeclineReason::FilterPolicy,
             format!(
                 "the OPTIONS file names {policy} without its bits per key and the input files' \
@@ -124,22 +127,8 @@ fn learn(tables: &[InputTable], policy: &str) -> Result<(u32, LearnedFilter)> {
     }
 }
 
-fn prefix_extractor(
-    admitted: &Admitted<'_>,
-    family: &ColumnFamilyOptions,
-) -> Result<Option<PrefixExtractor>> {
-    let unknown = |what: String| Error::declined(DeclineReason::PrefixExtractor, what);
-    if family.options.is_null("prefix_extractor") {
-        return Ok(None);
-    }
+fn prefix_extractor(family: &ColumnFamilyOptions) -> Result<Option<PrefixExtractor>> {
     let text = family.options.str("prefix_extractor").unwrap_or_default();
-    match (text, admitted.job.hints.prefix_length) {
-        (BARE_FIXED, Some(length)) => Ok(Some(PrefixExtractor::Fixed(length))),
-        (BARE_CAPPED, Some(length)) => Ok(Some(PrefixExtractor::Capped(length))),
-        (BARE_FIXED | BARE_CAPPED, None) => Err(unknown(format!(
-            "the OPTIONS file names {text} without its length; build the service with \
-             prefix_length(..)"
-        ))),
-        _ => PrefixExtractor::parse(text).map_err(|e| unknown(e.what.into_owned())),
-    }
+    PrefixExtractor::parse(text)
+        .map_err(|e| Error::declined(DeclineReason::PrefixExtractor, e.what))
 }

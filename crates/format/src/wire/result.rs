@@ -91,6 +91,14 @@ impl Record for CompactionServiceResult {
         let mut result = Self::default();
         let mut internal_stats = FullLevelStats::default();
         fields.read("output_files", &mut result.output_files)?;
+        if result
+            .output_files
+            .iter()
+            .any(|file| file.file_name.is_empty())
+        {
+            let at = fields.get("output_files").map_or(0, |piece| piece.at);
+            return Err(Error::corruption(at, "an output file without a name"));
+        }
         fields.read("output_level", &mut result.output_level)?;
         fields.read("output_path", &mut result.output_path)?;
         fields.read("bytes_read", &mut result.bytes_read)?;
