@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rockmill_format::filter::{FilterBuilder, FilterOptions, FilterReader};
+use rockmill_format::filter::{FilterBuilder, FilterFormat, FilterOptions, FilterReader};
 use rockmill_format::prefix::PrefixExtractor;
 
 /// Thousandths of a bit for a key that one step of the first parameter stands for.
@@ -18,8 +18,13 @@ fuzz_target!(|input: &[u8]| {
             let _ = filter.may_contain(key);
         }
     }
-    let prefix_len = usize::from(coding >> 4);
+    let prefix_len = usize::from(coding >> 4 & 7);
     let options = FilterOptions {
+        format: if coding & 0x80 == 0 {
+            FilterFormat::FastLocalBloom
+        } else {
+            FilterFormat::Legacy
+        },
         millibits_per_key: u32::from(density) * MILLIBITS_STEP,
         whole_key_filtering: coding & 1 != 0,
         prefix_extractor: match coding & 6 {

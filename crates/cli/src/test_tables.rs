@@ -11,6 +11,7 @@ use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionSettings;
+use rockmill_format::filter::FilterFormat;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::{ValueType, pack_tag};
 use rockmill_format::prefix::PrefixExtractor;
@@ -84,6 +85,7 @@ fn plan(format_version: u32) -> Plan {
             compression: CompressionSettings::none(),
             compress_index: false,
             filter: Some(FilterPlan {
+                format: FilterFormat::FastLocalBloom,
                 millibits_per_key: 10_000,
                 whole_key_filtering: true,
                 prefix_extractor: Some(PrefixExtractor::Fixed(4)),

@@ -197,9 +197,7 @@ impl OpenFile {
         let mut size = plan.cutting.stored_size(self.encoded_bytes);
         if plan.cutting.size_is_upper_bound {
             size += self.index.estimated_len() as u64 + TAIL_BYTES;
-            if let (Some(filter), Some(options)) = (&self.filter, &plan.table.filter) {
-                size += filter.num_added() * u64::from(options.millibits_per_key) / 8000;
-            }
+            size += self.filter.as_ref().map_or(0, FilterBuilder::estimated_len);
         }
         size
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rockmill_core::{ContentHash, Cutting, FilterPlan, InputTable, KeyRange, OutputFile, Plan};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
-use rockmill_format::filter::{FilterKind, FilterReader};
+use rockmill_format::filter::{FilterFormat, FilterKind, FilterReader};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::table::names;
 use rockmill_format::xxph3;
@@ -172,7 +172,11 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
     let (payload, _) = block_payload(table, bytes, handle);
     assert_eq!(properties.filter_size, payload.len() as u64);
     let filter = FilterReader::parse(&payload).expect("filter parses");
-    assert_eq!(filter.kind(), FilterKind::Bloom);
+    let kind = match options.format {
+        FilterFormat::FastLocalBloom => FilterKind::Bloom,
+        FilterFormat::Legacy => FilterKind::Legacy,
+    };
+    assert_eq!(filter.kind(), kind);
     for entry in entries {
         if options.whole_key_filtering {
             assert!(filter.may_contain(&entry.key), "{entry:?}");
@@ -364,6 +368,7 @@ fn counting_the_tail_ends_files_earlier() {
             ..common::cutting(20_000)
         };
         plan.table.filter = Some(FilterPlan {
+            format: FilterFormat::FastLocalBloom,
             millibits_per_key: 10_000,
             whole_key_filtering: true,
             prefix_extractor: None,

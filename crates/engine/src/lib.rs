@@ -20,6 +20,7 @@ mod filter_bits;
 mod full_compaction;
 pub mod record;
 mod result;
+mod ribbon_bits;
 mod run;
 mod settings;
 mod slices;

@@ -7,28 +7,42 @@
 
 use rockmill_format::filter::bloom::num_probes;
 
-/// Slots of a block, and bytes of a column in it.
+/// Slots of a block.
 const BLOCK_SLOTS: f64 = 128.0;
+
+/// Bytes of a column of a block.
+pub const SEGMENT_BYTES: u64 = 16;
 
 /// Bits of a Bloom filter's cache line.
 const LINE_BITS: f64 = 512.0;
 
-/// Numbers of bits that a policy may have.
-const BITS_PER_KEY: std::ops::RangeInclusive<u32> = 1..=100;
+/// Thousandths of a bit a key that are tried: all that a policy may have with up to two decimals.
+const MILLIBITS: std::ops::RangeInclusive<u32> = 1000..=100_000;
+const STEP: usize = 10;
 
-/// The whole numbers of bits a key for which a filter of `blocks` blocks has `segments` columns in all.
-pub fn whole_bits(blocks: u64, segments: u64) -> impl Iterator<Item = u32> {
-    BITS_PER_KEY.filter(move |&bits| {
-        let most = num_segments(bits, blocks, 0.0);
-        let least = num_segments(bits, blocks, 1.0);
+/// Number of blocks of a Ribbon filter, from its trailer: `fe`, the seed, and 24 bits.
+pub fn blocks(filter: &[u8]) -> Option<u64> {
+    let &[_, _, low, middle, high] = filter.last_chunk()?;
+    Some(u64::from(u32::from_le_bytes([low, middle, high, 0])))
+}
+
+/// The fewest and the most thousandths of a bit a key for which a filter of `blocks` blocks has `segments`
+/// columns in all.
+pub fn interval(blocks: u64, segments: u64) -> Option<(u64, u64)> {
+    let mut fitting = MILLIBITS.step_by(STEP).filter(|&millibits| {
+        let most = num_segments(millibits, blocks, 0.0);
+        let least = num_segments(millibits, blocks, 1.0);
         (least..=most).contains(&segments)
-    })
+    });
+    let fewest = fitting.next()?;
+    let most = fitting.last().unwrap_or(fewest);
+    Some((u64::from(fewest), u64::from(most)))
 }
 
 /// Columns of all blocks. `rounding`, from 0 to 1, is drawn from the first key's hash, and moves the border
 /// between the two kinds of blocks by at most one.
-fn num_segments(bits: u32, blocks: u64, rounding: f64) -> u64 {
-    let rate = false_positive_rate(f64::from(bits));
+fn num_segments(millibits: u32, blocks: u64, rounding: f64) -> u64 {
+    let rate = false_positive_rate(millibits);
     let one_in = 1.0 / rate;
     let lower_columns = one_in.log2().floor();
     let lower_rate = (-lower_columns).exp2();
@@ -41,9 +55,10 @@ fn num_segments(bits: u32, blocks: u64, rounding: f64) -> u64 {
 }
 
 /// False positive rate of a cache-local Bloom filter (`util/bloom_impl.h:CacheLocalFpRate`).
-fn false_positive_rate(bits: f64) -> f64 {
+fn false_positive_rate(millibits: u32) -> f64 {
     const MILLI: f64 = 1000.0;
-    let probes = f64::from(num_probes((bits * MILLI) as u64));
+    let bits = f64::from(millibits) / MILLI;
+    let probes = f64::from(num_probes(u64::from(millibits)));
     let standard = |bits: f64| (1.0 - (-probes / bits).exp()).powf(probes);
     let keys = LINE_BITS / bits;
     let deviation = keys.sqrt();
@@ -57,18 +72,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_that_rocksdb_made_is_explained_by_its_policys_bits_alone() {
-        // 597 keys under `ribbonfilter:10`: 560 bytes behind 5 blocks.
-        let found: Vec<_> = whole_bits(5, 560 / 16).collect();
-        assert!(found.contains(&10), "{found:?}");
+    fn a_filter_that_rocksdb_made_is_explained_by_its_policys_bits() {
+        // 597 keys under `ribbonfilter:10`: 560 bytes in 5 blocks.
+        let (fewest, most) = interval(5, 560 / SEGMENT_BYTES).expect("a policy fits");
+        assert!((fewest..=most).contains(&10_000), "{fewest} to {most}");
     }
 
     #[test]
-    fn large_filters_leave_no_doubt() {
+    fn large_filters_leave_little_doubt() {
         for bits in 2..=30 {
             for rounding in [0.0, 0.5, 1.0] {
-                let segments = num_segments(bits, 1000, rounding);
-                assert_eq!(whole_bits(1000, segments).collect::<Vec<_>>(), [bits]);
+                let segments = num_segments(bits * 1000, 1000, rounding);
+                let (fewest, most) = interval(1000, segments).expect("a policy fits");
+                let bits = u64::from(bits) * 1000;
+                assert!(
+                    fewest <= bits && bits <= most && most - fewest < 1000,
+                    "{fewest} to {most}"
+                );
             }
         }
     }

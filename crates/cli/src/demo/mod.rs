@@ -70,6 +70,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     let copies = database::make(&origin, scratch.path(), args.entries)?;
     let service = rockmill::Service::builder()
         .threads(threads as usize)
+        .filter_bits_per_key(database::BLOOM_BITS_PER_KEY)
         .build()
         .map_err(|e| Failure::Usage(e.to_string()))?;
     let local = measure::compact(&copies.rocksdb, &database::options(threads), "RocksDB")?;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rockmill_core::{FilterPlan, TablePlan};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use rockmill_format::filter::FilterFormat;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::prefix::PrefixExtractor;
 
@@ -40,20 +41,23 @@ fn filters() -> impl Strategy<Value = Option<FilterPlan>> {
         (0usize..6).prop_map(PrefixExtractor::Fixed),
         (0usize..6).prop_map(PrefixExtractor::Capped),
     ];
+    let format = prop::sample::select(vec![FilterFormat::FastLocalBloom, FilterFormat::Legacy]);
     let filter = (
+        format,
         prop::sample::select(vec![0u32, 1000, 9900, 100_000]),
         any::<bool>(),
         proptest::option::of(extractor),
         any::<bool>(),
     );
-    proptest::option::of(
-        filter.prop_map(|(millibits_per_key, whole, extractor, memory)| FilterPlan {
+    proptest::option::of(filter.prop_map(
+        |(format, millibits_per_key, whole, extractor, memory)| FilterPlan {
+            format,
             millibits_per_key,
             whole_key_filtering: whole,
             prefix_extractor: extractor,
             optimize_filters_for_memory: memory,
-        }),
-    )
+        },
+    ))
 }
 
 /// Plans of all tables that can be asked for.

@@ -1,7 +1,7 @@
 //! Which filter output files get.
 
 use rockmill_core::{DeclineReason, Error, FilterPlan, InputTable, Result};
-use rockmill_format::filter::{FilterPolicy, PolicyKind};
+use rockmill_format::filter::{FilterFormat, FilterPolicy, PolicyKind};
 use rockmill_format::options_file::ColumnFamilyOptions;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::table::names;
@@ -10,10 +10,8 @@ use super::{Admitted, malformed};
 use crate::filter_bits::{self, Inferred};
 
 /// The C API's names for policies, which come without the number of bits.
-const BARE_POLICIES: [&str; 2] = ["bloomfilter", "ribbonfilter"];
-
-/// First version whose filters are written here.
-const FIRST_FILTER_VERSION: u64 = 5;
+const BARE_BLOOM: &str = "bloomfilter";
+const BARE_RIBBON: &str = "ribbonfilter";
 
 /// Small filters leave several numbers of bits possible. Up to so many keys one is guessed, which can
 /// cost a kilobyte; beyond, the job is left to RocksDB, whose output then tells.
@@ -39,35 +37,57 @@ pub struct FilterChoice {
     pub policy_name: Option<String>,
 }
 
-/// Chooses the filter.
+/// A policy as far as the OPTIONS file tells.
+struct Configured {
+    name: String,
+    kind: PolicyKind,
+    /// `None`: the file does not say.
+    millibits_per_key: Option<u32>,
+}
+
+impl Configured {
+    fn parse(text: &str) -> Result<Self> {
+        let bare = |kind| Self {
+            name: text.to_owned(),
+            kind,
+            millibits_per_key: None,
+        };
+        let unknown = |what: String| Error::declined(DeclineReason::FilterPolicy, what);
+        match text {
+            BARE_BLOOM => Ok(bare(PolicyKind::Bloom)),
+            BARE_RIBBON => Ok(bare(PolicyKind::Ribbon {
+                bloom_before_level: 0,
+            })),
+            _ => {
+                let policy = FilterPolicy::parse(text)
+                    .map_err(|e| unknown(e.what.into_owned()))?
+                    .ok_or_else(|| unknown(format!("filter_policy is {text}")))?;
+                Ok(Self {
+                    name: policy.name().to_owned(),
+                    kind: policy.kind,
+                    millibits_per_key: Some(policy.millibits_per_key),
+                })
+            }
+        }
+    }
+}
+
+/// Chooses the filter of files of this format_version.
 pub fn plan(
     admitted: &Admitted<'_>,
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
+    format_version: u32,
 ) -> Result<(FilterChoice, LearnedFilter)> {
     let table = &family.table_options;
     if table.is_null("filter_policy") {
         return Ok((FilterChoice::default(), LearnedFilter::No));
     }
     let text = table.str("filter_policy").unwrap_or_default();
-    let unknown = |what: String| Error::declined(DeclineReason::FilterPolicy, what);
-    let bare = BARE_POLICIES.contains(&text);
-    let policy_name;
-    let configured;
-    if bare {
-        policy_name = text.to_owned();
-        configured = None;
-    } else {
-        let policy = FilterPolicy::parse(text)
-            .map_err(|e| unknown(e.what.into_owned()))?
-            .ok_or_else(|| unknown(format!("filter_policy is {text}")))?;
-        policy_name = policy.name().to_owned();
-        let writes = policy.kind != PolicyKind::ReadOnly;
-        configured = Some(if writes { policy.millibits_per_key } else { 0 });
-    }
+    let configured = Configured::parse(text)?;
     let mut choice = FilterChoice {
         options: None,
-        policy_name: Some(policy_name),
+        policy_name: Some(configured.name),
     };
     let for_hits = family
         .options
@@ -77,21 +97,19 @@ pub fn plan(
     let whole_key_filtering = table.bool("whole_key_filtering", true).map_err(malformed)?;
     // With neither whole keys nor prefixes nothing would ever be added to a filter.
     let empty = !whole_key_filtering && family.options.is_null("prefix_extractor");
-    if configured == Some(0) || skipped || empty {
+    if configured.millibits_per_key == Some(0) || skipped || empty {
         return Ok((choice, LearnedFilter::No));
     }
-    if table.u64("format_version", u64::MAX).map_err(malformed)? < FIRST_FILTER_VERSION {
-        return Err(unknown(
-            "filters before format_version 5 are not written".to_owned(),
-        ));
-    }
     let prefix_extractor = prefix_extractor(family)?;
-    let (millibits_per_key, learned) =
-        match configured.or(admitted.job.hints.filter_millibits_per_key) {
-            Some(millibits) => (millibits, LearnedFilter::No),
-            None => learn(tables, text)?,
-        };
+    let known = configured
+        .millibits_per_key
+        .or(admitted.job.hints.filter_millibits_per_key);
+    let (millibits_per_key, learned) = match known {
+        Some(millibits) => (millibits, LearnedFilter::No),
+        None => learn(tables, text)?,
+    };
     choice.options = Some(FilterPlan {
+        format: FilterFormat::of(configured.kind, format_version),
         millibits_per_key,
         whole_key_filtering,
         prefix_extractor,

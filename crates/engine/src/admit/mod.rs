@@ -84,7 +84,7 @@ pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Pla
     let family = admitted.family()?;
     let job = admitted.job;
     let mut table = table::plan(admitted, family)?;
-    let (filter, learned_filter) = filter::plan(admitted, family, tables)?;
+    let (filter, learned_filter) = filter::plan(admitted, family, tables, table.format_version)?;
     table.filter = filter.options;
     let cutting = cutting::plan(job, family, tables)?;
     let plan = Plan {

@@ -1,20 +1,51 @@
 //! Collects the keys of a file and builds its full filter
 //! (`table/block_based/full_filter_block.cc:FullFilterBlockBuilder`).
 
-use super::bloom;
+use super::policy::PolicyKind;
+use super::{bloom, legacy};
 use crate::prefix::PrefixExtractor;
 use crate::xxph3::hash64;
+
+/// First format_version whose Bloom filters are FastLocalBloom.
+const FIRST_FAST_LOCAL_VERSION: u32 = 5;
+
+/// Which filter is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterFormat {
+    /// FastLocalBloom ([`bloom`]).
+    FastLocalBloom,
+    /// The legacy Bloom filter ([`legacy`]), with whole bits a key and 32-bit hashes.
+    Legacy,
+}
+
+impl FilterFormat {
+    /// What is written for this policy in a file of this format_version
+    /// (`filter_policy.cc:BloomFilterPolicy::GetBuilderWithContext`). The Ribbon policy does not
+    /// ask for the version: its Bloom filters are FastLocalBloom in every file
+    /// (`RibbonFilterPolicy::GetBuilderWithContext`).
+    #[must_use]
+    pub fn of(policy: PolicyKind, format_version: u32) -> Self {
+        if policy == PolicyKind::Bloom && format_version < FIRST_FAST_LOCAL_VERSION {
+            Self::Legacy
+        } else {
+            Self::FastLocalBloom
+        }
+    }
+}
 
 /// What goes into a filter, and how dense it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterOptions {
-    /// Bits for each hash in thousandths, from [`super::FilterPolicy`]; 0 = no filter.
+    /// Which filter.
+    pub format: FilterFormat,
+    /// Bits for each hash in thousandths, from [`super::FilterPolicy`]; 0 = no filter. A legacy
+    /// filter rounds them to whole bits.
     pub millibits_per_key: u32,
     /// Whether whole user keys are added.
     pub whole_key_filtering: bool,
     /// Whose prefixes are added.
     pub prefix_extractor: Option<PrefixExtractor>,
-    /// Table option; here it only changes the number of probes.
+    /// Table option; here it only changes the number of probes, and of FastLocalBloom alone.
     pub optimize_filters_for_memory: bool,
 }
 
@@ -52,10 +83,19 @@ impl FilterBuilder {
             .prefix_extractor
             .and_then(|extractor| extractor.transform(user_key));
         match (self.options.whole_key_filtering, prefix) {
-            (true, Some(prefix)) => self.add_key_and_prefix(hash64(user_key), hash64(prefix)),
-            (true, None) => self.add_unless_last(hash64(user_key)),
-            (false, Some(prefix)) => self.add_unless_last(hash64(prefix)),
+            (true, Some(prefix)) => self.add_key_and_prefix(self.hash(user_key), self.hash(prefix)),
+            (true, None) => self.add_unless_last(self.hash(user_key)),
+            (false, Some(prefix)) => self.add_unless_last(self.hash(prefix)),
             (false, None) => {}
+        }
+    }
+
+    /// The legacy hash has 32 bits.
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        match self.options.format {
+            FilterFormat::FastLocalBloom => hash64(key),
+            FilterFormat::Legacy => u64::from(legacy::bloom_hash(key)),
         }
     }
 
@@ -66,7 +106,8 @@ impl FilterBuilder {
         }
     }
 
-    /// `filter_policy.cc:XXPH3FilterBitsBuilder::AddKeyAndAlt`. The prefix goes first, so that the
+    /// `filter_policy.cc:XXPH3FilterBitsBuilder::AddKeyAndAlt`, and the same of
+    /// `LegacyBloomBitsBuilder`, whose -1 for "none yet" is no 32-bit hash. The prefix goes first, so that the
     /// last hash is always the previous key's; the key is compared with the state before this call.
     #[inline]
     fn add_key_and_prefix(&mut self, key: u64, prefix: u64) {
@@ -86,6 +127,19 @@ impl FilterBuilder {
         self.hashes.len() as u64
     }
 
+    /// Bytes that the filter has come to, to a line or two.
+    #[must_use]
+    pub fn estimated_len(&self) -> u64 {
+        const MILLIBITS_PER_BYTE: u64 = 8000;
+        let millibits = match self.options.format {
+            FilterFormat::FastLocalBloom => self.options.millibits_per_key,
+            FilterFormat::Legacy => {
+                legacy::whole_bits_per_key(self.options.millibits_per_key) * 1000
+            }
+        };
+        self.num_added() * u64::from(millibits) / MILLIBITS_PER_BYTE
+    }
+
     /// The hashes so far, in the order in which they were added.
     #[must_use]
     pub fn hashes(&self) -> &[u64] {
@@ -99,15 +153,17 @@ impl FilterBuilder {
         if self.hashes.is_empty() {
             return None;
         }
-        let FilterOptions {
-            millibits_per_key,
-            optimize_filters_for_memory,
-            ..
-        } = self.options;
-        Some(bloom::build(
-            &self.hashes,
-            millibits_per_key,
-            optimize_filters_for_memory,
-        ))
+        let millibits = self.options.millibits_per_key;
+        Some(match self.options.format {
+            FilterFormat::FastLocalBloom => bloom::build(
+                &self.hashes,
+                millibits,
+                self.options.optimize_filters_for_memory,
+            ),
+            FilterFormat::Legacy => legacy::build(
+                self.hashes.iter().map(|&hash| hash as u32),
+                legacy::whole_bits_per_key(millibits),
+            ),
+        })
     }
 }

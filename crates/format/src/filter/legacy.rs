@@ -1,11 +1,101 @@
-//! The Bloom filter of format_version below 5, for asking only
-//! (`util/bloom_impl.h:LegacyLocalityBloomImpl<false>`).
+//! The Bloom filter of format_version below 5 (`util/bloom_impl.h:LegacyLocalityBloomImpl<false>`,
+//! `filter_policy.cc:LegacyBloomBitsBuilder`).
+//!
+//! All probes of a 32-bit hash fall into one line, which is a cache line of the machine that wrote
+//! the filter. Here lines have 64 bytes, as RocksDB's on x86-64; readers take any power of two:
+//!
+//! ```text
+//! line  = hash % number of lines
+//! bit_i = (hash + i * (hash rotated right by 17)) % bits of a line
+//! ```
 
+use super::{LegacyLayout, METADATA_LEN};
 use crate::coding::le32;
 
 /// Seed of the 32-bit hash (`util/hash.h:BloomHash`).
 const HASH_SEED: u32 = 0xbc9f_1d34;
 const HASH_MULTIPLIER: u32 = 0xc6a4_a793;
+
+/// By how much the hash is rotated for the step from one probe to the next.
+const STEP_ROTATION: u32 = 17;
+
+/// Bytes of a line that is written.
+pub const LINE_LEN: usize = 64;
+
+/// The most bits that are asked for; rounding to lines goes a little beyond.
+const MAX_BITS: u64 = 0xffff_0000;
+
+/// RocksDB takes the number of hashes for an `int`; a larger one becomes negative, and then an
+/// enormous unsigned number, which gives [`MAX_BITS`].
+const MAX_COUNTED_HASHES: u64 = i32::MAX as u64;
+
+const MILLIBITS_PER_BIT: u32 = 1000;
+const MAX_BITS_PER_KEY: u32 = 100;
+
+/// Probes for a hundred bits a key: ln 2, rounded down to save probes.
+const PROBES_PER_HUNDRED_BITS: u32 = 69;
+const MAX_PROBES: u32 = 30;
+
+/// Whole bits a key for this many thousandths: rounded to the nearest, 1 to 100
+/// (`BloomLikeFilterPolicy::BloomLikeFilterPolicy`, `whole_bits_per_key_`).
+#[must_use]
+pub fn whole_bits_per_key(millibits_per_key: u32) -> u32 {
+    let rounded = millibits_per_key.saturating_add(MILLIBITS_PER_BIT / 2) / MILLIBITS_PER_BIT;
+    rounded.clamp(1, MAX_BITS_PER_KEY)
+}
+
+/// Number of probes (`LegacyNoLocalityBloomImpl::ChooseNumProbes`): 1 to 30.
+#[must_use]
+pub fn num_probes(bits_per_key: u32) -> u32 {
+    const HUNDRED: u32 = 100;
+    (bits_per_key.saturating_mul(PROBES_PER_HUNDRED_BITS) / HUNDRED).clamp(1, MAX_PROBES)
+}
+
+/// Bytes of bits for `num_hashes`, without the metadata: an odd number of lines of `line_len`
+/// bytes, so that all bits of a hash have a say in the line; 0 for no hashes
+/// (`LegacyBloomBitsBuilder::CalculateSpace`, `GetTotalBitsForLocality`).
+#[must_use]
+pub fn bits_len(num_hashes: u64, bits_per_key: u32, line_len: usize) -> u64 {
+    if num_hashes == 0 {
+        return 0;
+    }
+    let bits = if num_hashes > MAX_COUNTED_HASHES {
+        MAX_BITS
+    } else {
+        (num_hashes * u64::from(bits_per_key)).min(MAX_BITS)
+    };
+    let line_len = line_len.max(1) as u64;
+    (bits.div_ceil(line_len.saturating_mul(8)) | 1).saturating_mul(line_len)
+}
+
+/// Builds the payload of a filter over these [`bloom_hash`]es, metadata included; bit for bit what
+/// RocksDB writes where a cache line has 64 bytes (`LegacyBloomBitsBuilder::Finish`).
+///
+/// No hashes give five bytes of metadata, which readers take as "always false".
+#[must_use]
+pub fn build(hashes: impl ExactSizeIterator<Item = u32>, bits_per_key: u32) -> Vec<u8> {
+    let len = bits_len(hashes.len() as u64, bits_per_key, LINE_LEN) as usize;
+    let probes = num_probes(bits_per_key);
+    let mut payload = vec![0; len + METADATA_LEN];
+    let lines = payload[..len].as_chunks_mut::<LINE_LEN>().0;
+    let num_lines = lines.len() as u32;
+    for hash in hashes {
+        let line = &mut lines[(hash % num_lines) as usize];
+        for bit in probe_bits(hash, probes, LINE_LEN) {
+            line[bit / 8] |= 1 << (bit % 8);
+        }
+    }
+    payload[len] = probes as u8;
+    payload[len + 1..].copy_from_slice(&num_lines.to_le_bytes());
+    payload
+}
+
+/// The bits within a line of so many bytes, a power of two.
+#[inline]
+fn probe_bits(hash: u32, probes: u32, line_len: usize) -> impl Iterator<Item = usize> {
+    let step = hash.rotate_right(STEP_ROTATION);
+    (0..probes).map(move |i| hash.wrapping_add(i.wrapping_mul(step)) as usize % (8 * line_len))
+}
 
 /// `num_lines` lines, whose length is a power of two.
 #[derive(Debug, Clone)]
@@ -30,26 +120,27 @@ impl<'a> LegacyBloom<'a> {
         })
     }
 
+    pub(super) fn layout(&self) -> LegacyLayout {
+        LegacyLayout {
+            line_len: self.line_len,
+            num_probes: self.num_probes,
+        }
+    }
+
     pub(super) fn may_match(&self, key: &[u8]) -> bool {
-        let mut hash = bloom_hash(key);
+        let hash = bloom_hash(key);
         let num_lines = self.bits.len() / self.line_len;
         let start = hash as usize % num_lines * self.line_len;
         let line = &self.bits[start..start + self.line_len];
-        let delta = hash.rotate_right(17);
-        for _ in 0..self.num_probes {
-            let bit = hash as usize % (8 * self.line_len);
-            if line[bit / 8] & (1 << (bit % 8)) == 0 {
-                return false;
-            }
-            hash = hash.wrapping_add(delta);
-        }
-        true
+        probe_bits(hash, u32::from(self.num_probes), self.line_len)
+            .all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
     }
 }
 
-/// A variant of `MurmurHash1` whose last one to three bytes are taken as signed
-/// (`util/hash.cc:Hash`).
-fn bloom_hash(key: &[u8]) -> u32 {
+/// The hash of a key or prefix (`util/hash.h:BloomHash`): a variant of `MurmurHash1` whose last one
+/// to three bytes are taken as signed (`util/hash.cc:Hash`).
+#[must_use]
+pub fn bloom_hash(key: &[u8]) -> u32 {
     let (words, tail) = key.as_chunks::<4>();
     let mut hash = HASH_SEED ^ (key.len() as u32).wrapping_mul(HASH_MULTIPLIER);
     for word in words {

@@ -11,22 +11,25 @@
 //! always false    | no more than five bytes in all
 //! ```
 //!
-//! Only FastLocalBloom is written, also where the policy asks for Ribbon: readers choose by the
-//! metadata, and RocksDB itself falls back on it. All of them can be asked.
+//! FastLocalBloom is written, and the legacy filter in files of format_version below 5. Where the
+//! policy asks for Ribbon it gets FastLocalBloom: readers choose by the metadata, and RocksDB itself
+//! falls back on it. All of them can be asked.
 
 pub mod bloom;
 mod builder;
-mod legacy;
+pub mod legacy;
 mod policy;
 mod reader;
 mod ribbon;
 
-pub use builder::{FilterBuilder, FilterOptions};
+pub use builder::{FilterBuilder, FilterFormat, FilterOptions};
 pub use policy::{FilterPolicy, PolicyKind};
-pub use reader::{FilterKind, FilterReader};
+pub use reader::{FilterKind, FilterReader, LegacyLayout};
 
 /// Bytes of metadata at the end of a filter's payload.
 pub const METADATA_LEN: usize = 5;
 
+#[cfg(test)]
+mod legacy_tests;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,15 @@ pub enum FilterKind {
     AlwaysFalse,
 }
 
+/// What a legacy filter's metadata say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LegacyLayout {
+    /// Bytes of a line, a power of two: a cache line of the machine that wrote the filter.
+    pub line_len: usize,
+    /// Probes of a key, 1 to 127; they follow the configured bits a key.
+    pub num_probes: u8,
+}
+
 #[derive(Debug, Clone)]
 enum Bits<'a> {
     Bloom {
@@ -82,6 +91,15 @@ impl<'a> FilterReader<'a> {
             Bits::Legacy(_) => FilterKind::Legacy,
             Bits::AlwaysTrue => FilterKind::AlwaysTrue,
             Bits::AlwaysFalse => FilterKind::AlwaysFalse,
+        }
+    }
+
+    /// How a legacy filter is laid out; `None` for other kinds.
+    #[must_use]
+    pub fn legacy_layout(&self) -> Option<LegacyLayout> {
+        match &self.bits {
+            Bits::Legacy(legacy) => Some(legacy.layout()),
+            _ => None,
         }
     }
 

@@ -11,12 +11,13 @@ use proptest::prelude::*;
 /// all its bits.
 const ABSENT: std::ops::Range<usize> = 100_000..200_000;
 
-fn key(i: usize) -> Vec<u8> {
+pub(super) fn key(i: usize) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
 fn options(millibits_per_key: u32) -> FilterOptions {
     FilterOptions {
+        format: FilterFormat::FastLocalBloom,
         millibits_per_key,
         whole_key_filtering: true,
         prefix_extractor: None,
@@ -24,7 +25,7 @@ fn options(millibits_per_key: u32) -> FilterOptions {
     }
 }
 
-fn millibits(bits: &str) -> u32 {
+pub(super) fn millibits(bits: &str) -> u32 {
     let policy = FilterPolicy::parse(&format!("bloomfilter:{bits}:false"));
     policy.unwrap().unwrap().millibits_per_key
 }
@@ -33,7 +34,7 @@ fn false_positives(reader: &FilterReader<'_>) -> usize {
     ABSENT.filter(|&i| reader.may_contain(&key(i))).count()
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub(super) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .trim()
         .chars()
@@ -217,6 +218,13 @@ fn a_legacy_filter_answers_as_in_rocksdb() {
     let payload = unhex(include_str!("legacy_60_keys.hex"));
     let reader = FilterReader::parse(&payload).unwrap();
     assert_eq!(reader.kind(), FilterKind::Legacy);
+    assert_eq!(
+        reader.legacy_layout(),
+        Some(LegacyLayout {
+            line_len: 64,
+            num_probes: payload[payload.len() - METADATA_LEN],
+        })
+    );
     assert!((0..60).all(|i| reader.may_contain(&key(i))));
     assert_eq!(false_positives(&reader), 77);
 }
@@ -266,11 +274,13 @@ proptest! {
         whole: bool,
         prefix in prop::option::of(0usize..6),
         capped: bool,
+        legacy: bool,
         optimize: bool,
     ) {
         let extractor =
             prefix.map(if capped { PrefixExtractor::Capped } else { PrefixExtractor::Fixed });
         let mut builder = FilterBuilder::new(FilterOptions {
+            format: if legacy { FilterFormat::Legacy } else { FilterFormat::FastLocalBloom },
             millibits_per_key: millibits,
             whole_key_filtering: whole,
             prefix_extractor: extractor,
