@@ -14,8 +14,6 @@ use crate::workload::SINGLE_DELETE_PREFIX;
 
 /// Sequence number and type at the end of an internal key, bytes (`db/dbformat.h`).
 const TAG_BYTES: usize = 8;
-/// `kTypeDeletion`.
-const TYPE_DELETION: u8 = 0;
 
 /// All entries of one SST file in the file's order: internal key (user key, then
 /// `sequence << 8 | type` in 8 bytes, little endian) and value.
@@ -79,10 +77,6 @@ impl Entry {
         })
     }
 
-    fn is_tombstone(&self) -> bool {
-        self.tag.0 as u8 == TYPE_DELETION
-    }
-
     /// Key, sequence and type, and the value's length, for messages.
     fn describe(&self) -> String {
         let (sequence, kind) = (self.tag.0 >> 8, self.tag.0 & 0xff);
@@ -135,14 +129,20 @@ pub fn files(db: &DB, family: &str) -> Result<Vec<(FileFacts, String)>, String> 
     Ok(files)
 }
 
-/// The entries of a column family at one level, or at all levels, in the order of internal keys.
-/// Single-deleted keys are left out: there Rockmill may keep more than RocksDB, because a service
-/// is not told the earliest write-conflict snapshot; reads of them are compared instead.
+/// The entries of a column family at one level, or at all levels, in the order of internal keys,
+/// with or without single-deleted keys. Under snapshots Rockmill may keep more of those than RocksDB,
+/// because a service is not told the earliest write-conflict snapshot; reads of them are compared
+/// then.
 ///
 /// # Errors
 ///
 /// RocksDB's, as text, or an internal key that is too short.
-pub fn entries(db: &DB, family: &str, level: Option<i32>) -> Result<Vec<Entry>, String> {
+pub fn entries(
+    db: &DB,
+    family: &str,
+    level: Option<i32>,
+    single_deleted: bool,
+) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for (facts, name) in files(db, family)? {
         if level.is_some_and(|level| level != facts.level) {
@@ -153,7 +153,7 @@ pub fn entries(db: &DB, family: &str, level: Option<i32>) -> Result<Vec<Entry>, 
             let entry = Entry::new(&key, value).ok_or_else(|| {
                 format!("{}: internal key of {} bytes", path.display(), key.len())
             })?;
-            if !entry.user_key.starts_with(SINGLE_DELETE_PREFIX) {
+            if single_deleted || !entry.user_key.starts_with(SINGLE_DELETE_PREFIX) {
                 entries.push(entry);
             }
         }
@@ -162,18 +162,12 @@ pub fn entries(db: &DB, family: &str, level: Option<i32>) -> Result<Vec<Entry>, 
     Ok(entries)
 }
 
-/// Compares entries of RocksDB's own compaction with Rockmill's. With `may_keep_tombstones`,
-/// Rockmill's may have Deletes that RocksDB dropped: at a level that is not the bottommost, RocksDB
-/// knows for each key whether a deeper file may hold it, and keeping the Delete is always correct.
+/// Compares entries of RocksDB's own compaction with Rockmill's.
 ///
 /// # Errors
 ///
 /// The first entry that is missing or too many.
-pub fn compare(
-    rocksdb: &[Entry],
-    rockmill: &[Entry],
-    may_keep_tombstones: bool,
-) -> Result<(), String> {
+pub fn compare(rocksdb: &[Entry], rockmill: &[Entry]) -> Result<(), String> {
     let (theirs, ours): (BTreeSet<_>, BTreeSet<_>) =
         (rocksdb.iter().collect(), rockmill.iter().collect());
     if theirs.len() != rocksdb.len() || ours.len() != rockmill.len() {
@@ -182,10 +176,7 @@ pub fn compare(
     if let Some(entry) = theirs.difference(&ours).next() {
         return Err(format!("Rockmill lacks {}", entry.describe()));
     }
-    let extra = ours
-        .difference(&theirs)
-        .find(|entry| !(may_keep_tombstones && entry.is_tombstone()));
-    match extra {
+    match ours.difference(&theirs).next() {
         Some(entry) => Err(format!("Rockmill kept {}", entry.describe())),
         None => Ok(()),
     }
@@ -209,18 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lacking_entry_is_an_error() {
-        let (put, deletes) = (entry("a", 9, 1), [entry("a", 8, 0)]);
-        assert!(compare(&[put], &deletes, true).is_err());
-        assert!(compare(&deletes, &deletes, true).is_ok());
-    }
-
-    #[test]
-    fn only_a_tombstone_may_be_kept_and_only_when_allowed() {
-        let (put, deletes) = (entry("a", 9, 1), [entry("b", 8, 0)]);
-        assert!(compare(&[], &deletes, true).is_ok());
-        assert!(compare(&[], &deletes, false).is_err());
-        assert!(compare(&[], &[put], true).is_err());
+    fn an_entry_lacking_or_kept_is_an_error() {
+        let (put, delete) = (entry("a", 9, 1), entry("b", 8, 0));
+        assert!(compare(&[put.clone()], &[]).is_err());
+        assert!(compare(&[], &[delete.clone()]).is_err());
+        assert!(compare(&[put.clone(), delete.clone()], &[put, delete]).is_ok());
     }
 
     #[test]
@@ -233,7 +217,7 @@ mod tests {
         db.delete(b"b").expect("delete");
         db.put(SINGLE_DELETE_PREFIX, b"left out").expect("put");
         db.flush().expect("flush");
-        let entries = entries(&db, "default", Some(0)).expect("readable");
+        let entries = entries(&db, "default", Some(0), false).expect("readable");
         let facts: Vec<_> = entries
             .iter()
             .map(|e| (e.user_key.as_slice(), e.tag.0, e.value.as_slice()))

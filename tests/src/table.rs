@@ -143,7 +143,7 @@ impl TableShape {
     #[must_use]
     pub fn supported(rng: &mut StdRng) -> Self {
         Self {
-            format_version: rng.random_range(2..=DEFAULT_FORMAT_VERSION),
+            format_version: rng.random_range(2..=NEWEST_FORMAT_VERSION),
             checksum: rng.random_range(0..=ChecksumType::XXH3 as u8),
             block_size: *[256, 1 << 10, 4 << 10, 16 << 10, 64 << 10]
                 .choose(rng)

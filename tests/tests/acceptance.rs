@@ -105,7 +105,7 @@ fn outputs_of_any_supported_table_shape_are_accepted() {
 
 #[test]
 fn outputs_of_each_format_version_and_checksum_are_accepted() {
-    for format_version in 2..=7 {
+    for format_version in 2..=8 {
         for checksum in 0..=4 {
             let table = TableShape {
                 format_version,
