@@ -22,7 +22,13 @@ SECONDS := 600
 # Crates that do not link RocksDB: their tests also run with debug assertions.
 LIGHT_CRATES := -p rockmill-format -p rockmill-core -p rockmill-cpu -p rockmill-engine
 
-.PHONY: demo test build setup lint test-debug test-release fuzz fuzz-smoke
+.DEFAULT_GOAL := build
+
+# For cargo by hand: eval "$(make -s env)"
+env:
+	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1
+
+.PHONY: env demo test build setup lint test-debug test-release fuzz fuzz-smoke
 .NOTPARALLEL:
 
 demo: build

@@ -19,6 +19,7 @@
 //!
 //! Single-deleted keys are compared by reads only, see [`internal::entries`].
 
+use std::cell::Cell;
 use std::path::Path;
 
 use rand::rngs::StdRng;
@@ -42,20 +43,34 @@ const BACKGROUND_JOBS: i32 = 4;
 /// are waiting by then, so the trees would depend on timing.
 const NEVER_FULL_BYTES: usize = 256 << 20;
 
+/// What came of a case without differences.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What Rockmill did.
+    pub stats: rockmill::Stats,
+    /// Steps to measure on a family with files.
+    pub measures: u64,
+    /// Those in which Rockmill did the job, so that the comparison means something.
+    pub measured: u64,
+}
+
 /// The two databases of a case.
 struct Pair<'a> {
     case: &'a Case,
+    service: &'a rockmill::Service,
+    measures: &'a Cell<u64>,
+    measured: &'a Cell<u64>,
     rocksdb: DB,
     rockmill: DB,
     switch: Switch,
 }
 
-/// Runs `case` in two new databases under `directory` and returns what Rockmill did.
+/// Runs `case` in two new databases under `directory` and returns what came of it.
 ///
 /// # Errors
 ///
 /// The first difference, with the step and the seed.
-pub fn run(case: &Case, directory: &Path) -> Result<rockmill::Stats, String> {
+pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
     let switch = Switch::default();
     let service = rockmill::Service::builder()
         .threads(THREADS)
@@ -64,13 +79,17 @@ pub fn run(case: &Case, directory: &Path) -> Result<rockmill::Stats, String> {
         .map_err(|e| format!("seed {}: cannot build the service: {e}", case.seed))?;
     let mut reopened = false;
     let mut done = 0;
+    let (measures, measured) = (Cell::new(0), Cell::new(0));
     for steps in case.steps.split(|step| matches!(step, Step::Reopen)) {
-        let service = Switched::new(service.clone(), switch.clone());
+        let switched = Switched::new(service.clone(), switch.clone());
         let run = || -> Result<(), String> {
             let pair = Pair {
                 case,
+                service: &service,
+                measures: &measures,
+                measured: &measured,
                 rocksdb: open(case, &directory.join("rocksdb"), reopened, None)?,
-                rockmill: open(case, &directory.join("rockmill"), reopened, Some(service))?,
+                rockmill: open(case, &directory.join("rockmill"), reopened, Some(switched))?,
                 switch: switch.clone(),
             };
             let mut snapshots = Vec::new();
@@ -87,7 +106,11 @@ pub fn run(case: &Case, directory: &Path) -> Result<rockmill::Stats, String> {
         done += steps.len() + 1;
         reopened = true;
     }
-    Ok(service.stats())
+    Ok(Outcome {
+        stats: service.stats(),
+        measures: measures.get(),
+        measured: measured.get(),
+    })
 }
 
 impl Case {
@@ -223,6 +246,7 @@ impl Pair<'_> {
         let Some(pick) = Pick::roll(&self.rocksdb, family, roll)? else {
             return Ok(());
         };
+        let done_before = self.service.stats().jobs_done;
         self.switch.set(true);
         let result = [
             pick.compact(&self.rocksdb, family),
@@ -231,6 +255,9 @@ impl Pair<'_> {
                 .compact(&self.rockmill, family),
         ];
         self.switch.set(false);
+        let done = self.service.stats().jobs_done > done_before;
+        self.measures.set(self.measures.get() + 1);
+        self.measured.set(self.measured.get() + u64::from(done));
         let [theirs, ours] = result;
         theirs?;
         ours?;

@@ -22,6 +22,9 @@ const FLUSHES: usize = 4;
 /// One write in so many of [`fill`] is a Delete.
 const DELETE_EVERY: u32 = 8;
 
+/// Background work of a small database ends long before.
+const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;
+
 /// A service with default settings.
 ///
 /// # Panics
@@ -129,10 +132,12 @@ pub fn compact_everything(db: &DB) {
 ///
 /// # Panics
 ///
-/// If one has failed.
+/// If one has failed, or there is no end to them.
 pub fn wait_for_compact(db: &DB) {
-    db.wait_for_compact(&WaitForCompactOptions::default())
-        .expect("background work succeeds");
+    let mut options = WaitForCompactOptions::default();
+    options.set_timeout(QUIET_TIMEOUT_MICROS);
+    db.wait_for_compact(&options)
+        .expect("background work succeeds and ends");
 }
 
 /// Checks that the staging folder of the database at `path` is gone or empty.

@@ -202,9 +202,10 @@ mod tests {
     #[test]
     fn an_entry_lacking_or_kept_is_an_error() {
         let (put, delete) = (entry("a", 9, 1), entry("b", 8, 0));
-        assert!(compare(&[put.clone()], &[]).is_err());
-        assert!(compare(&[], &[delete.clone()]).is_err());
-        assert!(compare(&[put.clone(), delete.clone()], &[put, delete]).is_ok());
+        let both = [put, delete];
+        assert!(compare(&both, &both[1..]).is_err());
+        assert!(compare(&both[..1], &both).is_err());
+        assert!(compare(&both, &both).is_ok());
     }
 
     #[test]

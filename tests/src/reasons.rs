@@ -75,7 +75,20 @@ pub const MEMORY_BUDGET: &str = "memory-budget";
 /// A SingleDelete meets a Delete, against its contract.
 pub const SINGLE_DELETE_CONTRACT: &str = "single-delete-contract";
 
-/// Every reason that the tests know.
+/// A custom compression manager is configured, or wrote an input.
+pub const COMPRESSION_MANAGER: &str = "compression-manager";
+/// A flush block policy other than the one by size is configured.
+pub const FLUSH_BLOCK_POLICY: &str = "flush-block-policy";
+/// A compaction for a reason that is no merge of data.
+pub const COMPACTION_REASON: &str = "compaction-reason";
+/// The MANIFEST is missing, older than the job, or unreadable.
+pub const MANIFEST: &str = "manifest";
+/// The service's message could not be understood.
+pub const INPUT_MESSAGE: &str = "input-message";
+/// An input uses a feature of the format that Rockmill does not read.
+pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
+
+/// Every reason that there is.
 pub const ALL: &[&str] = &[
     MERGE_OPERANDS,
     COMPACTION_FILTER,
@@ -114,4 +127,24 @@ pub const ALL: &[&str] = &[
     BLOCK_ALIGN,
     MEMORY_BUDGET,
     SINGLE_DELETE_CONTRACT,
+    COMPRESSION_MANAGER,
+    FLUSH_BLOCK_POLICY,
+    COMPACTION_REASON,
+    MANIFEST,
+    INPUT_MESSAGE,
+    UNSUPPORTED_FORMAT,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_tests_know_every_reason_and_no_other() {
+        let ours: BTreeSet<_> = ALL.iter().copied().collect();
+        let all = rockmill::DeclineReason::ALL;
+        let theirs: BTreeSet<_> = all.iter().map(|reason| reason.code()).collect();
+        assert_eq!(ours, theirs);
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rockmill_tests::differential::Outcome;
 use rockmill_tests::workload::Case;
 use rockmill_tests::{differential, seed};
 
@@ -13,19 +14,26 @@ const DEFAULT_CASES: u64 = 240;
 const BROKEN_CONTRACT_EVERY: u64 = 16;
 /// The least share of the jobs that Rockmill must do, in percent: what it takes is not to decline.
 const LEAST_DONE_PERCENT: u64 = 70;
+/// The least share of the steps to measure in which Rockmill must do the job, in percent.
+const LEAST_MEASURED_PERCENT: u64 = 70;
 
 #[derive(Default)]
 struct Total {
     scheduled: u64,
     done: u64,
     failed: u64,
+    measures: u64,
+    measured: u64,
     declines: BTreeMap<String, u64>,
     last_error: Option<String>,
     differences: Vec<String>,
 }
 
 impl Total {
-    fn add(&mut self, stats: rockmill::Stats) {
+    fn add(&mut self, outcome: Outcome) {
+        self.measures += outcome.measures;
+        self.measured += outcome.measured;
+        let stats = outcome.stats;
         self.scheduled += stats.jobs_scheduled;
         self.done += stats.jobs_done;
         self.failed += stats.jobs_failed;
@@ -36,7 +44,7 @@ impl Total {
     }
 }
 
-fn run_case(number: u64, first: u64) -> Result<rockmill::Stats, String> {
+fn run_case(number: u64, first: u64) -> Result<Outcome, String> {
     let case = Case::new(
         first + number,
         (first + number).is_multiple_of(BROKEN_CONTRACT_EVERY),
@@ -62,7 +70,7 @@ fn rockmill_compacts_as_rocksdb_does() {
                     let result = run_case(number, first);
                     let mut total = total.lock().expect("no worker panics while it adds");
                     match result {
-                        Ok(stats) => total.add(stats),
+                        Ok(outcome) => total.add(outcome),
                         Err(difference) => total.differences.push(difference),
                     }
                 }
@@ -70,6 +78,10 @@ fn rockmill_compacts_as_rocksdb_does() {
         }
     });
     let total = total.into_inner().expect("no worker panics while it adds");
+    println!(
+        "{} of {} measures were of a job that Rockmill did",
+        total.measured, total.measures
+    );
     println!(
         "{} jobs: {} done, {} failed ({:?}), declined: {:?}",
         total.scheduled, total.done, total.failed, total.last_error, total.declines
@@ -88,5 +100,11 @@ fn rockmill_compacts_as_rocksdb_does() {
         total.done,
         total.scheduled,
         total.declines
+    );
+    assert!(
+        total.measured * 100 >= total.measures * LEAST_MEASURED_PERCENT,
+        "only {} of {} measures were of a job that Rockmill did",
+        total.measured,
+        total.measures
     );
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
@@ -10,6 +11,7 @@ use rockmill_engine::{Engine, Settings};
 use serde::Serialize;
 
 use crate::outcome::Failure;
+use crate::{database_dir, output};
 
 /// What `rockmill job` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -17,7 +19,8 @@ pub enum JobCommand {
     /// Keeps, as a job, the compaction of everything in a closed database to its last level. The
     /// database is not changed. (A running one keeps its jobs with `Service::builder().record_jobs`.)
     Record(RecordArgs),
-    /// Repeats a kept job and compares with what came out when it was kept.
+    /// Repeats a kept job and compares with what came out the first time. The first result is kept
+    /// beside the job.
     Run(RunArgs),
 }
 
@@ -69,11 +72,20 @@ fn engine(settings: Settings) -> Result<Engine, Failure> {
 }
 
 fn record_job(args: &RecordArgs) -> Result<(), Failure> {
+    database_dir::require_with_options(&args.db)?;
+    let tree = database_dir::read_tree(&args.db)?;
+    let family = &args.column_family;
+    if tree.by_name(family.as_bytes()).is_none() {
+        let what = format!("{}: no column family {family:?}", args.db.display());
+        return Err(Failure::Usage(what));
+    }
     let engine = engine(Settings::default())?;
-    let job = engine.full_compaction(&args.db, args.column_family.as_bytes())?;
+    let job = engine.full_compaction(&args.db, family.as_bytes())?;
     let dir = record::keep(&LocalStorage, &args.dir, &args.db, &job)?;
-    println!("{}", dir.join(record::JOB_FILE).display());
-    Ok(())
+    output::to_stdout(|out| {
+        writeln!(out, "{}", dir.join(record::JOB_FILE).display())?;
+        Ok(())
+    })
 }
 
 /// What a repeated job came to.
@@ -86,27 +98,22 @@ struct Report {
     cpu_s: f64,
     /// Size and CRC-32C of each output file.
     files: OutputSums,
-    /// Whether they are those of the first time; absent if these were not kept.
+    /// Whether they are those of the first time; `null` if this is it, and they are kept now.
     identical: Option<bool>,
 }
 
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
-    let mut settings = Settings {
-        write_committed: args.write_committed,
-        ..Settings::default()
-    };
-    if let Some(threads) = args.threads {
-        settings.threads = threads as usize;
-    }
-    if let Some(mib) = args.memory_mib {
-        settings.memory_budget_bytes = mib.saturating_mul(1 << 20);
-    }
-    let engine = engine(settings)?;
+    let engine = engine(settings(args))?;
     let job = record::load(&LocalStorage, &args.file)?;
-    let inputs = args.file.parent().unwrap_or(Path::new("."));
+    let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
+    let inputs = beside.unwrap_or(Path::new("."));
+    let first = record::load_outputs(&LocalStorage, inputs)?;
     let scratch;
     let root = match &args.out {
-        Some(out) => out.as_path(),
+        Some(out) => {
+            require_room(out, &first.clone().unwrap_or_default())?;
+            out.as_path()
+        }
         None => {
             scratch = tempfile::tempdir().map_err(|e| {
                 Failure::Environment(format!("cannot make a folder for the output: {e}"))
@@ -117,14 +124,11 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let finished = engine.run(&job, inputs, root, &CancelToken::new())?;
     let files = record::sum_outputs(&LocalStorage, &finished.staging, &finished.outcome.files)?;
     if let Some(out) = &args.out {
-        for name in files.keys() {
-            let to = out.join(name);
-            std::fs::rename(finished.staging.path().join(name), &to).map_err(|e| {
-                Failure::Environment(format!("cannot move output to {}: {e}", to.display()))
-            })?;
-        }
+        move_files(finished.staging.path(), out, &files)?;
     }
-    let first = record::load_outputs(&LocalStorage, inputs)?;
+    if first.is_none() {
+        keep_first(inputs, &files)?;
+    }
     let report = Report {
         entries_in: finished.outcome.entries_read,
         entries_out: finished.outcome.totals.entries_written,
@@ -143,24 +147,82 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-fn print(report: &Report, json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string_pretty(report)
-            .map_err(|e| Failure::Environment(format!("cannot print: {e}")))?;
-        println!("{text}");
-        return Ok(());
+fn settings(args: &RunArgs) -> Settings {
+    let mut settings = Settings {
+        write_committed: args.write_committed,
+        ..Settings::default()
+    };
+    if let Some(threads) = args.threads {
+        settings.threads = threads as usize;
     }
-    println!(
-        "{} entries in, {} out, {} slices, {:.3} s, {:.3} CPU-s",
-        report.entries_in, report.entries_out, report.slices, report.wall_s, report.cpu_s
-    );
-    for (name, (size, crc)) in &report.files {
-        println!("{name} {size} bytes crc32c {crc:08x}");
+    if let Some(mib) = args.memory_mib {
+        settings.memory_budget_bytes = mib.saturating_mul(1 << 20);
     }
-    match report.identical {
-        Some(true) => println!("identical to the first time"),
-        Some(false) => println!("NOT identical to the first time"),
-        None => println!("nothing to compare with"),
+    settings
+}
+
+/// Looks whether `out` is a folder in which no file has the name of one of `files`.
+fn require_room(out: &Path, files: &OutputSums) -> Result<(), Failure> {
+    let refused = |e| Failure::Environment(format!("--out {}: {e}", out.display()));
+    if !fs::metadata(out).map_err(refused)?.is_dir() {
+        let what = format!("--out {}: it is not a folder", out.display());
+        return Err(Failure::Usage(what));
+    }
+    for name in files.keys() {
+        match fs::symlink_metadata(out.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(refused(e)),
+            Ok(_) => {
+                let what = format!("--out {}: there is a {name} already", out.display());
+                return Err(Failure::Usage(what));
+            }
+        }
     }
     Ok(())
+}
+
+/// The names are known only now if the job was never run before, so they are looked at again.
+fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure> {
+    require_room(out, files)?;
+    for name in files.keys() {
+        let to = out.join(name);
+        fs::rename(from.join(name), &to).map_err(|e| {
+            Failure::Environment(format!("cannot move output to {}: {e}", to.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Keeps what later runs are compared with; half of it would pass for damage.
+fn keep_first(dir: &Path, files: &OutputSums) -> Result<(), Failure> {
+    record::keep_outputs(&LocalStorage, dir, files).map_err(|error| {
+        // It was not there before this run.
+        let _ = fs::remove_file(dir.join(record::OUTPUTS_FILE));
+        Failure::from(error)
+    })
+}
+
+fn print(report: &Report, json: bool) -> Result<(), Failure> {
+    output::to_stdout(|out| {
+        if json {
+            serde_json::to_writer_pretty(&mut *out, report)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "{} entries in, {} out, {} slices, {:.3} s, {:.3} CPU-s",
+            report.entries_in, report.entries_out, report.slices, report.wall_s, report.cpu_s
+        )?;
+        for (name, (size, crc)) in &report.files {
+            writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;
+        }
+        let verdict = match report.identical {
+            Some(true) => "identical to the first time",
+            Some(false) => "NOT identical to the first time",
+            None => "kept as the first result",
+        };
+        writeln!(out, "{verdict}")?;
+        Ok(())
+    })
 }

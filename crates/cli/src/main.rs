@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod database_dir;
 mod demo;
 mod inspect;
 mod job;
@@ -14,15 +15,15 @@ mod sst;
 mod test_tables;
 mod verify;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// Compaction for stock RocksDB.
+/// Rockmill compacts for stock RocksDB; this command shows, checks and repeats its work.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(name = "rockmill", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,7 +58,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("rockmill: {failure}");
+            // Where standard error takes nothing, the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "rockmill: {failure}");
             ExitCode::from(failure.exit_code())
         }
     }

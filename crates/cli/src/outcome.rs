@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rockmill_core::{Error, ErrorKind};
+use rockmill_core::{DeclineReason, Error, ErrorKind};
 
 /// Why a command failed; decides the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.kind {
             ErrorKind::Corruption | ErrorKind::Verification => Self::Data(error.to_string()),
-            ErrorKind::Declined(_) => Self::Data(not_supported(&error)),
+            ErrorKind::Declined(DeclineReason::InputMissing) => {
+                Self::Environment(placed("", &error))
+            }
+            ErrorKind::Declined(DeclineReason::Manifest | DeclineReason::OptionsFile) => {
+                Self::Data(placed("", &error))
+            }
+            // A declined job is a matter of course to the engine; whoever asked for one file wants
+            // to know what in it is not handled.
+            ErrorKind::Declined(_) => Self::Data(placed("not supported: ", &error)),
             ErrorKind::Storage | ErrorKind::Cancelled => Self::Environment(error.to_string()),
             ErrorKind::Internal => {
                 Self::Environment(format!("internal error, please report it: {error}"))
@@ -48,13 +56,12 @@ impl From<Error> for Failure {
     }
 }
 
-/// A declined job is a matter of course to the engine; whoever asked for one file wants to know what
-/// in it is not handled.
-fn not_supported(error: &Error) -> String {
+/// What is wrong, with file and offset but without the engine's word for its kind.
+fn placed(prefix: &str, error: &Error) -> String {
     let file = error.file.as_ref().map(|file| format!("{file}: "));
     let place = error.offset.map(|offset| format!(" (at offset {offset})"));
     format!(
-        "{}not supported: {}{}",
+        "{}{prefix}{}{}",
         file.unwrap_or_default(),
         error.what,
         place.unwrap_or_default()
@@ -64,7 +71,6 @@ fn not_supported(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rockmill_core::DeclineReason;
 
     #[test]
     fn each_kind_of_error_has_its_exit_code() {
@@ -74,6 +80,8 @@ mod tests {
             (Error::corruption("a.sst", 7, "bad"), 1),
             (Error::corruption("a.sst", 7, "bad").as_verification(), 1),
             (unsupported, 1),
+            (Error::declined(DeclineReason::Manifest, "torn"), 1),
+            (Error::declined(DeclineReason::InputMissing, "gone"), 3),
             (Error::storage("a.sst", "open it", &refused), 3),
             (Error::cancelled(), 3),
             (Error::internal("bug"), 3),
@@ -95,5 +103,7 @@ mod tests {
             Failure::from(Error::format("a.sst", unsupported)).to_string(),
             "a.sst: not supported: format_version 9 (at offset 5)"
         );
+        let torn = Error::declined(DeclineReason::Manifest, "torn").in_file("MANIFEST-000005");
+        assert_eq!(Failure::from(torn).to_string(), "MANIFEST-000005: torn");
     }
 }

@@ -1,13 +1,16 @@
 //! What commands print, and how bytes and sizes look in it.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::outcome::Failure;
 
-/// Columns of the terminal that tables fit.
+/// Columns that tables have at most, and where the output is no terminal.
 pub const TERMINAL_COLUMNS: u16 = 100;
+
+/// Columns of a terminal that does not say.
+const USUAL_COLUMNS: u16 = 80;
 
 /// Why printing stopped.
 #[derive(Debug)]
@@ -53,10 +56,16 @@ pub fn to_stdout(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Resu
 /// A table without lines that wraps cells at the width of the terminal.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
+    let columns = if io::stdout().is_terminal() {
+        let said = table.width().filter(|&columns| columns > 0);
+        said.unwrap_or(USUAL_COLUMNS).min(TERMINAL_COLUMNS)
+    } else {
+        TERMINAL_COLUMNS
+    };
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(TERMINAL_COLUMNS)
+        .set_width(columns)
         .set_header(header);
     table
 }

@@ -11,7 +11,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::outcome::Failure;
-use crate::output;
+use crate::{database_dir, output};
 use progress::Progress;
 use report::Row;
 
@@ -54,9 +54,6 @@ fn check(path: &Path) -> Result<Vec<Row>, Failure> {
         let row = Row::new(&path.display().to_string(), found.len());
         return Ok(vec![row.with(checked.map_err(Failure::from))]);
     }
-    if !path.join(database::CURRENT).exists() {
-        let what = format!("{}: no database, it has no CURRENT", path.display());
-        return Err(Failure::Usage(what));
-    }
+    database_dir::require(path)?;
     database::check(path)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 use serde_json::Value;
@@ -146,6 +146,100 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
     for file in files {
         expect(DONE, &["verify", text(&file)]);
     }
+}
+
+#[test]
+fn the_first_result_is_kept_and_compared_with() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    let job = PathBuf::from(job.trim());
+    let folder = job.parent().expect("a folder");
+    let from_inside = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(["job", "run", "job.json"])
+        .current_dir(folder)
+        .output()
+        .expect("the command starts");
+    let said = String::from_utf8_lossy(&from_inside.stdout);
+    assert!(said.contains("kept as the first result"), "{said}");
+    let (out, _) = expect(DONE, &["job", "run", text(&job)]);
+    assert!(out.contains("identical to the first time"), "{out}");
+
+    let to = dir.path().join("out");
+    let run_to = ["job", "run", text(&job), "--out", text(&to)];
+    let (_, err) = expect(ENVIRONMENT, &run_to);
+    assert!(err.contains(text(&to)), "{err}");
+    fs::create_dir(&to).expect("make a folder");
+    fs::write(to.join("000001.sst"), "mine").expect("write");
+    let (_, err) = expect(WRONG_USAGE, &run_to);
+    assert!(err.contains("000001.sst"), "{err}");
+    assert_eq!(fs::read(to.join("000001.sst")).expect("read"), b"mine");
+
+    let outputs = folder.join("outputs.json");
+    fs::write(&outputs, "{}").expect("write");
+    expect(BAD_DATA, &["job", "run", text(&job)]);
+    fs::remove_file(sst_files(folder).swap_remove(0)).expect("remove");
+    let (_, err) = expect(ENVIRONMENT, &["job", "run", text(&job)]);
+    assert!(!err.contains("not supported"), "{err}");
+}
+
+#[test]
+fn a_closed_pipe_is_quiet_and_a_full_output_is_not() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    let commands: [&[&str]; 3] = [
+        &["job", "run", job.trim()],
+        &["job", "record", text(&jobs), "--db", text(&db)],
+        &["demo", "--entries", "2000"],
+    ];
+    for args in commands {
+        let run = |stdout: Stdio| {
+            Command::new(env!("CARGO_BIN_EXE_rockmill"))
+                .args(args)
+                .stdout(stdout)
+                .stderr(Stdio::piped())
+                .output()
+                .expect("the command starts")
+        };
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let closed = run(writer.into());
+        assert_eq!(closed.status.code(), Some(DONE), "{args:?} {closed:?}");
+        assert!(closed.stderr.is_empty(), "{args:?} {closed:?}");
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let full = run(full.expect("open").into());
+        assert_eq!(full.status.code(), Some(ENVIRONMENT), "{args:?} {full:?}");
+    }
+}
+
+#[test]
+fn only_a_database_can_be_recorded() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    let record = |code, db: &Path, family: &str| {
+        let db = text(db);
+        let args = ["job", "record", text(&jobs), "--db", db];
+        expect(code, &[&args[..], &["--column-family", family]].concat()).1
+    };
+    let err = record(WRONG_USAGE, &db, "nowhere");
+    assert!(err.contains("nowhere"), "{err}");
+    let err = record(WRONG_USAGE, dir.path(), "default");
+    assert!(err.contains("no database, it has no CURRENT"), "{err}");
+    record(ENVIRONMENT, &dir.path().join("missing"), "default");
+    let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
+    fs::write(db.join(manifest.trim()), "no log").expect("write");
+    let err = record(BAD_DATA, &db, "default");
+    assert!(!err.contains("not supported"), "{err}");
+    assert!(!jobs.exists());
+}
+
+#[test]
+fn the_command_says_what_it_is() {
+    let (out, _) = expect(DONE, &["--version"]);
+    assert_eq!(out.trim(), concat!("rockmill ", env!("CARGO_PKG_VERSION")));
+    let (out, _) = expect(DONE, &["--help"]);
+    assert!(out.starts_with("Rockmill compacts"), "{out}");
 }
 
 #[test]

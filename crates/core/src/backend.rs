@@ -38,8 +38,13 @@ pub trait Backend: Send + Sync {
     /// Name for statistics: `cpu`, `cuda:0`.
     fn name(&self) -> &str;
 
-    /// Host memory in bytes that a slice of `plan` over `runs` inputs takes at most.
-    fn slice_memory_bytes(&self, plan: &Plan, runs: usize, read_ahead_bytes: usize) -> u64;
+    /// Host memory in bytes that a slice of `plan` over `inputs` takes at most.
+    fn slice_memory_bytes(
+        &self,
+        plan: &Plan,
+        inputs: &[InputTable],
+        read_ahead_bytes: usize,
+    ) -> u64;
 
     /// Reads, decodes, merges and retains.
     ///

@@ -1,5 +1,6 @@
 //! An opened input file.
 
+use rockmill_format::index::IndexEntry;
 use rockmill_format::table::TableMeta;
 
 use crate::error::{Error, Result};
@@ -12,6 +13,34 @@ pub struct InputTable {
     pub file: Box<dyn ReadAt>,
     /// Footer, properties, index, dictionary.
     pub meta: TableMeta,
+}
+
+impl InputTable {
+    /// Bytes of the largest data block once decompressed, to judge by the file's mean compression.
+    pub fn largest_block_bytes(&self) -> u64 {
+        let properties = &self.meta.properties;
+        let stored = self.meta.index.iter().map(|block| block.handle.size).max();
+        let growth = properties
+            .uncompressed_data_size
+            .max(
+                properties
+                    .raw_key_size
+                    .saturating_add(properties.raw_value_size),
+            )
+            .div_ceil(properties.data_size.max(1));
+        stored.unwrap_or(0).saturating_mul(growth.max(1))
+    }
+
+    /// Bytes of memory that the opened table's index takes.
+    pub fn index_memory_bytes(&self) -> u64 {
+        let entry = size_of::<IndexEntry>() as u64;
+        let separators = self
+            .meta
+            .index
+            .iter()
+            .map(|block| block.separator.len() as u64);
+        separators.sum::<u64>() + self.meta.index.len() as u64 * entry
+    }
 }
 
 /// Opens an SST: reads footer, metaindex, properties, index and dictionary, and verifies their

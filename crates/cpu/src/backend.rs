@@ -1,6 +1,6 @@
 //! The four stages behind the [`Backend`] trait.
 
-use rockmill_core::{Backend, Error, Plan, Result, SliceReport, SliceWork, SstSink};
+use rockmill_core::{Backend, InputTable, Plan, Result, SliceReport, SliceWork, SstSink};
 
 use crate::decode::{RunReader, blocks_in_range};
 use crate::merge::Merge;
@@ -28,22 +28,32 @@ impl Backend for CpuBackend {
         "cpu"
     }
 
-    fn slice_memory_bytes(&self, plan: &Plan, runs: usize, read_ahead_bytes: usize) -> u64 {
-        /// Keys, prefixes, tags and hashes of a decoded block come to at most this many times the
-        /// block's bytes; one more for its decompressed payload.
+    fn slice_memory_bytes(
+        &self,
+        plan: &Plan,
+        inputs: &[InputTable],
+        read_ahead_bytes: usize,
+    ) -> u64 {
+        /// Keys, prefixes, tags and hashes of a decoded block of small entries come to at most this many
+        /// times the block's bytes; large values are not copied.
         const DECODED_BLOCKS: u64 = 8;
-        /// Output block in its stages, index, buffers.
-        const OUTPUT_BYTES: u64 = 8 << 20;
-        /// A hash for the filter; entries below this size are taken to have it.
-        const HASH_BYTES: u64 = 8;
-        const SMALL_ENTRY_BYTES: u64 = 32;
-        let run = read_ahead_bytes as u64 + DECODED_BLOCKS * plan.table.block_size;
-        let hashes = if plan.table.filter.is_some() && !plan.cutting.single_file {
-            plan.cutting.max_output_file_size / SMALL_ENTRY_BYTES * HASH_BYTES
-        } else {
-            0
-        };
-        run * runs as u64 + OUTPUT_BYTES + hashes
+        const SMALL_BLOCK_BYTES: u64 = 64 << 10;
+        /// Output block built, compressed, and on its way out.
+        const OUTPUT_BLOCKS: u64 = 4;
+        /// Write buffer and what else is small.
+        const OUTPUT_BYTES: u64 = 4 << 20;
+        let blocks = inputs.iter().map(InputTable::largest_block_bytes);
+        let largest = blocks.clone().max().unwrap_or(0).max(plan.table.block_size);
+        let runs: u64 = blocks
+            .map(|block| {
+                let read = block.max(read_ahead_bytes as u64);
+                let decoded = DECODED_BLOCKS * block.min(SMALL_BLOCK_BYTES);
+                read.saturating_add(block).saturating_add(decoded)
+            })
+            .fold(0, u64::saturating_add);
+        runs.saturating_add(largest.saturating_mul(OUTPUT_BLOCKS))
+            .saturating_add(OUTPUT_BYTES)
+            .saturating_add(file_memory_bytes(plan, inputs))
     }
 
     fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CpuRun<'a>> {
@@ -97,12 +107,31 @@ impl Backend for CpuBackend {
             report.bytes_read += totals.bytes_read;
             report.hash_in = report.hash_in.wrapping_add(totals.hash);
         }
-        let accounted = report.hash_kept.wrapping_add(report.hash_dropped);
-        if report.hash_in != accounted {
-            return Err(Error::internal(
-                "entries read do not equal entries kept and dropped",
-            ));
-        }
         Ok(report)
     }
+}
+
+/// Filter hashes and index of the output file at hand: at most those of all entries, and of no more than
+/// twice as many as the inputs' mean entry size lets into a file.
+fn file_memory_bytes(plan: &Plan, inputs: &[InputTable]) -> u64 {
+    const HASH_BYTES: u64 = 8;
+    /// A vector may have grown to twice what it holds.
+    const GROWTH: u64 = 2;
+    let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
+    let entries = sum(|table| table.meta.properties.num_entries);
+    let index = sum(InputTable::index_memory_bytes);
+    let bytes = sum(|table| table.meta.properties.data_size).max(1);
+    let file_bytes = if plan.cutting.single_file {
+        bytes
+    } else {
+        bytes.min(plan.cutting.max_output_file_size.saturating_mul(GROWTH))
+    };
+    let share =
+        |total: u64| (u128::from(total) * u128::from(file_bytes) / u128::from(bytes)) as u64;
+    let hashes = if plan.table.filter.is_some() {
+        share(entries).saturating_mul(HASH_BYTES)
+    } else {
+        0
+    };
+    hashes.saturating_add(share(index)).saturating_mul(GROWTH)
 }

@@ -148,7 +148,8 @@ struct OpenFile {
     counts: Counts,
     content: ContentHash,
     paranoid_hash: u64,
-    crc: u32,
+    /// Of the whole file, if it is wanted.
+    crc: Option<u32>,
     /// Payload and trailer of the block on its way out.
     stored: Vec<u8>,
 }
@@ -187,7 +188,7 @@ impl OpenFile {
             counts: Counts::default(),
             content: ContentHash::default(),
             paranoid_hash: 0,
-            crc: 0,
+            crc: plan.file_checksum.then_some(0),
             stored: Vec::new(),
         }
     }
@@ -298,7 +299,9 @@ impl OpenFile {
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.append(bytes)?;
-        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        if let Some(crc) = &mut self.crc {
+            *crc = crc32c::crc32c_append(*crc, bytes);
+        }
         self.offset += bytes.len() as u64;
         Ok(())
     }
@@ -355,7 +358,7 @@ impl OpenFile {
             properties,
             oldest_ancester_time,
             paranoid_hash: self.paranoid_hash,
-            file_checksum: plan.file_checksum.then_some(self.crc),
+            file_checksum: self.crc,
             content: self.content,
         })
     }

@@ -1,13 +1,13 @@
 //! The engine: makes jobs out of RocksDB's requests, runs them, counts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::options_file::OptionsFile;
@@ -38,6 +38,8 @@ pub struct Engine {
     budget: Budget,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
+    /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
+    refused: Mutex<BTreeSet<PathBuf>>,
     host: String,
 }
 
@@ -79,6 +81,7 @@ impl Engine {
             backend: CpuBackend,
             stats: StatsCell::default(),
             databases: Mutex::default(),
+            refused: Mutex::default(),
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -94,6 +97,16 @@ impl Engine {
     /// The counters, for the door that offers jobs.
     pub fn counters(&self) -> &StatsCell {
         &self.stats
+    }
+
+    /// Takes no more jobs of the database in `dir`: RocksDB could not rename finished files into place,
+    /// which is a fatal error of the database, and would be one again.
+    pub fn refuse_database(&self, dir: &Path) {
+        tracing::error!(
+            database = %dir.display(),
+            "RocksDB could not take a finished job's files; are there db_paths on another file system?"
+        );
+        lock(&self.refused).insert(dir.to_owned());
     }
 
     fn policy(&self) -> Policy {
@@ -112,19 +125,37 @@ impl Engine {
     pub fn prepare(&self, dir: &Path, info: JobInfo, message: &[u8]) -> Result<Job> {
         let input = CompactionServiceInput::decode(message)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
-        let database = self.database(dir, &info.db_session_id)?;
+        if lock(&self.refused).contains(dir) {
+            return Err(Error::declined(
+                DeclineReason::DbPaths,
+                "the database could not take an earlier job's files",
+            ));
+        }
+        let database = self.database(dir, &info.db_session_id);
         let options = self.options(dir, input.options_file_number)?;
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
         let tree = {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor)?;
-            follower.view(&input)?
+            follower.view(&input, info.cf_id)?
         };
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
+        self.job(info, message.to_vec(), options, tree, learned)
+    }
+
+    /// A fresh job, if options and tree allow it.
+    fn job(
+        &self,
+        info: JobInfo,
+        message: Vec<u8>,
+        options: String,
+        tree: TreeView,
+        learned: Option<u32>,
+    ) -> Result<Job> {
         let job = Job {
             version: JOB_VERSION,
-            input: message.to_vec(),
+            input: message,
             info,
             options,
             tree,
@@ -146,31 +177,33 @@ impl Engine {
     /// Declined, or Storage if there is no database in `dir`.
     pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
         let number = full_compaction::newest_options(&*self.storage, dir)?;
-        let options = OptionsFile::parse(&self.options(dir, number)?)
+        let text = self.options(dir, number)?;
+        let options = OptionsFile::parse(&text)
             .map_err(|e| Error::declined(DeclineReason::OptionsFile, e.to_string()))?;
         let mut follower = TreeFollower::default();
         follower.refresh(&*self.storage, dir, (0, 0))?;
         let (info, input) =
             full_compaction::request(dir, follower.tree(), &options, number, cf_name)?;
-        self.prepare(dir, info, &input.encode())
+        let tree = follower.view(&input, info.cf_id)?;
+        self.job(info, input.encode(), text, tree, None)
     }
 
     /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.
-    fn database(&self, dir: &Path, session_id: &str) -> Result<Arc<Database>> {
+    fn database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
         let mut databases = lock(&self.databases);
         if let Some(known) = databases.get(dir)
             && known.session_id == session_id
         {
-            return Ok(Arc::clone(known));
+            return Arc::clone(known);
         }
-        staging::clean(&*self.storage, dir)?;
+        staging::clean(&*self.storage, dir);
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
-        Ok(database)
+        database
     }
 
     fn options(&self, dir: &Path, number: u64) -> Result<String> {
@@ -225,8 +258,7 @@ impl Engine {
         let outcome = run::run(context, job, &admitted, input_dir, &staging)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
-            let sums = record::sum_outputs(&*self.storage, &staging, &outcome.files)?;
-            record::keep_outputs(&*self.storage, &dir, &sums)?;
+            self.record_outputs(&dir, &staging, &outcome);
         }
         let result = result::encode(job, &admitted.input, &outcome, staging.path());
         tracing::info!(
@@ -253,6 +285,14 @@ impl Engine {
                 tracing::warn!(%error, "the job was not recorded");
                 None
             }
+        }
+    }
+
+    fn record_outputs(&self, dir: &Path, staging: &StagingDir, outcome: &Outcome) {
+        let kept = record::sum_outputs(&*self.storage, staging, &outcome.files)
+            .and_then(|sums| record::keep_outputs(&*self.storage, dir, &sums));
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the job's output was not recorded");
         }
     }
 

@@ -1,15 +1,16 @@
 //! Jobs kept as files, to be repeated elsewhere.
 //!
 //! ```text
-//! <folder>/<session>-<job>/job.json       the Job
+//! <folder>/<session>/job.json             the Job
 //!                          000011.sst ..  its inputs, hard links where possible
 //!                          outputs.json   what came out, once it is done
 //! ```
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{Error, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_core::{Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
 
 use crate::staging::{StagingDir, file_name};
 use crate::storage::{InputFileReader, Storage, base_name, read_from};
@@ -23,27 +24,44 @@ pub const OUTPUTS_FILE: &str = "outputs.json";
 /// Largest job file that is read.
 const MAX_JOB_BYTES: u64 = 256 << 20;
 
+/// Characters of a session id, each a digit of base 36.
+const SESSION_ID_CHARS: usize = 20;
+
 /// Size and unmasked CRC-32C of each output file, by name.
 pub type OutputSums = BTreeMap<String, (u64, u32)>;
 
-/// Keeps `job` and its inputs, which lie in `input_dir`, in a new folder below `root`.
+/// Keeps `job` and its inputs, which lie in `input_dir`, in a new folder below `root`. Of a record
+/// that cannot be finished nothing stays.
 ///
 /// # Errors
-/// Storage.
+/// Storage, also if there is such a folder already.
 pub fn keep(storage: &dyn Storage, root: &Path, input_dir: &Path, job: &Job) -> Result<PathBuf> {
     let dir = root.join(&job.identity.session_id);
-    let failed = |what: &str, e: &std::io::Error| Error::storage(&base_name(&dir), what, e);
-    storage
-        .create_dir_all(&dir)
-        .map_err(|e| failed("make the record's folder", &e))?;
-    for input in &job.tree.inputs {
-        let to = dir.join(&input.name);
-        storage
-            .link_or_copy(&input_dir.join(&input.name), &to)
-            .map_err(|e| failed("keep an input in it", &e))?;
+    let failed = |e: &io::Error| Error::storage(&base_name(&dir), "make the record's folder", e);
+    match storage.list(&dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(&e)),
+        Ok(_) => return Err(failed(&io::ErrorKind::AlreadyExists.into())),
     }
-    write_json(storage, &dir.join(JOB_FILE), job)?;
-    Ok(dir)
+    storage.create_dir_all(&dir).map_err(|e| failed(&e))?;
+    match fill(storage, &dir, input_dir, job) {
+        Ok(()) => Ok(dir),
+        Err(error) => {
+            if let Err(e) = storage.remove_dir_all(&dir) {
+                tracing::warn!(folder = %dir.display(), error = %e, "half a record stays");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn fill(storage: &dyn Storage, dir: &Path, input_dir: &Path, job: &Job) -> Result<()> {
+    for input in &job.tree.inputs {
+        storage
+            .link_or_copy(&input_dir.join(&input.name), &dir.join(&input.name))
+            .map_err(|e| Error::storage(&input.name, "keep it in the record", &e))?;
+    }
+    write_json(storage, &dir.join(JOB_FILE), job)
 }
 
 /// Adds what came out to a record.
@@ -68,25 +86,29 @@ fn write_json(storage: &dyn Storage, path: &Path, value: &impl serde::Serialize)
 /// Reads a job from its file.
 ///
 /// # Errors
-/// Storage, or Corruption if it is not a job of this version.
+/// Storage, or Corruption if it is not a job of this version or names what is no name.
 pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     let job: Job = read_json(storage, path)?;
-    if job.version != JOB_VERSION {
-        return Err(Error::corruption(
-            &base_name(path),
-            0,
-            format!("job of version {}, not {JOB_VERSION}", job.version),
-        ));
-    }
-    let bad_name = |name: &str| name.is_empty() || name.contains('/') || name == "..";
-    match job.tree.inputs.iter().find(|input| bad_name(&input.name)) {
-        Some(input) => Err(Error::corruption(
-            &base_name(path),
-            0,
-            format!("{:?} is no file name", input.name),
-        )),
+    match fault(&job) {
+        Some(what) => Err(Error::new(ErrorKind::Corruption, what).in_file(&base_name(path))),
         None => Ok(job),
     }
+}
+
+/// What keeps a job from being run. Its names become parts of paths.
+fn fault(job: &Job) -> Option<String> {
+    if job.version != JOB_VERSION {
+        return Some(format!("job of version {}, not {JOB_VERSION}", job.version));
+    }
+    let id = &job.identity.session_id;
+    let in_alphabet = |b: u8| b.is_ascii_digit() || b.is_ascii_uppercase();
+    if id.len() != SESSION_ID_CHARS || !id.bytes().all(in_alphabet) {
+        return Some(format!("{id:?} is no session id"));
+    }
+    let names = job.tree.inputs.iter().map(|input| &input.name);
+    let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(['/', '\0']);
+    let bad = names.into_iter().find(|name| is_bad(name))?;
+    Some(format!("{bad:?} is no file name"))
 }
 
 /// What came out when the job in `dir` was recorded, if it was done.
@@ -105,8 +127,21 @@ pub fn load_outputs(storage: &dyn Storage, dir: &Path) -> Result<Option<OutputSu
 
 fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path) -> Result<T> {
     let bytes = read_from(storage, path, 0, MAX_JOB_BYTES)?;
-    serde_json::from_slice(&bytes)
-        .map_err(|e| Error::corruption(&base_name(path), e.column() as u64, e.to_string()))
+    serde_json::from_slice(&bytes).map_err(|e| Error {
+        offset: offset_of(&bytes, e.line(), e.column()),
+        ..Error::new(ErrorKind::Corruption, e.to_string()).in_file(&base_name(path))
+    })
+}
+
+/// Offset of a place that is given by line, from 1, and column in bytes, from 1; line 0 is no place.
+fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
+    let lines_before = line.checked_sub(1)?;
+    let before: usize = bytes
+        .split_inclusive(|&b| b == b'\n')
+        .take(lines_before)
+        .map(<[u8]>::len)
+        .sum();
+    Some((before + column.saturating_sub(1)) as u64)
 }
 
 /// Sizes and checksums of finished files.
@@ -134,4 +169,117 @@ pub fn sum_outputs(
         sums.insert(file_name(file.number), (reader.len(), crc));
     }
     Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeView};
+
+    use super::*;
+    use crate::storage::LocalStorage;
+
+    const SESSION: &str = "0123456789ABCDEFGHIJ";
+
+    fn job(session_id: &str, input: &str) -> Job {
+        Job {
+            version: JOB_VERSION,
+            input: Vec::new(),
+            info: JobInfo {
+                db_name: String::new(),
+                db_session_id: String::new(),
+                cf_id: 0,
+                job_id: 0,
+                reason: 0,
+                is_full_compaction: true,
+                is_manual_compaction: true,
+                is_bottommost_level: true,
+                base_input_level: 0,
+                output_level: 1,
+            },
+            options: String::new(),
+            tree: TreeView {
+                inputs: vec![InputFile {
+                    name: input.to_owned(),
+                    size: 0,
+                    level: 0,
+                    smallest: Vec::new(),
+                    largest: Vec::new(),
+                    epoch_number: 1,
+                    oldest_ancester_time: 0,
+                    unique_id: None,
+                }],
+                levels: Vec::new(),
+                beneath: Vec::new(),
+            },
+            hints: Hints::default(),
+            identity: Identity {
+                session_id: session_id.to_owned(),
+                host: String::new(),
+                checksum_seed: 0,
+            },
+            unix_time: 0,
+        }
+    }
+
+    fn load_json(json: &[u8]) -> Result<Job> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join(JOB_FILE);
+        fs::write(&path, json).expect("write");
+        load(&LocalStorage, &path)
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let loaded = |session_id, input| {
+            load_json(&serde_json::to_vec(&job(session_id, input)).expect("JSON"))
+        };
+        assert_eq!(
+            loaded(SESSION, "000011.sst"),
+            Ok(job(SESSION, "000011.sst"))
+        );
+        let long = format!("{SESSION}0");
+        for id in ["", "../../../../../../ab", "0123456789abcdefghij", &long] {
+            let error = loaded(id, "000011.sst").expect_err(id);
+            assert_eq!(error.kind, ErrorKind::Corruption);
+            assert_eq!(error.file.as_deref(), Some(JOB_FILE));
+        }
+        for name in ["", ".", "..", "../a", "/a", "a\0b"] {
+            let error = loaded(SESSION, name).expect_err(name);
+            assert_eq!(error.kind, ErrorKind::Corruption);
+            assert_eq!(
+                (error.file.as_deref(), error.offset),
+                (Some(JOB_FILE), None)
+            );
+        }
+    }
+
+    #[test]
+    fn bad_json_is_reported_where_it_lies() {
+        let error = load_json(b"{\n \"version\": x}").expect_err("no JSON");
+        assert_eq!(
+            (error.kind, error.offset),
+            (ErrorKind::Corruption, Some(14))
+        );
+        let error = load_json(b"").expect_err("no JSON");
+        assert_eq!((error.kind, error.offset), (ErrorKind::Corruption, Some(0)));
+    }
+
+    #[test]
+    fn half_a_record_goes_and_an_older_one_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (root, db) = (dir.path().join("jobs"), dir.path().join("db"));
+        fs::create_dir(&db).expect("make a folder");
+        let job = job(SESSION, "000011.sst");
+        let error = keep(&LocalStorage, &root, &db, &job).expect_err("no input");
+        assert_eq!(error.kind, ErrorKind::Storage);
+        assert!(!root.join(SESSION).exists());
+        fs::write(db.join("000011.sst"), "input").expect("write");
+        let kept = keep(&LocalStorage, &root, &db, &job).expect("kept");
+        assert_eq!(load(&LocalStorage, &kept.join(JOB_FILE)), Ok(job.clone()));
+        let error = keep(&LocalStorage, &root, &db, &job).expect_err("kept already");
+        assert_eq!(error.kind, ErrorKind::Storage);
+        assert!(kept.join(JOB_FILE).exists() && kept.join("000011.sst").exists());
+    }
 }

@@ -69,10 +69,10 @@ pub fn run<B: Backend>(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let tables = open_inputs(context.storage, job, input_dir)?;
+    let tables = open_inputs(&context, job, input_dir)?;
     let planned = admit::with_inputs(admitted, &tables)?;
     let slices = slices::cut(&planned.plan, &tables);
-    let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, tables.len())?;
+    let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, &tables)?;
     let stop = context.cancel.child();
     let shared = Shared {
         context: RunContext {
@@ -118,9 +118,11 @@ fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
-fn open_inputs(storage: &dyn Storage, job: &Job, dir: &Path) -> Result<Vec<InputTable>> {
+fn open_inputs<B>(context: &RunContext<'_, B>, job: &Job, dir: &Path) -> Result<Vec<InputTable>> {
     let open = |input: &InputFile| {
-        let reader = InputFileReader::open(storage, &dir.join(&input.name)).map_err(|e| {
+        context.cancel.check()?;
+        let path = dir.join(&input.name);
+        let reader = InputFileReader::open(context.storage, &path).map_err(|e| {
             Error::declined(
                 DeclineReason::InputMissing,
                 format!("{e}; files that lie in db_paths or cf_paths are not found"),
@@ -158,23 +160,27 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
     }
 }
 
-/// Read-ahead and memory of a slice such that one fits the budget.
+/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' indexes, which stay
+/// in memory as long as the job runs.
 fn fit_memory<B: Backend>(
     context: &RunContext<'_, B>,
     plan: &Plan,
-    runs: usize,
+    tables: &[InputTable],
 ) -> Result<(usize, u64)> {
+    let indexes: u64 = tables.iter().map(InputTable::index_memory_bytes).sum();
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
-        let bytes = context.backend.slice_memory_bytes(plan, runs, read_ahead);
-        if bytes <= context.budget.bytes() {
+        let bytes = context.backend.slice_memory_bytes(plan, tables, read_ahead);
+        if bytes.saturating_add(indexes) <= context.budget.bytes() {
             return Ok((read_ahead, bytes));
         }
         if read_ahead == MIN_READ_AHEAD_BYTES {
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,
                 format!(
-                    "a slice over {runs} inputs takes {bytes} bytes, the budget is {}",
+                    "a slice over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
+                     is {}",
+                    tables.len(),
                     context.budget.bytes()
                 ),
             ));
@@ -182,6 +188,10 @@ fn fit_memory<B: Backend>(
         read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
     }
 }
+
+/// First version whose property `rocksdb.num.entries` RocksDB relies upon
+/// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
+const FIRST_COUNTED_VERSION: u64 = 5;
 
 #[derive(Default)]
 struct Done {
@@ -210,9 +220,16 @@ impl<B: Backend> Shared<'_, B> {
     fn run_all(&self) -> Result<()> {
         let threads = self.context.budget.slots().min(self.slices.len());
         std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| self.work());
+            // The calling thread is one of them; where the system has no more, it does what is left.
+            for _ in 1..threads {
+                let spawned = std::thread::Builder::new()
+                    .name("rockmill".to_owned())
+                    .spawn_scoped(scope, || self.work());
+                if spawned.is_err() {
+                    break;
+                }
             }
+            self.work();
         });
         match self.done().error.take() {
             Some(error) => Err(error),
@@ -266,11 +283,12 @@ impl<B: Backend> Shared<'_, B> {
         })?;
         let mut sink = StagingSink::new(self.staging, slice.index);
         let report = backend.write_ssts(run, &mut sink)?;
+        check_slice(&report, slice, self.plan)?;
         for file in &report.files {
             let path = self.staging.file(file.number);
             let reader = InputFileReader::open(self.context.storage, &path)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
-            verify_output(&table, file, &self.stop)?;
+            verify_output(&table, file, self.plan, &self.stop)?;
         }
         Ok(report)
     }
@@ -294,6 +312,28 @@ fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
     outcome
 }
 
+/// What must hold of any backend's slice: all entries read were kept or dropped, and files lie in the
+/// slice.
+fn check_slice(report: &SliceReport, slice: &Slice, plan: &Plan) -> Result<()> {
+    let accounted = report.hash_kept.wrapping_add(report.hash_dropped);
+    let inside = |internal_key: &[u8]| {
+        key::split(internal_key).is_some_and(|(user_key, _)| slice.range.contains(user_key))
+    };
+    let files_inside = report
+        .files
+        .iter()
+        .all(|file| inside(&file.smallest) && inside(&file.largest));
+    if report.hash_in != accounted {
+        return Err(Error::internal(
+            "entries read do not equal entries kept and dropped",
+        ));
+    }
+    if !files_inside || (plan.cutting.single_file && report.files.len() > 1) {
+        return Err(Error::internal("output files do not fit their slice"));
+    }
+    Ok(())
+}
+
 /// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
 /// input was read, and files are in order.
 fn check_accounts(
@@ -307,7 +347,12 @@ fn check_accounts(
         key::split(internal_key).is_some_and(|(user_key, _)| plan.range.contains(user_key))
     };
     for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
-        let expected = table.meta.properties.num_entries;
+        let properties = &table.meta.properties;
+        let expected = properties.num_entries;
+        // RocksDB does not trust the counts of older files either.
+        if properties.format_version < FIRST_COUNTED_VERSION {
+            continue;
+        }
         if inside(&input.smallest) && inside(&input.largest) && read != expected {
             return Err(Error::corruption(
                 &input.name,

@@ -33,8 +33,11 @@ impl StagingDir {
     /// Makes the folder `name` below `root`'s staging folder.
     ///
     /// # Errors
-    /// Storage.
+    /// Storage; Internal if `name` is no single name, since the folder is removed in the end.
     pub fn create(storage: Arc<dyn Storage>, root: &Path, name: &str) -> Result<Self> {
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(Error::internal(format!("{name:?} is no name for a folder")));
+        }
         let path = root.join(STAGING_DIR).join(name);
         // Held, so that no other job's end removes the parent folder in between.
         let mut active = active();
@@ -88,25 +91,28 @@ impl Drop for StagingDir {
     }
 }
 
-/// Removes what an earlier process left in the staging folder of the database in `root`.
-///
-/// # Errors
-/// Storage; a missing folder is none.
-pub fn clean(storage: &dyn Storage, root: &Path) -> Result<()> {
+/// Removes what an earlier process left in the staging folder of the database in `root`. What cannot be
+/// removed stays, with a warning: it is in nobody's way.
+pub fn clean(storage: &dyn Storage, root: &Path) {
     let staging = root.join(STAGING_DIR);
-    let failed = |e: &std::io::Error| Error::storage(STAGING_DIR, "clean the staging folder", e);
+    let warn = |path: &Path, error: &std::io::Error| {
+        tracing::warn!(path = %path.display(), %error, "leftover stays");
+    };
     let names = match storage.list(&staging) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        names => names.map_err(|e| failed(&e))?,
+        Ok(names) => names,
+        Err(e) if e.kind() == ErrorKind::NotFound => return,
+        Err(e) => return warn(&staging, &e),
     };
     for name in names {
         let path = staging.join(name);
-        if !active().contains(&path) {
-            storage.remove_dir_all(&path).map_err(|e| failed(&e))?;
+        if active().contains(&path) {
+            continue;
+        }
+        if let Err(e) = storage.remove_dir_all(&path) {
+            warn(&path, &e);
         }
     }
     let _ = storage.remove_empty_dir(&staging);
-    Ok(())
 }
 
 /// A slice's files, numbered so that no two slices' numbers meet.

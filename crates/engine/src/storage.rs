@@ -128,7 +128,14 @@ impl Storage for LocalStorage {
     }
 
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
+        match fs::hard_link(from, to) {
+            // A copy over a name that exists could empty the file itself.
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                let mut copy = OpenOptions::new().write(true).create_new(true).open(to)?;
+                io::copy(&mut File::open(from)?, &mut copy).map(drop)
+            }
+            linked => linked,
+        }
     }
 }
 

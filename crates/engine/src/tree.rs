@@ -33,16 +33,22 @@ impl TreeFollower {
     /// # Errors
     /// Declined if the MANIFEST cannot be read or is older than the floor.
     pub fn refresh(&mut self, storage: &dyn Storage, dir: &Path, floor: (u64, u64)) -> Result<()> {
-        let mut result = Ok(());
+        let mut tried = String::new();
         for _ in 0..ATTEMPTS {
-            result = self.try_refresh(storage, dir, floor);
-            if result.is_ok() {
-                return result;
+            let Err(error) = self.try_refresh(storage, dir, floor) else {
+                return Ok(());
+            };
+            // A follower that failed is of no further use; another try only if CURRENT has changed.
+            let failed = std::mem::take(self).manifest;
+            if failed == tried {
+                return Err(Error::declined(DeclineReason::Manifest, error.to_string()));
             }
-            // A follower that failed is of no further use.
-            *self = Self::default();
+            tried = failed;
         }
-        result.map_err(|e: Error| Error::declined(DeclineReason::Manifest, e.to_string()))
+        Err(Error::declined(
+            DeclineReason::Manifest,
+            "CURRENT changes all the time",
+        ))
     }
 
     fn try_refresh(&mut self, storage: &dyn Storage, dir: &Path, floor: (u64, u64)) -> Result<()> {
@@ -84,15 +90,19 @@ impl TreeFollower {
     /// # Errors
     /// Declined if the column family or an input is not in the tree, or a file uses something that
     /// rules the job out.
-    pub fn view(&self, input: &CompactionServiceInput) -> Result<TreeView> {
+    pub fn view(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeView> {
         let missing = |what: String| Error::declined(DeclineReason::Manifest, what);
-        let (_, family) = self
-            .follower
-            .tree()
-            .by_name(&input.cf_name)
+        let tree = self.follower.tree();
+        let family = tree
+            .column_families
+            .get(&cf_id)
+            .filter(|family| family.name == input.cf_name)
             .ok_or_else(|| missing("the column family is not in the MANIFEST".to_owned()))?;
-        let elsewhere = family.levels.values().flat_map(|files| files.values());
-        if elsewhere.clone().any(|file| file.path_id != 0) {
+        let families = tree.column_families.values();
+        let mut files = families
+            .flat_map(|family| family.levels.values())
+            .flat_map(|level| level.values());
+        if files.any(|file| file.path_id != 0) {
             return Err(Error::declined(
                 DeclineReason::DbPaths,
                 "files lie in more than one directory",
@@ -183,7 +193,8 @@ fn files_beneath(
                 file.smallest.as_slice() <= largest && file.largest.as_slice() >= smallest
             })
             .collect();
-        files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        // Two files may share a user key, one of them holding nothing else.
+        files.sort_by(|a, b| (&a.smallest, &a.largest).cmp(&(&b.smallest, &b.largest)));
         (level, files)
     });
     overlapping.filter(|(_, files)| !files.is_empty()).collect()

@@ -1,11 +1,15 @@
 //! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
 
 use rockmill_core::{
-    BlockStream, CancelToken, ContentHash, Error, InputTable, OutputFile, Result, entry_hash,
+    BlockStream, CancelToken, ContentHash, Error, InputTable, OutputFile, Plan, Result, entry_hash,
     kv_hash,
 };
 use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::filter::{FilterOptions, FilterReader};
 use rockmill_format::key::{self, ValueType};
+use rockmill_format::table::names;
+
+use crate::blocks::read_block;
 
 /// Bytes to read at a time.
 const READ_AHEAD_BYTES: usize = 1 << 20;
@@ -122,12 +126,36 @@ impl Contents {
     }
 }
 
-/// Reads a finished output file back and compares it with what was meant to be written.
+/// Reads a finished output file back and compares it with what was meant to be written; asks its filter
+/// for every key.
 ///
 /// # Errors
 /// Verification if the file is not what was meant; Storage, Cancelled.
-pub fn verify_output(table: &InputTable, meant: &OutputFile, cancel: &CancelToken) -> Result<()> {
-    let contents = scan(table, cancel, |_, _, _| Ok(())).map_err(Error::as_verification)?;
+pub fn verify_output(
+    table: &InputTable,
+    meant: &OutputFile,
+    plan: &Plan,
+    cancel: &CancelToken,
+) -> Result<()> {
+    let filter = match table.meta.metaindex.get(names::FULL_FILTER) {
+        Some(&handle) => Some(read_block(table, handle).map_err(Error::as_verification)?),
+        None => None,
+    };
+    let filter = match &filter {
+        Some(payload) => Some(
+            FilterReader::parse(payload)
+                .map_err(|e| Error::format(table.file.name(), e).as_verification())?,
+        ),
+        None => None,
+    };
+    let mut all_in_filter = true;
+    let contents = scan(table, cancel, |user_key, _, _| {
+        if let (Some(filter), Some(options)) = (&filter, &plan.table.filter) {
+            all_in_filter &= is_in_filter(filter, options, user_key);
+        }
+        Ok(())
+    })
+    .map_err(Error::as_verification)?;
     let properties = &table.meta.properties;
     let checks = [
         (table.meta.file_size == meant.size, "file size"),
@@ -148,6 +176,10 @@ pub fn verify_output(table: &InputTable, meant: &OutputFile, cancel: &CancelToke
                 && properties.key_largest_seqno == contents.largest_seqno,
             "sequence numbers",
         ),
+        (
+            filter.is_some() == (properties.num_filter_entries > 0) && all_in_filter,
+            "filter",
+        ),
     ];
     match checks.iter().find(|(holds, _)| !holds) {
         None => Ok(()),
@@ -158,4 +190,12 @@ pub fn verify_output(table: &InputTable, meant: &OutputFile, cancel: &CancelToke
         )
         .as_verification()),
     }
+}
+
+/// Whether a filter says what it must of a key: that the key, and its prefix if it has one, may be there.
+fn is_in_filter(filter: &FilterReader<'_>, options: &FilterOptions, user_key: &[u8]) -> bool {
+    let prefix = options
+        .prefix_extractor
+        .and_then(|extractor| extractor.transform(user_key).map(|p| filter.may_contain(p)));
+    prefix.unwrap_or(true) && (!options.whole_key_filtering || filter.may_contain(user_key))
 }

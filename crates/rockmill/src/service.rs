@@ -1,11 +1,12 @@
 //! RocksDB's side of the engine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Job, JobInfo};
 use rockmill_engine::staging::StagingDir;
@@ -21,6 +22,10 @@ use crate::builder::Builder;
 /// Hand a clone to `Options::set_compaction_service`; keep one for [`Service::stats`]. Clones share
 /// threads, memory and counters, so one service serves any number of databases. Give each database a
 /// clone of its own: when a database closes, the jobs that came through its clone stop, and no others.
+///
+/// A database whose files lie in several paths (`db_paths`, `cf_paths`) on different file systems must not
+/// use a compaction service at all: RocksDB moves results by renaming them, and takes a rename that fails
+/// for a fatal error. A service cannot see these paths before a file lies in a second one.
 #[derive(Debug)]
 pub struct Service {
     engine: Arc<Engine>,
@@ -31,8 +36,25 @@ pub struct Service {
 #[derive(Debug, Default)]
 struct Jobs {
     by_id: HashMap<Vec<u8>, Entry>,
-    /// Sessions seen, and whether each has begun to close.
-    sessions: HashMap<String, bool>,
+    /// How often RocksDB has told that a database closes.
+    cancellations: u64,
+    /// Sessions that jobs came from since the last of these.
+    sessions: BTreeSet<String>,
+    /// Sessions one of which closes; until then, their jobs are left to RocksDB.
+    closing: Option<(BTreeSet<String>, Instant)>,
+}
+
+/// RocksDB tells that a database closes just before the database stops to schedule, but not which one
+/// closes. Jobs that come within this time are the last of it, and go back at once; a database that
+/// shares the clone and lives on loses no more than this time.
+const CLOSING: Duration = Duration::from_secs(2);
+
+impl Jobs {
+    fn is_closing(&self, session_id: &str) -> bool {
+        self.closing.as_ref().is_some_and(|(sessions, until)| {
+            sessions.contains(session_id) && Instant::now() < *until
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -44,7 +66,7 @@ enum Entry {
         cancel: CancelToken,
     },
     /// Reported; the files wait to be taken.
-    Reported { staging: StagingDir },
+    Reported { staging: StagingDir, dir: PathBuf },
 }
 
 impl Clone for Service {
@@ -78,15 +100,15 @@ impl Service {
     /// Accepts a job, or says why not. Returns the id under which it is waited for.
     fn accept(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> Result<String, Error> {
         let session_id = text(info.db_session_id());
-        if *self
-            .jobs()
-            .sessions
-            .entry(session_id.clone())
-            .or_insert(false)
-        {
-            return Err(Error::cancelled());
-        }
-        let dir = PathBuf::from(OsStr::from_bytes(info.db_name()));
+        let cancellations = {
+            let mut jobs = self.jobs();
+            if jobs.is_closing(&session_id) {
+                return Err(Error::cancelled());
+            }
+            jobs.sessions.insert(session_id.clone());
+            jobs.cancellations
+        };
+        let dir = absolute(Path::new(OsStr::from_bytes(info.db_name())));
         let reason = info.compaction_reason().ok_or_else(|| {
             Error::declined(
                 DeclineReason::CompactionReason,
@@ -107,7 +129,12 @@ impl Service {
         };
         let job = self.engine.prepare(&dir, job_info, input)?;
         let id = job.identity.session_id.clone();
-        self.jobs().by_id.insert(
+        let mut jobs = self.jobs();
+        // The database may have begun to close while the job was made.
+        if jobs.cancellations != cancellations {
+            return Err(Error::cancelled());
+        }
+        jobs.by_id.insert(
             id.clone().into_bytes(),
             Entry::Accepted {
                 job: Arc::new(job),
@@ -126,12 +153,13 @@ impl Service {
             }
             _ => return Err(Error::internal("no such job")),
         };
-        let finished = self.engine.run(&job, &dir, &absolute(&dir), &cancel)?;
+        let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
         // RocksDB takes the files only if it hears of them before the database closes.
         cancel.check()?;
         self.engine.counters().done(&finished.outcome);
         let reported = Entry::Reported {
             staging: finished.staging,
+            dir,
         };
         self.jobs().by_id.insert(id.to_vec(), reported);
         Ok(finished.result)
@@ -139,12 +167,16 @@ impl Service {
 
     /// Counts and tells what sent a job back to RocksDB.
     fn send_back(&self, error: &Error) {
-        tracing::info!(%error, "job left to RocksDB");
         self.engine.counters().returned(error);
+        // The application's subscriber may panic.
+        let _ = guarded(|| {
+            tracing::info!(%error, "job left to RocksDB");
+            Ok(())
+        });
     }
 }
 
-/// The staging folder's path goes into a message that another component reads.
+/// The directory is a key among others, and the staging folder's path goes into a message.
 fn absolute(dir: &Path) -> PathBuf {
     std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
 }
@@ -202,13 +234,9 @@ impl CompactionService for Service {
 
     fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
-        // With several databases on one clone RocksDB does not say which one closes; all their jobs
-        // go back, and none of the databases is taken for closed.
-        if jobs.sessions.len() == 1 {
-            jobs.sessions
-                .values_mut()
-                .for_each(|closing| *closing = true);
-        }
+        jobs.cancellations += 1;
+        let sessions = std::mem::take(&mut jobs.sessions);
+        jobs.closing = Some((sessions, Instant::now() + CLOSING));
         for entry in jobs.by_id.values() {
             if let Entry::Accepted { cancel, .. } = entry {
                 cancel.cancel();
@@ -216,15 +244,19 @@ impl CompactionService for Service {
         }
     }
 
-    fn on_installation(&self, scheduled_job_id: &CStr, _: Option<CompactionServiceJobStatus>) {
+    fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {
         // Whatever became of the files, the folder is done with.
         let entry = self.jobs().by_id.remove(scheduled_job_id.to_bytes());
-        if let Some(Entry::Reported { staging }) = entry {
-            let _ = guarded(|| {
-                drop(staging);
-                Ok(())
-            });
-        }
+        let Some(Entry::Reported { staging, dir }) = entry else {
+            return;
+        };
+        let _ = guarded(|| {
+            if status == Some(CompactionServiceJobStatus::Failure) {
+                self.engine.refuse_database(&dir);
+            }
+            drop(staging);
+            Ok(())
+        });
     }
 }
 

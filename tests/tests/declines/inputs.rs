@@ -5,14 +5,15 @@ use std::path::Path;
 
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
-    assert_declined, assert_done, compact_everything, local_options, open, options, service,
+    assert_declined, assert_done, compact_everything, local_options, open, options, put, service,
 };
 use rockmill_tests::reasons::{
-    BLOB_FILES, COMPRESSION, DB_PATHS, GLOBAL_SEQUENCE_NUMBER, INPUT_MISSING, MEMORY_BUDGET,
-    OPTIONS_FILE, TIERING, TIMED_PUTS,
+    BLOB_FILES, COMPRESSION, COMPRESSION_MANAGER, DB_PATHS, FILE_CHECKSUM, FLUSH_BLOCK_POLICY,
+    GLOBAL_SEQUENCE_NUMBER, INPUT_MISSING, MEMORY_BUDGET, OPTIONS_FILE, TIERING, TIMED_PUTS,
 };
 use rust_rocksdb::{
-    CompactOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter, WriteBatch,
+    CompactOptions, CompactionOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter,
+    WriteBatch,
 };
 
 use crate::trial::{declines, plain, run};
@@ -97,17 +98,49 @@ fn timed_put_batch(key: &[u8], value: &[u8], unix_write_time: u64) -> WriteBatch
 
 #[test]
 fn timed_puts() {
-    let with_times = |options: &mut Options| options.set_preserve_internal_time_seconds(1 << 30);
-    let stats = compact_older_files(with_times, |db| {
-        let mut content = plain(db);
-        // So old that a preferred sequence number below the key's own exists: the flush keeps it.
-        db.write(&timed_put_batch(b"timed", b"value", 1))
-            .expect("write the timed put");
-        content.insert(b"timed".to_vec(), b"value".to_vec());
-        db.flush().expect("flush");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path();
+    // The key lies in the last level, so a compaction above it keeps the timed put.
+    let mut content = {
+        let db = open(&local_options(), path);
+        let content = plain(&db);
+        compact_everything(&db);
         content
-    });
-    assert_declined(&stats, &[TIMED_PUTS, TIERING]);
+    };
+    let timed = content.keys().next().expect("not empty").clone();
+    {
+        // Only with times to keep does a flush keep a timed put, and its file then has a map of times.
+        let mut with_times = local_options();
+        with_times.set_preserve_internal_time_seconds(1 << 30);
+        let db = open(&with_times, path);
+        // So old that a preferred sequence number below the key's own exists.
+        db.write(&timed_put_batch(&timed, b"timed value", 1))
+            .expect("write the timed put");
+        content.insert(timed, b"timed value".to_vec());
+        db.flush().expect("flush");
+    }
+    {
+        // A compaction without times to keep drops the map, and the timed put stays.
+        let db = open(&local_options(), path);
+        let files = db.live_files().expect("live files");
+        let top: Vec<_> = files.iter().filter(|file| file.level == 0).collect();
+        assert_eq!(top.len(), 1);
+        let family = db.cf_handle("default").expect("open");
+        let names = top.iter().map(|file| file.name.as_str());
+        db.compact_files_cf(family, &CompactionOptions::default(), names, 1)
+            .expect("compact");
+    }
+    let service = service();
+    let db = open(&options(&service), path);
+    compact_everything(&db);
+    assert_content(&db, &content);
+    assert_declined(&service.stats(), &[TIMED_PUTS]);
+}
+
+#[test]
+fn inputs_with_a_map_of_times() {
+    let with_times = |options: &mut Options| options.set_preserve_internal_time_seconds(1 << 30);
+    assert_declined(&compact_older_files(with_times, plain), &[TIERING]);
 }
 
 /// The OPTIONS files of a database.
@@ -165,6 +198,43 @@ fn an_options_file_of_garbage() {
             content
         },
     );
+}
+
+/// Sets an option in the OPTIONS file, where the binding cannot set it.
+fn set_in_file(db: &DB, key: &str, value: &str) {
+    let mut found = 0;
+    for file in options_files(db.path()) {
+        let text = fs::read_to_string(&file).expect("read");
+        let lines = text.lines().map(|line| match line.trim().split_once('=') {
+            Some((name, _)) if name == key => {
+                found += 1;
+                format!("  {key}={value}\n")
+            }
+            _ => format!("{line}\n"),
+        });
+        let text: String = lines.collect();
+        fs::write(&file, text).expect("write");
+    }
+    assert!(found > 0, "no OPTIONS file has {key}");
+}
+
+#[test]
+fn objects_of_classes_that_the_binding_cannot_make() {
+    for (key, reason) in [
+        ("file_checksum_gen_factory", FILE_CHECKSUM),
+        ("compression_manager", COMPRESSION_MANAGER),
+        ("flush_block_policy_factory", FLUSH_BLOCK_POLICY),
+    ] {
+        declines(
+            &[reason],
+            |_| {},
+            |db| {
+                let content = plain(db);
+                set_in_file(db, key, "SomebodysOwn");
+                content
+            },
+        );
+    }
 }
 
 #[test]
@@ -246,17 +316,55 @@ fn some_files_in_another_directory() {
     assert_content(&db, &content);
 }
 
+/// The smallest memory budget that a service takes, bytes.
+const LEAST_BUDGET_BYTES: u64 = 32 << 20;
+
 #[test]
-fn a_memory_budget_that_is_too_small_is_refused_or_declines() {
-    let Ok(service) = rockmill::Service::builder().memory_budget_bytes(1).build() else {
-        return;
+fn a_memory_budget_that_is_too_small_is_refused() {
+    let built = |bytes| {
+        rockmill::Service::builder()
+            .memory_budget_bytes(bytes)
+            .build()
     };
+    let error = built(LEAST_BUDGET_BYTES - 1).err().expect("refused");
+    assert!(error.to_string().contains("memory_budget_bytes"), "{error}");
+    assert!(built(LEAST_BUDGET_BYTES).is_ok());
+}
+
+/// Compacts files of one value each, under the smallest memory budget.
+fn compact_values_on_the_least_budget(value_bytes: usize) -> rockmill::Stats {
+    const FILES: u8 = 4;
+    let builder = rockmill::Service::builder().memory_budget_bytes(LEAST_BUDGET_BYTES);
+    let service = builder.build().expect("the settings are good");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let db = open(&options(&service), directory.path());
-    let content = plain(&db);
+    let mut content = Content::new();
+    for number in 0..FILES {
+        put(
+            &db,
+            &mut content,
+            b"overwritten",
+            &vec![number; value_bytes],
+        );
+        put(&db, &mut content, &[number], b"value");
+        db.flush().expect("flush");
+    }
     compact_everything(&db);
     assert_content(&db, &content);
-    assert_declined(&service.stats(), &[MEMORY_BUDGET]);
+    service.stats()
+}
+
+#[test]
+fn inputs_whose_blocks_do_not_fit_the_memory_budget() {
+    // One block of each input is in memory at a time, so four times this is too much.
+    const VALUE_BYTES: usize = 9 << 20;
+    let stats = compact_values_on_the_least_budget(VALUE_BYTES);
+    assert_declined(&stats, &[MEMORY_BUDGET]);
+}
+
+#[test]
+fn the_least_memory_budget_is_enough_for_small_blocks() {
+    assert_done(&compact_values_on_the_least_budget(1 << 10));
 }
 
 #[test]

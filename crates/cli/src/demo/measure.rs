@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options};
+use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{database, open, rocksdb_failed};
@@ -20,12 +20,14 @@ pub struct Measured {
     pub entries_in: u64,
     pub entries_out: u64,
     pub peak_memory_bytes: u64,
+    /// Files that the compaction left in level 0: none, unless it failed.
+    pub files_in_level_0: usize,
 }
 
 /// Compacts everything in the database at `path` to its bottommost level.
 pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured, Failure> {
     let db = open(path, options)?;
-    let (bytes_in, entries_in) = totals(&db)?;
+    let (bytes_in, entries_in) = totals(&files(&db)?);
     let spinner = database::spinner(format!("{system} compacts"));
     let memory = PeakMemory::start();
     let cpu = process_cpu();
@@ -37,7 +39,8 @@ pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured,
     let cpu_s = (process_cpu() - cpu).as_secs_f64();
     let peak_memory_bytes = memory.growth();
     spinner.finish_and_clear();
-    let (bytes_out, entries_out) = totals(&db)?;
+    let left = files(&db)?;
+    let (bytes_out, entries_out) = totals(&left);
     Ok(Measured {
         wall_s,
         cpu_s,
@@ -46,17 +49,20 @@ pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured,
         entries_in,
         entries_out,
         peak_memory_bytes,
+        files_in_level_0: left.iter().filter(|file| file.level == 0).count(),
     })
 }
 
-/// Bytes and entries of the live files.
-fn totals(db: &DB) -> Result<(u64, u64), Failure> {
-    let files = db
-        .live_files()
-        .map_err(|e| rocksdb_failed("list its files", &e))?;
-    Ok(files.iter().fold((0, 0), |(bytes, entries), file| {
+fn files(db: &DB) -> Result<Vec<LiveFile>, Failure> {
+    db.live_files()
+        .map_err(|e| rocksdb_failed("list its files", &e))
+}
+
+/// Bytes and entries of the files.
+fn totals(files: &[LiveFile]) -> (u64, u64) {
+    files.iter().fold((0, 0), |(bytes, entries), file| {
         (bytes + file.size as u64, entries + file.num_entries)
-    }))
+    })
 }
 
 /// Processor time of all threads of this process.

@@ -11,6 +11,7 @@ use rust_rocksdb::DB;
 use serde::Serialize;
 
 use crate::outcome::Failure;
+use crate::output;
 use measure::Measured;
 
 /// What `rockmill demo` takes.
@@ -74,15 +75,14 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
         .build()
         .map_err(|e| Failure::Usage(e.to_string()))?;
     let local = measure::compact(&copies.rocksdb, &database::options(threads), "RocksDB")?;
+    if local.files_in_level_0 > 0 {
+        let what = "RocksDB could not compact: is the disk full?";
+        return Err(Failure::Environment(what.to_owned()));
+    }
     let mut offloaded = database::options(1);
     offloaded.set_compaction_service(service.clone());
     let ours = measure::compact(&copies.rockmill, &offloaded, "Rockmill")?;
-    let stats = service.stats();
-    if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
-        return Err(Failure::Data(format!(
-            "RocksDB did not take Rockmill's work:\n{stats}"
-        )));
-    }
+    check_stats(&service.stats())?;
     let difference = compare::databases(&copies.rocksdb, &copies.rockmill)?;
     let identical = difference.is_none();
     let workload = database::workload_name(args.entries);
@@ -98,7 +98,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
         gb_per_s: (measured.bytes_in + measured.bytes_out) as f64 / measured.wall_s / 1e9,
         peak_memory_bytes: measured.peak_memory_bytes,
         identical,
-        entries_dropped: measured.entries_in - measured.entries_out,
+        entries_dropped: measured.entries_in.saturating_sub(measured.entries_out),
     };
     let rows = [
         row("rocksdb", threads, local),
@@ -111,13 +111,40 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     }
 }
 
-fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string_pretty(rows)
-            .map_err(|e| Failure::Environment(format!("cannot print: {e}")))?;
-        println!("{text}");
-        return Ok(());
+/// Looks whether Rockmill did all of the work.
+fn check_stats(stats: &rockmill::Stats) -> Result<(), Failure> {
+    if stats.jobs_failed > 0 {
+        let error = stats.last_error.as_deref().unwrap_or("no reason is known");
+        let what = format!("Rockmill could not compact: {error}");
+        let is_storage = ["cannot make", "cannot write", "cannot sync"]
+            .iter()
+            .any(|doing| error.contains(doing));
+        return Err(match is_storage {
+            true => Failure::Environment(what),
+            false => Failure::Data(what),
+        });
     }
+    if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
+        return Err(Failure::Data(format!(
+            "RocksDB did not take Rockmill's work:\n{stats}"
+        )));
+    }
+    Ok(())
+}
+
+fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
+    output::to_stdout(|out| {
+        if json {
+            serde_json::to_writer_pretty(&mut *out, rows)?;
+            writeln!(out)?;
+        } else {
+            writeln!(out, "{}\n{}", rows[0].workload, table(rows))?;
+        }
+        Ok(())
+    })
+}
+
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header([
         "system",
@@ -149,8 +176,7 @@ fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{}\n{table}", rows[0].workload);
-    Ok(())
+    table
 }
 
 /// RocksDB's errors are those of the machine, unless they speak of corruption.
@@ -165,4 +191,22 @@ fn rocksdb_failed(doing: &str, error: &rust_rocksdb::Error) -> Failure {
 /// Opens a database that exists.
 fn open(path: &std::path::Path, options: &rust_rocksdb::Options) -> Result<DB, Failure> {
     DB::open(options, path).map_err(|e| rocksdb_failed("open a database", &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_fault_of_the_data() {
+        let failed = |error: &str| {
+            let mut stats = rockmill::Service::builder().build().expect("good").stats();
+            stats.jobs_scheduled = 1;
+            stats.jobs_failed = 1;
+            stats.last_error = Some(error.to_owned());
+            check_stats(&stats).expect_err("failed").exit_code()
+        };
+        assert_eq!(failed("000001.sst: cannot write it: no space left"), 3);
+        assert_eq!(failed("000007.sst: bad block (at offset 7)"), 1);
+    }
 }

@@ -1,26 +1,21 @@
 //! Checks the SST files of a database against its MANIFEST.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
 use rockmill_engine::staging::file_name;
-use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::tree::TreeFollower;
 use rockmill_format::key;
-use rockmill_format::manifest::{ColumnFamily, FileMeta, Tree};
+use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::unique_id::internal_unique_id;
 
 use super::progress::Progress;
 use super::report::Row;
 use super::table::{self, BYTEWISE, Checked};
 use crate::outcome::Failure;
-use crate::output;
-
-/// Name of the file that names the MANIFEST.
-pub const CURRENT: &str = "CURRENT";
+use crate::{database_dir, output};
 
 /// Checks every live file of every column family.
 ///
@@ -28,7 +23,7 @@ pub const CURRENT: &str = "CURRENT";
 /// Data if the MANIFEST is damaged; Environment if it cannot be read. What is wrong with SST files
 /// stands in the rows.
 pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
-    let tree = read_tree(dir)?;
+    let tree = database_dir::read_tree(dir)?;
     let files = tree
         .column_families
         .values()
@@ -54,24 +49,6 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
         }
     }
     Ok(rows)
-}
-
-fn read_tree(dir: &Path) -> std::result::Result<Tree, Failure> {
-    let unknown_floor = (0, 0);
-    let mut follower = TreeFollower::default();
-    match follower.refresh(&LocalStorage, dir, unknown_floor) {
-        Ok(()) => Ok(follower.tree().clone()),
-        Err(e) if is_refused(dir) => Err(Failure::Environment(e.what)),
-        Err(e) => Err(Failure::Data(e.what)),
-    }
-}
-
-/// Whether the system keeps us from reading CURRENT or the MANIFEST, which the follower tells from
-/// damage only in words.
-fn is_refused(dir: &Path) -> bool {
-    let opened = fs::read_to_string(dir.join(CURRENT))
-        .and_then(|manifest| File::open(dir.join(manifest.trim_end())));
-    opened.is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn check_file(

@@ -14,6 +14,7 @@ const DEFAULT: &str = "kLZ4Compression";
 /// The settings, and the text of the property `rocksdb.compression_options`.
 pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSettings, String)> {
     let cf = &family.options;
+    check_universal(cf)?;
     let output_level = i64::from(job.info.output_level);
     let deepest = job
         .tree
@@ -51,6 +52,24 @@ pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSet
     };
     Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
     Ok((settings, text))
+}
+
+/// With `compression_size_percent`, universal style leaves some outputs uncompressed, by the sizes of runs
+/// that are not told to a service.
+fn check_universal(cf: &Options) -> Result<()> {
+    let universal = cf
+        .nested("compaction_options_universal")
+        .map_err(malformed)?;
+    let percent = universal
+        .i64("compression_size_percent", -1)
+        .map_err(malformed)?;
+    if cf.str("compaction_style") == Some("kCompactionStyleUniversal") && percent >= 0 {
+        return Err(Error::declined(
+            DeclineReason::Compression,
+            format!("compression_size_percent is {percent}"),
+        ));
+    }
+    Ok(())
 }
 
 fn type_name(cf: &Options, output_level: i64, last: bool, job: &Job) -> Result<String> {

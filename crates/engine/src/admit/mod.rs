@@ -140,14 +140,25 @@ fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -
     }
 }
 
-/// Declines unless the object that `key` names is absent.
-fn require_null(options: &Options, key: &str, reason: DeclineReason) -> Result<()> {
-    if options.is_null(key) {
-        return Ok(());
+/// Declines unless the object that `key` names is one in `fine`. An object that has no name of its own
+/// leaves no line in the OPTIONS file, so absent is not fine.
+fn require_object(
+    options: &Options,
+    key: &str,
+    fine: &[&str],
+    reason: DeclineReason,
+) -> Result<()> {
+    match options.str(key) {
+        Some(value) if fine.contains(&value) => Ok(()),
+        value => {
+            let value = value.unwrap_or("an object without a name");
+            Err(Error::declined(reason, format!("{key} is {value}")))
+        }
     }
-    let value = options.str(key).unwrap_or_default();
-    Err(Error::declined(reason, format!("{key} is {value}")))
 }
+
+/// What RocksDB writes for an object that is not configured.
+const NULL: &str = "nullptr";
 
 /// What lies deeper than the output, for tombstones.
 fn beneath(job: &Job, level_style: bool) -> RangesBeneath {

@@ -3,7 +3,7 @@
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
-use super::{Policy, malformed, require, require_null};
+use super::{NULL, Policy, malformed, require, require_object};
 
 /// Reasons for a compaction that are not merges of data (`listener.h:CompactionReason`): FIFO (6, 7,
 /// 8), ingestion (14), change of temperature (16), blob garbage (17), refitting (19).
@@ -49,10 +49,10 @@ pub fn check_db(db: &Options, policy: Policy) -> Result<()> {
              database on it uses the WriteCommitted policy",
         ));
     }
-    require(
+    require_object(
         db,
         "file_checksum_gen_factory",
-        &["nullptr", "", "FileChecksumGenCrc32cFactory"],
+        &[NULL, "FileChecksumGenCrc32cFactory"],
         DeclineReason::FileChecksum,
     )
 }
@@ -60,18 +60,19 @@ pub fn check_db(db: &Options, policy: Policy) -> Result<()> {
 pub fn check_family(family: &ColumnFamilyOptions) -> Result<()> {
     let cf = &family.options;
     comparator(cf)?;
-    require_null(cf, "compaction_filter", DeclineReason::CompactionFilter)?;
-    require_null(
-        cf,
-        "compaction_filter_factory",
-        DeclineReason::CompactionFilter,
-    )?;
-    require_null(cf, "sst_partitioner_factory", DeclineReason::SstPartitioner)?;
-    require_null(
-        cf,
-        "table_properties_collectors",
-        DeclineReason::TablePropertyCollectors,
-    )?;
+    for (key, reason) in [
+        ("compaction_filter", DeclineReason::CompactionFilter),
+        ("compaction_filter_factory", DeclineReason::CompactionFilter),
+        ("sst_partitioner_factory", DeclineReason::SstPartitioner),
+    ] {
+        require_object(cf, key, &[NULL], reason)?;
+    }
+    if !cf.is_null("table_properties_collectors") {
+        return Err(Error::declined(
+            DeclineReason::TablePropertyCollectors,
+            "table_properties_collectors are configured",
+        ));
+    }
     let off = ["false"];
     require(
         cf,
@@ -101,10 +102,10 @@ pub fn check_family(family: &ColumnFamilyOptions) -> Result<()> {
         &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
         DeclineReason::CompactionStyle,
     )?;
-    require(
+    require_object(
         cf,
         "compression_manager",
-        &["nullptr", "", "BuiltinCompressionManagerV2"],
+        &[NULL, "BuiltinCompressionManagerV2"],
         DeclineReason::CompressionManager,
     )?;
     if family.table_factory != "BlockBasedTable" {
@@ -119,17 +120,15 @@ pub fn check_family(family: &ColumnFamilyOptions) -> Result<()> {
 fn comparator(cf: &Options) -> Result<()> {
     const BYTEWISE: &str = "leveldb.BytewiseComparator";
     const TIMESTAMP_SUFFIX: &str = ".u64ts";
-    match cf.str("comparator") {
-        None | Some(BYTEWISE) => Ok(()),
-        Some(name) => Err(Error::declined(
-            if name.ends_with(TIMESTAMP_SUFFIX) {
-                DeclineReason::UserTimestamps
-            } else {
-                DeclineReason::Comparator
-            },
-            format!("comparator is {name}"),
-        )),
-    }
+    let has_timestamps = cf
+        .str("comparator")
+        .is_some_and(|name| name.ends_with(TIMESTAMP_SUFFIX));
+    let reason = if has_timestamps {
+        DeclineReason::UserTimestamps
+    } else {
+        DeclineReason::Comparator
+    };
+    require_object(cf, "comparator", &[BYTEWISE], reason)
 }
 
 /// Whether RocksDB will compare the hash over all entries with one of its own

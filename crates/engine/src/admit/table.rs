@@ -6,7 +6,7 @@ use rockmill_format::footer::FORMAT_VERSIONS;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
-use super::{Admitted, compression, malformed, require, require_null};
+use super::{Admitted, NULL, compression, malformed, require, require_object};
 
 /// First version in which the common prefix of a block's keys is stored once.
 const FIRST_COMMON_PREFIX_VERSION: u64 = 8;
@@ -20,15 +20,15 @@ pub fn check(table: &Options) -> Result<()> {
     let off = ["false"];
     require(
         table,
-        "index_type",
-        &["kBinarySearch"],
-        DeclineReason::IndexType,
-    )?;
-    require(
-        table,
         "partition_filters",
         &off,
         DeclineReason::PartitionedFilters,
+    )?;
+    require(
+        table,
+        "index_type",
+        &["kBinarySearch"],
+        DeclineReason::IndexType,
     )?;
     require(
         table,
@@ -49,9 +49,10 @@ pub fn check(table: &Options) -> Result<()> {
         &["0"],
         DeclineReason::BlockAlign,
     )?;
-    require_null(
+    require_object(
         table,
         "user_defined_index_factory",
+        &[NULL],
         DeclineReason::UserDefinedIndex,
     )?;
     require(
