@@ -326,7 +326,7 @@ fn a_memory_budget_that_is_too_small_is_refused() {
             .memory_budget_bytes(bytes)
             .build()
     };
-    let error = built(LEAST_BUDGET_BYTES - 1).err().expect("refused");
+    let error = built(LEAST_BUDGET_BYTES - 1).expect_err("refused");
     assert!(error.to_string().contains("memory_budget_bytes"), "{error}");
     assert!(built(LEAST_BUDGET_BYTES).is_ok());
 }
