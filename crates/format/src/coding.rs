@@ -63,14 +63,6 @@ impl<'a> Cursor<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// A little-endian u16.
-    ///
-    /// # Errors
-    /// Corruption at the end of the slice.
-    pub fn u16(&mut self) -> Result<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
     /// A little-endian u32.
     ///
     /// # Errors
@@ -124,14 +116,6 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         u32::try_from(self.varint64()?)
             .map_err(|_| Error::corruption(start, "varint larger than 32 bits"))
-    }
-
-    /// A zigzag-coded signed varint.
-    ///
-    /// # Errors
-    /// As [`Cursor::varint64`].
-    pub fn zigzag(&mut self) -> Result<i64> {
-        self.varint64().map(unzigzag)
     }
 
     /// A varint32 length and that many bytes.

@@ -1,0 +1,180 @@
+//! Writing blocks.
+
+use super::{ValueForm, common_prefix_len};
+use crate::coding::{Cursor, put_varint};
+use crate::key::TAG_SIZE;
+
+/// How a [`BlockBuilder`] lays out its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockLayout {
+    /// Entries from one restart point to the next, at least 1.
+    pub restart_interval: usize,
+    /// Whether keys are stored as differences.
+    pub delta_keys: bool,
+    /// Whether values have their length in front.
+    pub values: ValueForm,
+    /// Whether the user-key prefix common to the whole block is stored once (format_version 8);
+    /// demands `delta_keys`.
+    pub common_prefix: bool,
+    /// Whether keys are user keys rather than internal keys; decides what may be common.
+    pub user_keys: bool,
+}
+
+impl BlockLayout {
+    /// Plain entries: what the metaindex (interval 1) and the properties block use.
+    pub fn plain(restart_interval: usize) -> Self {
+        Self {
+            restart_interval,
+            delta_keys: true,
+            values: ValueForm::Sized,
+            common_prefix: false,
+            user_keys: true,
+        }
+    }
+}
+
+/// Assembles one block; reusable.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    layout: BlockLayout,
+    entries: Vec<u8>,
+    restarts: Vec<u32>,
+    since_restart: usize,
+    last_key: Vec<u8>,
+    /// The part of the first user key that all keys so far share.
+    prefix: Vec<u8>,
+    finished: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// An empty block.
+    ///
+    /// # Panics
+    /// If the layout's interval is 0, or it strips a common prefix without delta keys.
+    pub fn new(layout: BlockLayout) -> Self {
+        assert!(layout.restart_interval > 0);
+        assert!(layout.delta_keys || !layout.common_prefix);
+        Self {
+            layout,
+            entries: Vec::new(),
+            restarts: vec![0],
+            since_restart: 0,
+            last_key: Vec::new(),
+            prefix: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was added since the start or the last [`BlockBuilder::finish`].
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key added last; empty if there is none.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    /// Appends an entry. Keys must ascend in the order of the block's reader.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let common = common_prefix_len(&self.last_key, key);
+        self.add_with_common(key, common, value, value);
+    }
+
+    /// [`BlockBuilder::add`] for a caller that knows how many leading bytes `common` the key has with
+    /// the key added before; the number does not matter for the block's first entry.
+    ///
+    /// `continued` is stored in place of `value` when the key shares bytes with the key before, as
+    /// delta-coded index values are.
+    #[inline]
+    pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8], continued: &[u8]) {
+        let mut shared = 0;
+        if self.since_restart == self.layout.restart_interval {
+            let at = u32::try_from(self.entries.len()).expect("blocks stay below 4 GiB");
+            self.restarts.push(at);
+            self.since_restart = 0;
+        } else if self.layout.delta_keys && !self.entries.is_empty() {
+            shared = common;
+        }
+        if self.layout.common_prefix {
+            self.narrow_prefix(key);
+        }
+        put_varint(&mut self.entries, shared as u64);
+        put_varint(&mut self.entries, (key.len() - shared) as u64);
+        if self.layout.values == ValueForm::Sized {
+            put_varint(&mut self.entries, value.len() as u64);
+        }
+        self.entries.extend_from_slice(&key[shared..]);
+        self.entries
+            .extend_from_slice(if shared > 0 { continued } else { value });
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.since_restart += 1;
+    }
+
+    fn narrow_prefix(&mut self, key: &[u8]) {
+        let user_len = if self.layout.user_keys {
+            key.len()
+        } else {
+            key.len().saturating_sub(TAG_SIZE)
+        };
+        let user_key = &key[..user_len];
+        if self.entries.is_empty() {
+            self.prefix.clear();
+            self.prefix.extend_from_slice(user_key);
+        } else {
+            let common = common_prefix_len(&self.prefix, user_key);
+            self.prefix.truncate(common);
+        }
+    }
+
+    /// The finished block, and an empty builder again.
+    pub fn finish(&mut self) -> &[u8] {
+        self.finished.clear();
+        if self.prefix.is_empty() {
+            self.finished.append(&mut self.entries);
+        } else {
+            self.strip_prefix();
+            self.entries.clear();
+        }
+        for restart in &self.restarts {
+            self.finished.extend_from_slice(&restart.to_le_bytes());
+        }
+        let num_restarts = self.restarts.len() as u32;
+        self.finished.extend_from_slice(&num_restarts.to_le_bytes());
+        self.restarts.clear();
+        self.restarts.push(0);
+        self.since_restart = 0;
+        self.last_key.clear();
+        self.prefix.clear();
+        &self.finished
+    }
+
+    /// Moves the entries to `finished` with the common prefix in front and the restart keys without
+    /// it. All other entries share at least the prefix and stay as they are.
+    fn strip_prefix(&mut self) {
+        let strip = self.prefix.len();
+        self.finished.extend_from_slice(&self.prefix);
+        for i in 0..self.restarts.len() {
+            let start = self.restarts[i] as usize;
+            let end = match self.restarts.get(i + 1) {
+                Some(&next) => next as usize,
+                None => self.entries.len(),
+            };
+            self.restarts[i] = self.finished.len() as u32;
+            let interval = &self.entries[start..end];
+            let mut cursor = Cursor::new(interval);
+            let own = "the builder's own entry";
+            let shared = cursor.varint32().expect(own);
+            debug_assert_eq!(shared, 0);
+            let non_shared = cursor.varint32().expect(own) as usize;
+            put_varint(&mut self.finished, 0);
+            put_varint(&mut self.finished, (non_shared - strip) as u64);
+            if self.layout.values == ValueForm::Sized {
+                let value_len = cursor.varint32().expect(own);
+                put_varint(&mut self.finished, u64::from(value_len));
+            }
+            self.finished.extend_from_slice(&cursor.rest()[strip..]);
+        }
+    }
+}
