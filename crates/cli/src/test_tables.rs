@@ -1,7 +1,6 @@
 //! Tables in memory, for tests.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
     Cutting, Error, FilterPlan, InputTable, KeyRange, Plan, PropertiesPlan, RangesBeneath, ReadAt,
@@ -41,7 +40,7 @@ impl ReadAt for MemFile {
 }
 
 #[derive(Default, Clone)]
-struct MemSink(Rc<RefCell<Vec<u8>>>);
+struct MemSink(Arc<Mutex<Vec<u8>>>);
 
 impl SstSink for MemSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
@@ -51,7 +50,10 @@ impl SstSink for MemSink {
 
 impl SstFile for MemSink {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.borrow_mut().extend_from_slice(bytes);
+        self.0
+            .lock()
+            .expect("no writer panicked")
+            .extend_from_slice(bytes);
         Ok(())
     }
 
@@ -145,7 +147,8 @@ pub fn sst(format_version: u32, keys: u64) -> Vec<u8> {
         writer.emit(&key, tag, &value, hash, true).expect("memory");
     }
     writer.finish().expect("memory");
-    file.0.take()
+    let bytes = std::mem::take(&mut *file.0.lock().expect("no writer panicked"));
+    bytes
 }
 
 /// Opens an SST in memory.

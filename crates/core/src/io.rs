@@ -1,6 +1,7 @@
 //! How backends reach files; the engine implements these over its storage.
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 
@@ -22,6 +23,12 @@ pub trait ReadAt: Debug + Send + Sync {
 
     /// Name for errors.
     fn name(&self) -> &str;
+
+    /// The descriptor, if this is a file of the operating system: a backend may map it and copy to a
+    /// device straight from the page cache. Without one it reads.
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Where a slice's output files go, in key order.
@@ -35,7 +42,7 @@ pub trait SstSink {
 }
 
 /// One output file, written front to back.
-pub trait SstFile {
+pub trait SstFile: Send {
     /// Appends `bytes`.
     ///
     /// # Errors

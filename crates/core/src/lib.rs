@@ -20,9 +20,13 @@ mod error;
 mod io;
 mod job;
 mod plan;
+mod sst_file;
 mod table;
 
-pub use backend::{Backend, ContentHash, OutputFile, SliceReport, SliceWork, entry_hash, kv_hash};
+pub use backend::{
+    Backend, ContentHash, OutputFile, Resource, SliceReport, SliceWork, StageTime, entry_hash,
+    kv_hash, placed_hash,
+};
 pub use block_stream::BlockStream;
 pub use cancel::CancelToken;
 pub use columns::{Columns, key_prefix};
@@ -36,4 +40,5 @@ pub use plan::{
     Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,
     TablePlan,
 };
+pub use sst_file::{BlockWriter, FileBody, FileCounts, FilterBlock, block_guard};
 pub use table::{InputTable, open_table};

@@ -5,19 +5,19 @@
 //! against its predecessor, an entry goes into block `Q / block_size`. The rule looks at no block's
 //! contents, so any number of threads can cut alike.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use rockmill_core::{ContentHash, Error, OutputFile, Plan, Result, SstFile, SstSink, entry_hash};
+use rockmill_core::{
+    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, OutputFile, Plan, Result,
+    SstFile, SstSink, entry_hash,
+};
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::varint_len;
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::FilterBuilder;
-use rockmill_format::footer::{Footer, uses_context_checksum};
-use rockmill_format::handle::{BlockGuard, BlockHandle};
+use rockmill_format::handle::BlockHandle;
 use rockmill_format::index::IndexBuilder;
 use rockmill_format::key::{self, ValueType};
-use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
-use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
 use rockmill_format::xxph3;
 
 use crate::cut::FileCutter;
@@ -106,20 +106,6 @@ impl Sink for SstWriter<'_> {
     }
 }
 
-/// Counts of one file.
-#[derive(Debug, Default)]
-struct Counts {
-    deletions: u64,
-    raw_key_bytes: u64,
-    raw_value_bytes: u64,
-    uncompressed_bytes: u64,
-    blocks: u64,
-    rejected: u64,
-    bypassed: u64,
-    smallest_seqno: Option<u64>,
-    largest_seqno: u64,
-}
-
 /// A data block that was written and waits for the next block's first key, which its separator needs.
 #[derive(Debug)]
 struct PendingBlock {
@@ -128,10 +114,7 @@ struct PendingBlock {
 }
 
 struct OpenFile {
-    number: u64,
-    out: Box<dyn SstFile>,
-    offset: u64,
-    guard: BlockGuard,
+    out: BlockWriter,
     block: BlockBuilder,
     /// `Q / block_size` of the block at hand.
     block_number: u64,
@@ -145,30 +128,16 @@ struct OpenFile {
     index: IndexBuilder,
     filter: Option<FilterBuilder>,
     used_compression: BTreeSet<CompressionType>,
-    counts: Counts,
+    counts: FileCounts,
     content: ContentHash,
     paranoid_hash: u64,
-    /// Of the whole file, if it is wanted.
-    crc: Option<u32>,
-    /// Payload and trailer of the block on its way out.
-    stored: Vec<u8>,
 }
 
 impl OpenFile {
     fn new(number: u64, out: Box<dyn SstFile>, plan: &Plan) -> Self {
         let table = &plan.table;
         Self {
-            number,
-            out,
-            offset: 0,
-            guard: BlockGuard {
-                checksum: table.checksum,
-                base_context_checksum: if uses_context_checksum(table.format_version) {
-                    base_context_checksum(plan.properties.checksum_seed, number)
-                } else {
-                    0
-                },
-            },
+            out: BlockWriter::new(plan, number, out),
             block: BlockBuilder::new(BlockLayout {
                 restart_interval: table.restart_interval,
                 delta_keys: table.delta_keys,
@@ -185,11 +154,9 @@ impl OpenFile {
             index: IndexBuilder::new(table.index),
             filter: table.filter.map(FilterBuilder::new),
             used_compression: BTreeSet::new(),
-            counts: Counts::default(),
+            counts: FileCounts::default(),
             content: ContentHash::default(),
             paranoid_hash: 0,
-            crc: plan.file_checksum.then_some(0),
-            stored: Vec::new(),
         }
     }
 
@@ -272,44 +239,12 @@ impl OpenFile {
             self.counts.bypassed += u64::from(!compresses);
         }
         self.used_compression.insert(kind);
-        self.stored.clear();
-        self.stored.extend_from_slice(stored);
-        let handle = self.append_block(kind)?;
+        let handle = self.out.append_block(stored, kind)?;
         self.pending = Some(PendingBlock {
             last_key: self.last_key.clone(),
             handle,
         });
         Ok(())
-    }
-
-    /// Writes `self.stored` as a block.
-    fn append_block(&mut self, kind: CompressionType) -> Result<BlockHandle> {
-        let handle = BlockHandle {
-            offset: self.offset,
-            size: self.stored.len() as u64,
-        };
-        let checksum = self.guard.checksum(&self.stored, kind as u8, self.offset);
-        self.stored.push(kind as u8);
-        self.stored.extend_from_slice(&checksum.to_le_bytes());
-        let stored = std::mem::take(&mut self.stored);
-        self.append(&stored)?;
-        self.stored = stored;
-        Ok(handle)
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.append(bytes)?;
-        if let Some(crc) = &mut self.crc {
-            *crc = crc32c::crc32c_append(*crc, bytes);
-        }
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn append_payload(&mut self, payload: &[u8]) -> Result<BlockHandle> {
-        self.stored.clear();
-        self.stored.extend_from_slice(payload);
-        self.append_block(CompressionType::None)
     }
 
     fn finish(mut self, plan: &Plan, compressor: &mut Compressor) -> Result<OutputFile> {
@@ -319,168 +254,23 @@ impl OpenFile {
         if let Some(pending) = self.pending.take() {
             self.index.add(&pending.last_key, None, pending.handle);
         }
-        let mut properties = self.properties(plan);
-        properties.data_size = self.offset;
-        properties.tail_start_offset = self.offset;
-        let mut metaindex = BTreeMap::new();
-        if let Some(filter) = self.filter.take() {
-            properties.num_filter_entries = filter.num_added();
-            if let Some(payload) = filter.finish() {
-                properties.filter_size = payload.len() as u64;
-                let handle = self.append_payload(&payload)?;
-                metaindex.insert(names::FULL_FILTER.to_vec(), handle);
-            }
-        }
-        let index_handle = self.append_index(plan, compressor, &mut properties)?;
-        if uses_context_checksum(plan.table.format_version) {
-            metaindex.insert(names::INDEX.to_vec(), index_handle);
-        }
-        let compression = self.compression_property(plan, compressor);
-        properties.compression_name = compression.into_bytes();
-        let handle = self.append_payload(&encode_properties(&properties))?;
-        metaindex.insert(names::PROPERTIES.to_vec(), handle);
-        let metaindex = self.append_payload(&encode_metaindex(&metaindex))?;
-        let footer = Footer {
-            format_version: plan.table.format_version,
-            guard: self.guard,
-            metaindex,
-            index: (!uses_context_checksum(plan.table.format_version)).then_some(index_handle),
-        };
-        let footer = footer.encode(self.offset);
-        self.append(&footer)?;
-        self.out.finish()?;
-        let oldest_ancester_time = oldest_ancestor(plan, Some((&self.first_key, &self.last_key)));
-        Ok(OutputFile {
-            number: self.number,
-            size: self.offset,
-            smallest: self.first_key,
-            largest: self.last_key,
-            properties,
-            oldest_ancester_time,
-            paranoid_hash: self.paranoid_hash,
-            file_checksum: self.crc,
+        let num_filter_entries = self.filter.as_ref().map_or(0, FilterBuilder::num_added);
+        let filter = self.filter.and_then(FilterBuilder::finish);
+        let body = FileBody {
+            data_size: self.out.offset(),
+            first_key: self.first_key,
+            last_key: self.last_key,
+            counts: self.counts,
+            index: self.index,
+            filter: filter.map_or(FilterBlock::None, FilterBlock::Payload),
+            num_filter_entries,
+            compression_used: self.used_compression,
             content: self.content,
-        })
-    }
-
-    fn append_index(
-        &mut self,
-        plan: &Plan,
-        compressor: &mut Compressor,
-        properties: &mut TableProperties,
-    ) -> Result<BlockHandle> {
-        /// RocksDB counts a trailer into the size of the index.
-        const TRAILER: u64 = rockmill_format::handle::BLOCK_TRAILER_SIZE as u64;
-        let index = self.index.finish();
-        properties.index_size = index.block.len() as u64 + TRAILER;
-        properties.index_key_is_user_key = u64::from(index.key_is_user_key);
-        properties.index_value_is_delta_encoded = u64::from(index.value_is_delta_encoded);
-        if !plan.table.compress_index {
-            return self.append_payload(&index.block);
-        }
-        let (stored, kind) = compressor
-            .compress(&index.block)
-            .map_err(|e| Error::internal(e.what))?;
-        self.used_compression.insert(kind);
-        self.stored.clear();
-        self.stored.extend_from_slice(stored);
-        self.append_block(kind)
-    }
-
-    fn compression_property(&self, plan: &Plan, compressor: &Compressor) -> String {
-        let used: Vec<u8> = self
-            .used_compression
-            .iter()
-            .map(|&kind| kind as u8)
-            .collect();
-        let preferred = (!compressor.is_stored()).then_some(compressor.kind() as u8);
-        compression_name(plan.table.format_version, preferred, &used)
-    }
-
-    /// All properties that are known before the meta blocks are written.
-    fn properties(&self, plan: &Plan) -> TableProperties {
-        let (table, names, counts) = (&plan.table, &plan.properties, &self.counts);
-        let text = |name: &Option<String>| match name {
-            Some(name) => name.clone().into_bytes(),
-            None => b"nullptr".to_vec(),
+            paranoid_hash: self.paranoid_hash,
         };
-        TableProperties {
-            orig_file_number: self.number,
-            uncompressed_data_size: counts.uncompressed_bytes,
-            raw_key_size: counts.raw_key_bytes,
-            raw_value_size: counts.raw_value_bytes,
-            num_data_blocks: counts.blocks,
-            num_data_blocks_compression_rejected: counts.rejected,
-            num_data_blocks_compression_bypassed: counts.bypassed,
-            num_entries: self.content.entries(),
-            num_deletions: counts.deletions,
-            format_version: u64::from(table.format_version),
-            column_family_id: u64::from(names.column_family_id),
-            oldest_ancestor_time: oldest_ancestor(plan, None),
-            newest_key_time: names.newest_key_time,
-            file_creation_time: names.now,
-            user_defined_timestamps_persisted: 1,
-            key_largest_seqno: counts.largest_seqno,
-            key_smallest_seqno: counts.smallest_seqno.unwrap_or(0),
-            data_block_restart_interval: table.restart_interval as u64,
-            index_block_restart_interval: table.index.restart_interval as u64,
-            lsm_info_at_creation: lsm_info_at_creation(names.output_level, plan.rules.bottommost),
-            db_id: names.db_id.clone(),
-            db_session_id: names.session_id.clone().into_bytes(),
-            db_host_id: names.host.clone().into_bytes(),
-            column_family_name: names.column_family_name.clone(),
-            filter_policy_name: names.filter_policy_name.clone().unwrap_or_default().into(),
-            comparator_name: b"leveldb.BytewiseComparator".to_vec(),
-            merge_operator_name: text(&names.merge_operator_name),
-            prefix_extractor_name: text(&names.prefix_extractor_name),
-            property_collectors_names: b"[]".to_vec(),
-            compression_options: names.compression_options.clone().into_bytes(),
-            index_type: Some(IndexType::BinarySearch as u32),
-            whole_key_filtering: Some(names.whole_key_filtering),
-            prefix_filtering: Some(names.prefix_extractor_name.is_some()),
-            decoupled_partitioned_filters: names.decouple_partitioned_filters.then_some(true),
-            ..TableProperties::default()
-        }
+        self.out.finish(plan, body, compressor)
     }
 }
 
 /// Bytes of properties, metaindex and footer, roughly.
 const TAIL_BYTES: u64 = 3 * 1024;
-
-/// Base context checksum of file `number`: never 0, and different for each file of an attempt.
-fn base_context_checksum(seed: u64, number: u64) -> u32 {
-    let hash = entry_hash(seed, number);
-    match (hash >> 32) as u32 ^ hash as u32 {
-        0 => 1,
-        base => base,
-    }
-}
-
-/// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all; now if none
-/// is known (`compaction.cc:MinInputFileOldestAncestorTime`).
-fn oldest_ancestor(plan: &Plan, range: Option<(&[u8], &[u8])>) -> u64 {
-    let overlaps = |smallest: &[u8], largest: &[u8]| {
-        let Some((from, to)) = range else { return true };
-        match (
-            key::split(smallest),
-            key::split(largest),
-            key::split(from),
-            key::split(to),
-        ) {
-            (Some(smallest), Some(largest), Some(from), Some(to)) => {
-                key::compare(largest, from).is_ge() && key::compare(smallest, to).is_le()
-            }
-            _ => true,
-        }
-    };
-    let times = plan
-        .properties
-        .ancestors
-        .iter()
-        .filter(|(smallest, largest, time)| *time != 0 && overlaps(smallest, largest))
-        .map(|&(_, _, time)| time);
-    times.min().unwrap_or(match range {
-        Some(_) => oldest_ancestor(plan, None),
-        None => plan.properties.now,
-    })
-}

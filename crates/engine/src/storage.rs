@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -72,6 +73,11 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// # Errors
     /// Whatever the system says.
     fn size(&self) -> io::Result<u64>;
+
+    /// The descriptor, if this is a file of the operating system; see [`ReadAt::as_fd`].
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// An open file, for writing front to back.
@@ -147,6 +153,10 @@ impl ReadableFile for File {
     fn size(&self) -> io::Result<u64> {
         self.metadata().map(|m| m.len())
     }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(AsFd::as_fd(self))
+    }
 }
 
 impl WritableFile for File {
@@ -208,6 +218,10 @@ impl ReadAt for InputFileReader {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_fd()
     }
 }
 

@@ -2,8 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -193,51 +192,50 @@ pub struct MemOutput {
 /// Output files in memory, numbered from `first`.
 #[derive(Debug, Default)]
 pub struct MemSink {
-    files: Rc<RefCell<Vec<MemOutput>>>,
+    files: Arc<Mutex<Vec<MemOutput>>>,
     first: u64,
 }
 
 impl MemSink {
     pub fn numbered_from(first: u64) -> Self {
-        let files = Rc::default();
+        let files = Arc::default();
         Self { files, first }
     }
 
     pub fn into_files(self) -> Vec<MemOutput> {
-        self.files.take()
+        std::mem::take(&mut self.files.lock().expect("no writer panicked"))
     }
 }
 
 struct MemSstFile {
-    files: Rc<RefCell<Vec<MemOutput>>>,
+    files: Arc<Mutex<Vec<MemOutput>>>,
     at: usize,
 }
 
 impl SstFile for MemSstFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.files.borrow_mut()[self.at]
+        self.files.lock().expect("no writer panicked")[self.at]
             .bytes
             .extend_from_slice(bytes);
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.files.borrow_mut()[self.at].finished = true;
+        self.files.lock().expect("no writer panicked")[self.at].finished = true;
         Ok(())
     }
 }
 
 impl SstSink for MemSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let mut files = self.files.borrow_mut();
-        assert!(files.last().is_none_or(|file| file.finished));
+        let mut files = self.files.lock().expect("no writer panicked");
         let number = self.first + files.len() as u64;
         files.push(MemOutput {
             number,
             ..MemOutput::default()
         });
         let file = MemSstFile {
-            files: Rc::clone(&self.files),
+            files: Arc::clone(&self.files),
             at: files.len() - 1,
         };
         Ok((number, Box::new(file)))

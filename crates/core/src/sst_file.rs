@@ -1,0 +1,333 @@
+//! Writing an SST file from the outside in: blocks one after another, and at the end the blocks that
+//! describe the others. Every backend ends its files here, so that they end alike.
+//!
+//! ```text
+//! data blocks | filter | index | properties | metaindex | footer
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::footer::{Footer, uses_context_checksum};
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
+use rockmill_format::index::IndexBuilder;
+use rockmill_format::key;
+use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
+use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
+
+use crate::backend::{ContentHash, OutputFile, entry_hash};
+use crate::error::{Error, Result};
+use crate::io::SstFile;
+use crate::plan::Plan;
+
+/// Appends blocks to a file.
+pub struct BlockWriter {
+    number: u64,
+    file: Box<dyn SstFile>,
+    guard: BlockGuard,
+    offset: u64,
+    /// CRC-32C of the file so far, if the plan asks for it.
+    crc: Option<u32>,
+}
+
+impl std::fmt::Debug for BlockWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockWriter")
+            .field("number", &self.number)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BlockWriter {
+    /// A writer at the start of the job's file `number`.
+    pub fn new(plan: &Plan, number: u64, file: Box<dyn SstFile>) -> Self {
+        Self {
+            number,
+            file,
+            guard: block_guard(plan, number),
+            offset: 0,
+            crc: plan.file_checksum.then_some(0),
+        }
+    }
+
+    /// Bytes written.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Appends finished blocks as they are, trailers included.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.append(bytes)?;
+        if let Some(crc) = &mut self.crc {
+            *crc = crc32c::crc32c_append(*crc, bytes);
+        }
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends a block: `stored` is the payload, compressed as `kind` says.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn append_block(&mut self, stored: &[u8], kind: CompressionType) -> Result<BlockHandle> {
+        let handle = BlockHandle {
+            offset: self.offset,
+            size: stored.len() as u64,
+        };
+        let checksum = self.guard.checksum(stored, kind as u8, self.offset);
+        let mut trailer = [kind as u8; BLOCK_TRAILER_SIZE];
+        trailer[1..].copy_from_slice(&checksum.to_le_bytes());
+        self.append(stored)?;
+        self.append(&trailer)?;
+        Ok(handle)
+    }
+
+    /// Writes all that follows the data blocks, makes the file durable and describes it.
+    ///
+    /// # Errors
+    /// Storage; Internal if the index cannot be compressed.
+    pub fn finish(
+        mut self,
+        plan: &Plan,
+        mut body: FileBody,
+        compressor: &mut Compressor,
+    ) -> Result<OutputFile> {
+        let mut properties = self.properties(plan, &body);
+        properties.data_size = body.data_size;
+        properties.tail_start_offset = body.data_size;
+        properties.num_filter_entries = body.num_filter_entries;
+        let mut metaindex = BTreeMap::new();
+        let filter = match &body.filter {
+            FilterBlock::None => None,
+            FilterBlock::Payload(payload) => {
+                Some(self.append_block(payload, CompressionType::None)?)
+            }
+            FilterBlock::Written(handle) => Some(*handle),
+        };
+        if let Some(handle) = filter {
+            properties.filter_size = handle.size;
+            metaindex.insert(names::FULL_FILTER.to_vec(), handle);
+        }
+        let index_handle = self.append_index(plan, &mut body, compressor, &mut properties)?;
+        if uses_context_checksum(plan.table.format_version) {
+            metaindex.insert(names::INDEX.to_vec(), index_handle);
+        }
+        let compression = compression_property(plan, &body.compression_used, compressor);
+        properties.compression_name = compression.into_bytes();
+        let handle = self.append_block(&encode_properties(&properties), CompressionType::None)?;
+        metaindex.insert(names::PROPERTIES.to_vec(), handle);
+        let metaindex = self.append_block(&encode_metaindex(&metaindex), CompressionType::None)?;
+        let footer = Footer {
+            format_version: plan.table.format_version,
+            guard: self.guard,
+            metaindex,
+            index: (!uses_context_checksum(plan.table.format_version)).then_some(index_handle),
+        };
+        let footer = footer.encode(self.offset);
+        self.append(&footer)?;
+        self.file.finish()?;
+        let oldest_ancester_time = oldest_ancestor(plan, Some((&body.first_key, &body.last_key)));
+        Ok(OutputFile {
+            number: self.number,
+            size: self.offset,
+            smallest: body.first_key,
+            largest: body.last_key,
+            properties,
+            oldest_ancester_time,
+            paranoid_hash: body.paranoid_hash,
+            file_checksum: self.crc,
+            content: body.content,
+        })
+    }
+
+    fn append_index(
+        &mut self,
+        plan: &Plan,
+        body: &mut FileBody,
+        compressor: &mut Compressor,
+        properties: &mut TableProperties,
+    ) -> Result<BlockHandle> {
+        let index = body.index.finish();
+        // RocksDB counts a trailer into the size of the index.
+        properties.index_size = (index.block.len() + BLOCK_TRAILER_SIZE) as u64;
+        properties.index_key_is_user_key = u64::from(index.key_is_user_key);
+        properties.index_value_is_delta_encoded = u64::from(index.value_is_delta_encoded);
+        if !plan.table.compress_index {
+            return self.append_block(&index.block, CompressionType::None);
+        }
+        let (stored, kind) = compressor
+            .compress(&index.block)
+            .map_err(|e| Error::internal(e.what))?;
+        body.compression_used.insert(kind);
+        self.append_block(stored, kind)
+    }
+
+    /// All properties that are known before the meta blocks are written.
+    fn properties(&self, plan: &Plan, body: &FileBody) -> TableProperties {
+        let (table, names, counts) = (&plan.table, &plan.properties, &body.counts);
+        let text = |name: &Option<String>| match name {
+            Some(name) => name.clone().into_bytes(),
+            None => b"nullptr".to_vec(),
+        };
+        TableProperties {
+            orig_file_number: self.number,
+            uncompressed_data_size: counts.uncompressed_bytes,
+            raw_key_size: counts.raw_key_bytes,
+            raw_value_size: counts.raw_value_bytes,
+            num_data_blocks: counts.blocks,
+            num_data_blocks_compression_rejected: counts.rejected,
+            num_data_blocks_compression_bypassed: counts.bypassed,
+            num_entries: body.content.entries(),
+            num_deletions: counts.deletions,
+            format_version: u64::from(table.format_version),
+            column_family_id: u64::from(names.column_family_id),
+            oldest_ancestor_time: oldest_ancestor(plan, None),
+            newest_key_time: names.newest_key_time,
+            file_creation_time: names.now,
+            user_defined_timestamps_persisted: 1,
+            key_largest_seqno: counts.largest_seqno,
+            key_smallest_seqno: counts.smallest_seqno.unwrap_or(0),
+            data_block_restart_interval: table.restart_interval as u64,
+            index_block_restart_interval: table.index.restart_interval as u64,
+            lsm_info_at_creation: lsm_info_at_creation(names.output_level, plan.rules.bottommost),
+            db_id: names.db_id.clone(),
+            db_session_id: names.session_id.clone().into_bytes(),
+            db_host_id: names.host.clone().into_bytes(),
+            column_family_name: names.column_family_name.clone(),
+            filter_policy_name: names.filter_policy_name.clone().unwrap_or_default().into(),
+            comparator_name: b"leveldb.BytewiseComparator".to_vec(),
+            merge_operator_name: text(&names.merge_operator_name),
+            prefix_extractor_name: text(&names.prefix_extractor_name),
+            property_collectors_names: b"[]".to_vec(),
+            compression_options: names.compression_options.clone().into_bytes(),
+            index_type: Some(IndexType::BinarySearch as u32),
+            whole_key_filtering: Some(names.whole_key_filtering),
+            prefix_filtering: Some(names.prefix_extractor_name.is_some()),
+            decoupled_partitioned_filters: names.decouple_partitioned_filters.then_some(true),
+            ..TableProperties::default()
+        }
+    }
+}
+
+/// What a file holds once its data blocks are written.
+#[derive(Debug)]
+pub struct FileBody {
+    /// Bytes of the data blocks, trailers included.
+    pub data_size: u64,
+    /// First internal key.
+    pub first_key: Vec<u8>,
+    /// Last internal key.
+    pub last_key: Vec<u8>,
+    /// Counts for the properties.
+    pub counts: FileCounts,
+    /// One entry a data block.
+    pub index: IndexBuilder,
+    /// The filter.
+    pub filter: FilterBlock,
+    /// Hashes in the filter.
+    pub num_filter_entries: u64,
+    /// Compression types of the blocks so far.
+    pub compression_used: BTreeSet<CompressionType>,
+    /// What a reader of the file must find.
+    pub content: ContentHash,
+    /// RocksDB's hash over all entries, if the plan asks for it, else 0.
+    pub paranoid_hash: u64,
+}
+
+/// Counts of one file.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct FileCounts {
+    /// Tombstones.
+    pub deletions: u64,
+    /// Bytes of internal keys.
+    pub raw_key_bytes: u64,
+    /// Bytes of values.
+    pub raw_value_bytes: u64,
+    /// Bytes of data blocks before compression, without trailers.
+    pub uncompressed_bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Of those, stored uncompressed because compression gained too little.
+    pub rejected: u64,
+    /// Of those, never given to a compressor.
+    pub bypassed: u64,
+    /// `None` without entries.
+    pub smallest_seqno: Option<u64>,
+    /// Largest sequence number.
+    pub largest_seqno: u64,
+}
+
+/// A file's filter block.
+#[derive(Debug)]
+pub enum FilterBlock {
+    /// There is none.
+    None,
+    /// Is still to be written.
+    Payload(Vec<u8>),
+    /// Stands right behind the data blocks already.
+    Written(BlockHandle),
+}
+
+/// How the blocks of the job's file `number` are guarded.
+pub fn block_guard(plan: &Plan, number: u64) -> BlockGuard {
+    BlockGuard {
+        checksum: plan.table.checksum,
+        base_context_checksum: if uses_context_checksum(plan.table.format_version) {
+            base_context_checksum(plan.properties.checksum_seed, number)
+        } else {
+            0
+        },
+    }
+}
+
+fn compression_property(
+    plan: &Plan,
+    used: &BTreeSet<CompressionType>,
+    compressor: &Compressor,
+) -> String {
+    let used: Vec<u8> = used.iter().map(|&kind| kind as u8).collect();
+    let preferred = (!compressor.is_stored()).then_some(compressor.kind() as u8);
+    compression_name(plan.table.format_version, preferred, &used)
+}
+
+/// Base context checksum of file `number`: never 0, and different for each file of an attempt.
+fn base_context_checksum(seed: u64, number: u64) -> u32 {
+    let hash = entry_hash(seed, number);
+    match (hash >> 32) as u32 ^ hash as u32 {
+        0 => 1,
+        base => base,
+    }
+}
+
+/// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all; now if none
+/// is known (`compaction.cc:MinInputFileOldestAncestorTime`).
+fn oldest_ancestor(plan: &Plan, range: Option<(&[u8], &[u8])>) -> u64 {
+    let overlaps = |smallest: &[u8], largest: &[u8]| {
+        let Some((from, to)) = range else { return true };
+        match (
+            key::split(smallest),
+            key::split(largest),
+            key::split(from),
+            key::split(to),
+        ) {
+            (Some(smallest), Some(largest), Some(from), Some(to)) => {
+                key::compare(largest, from).is_ge() && key::compare(smallest, to).is_le()
+            }
+            _ => true,
+        }
+    };
+    let times = plan
+        .properties
+        .ancestors
+        .iter()
+        .filter(|(smallest, largest, time)| *time != 0 && overlaps(smallest, largest))
+        .map(|&(_, _, time)| time);
+    times.min().unwrap_or(match range {
+        Some(_) => oldest_ancestor(plan, None),
+        None => plan.properties.now,
+    })
+}
