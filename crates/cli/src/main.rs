@@ -10,6 +10,7 @@ mod inspect;
 mod job;
 mod outcome;
 mod output;
+mod side_by_side;
 mod sst;
 #[cfg(test)]
 mod test_tables;
