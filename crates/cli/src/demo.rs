@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::outcome::Failure;
 use crate::output;
-use crate::side_by_side::database::{Origin, Spec};
+use crate::side_by_side::database::{Keys, Origin, Spec};
 use crate::side_by_side::device::Device;
 use crate::side_by_side::row::{self, Row};
 use crate::side_by_side::workload::{Compression, Workload};
@@ -41,6 +41,7 @@ fn spec(entries: u64) -> Spec {
         versions: 2,
         runs: 8,
         delete_every: Some(16),
+        keys: Keys::Decimal,
         writers: 1,
         target_file_bytes: 32 << 20,
     }

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rust_rocksdb::{DB, Error, FlushOptions, Options, WriteBatch, WriteOptions, properties};
 
-use super::database::Spec;
+use super::database::{Keys, Spec};
 use super::progress;
 
 const BATCH_ENTRIES: u64 = 1000;
@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
             _ => self.rng.random_range(0..self.keys),
         };
         self.written += 1;
-        write_key(drawn * self.writers + self.number, key);
+        write_key(self.spec.keys, drawn * self.writers + self.number, key);
         match self.spec.delete_every {
             Some(every) if self.rng.random_ratio(1, every) => batch.delete(key),
             _ => {
@@ -165,7 +165,58 @@ impl<'a> Writer<'a> {
 }
 
 /// The key of a number. Keys of different numbers differ.
-fn write_key(number: u64, mut key: &mut [u8]) {
-    let width = key.len();
-    write!(key, "{number:0width$}").expect("a number of entries has fewer digits");
+fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
+    match keys {
+        Keys::Decimal => {
+            let width = key.len();
+            write!(key, "{number:0width$}").expect("a number of entries has fewer digits");
+        }
+        Keys::Mixed => {
+            let mut bits = number;
+            for piece in key.chunks_mut(size_of::<u64>()) {
+                bits = mix(bits);
+                piece.copy_from_slice(&bits.to_be_bytes()[..piece.len()]);
+            }
+        }
+    }
+}
+
+/// A one-to-one map of all numbers (the finalizer of splitmix64: Steele, Lea and Flood, "Fast splittable
+/// pseudorandom number generators", OOPSLA 2014).
+fn mix(number: u64) -> u64 {
+    let bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_distinct_and_mixed_ones_spread() {
+        const NUMBERS: u64 = 10_000;
+        for keys in [Keys::Decimal, Keys::Mixed] {
+            for width in [8, 13, 16, 64] {
+                let key = |number| {
+                    let mut key = vec![0; width];
+                    write_key(keys, number, &mut key);
+                    key
+                };
+                let all: HashSet<_> = (0..NUMBERS).map(key).collect();
+                assert_eq!(all.len() as u64, NUMBERS, "{keys:?} {width}");
+            }
+        }
+        let first_bytes: HashSet<_> = (0..NUMBERS)
+            .map(|number| {
+                let mut key = [0; 8];
+                write_key(Keys::Mixed, number, &mut key);
+                key[0]
+            })
+            .collect();
+        assert_eq!(first_bytes.len(), 256);
+    }
 }
