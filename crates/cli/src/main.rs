@@ -4,12 +4,14 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod database_dir;
 mod demo;
 mod inspect;
 mod job;
 mod outcome;
 mod output;
+mod side_by_side;
 mod sst;
 #[cfg(test)]
 mod test_tables;
@@ -33,6 +35,9 @@ struct Cli {
 enum Command {
     /// Makes a database, lets RocksDB and Rockmill compact the same files, and compares.
     Demo(demo::DemoArgs),
+    /// Measures RocksDB and Rockmill on the same files.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Shows what is in an SST file.
     Inspect(inspect::InspectArgs),
     /// Checks every block, key and count of an SST file or of a database.
@@ -51,6 +56,7 @@ fn main() -> ExitCode {
         .init();
     let done = match cli.command {
         Command::Demo(args) => demo::run(args),
+        Command::Bench(command) => bench::run(command),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Job(command) => job::run(command),

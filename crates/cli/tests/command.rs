@@ -108,6 +108,103 @@ fn the_demo_finds_both_results_identical() {
 }
 
 #[test]
+fn a_bench_has_a_row_for_each_workload_system_and_number_of_threads() {
+    let args = [
+        "bench",
+        "compaction",
+        "--workload",
+        "8x32:none:20K",
+        "--workload",
+        "16x100:lz4:20K",
+        "--threads",
+        "1,2",
+        "--json",
+    ];
+    let with = |more: &[&str]| -> Vec<Value> {
+        let (out, _) = expect(DONE, &[&args[..], more].concat());
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let rows = with(&["--repeat", "3"]);
+    let mut seen = Vec::new();
+    for row in &rows {
+        let text = |field: &str| row[field].as_str().expect(field);
+        let system = text("system");
+        seen.push((text("workload"), row["threads"].as_u64(), system));
+        assert_eq!(text("device"), "cpu");
+        // Rockmill's results are compared with RocksDB's.
+        let identical = (system == "rockmill").then_some(true);
+        assert_eq!(row["identical"].as_bool(), identical, "{row}");
+        assert!(row["bytes_in"].as_u64() > row["bytes_out"].as_u64());
+        assert_eq!((&row["versions"], &row["runs"]), (&4.into(), &8.into()));
+        let number = |field: &str| row[field].as_f64().expect(field);
+        let gigabytes = (number("bytes_in") + number("bytes_out")) / 1e9;
+        assert!((number("cpu_s_per_gb") * gigabytes - number("cpu_s")).abs() < 1e-9);
+        assert!((number("gb_per_s") * number("wall_s") - gigabytes).abs() < 1e-9);
+        assert!(row["peak_memory_bytes"].is_u64());
+        let walls = row["walls_s"].as_array().expect("walls");
+        let not_above = |wall: &&Value| wall.as_f64() <= row["wall_s"].as_f64();
+        assert_eq!(
+            (walls.len(), walls.iter().filter(not_above).count()),
+            (3, 2)
+        );
+    }
+    let mut expected = Vec::new();
+    for workload in ["8x32:none:20000", "16x100:lz4:20000"] {
+        for threads in [1, 2] {
+            for system in ["rocksdb", "rockmill"] {
+                expected.push((workload, Some(threads), system));
+            }
+        }
+    }
+    let suffix = " entries, 4 versions, 8 runs";
+    for ((workload, _, _), (expected, _, _)) in seen.iter_mut().zip(&expected) {
+        assert_eq!(workload.strip_suffix(suffix), Some(*expected));
+        *workload = expected;
+    }
+    assert_eq!(seen, expected);
+
+    let rows = with(&["--rocksdb", "no", "--versions", "1", "--runs", "3"]);
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        assert_eq!(
+            (&row["system"], &row["identical"]),
+            (&"rockmill".into(), &Value::Null)
+        );
+    }
+    let rows = with(&["--no-compare"]);
+    assert!(rows.iter().all(|row| row["identical"].is_null()));
+}
+
+#[test]
+fn a_bench_shows_a_table_for_each_workload() {
+    let bench = ["bench", "compaction", "--workload", "8x0:7,8x32:zstd:3K"];
+    let (out, _) = expect(DONE, &[&bench[..], &["--threads", "1"]].concat());
+    for expected in ["8x0:none:7 entries", "8x32:zstd:3000 entries", "CPU s/GB"] {
+        assert!(out.contains(expected), "{out}");
+    }
+    assert_eq!(out.matches("yes").count(), 2, "{out}");
+}
+
+#[test]
+fn a_bench_names_the_grammar_and_the_device_that_is_not_there() {
+    let bench = |code, more: &[&str]| expect(code, &[&["bench", "compaction"], more].concat()).1;
+    let err = bench(WRONG_USAGE, &["--workload", "8x32:gzip"]);
+    assert!(err.contains("KEYxVALUE["), "{err}");
+    bench(WRONG_USAGE, &[]);
+    bench(
+        WRONG_USAGE,
+        &["--workload", "8x32:1K", "--rocksdb", "perhaps"],
+    );
+    let err = bench(
+        ENVIRONMENT,
+        &["--workload", "8x32:1K", "--device", "cpu,cuda:0"],
+    );
+    assert!(err.contains("this build has no CUDA backend"), "{err}");
+    let err = bench(ENVIRONMENT, &["--workload", "8x32:1K", "--dir", "/nowhere"]);
+    assert!(err.contains("--dir"), "{err}");
+}
+
+#[test]
 fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
     let (dir, db) = made();
     let jobs = dir.path().join("jobs");

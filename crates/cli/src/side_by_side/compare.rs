@@ -7,9 +7,9 @@ use rockmill_core::{CancelToken, open_table};
 use rockmill_engine::storage::{InputFileReader, LocalStorage};
 use rockmill_engine::verify;
 use rockmill_format::key;
-use rust_rocksdb::DB;
+use rust_rocksdb::{DB, Options};
 
-use super::{database, open, rocksdb_failed};
+use super::{progress, rocksdb_failed};
 use crate::outcome::Failure;
 
 /// Entries handed over at a time, and hand-overs that may wait.
@@ -19,10 +19,10 @@ const WAITING_BATCHES: usize = 4;
 /// Internal key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// The first difference between two databases whose files lie in one level each; `None` if they hold
-/// the same entries with the same sequence numbers.
+/// The first difference between RocksDB's result and Rockmill's, whose files lie in one level each;
+/// `None` if they hold the same entries with the same sequence numbers.
 pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
-    let spinner = database::spinner("comparing entry by entry".to_owned());
+    let spinner = progress::spinner("comparing entry by entry".to_owned());
     let (files_a, files_b) = (files(a)?, files(b)?);
     let compared = std::thread::scope(|scope| {
         let (to_a, from_a) = sync_channel(WAITING_BATCHES);
@@ -43,7 +43,8 @@ pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
 
 /// Live files in key order.
 fn files(path: &Path) -> Result<Vec<String>, Failure> {
-    let db: DB = open(path, &database::options(1))?;
+    let db = DB::open_for_read_only(&Options::default(), path, false)
+        .map_err(|e| rocksdb_failed("open a database", &e))?;
     let mut files = db
         .live_files()
         .map_err(|e| rocksdb_failed("list its files", &e))?;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{database, open, rocksdb_failed};
+use super::{open, progress, rocksdb_failed};
 use crate::outcome::Failure;
 
 /// What a compaction took.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
     pub wall_s: f64,
     pub cpu_s: f64,
@@ -28,7 +28,7 @@ pub struct Measured {
 pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured, Failure> {
     let db = open(path, options)?;
     let (bytes_in, entries_in) = totals(&files(&db)?);
-    let spinner = database::spinner(format!("{system} compacts"));
+    let spinner = progress::spinner(format!("{system} compacts"));
     let memory = PeakMemory::start();
     let cpu = process_cpu();
     let started = Instant::now();

@@ -1,0 +1,244 @@
+//! `rockmill bench compaction`: one manual compaction, by every system with every number of threads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
+use serde::Serialize;
+
+use crate::outcome::Failure;
+use crate::output;
+use crate::side_by_side::database::{Keys, Origin, Spec};
+use crate::side_by_side::device::Device;
+use crate::side_by_side::row::{self, Row};
+use crate::side_by_side::workload::Workload;
+use crate::side_by_side::{self, Measured, System, compare};
+
+/// Threads that fill a database.
+const WRITERS: u64 = 16;
+
+/// What `rockmill bench compaction` takes.
+#[derive(Debug, clap::Args)]
+pub struct CompactionArgs {
+    /// Entries to compact: KEYxVALUE[:none|lz4|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M, by
+    /// default without compression and 1 GB in all. May be repeated.
+    #[arg(long, required = true, value_delimiter = ',')]
+    workload: Vec<Workload>,
+    /// Entries for each key in the mean; with 1, no key is written twice.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    versions: u64,
+    /// Files of level 0 to merge.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
+    /// [default: all cores].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+    /// What Rockmill computes on.
+    #[arg(long, default_value = "cpu", value_delimiter = ',')]
+    device: Vec<String>,
+    /// Size in MiB of the files to write.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
+    target_file_mib: u64,
+    /// Folder for the databases, which are removed at the end [default: the system's for temporary
+    /// files].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Compactions for each row, which shows the one of median time.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Whether RocksDB compacts too; without it there is nothing to compare with.
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
+          value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    rocksdb: bool,
+    /// Do not compare the results.
+    #[arg(long)]
+    no_compare: bool,
+    /// Print rows for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+struct BenchRow {
+    #[serde(flatten)]
+    row: Row,
+    versions: u64,
+    runs: u64,
+    cpu_s_per_gb: f64,
+    /// Of all repetitions, in their order; the row is that of the median.
+    walls_s: Vec<f64>,
+}
+
+/// What is measured together, and what came out so far.
+#[derive(Debug)]
+struct Cell {
+    system: System,
+    threads: u32,
+    measured: Vec<Measured>,
+    /// Whether the first repetition's result is that of RocksDB.
+    identical: Option<bool>,
+}
+
+/// Runs the measurements.
+pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
+    let devices = args
+        .device
+        .iter()
+        .map(|device| device.parse())
+        .collect::<Result<Vec<Device>, Failure>>()?;
+    let mut rows = Vec::new();
+    let mut first_difference = None;
+    for &workload in &args.workload {
+        let spec = Spec {
+            workload,
+            versions: args.versions,
+            runs: args.runs,
+            delete_every: None,
+            keys: Keys::Mixed,
+            writers: WRITERS,
+            target_file_bytes: args.target_file_mib << 20,
+        };
+        let mut cells = cells(args, &devices);
+        let difference = measure(args, &spec, &mut cells)?;
+        first_difference = first_difference.or(difference);
+        let new: Vec<_> = cells.iter().map(|cell| cell.row(&spec)).collect();
+        if !args.json {
+            print_table(&spec, &new)?;
+        }
+        rows.extend(new);
+    }
+    if args.json {
+        output::to_stdout(|out| {
+            serde_json::to_writer_pretty(&mut *out, &rows)?;
+            writeln!(out)?;
+            Ok(())
+        })?;
+    }
+    first_difference.map_or(Ok(()), |what| Err(Failure::Data(what)))
+}
+
+/// Every system with every number of threads, RocksDB first.
+fn cells(args: &CompactionArgs, devices: &[Device]) -> Vec<Cell> {
+    let rocksdb = args.rocksdb.then_some(System::Rocksdb);
+    let rockmill = devices.iter().map(|&device| System::Rockmill(device));
+    let systems: Vec<_> = rocksdb.into_iter().chain(rockmill).collect();
+    let threads = match args.threads.as_slice() {
+        [] => vec![side_by_side::usual_threads()],
+        threads => threads.to_vec(),
+    };
+    let cell = |threads, system| Cell {
+        system,
+        threads,
+        measured: Vec::new(),
+        identical: None,
+    };
+    threads
+        .into_iter()
+        .flat_map(|threads| systems.iter().map(move |&system| cell(threads, system)))
+        .collect()
+}
+
+/// Measures all cells of a workload and returns the first difference between their results. Each
+/// repetition goes through all cells, so that a machine that gets slower does so for all of them.
+fn measure(
+    args: &CompactionArgs,
+    spec: &Spec,
+    cells: &mut [Cell],
+) -> Result<Option<String>, Failure> {
+    let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-bench-")?;
+    let origin = Origin::make(scratch.path().join("origin"), spec)?;
+    origin.warm()?;
+    let mut reference: Option<PathBuf> = None;
+    let mut first_difference = None;
+    for repetition in 0..args.repeat {
+        for (number, cell) in cells.iter_mut().enumerate() {
+            let copy = scratch.path().join(format!("{repetition}-{number}"));
+            origin.copy_to(&copy)?;
+            let measured = cell.system.compact(&copy, spec, cell.threads)?;
+            cell.measured.push(measured);
+            if cell.system == System::Rocksdb {
+                if reference.is_none() && !args.no_compare {
+                    reference = Some(copy);
+                    continue;
+                }
+            } else if let (Some(rocksdb), 0) = (&reference, repetition) {
+                let difference = cell.compare(spec, rocksdb, &copy)?;
+                first_difference = first_difference.or(difference);
+            }
+            // The disk need not hold more results than the two that are compared.
+            fs::remove_dir_all(&copy)
+                .map_err(|e| Failure::Environment(format!("{}: {e}", copy.display())))?;
+        }
+    }
+    Ok(first_difference)
+}
+
+impl Cell {
+    /// How this cell's result differs from RocksDB's.
+    fn compare(
+        &mut self,
+        spec: &Spec,
+        rocksdb: &Path,
+        ours: &Path,
+    ) -> Result<Option<String>, Failure> {
+        let difference = compare::databases(rocksdb, ours)?;
+        self.identical = Some(difference.is_none());
+        let (device, threads) = (self.system.device(), self.threads);
+        Ok(difference.map(|difference| {
+            let workload = spec.name();
+            format!(
+                "{workload}: the results differ on {device} with {threads} threads: {difference}"
+            )
+        }))
+    }
+
+    fn row(&self, spec: &Spec) -> BenchRow {
+        let median = median(&self.measured);
+        let row = Row::new(spec, self.system, self.threads, median, self.identical);
+        BenchRow {
+            versions: spec.versions,
+            runs: spec.runs,
+            cpu_s_per_gb: row.cpu_s_per_gb(),
+            walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
+            row,
+        }
+    }
+}
+
+/// The repetition of median time; of an even number, the faster of the two in the middle.
+fn median(measured: &[Measured]) -> &Measured {
+    let mut sorted: Vec<_> = measured.iter().collect();
+    sorted.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
+    sorted[(sorted.len() - 1) / 2]
+}
+
+fn print_table(spec: &Spec, rows: &[BenchRow]) -> Result<(), Failure> {
+    output::to_stdout(|out| {
+        let table = row::table(rows.iter().map(|row| &row.row), &[row::DROPPED]);
+        writeln!(out, "{}\n{table}", spec.name())?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_one_of_the_repetitions() {
+        let median_of = |walls: &[f64]| {
+            let measured = |&wall_s: &f64| Measured {
+                wall_s,
+                ..Measured::default()
+            };
+            let all: Vec<_> = walls.iter().map(measured).collect();
+            median(&all).wall_s
+        };
+        assert_eq!(median_of(&[7.0]), 7.0);
+        assert_eq!(median_of(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median_of(&[4.0, 1.0, 3.0, 2.0]), 2.0);
+    }
+}

@@ -1,0 +1,87 @@
+//! `rockmill demo`: the same files compacted twice, side by side.
+
+use std::path::PathBuf;
+
+use crate::outcome::Failure;
+use crate::output;
+use crate::side_by_side::database::{Keys, Origin, Spec};
+use crate::side_by_side::device::Device;
+use crate::side_by_side::row::{self, Row};
+use crate::side_by_side::workload::{Compression, Workload};
+use crate::side_by_side::{self, System, compare};
+
+/// What `rockmill demo` takes.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Puts and Deletes to write.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    entries: u64,
+    /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
+    /// [default: all cores].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Folder for the databases, which are removed at the end [default: the system's for temporary
+    /// files].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Print rows for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Overwrites and Deletes of random keys.
+fn spec(entries: u64) -> Spec {
+    Spec {
+        workload: Workload {
+            key_bytes: 16,
+            value_bytes: 100,
+            compression: Compression::Lz4,
+            entries,
+        },
+        versions: 2,
+        runs: 8,
+        delete_every: Some(16),
+        keys: Keys::Decimal,
+        writers: 1,
+        target_file_bytes: 32 << 20,
+    }
+}
+
+/// Runs the demo.
+pub fn run(args: DemoArgs) -> Result<(), Failure> {
+    let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
+    let scratch = side_by_side::scratch(args.dir, "rockmill-demo-")?;
+    let spec = spec(args.entries);
+    let origin = Origin::make(scratch.path().join("origin"), &spec)?;
+    let systems = [System::Rocksdb, System::Rockmill(Device::Cpu)];
+    let copies = systems.map(|system| scratch.path().join(system.name()));
+    for copy in &copies {
+        origin.copy_to(copy)?;
+    }
+    let [rocksdb, rockmill] = &copies;
+    let measured = [
+        systems[0].compact(rocksdb, &spec, threads)?,
+        systems[1].compact(rockmill, &spec, threads)?,
+    ];
+    let difference = compare::databases(rocksdb, rockmill)?;
+    let identical = Some(difference.is_none());
+    let rows = [0, 1].map(|i| Row::new(&spec, systems[i], threads, &measured[i], identical));
+    print(&rows, args.json)?;
+    match difference {
+        None => Ok(()),
+        Some(difference) => Err(Failure::Data(format!("the results differ: {difference}"))),
+    }
+}
+
+fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
+    output::to_stdout(|out| {
+        if json {
+            serde_json::to_writer_pretty(&mut *out, rows)?;
+            writeln!(out)?;
+        } else {
+            let table = row::table(rows, &[row::DEVICE, row::CPU_PER_GB]);
+            writeln!(out, "{}\n{table}", rows[0].workload)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,159 @@
+//! A database of overlapping files in level 0, and copies of it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rust_rocksdb::checkpoint::Checkpoint;
+use rust_rocksdb::{BlockBasedOptions, DB, Options};
+
+use super::workload::Workload;
+use super::{fill, progress, rocksdb_failed};
+use crate::outcome::Failure;
+
+/// Said to the service too, since filters of small databases would not tell.
+pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
+
+/// How keys come from numbers.
+#[derive(Debug, Clone, Copy)]
+pub enum Keys {
+    /// Decimal text: neighbours share most of their bytes.
+    Decimal,
+    /// Mixed to all bytes, as identifiers are that someone drew: neighbours share few bytes, and
+    /// numbers in order give keys without order.
+    Mixed,
+}
+
+/// What is in the database.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    pub workload: Workload,
+    /// So many entries for each key, in the mean; with 1, each key is there once.
+    pub versions: u64,
+    /// Files in level 0 to merge.
+    pub runs: u64,
+    /// One entry in so many is a Delete.
+    pub delete_every: Option<u32>,
+    pub keys: Keys,
+    /// Threads that write at once. The newest version of each key depends on their number, so it is
+    /// not the machine's number of cores.
+    pub writers: u64,
+    pub target_file_bytes: u64,
+}
+
+impl Spec {
+    /// All that matters in one line.
+    pub fn name(&self) -> String {
+        let (versions, runs) = (self.versions, self.runs);
+        format!("{}, {versions} versions, {runs} runs", self.workload)
+    }
+
+    /// Options to compact with; `subcompactions` is RocksDB's own parallelism.
+    pub fn options(&self, subcompactions: u32) -> Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+        let mut options = Options::default();
+        options.set_block_based_table_factory(&table);
+        options.set_compression_type(self.workload.compression.of_rocksdb());
+        options.set_disable_auto_compactions(true);
+        options.set_target_file_size_base(self.target_file_bytes);
+        options.set_max_subcompactions(subcompactions);
+        options
+    }
+}
+
+/// The database whose copies are compacted; closed, and never compacted itself.
+pub struct Origin {
+    path: PathBuf,
+    options: Options,
+}
+
+impl Origin {
+    /// Makes the database in a folder that is not there yet.
+    pub fn make(path: PathBuf, spec: &Spec) -> Result<Self, Failure> {
+        let mut options = spec.options(1);
+        options.create_if_missing(true);
+        fill::prepare(&mut options);
+        let db = DB::open(&options, &path).map_err(|e| rocksdb_failed("make a database", &e))?;
+        fill::fill(&db, spec).map_err(|e| rocksdb_failed("write", &e))?;
+        drop(db);
+        let options = spec.options(1);
+        Ok(Self { path, options })
+    }
+
+    /// A copy in a folder that is not there yet. It shares the files, as hard links.
+    pub fn copy_to(&self, path: &Path) -> Result<(), Failure> {
+        let db = super::open(&self.path, &self.options)?;
+        Checkpoint::new(&db)
+            .and_then(|checkpoint| checkpoint.create_checkpoint(path))
+            .map_err(|e| rocksdb_failed("make a checkpoint", &e))
+    }
+
+    /// Reads all files once, so that the system's page cache holds them as far as it can.
+    pub fn warm(&self) -> Result<(), Failure> {
+        let spinner = progress::spinner("reading the files once".to_owned());
+        let read = read_folder(&self.path);
+        spinner.finish_and_clear();
+        read.map_err(|e| Failure::Environment(format!("{}: {e}", self.path.display())))
+    }
+}
+
+fn read_folder(path: &Path) -> io::Result<()> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut piece = vec![0; PIECE_BYTES];
+    for entry in path.read_dir()? {
+        let mut file = File::open(entry?.path())?;
+        while file.read(&mut piece)? > 0 {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rust_rocksdb::IteratorMode;
+
+    use super::*;
+
+    const ENTRIES: u64 = 5000;
+    const RUNS: u64 = 7;
+
+    type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+    /// The newest entries, and the number of all, of a database of seven runs.
+    fn made(versions: u64) -> (Entries, u64) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let spec = Spec {
+            workload: format!("16x32:lz4:{ENTRIES}").parse().expect("a workload"),
+            versions,
+            runs: RUNS,
+            delete_every: None,
+            keys: Keys::Mixed,
+            writers: 16,
+            target_file_bytes: 1 << 20,
+        };
+        let origin = Origin::make(dir.path().join("origin"), &spec).expect("room");
+        let copy = dir.path().join("copy");
+        origin.copy_to(&copy).expect("room");
+        let db = super::super::open(&copy, &spec.options(1)).expect("a database");
+        let files = db.live_files().expect("files");
+        assert_eq!(files.len() as u64, RUNS);
+        assert!(files.iter().all(|file| file.level == 0));
+        let newest = db.iterator(IteratorMode::Start).map(|e| e.expect("sound"));
+        (newest.collect(), files.iter().map(|f| f.num_entries).sum())
+    }
+
+    #[test]
+    fn each_key_is_there_once_if_there_is_one_version() {
+        let (newest, all) = made(1);
+        assert_eq!((newest.len() as u64, all), (ENTRIES, ENTRIES));
+    }
+
+    #[test]
+    fn the_newest_entries_do_not_depend_on_how_threads_take_turns() {
+        let (newest, all) = made(4);
+        assert!((newest.len() as u64) < all);
+        assert_eq!((newest, all), made(4));
+    }
+}

@@ -1,0 +1,110 @@
+//! One measurement as a line of a table and as JSON.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::database::Spec;
+use super::{Measured, System};
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub workload: String,
+    pub system: &'static str,
+    pub device: String,
+    pub threads: u32,
+    pub wall_s: f64,
+    pub cpu_s: f64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub gb_per_s: f64,
+    /// Growth of the process's resident memory while compacting.
+    pub peak_memory_bytes: u64,
+    /// Whether the result is RocksDB's; `null` if nobody compared.
+    pub identical: Option<bool>,
+    #[serde(skip)]
+    entries_dropped: u64,
+}
+
+impl Row {
+    /// What a system took.
+    pub fn new(
+        spec: &Spec,
+        system: System,
+        threads: u32,
+        measured: &Measured,
+        identical: Option<bool>,
+    ) -> Self {
+        Self {
+            workload: spec.name(),
+            system: system.name(),
+            device: system.device().to_string(),
+            threads,
+            wall_s: measured.wall_s,
+            cpu_s: measured.cpu_s,
+            bytes_in: measured.bytes_in,
+            bytes_out: measured.bytes_out,
+            gb_per_s: gigabytes(measured.bytes_in + measured.bytes_out) / measured.wall_s,
+            peak_memory_bytes: measured.peak_memory_bytes,
+            identical,
+            entries_dropped: measured.entries_in.saturating_sub(measured.entries_out),
+        }
+    }
+
+    /// Processor time for each gigabyte of input and output.
+    pub fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_s / gigabytes(self.bytes_in + self.bytes_out)
+    }
+}
+
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// Title of a column, and what it shows of a row.
+type Column = (&'static str, fn(&Row) -> String);
+
+/// Title of the column of entries that are not in the result.
+pub const DROPPED: &str = "dropped";
+/// Title of the column of devices.
+pub const DEVICE: &str = "device";
+/// Title of the column of processor time for each gigabyte of input and output.
+pub const CPU_PER_GB: &str = "CPU s/GB";
+
+const COLUMNS: [Column; 12] = [
+    ("system", |row| row.system.to_owned()),
+    (DEVICE, |row| row.device.clone()),
+    ("threads", |row| row.threads.to_string()),
+    ("wall s", |row| format!("{:.2}", row.wall_s)),
+    ("CPU s", |row| format!("{:.2}", row.cpu_s)),
+    (CPU_PER_GB, |row| format!("{:.2}", row.cpu_s_per_gb())),
+    ("MB in", |row| megabytes(row.bytes_in)),
+    ("MB out", |row| megabytes(row.bytes_out)),
+    ("GB/s", |row| format!("{:.3}", row.gb_per_s)),
+    ("peak MB", |row| megabytes(row.peak_memory_bytes)),
+    (DROPPED, |row| row.entries_dropped.to_string()),
+    ("identical", |row| {
+        let said = row.identical.map(|yes| if yes { "yes" } else { "NO" });
+        said.unwrap_or("-").to_owned()
+    }),
+];
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}
+
+/// The rows as a table without the columns of some titles.
+pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row>, without: &[&str]) -> Table {
+    let shown = || COLUMNS.iter().filter(|(title, _)| !without.contains(title));
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(shown().map(|(title, _)| *title));
+    for row in rows {
+        table.add_row(shown().map(|(_, cell)| cell(row)));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
