@@ -48,7 +48,9 @@ impl From<Error> for Failure {
             // A declined job is a matter of course to the engine; whoever asked for one file wants
             // to know what in it is not handled.
             ErrorKind::Declined(_) => Self::Data(placed("not supported: ", &error)),
-            ErrorKind::Storage | ErrorKind::Cancelled => Self::Environment(error.to_string()),
+            ErrorKind::Storage | ErrorKind::Device | ErrorKind::Cancelled => {
+                Self::Environment(error.to_string())
+            }
             ErrorKind::Internal => {
                 Self::Environment(format!("internal error, please report it: {error}"))
             }

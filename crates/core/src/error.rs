@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Storage,
     /// Finished output did not pass verification; the files were thrown away.
     Verification,
+    /// The device is missing, refused, failed, or cannot do this job; another can.
+    Device,
     /// The database is closing.
     Cancelled,
     /// Rockmill broke one of its own rules. Please report it.

@@ -1,10 +1,13 @@
 //! An opened input file.
 
+use std::ops::Range;
+
 use rockmill_format::index::IndexEntry;
 use rockmill_format::table::TableMeta;
 
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
+use crate::plan::KeyRange;
 
 /// An SST file with all that its blocks' readers need.
 #[derive(Debug)]
@@ -16,6 +19,24 @@ pub struct InputTable {
 }
 
 impl InputTable {
+    /// The blocks that may hold keys of a range, as positions in the index.
+    pub fn blocks_in_range(&self, range: &KeyRange) -> Range<usize> {
+        let index = &self.meta.index;
+        let start = match &range.begin {
+            Some(begin) => index.partition_point(|e| e.separator.as_slice() < begin.as_slice()),
+            None => 0,
+        };
+        let end = match &range.end {
+            // The first block whose separator reaches the end may hold keys below it; later ones cannot.
+            Some(end) => {
+                let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());
+                (reach + 1).min(index.len())
+            }
+            None => index.len(),
+        };
+        start..end.max(start)
+    }
+
     /// Bytes of the largest data block once decompressed, to judge by the file's mean compression.
     pub fn largest_block_bytes(&self) -> u64 {
         let properties = &self.meta.properties;

@@ -2,7 +2,7 @@
 
 use rockmill_core::{Backend, InputTable, Plan, Result, SliceReport, SliceWork, SstSink};
 
-use crate::decode::{RunReader, blocks_in_range};
+use crate::decode::RunReader;
 use crate::merge::Merge;
 use crate::retain::retain;
 use crate::writer::SstWriter;
@@ -60,7 +60,7 @@ impl Backend for CpuBackend {
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
         for (ordinal, input) in work.inputs.iter().enumerate() {
-            if blocks_in_range(input, &work.slice.range).is_empty() {
+            if input.blocks_in_range(&work.slice.range).is_empty() {
                 continue;
             }
             runs.push(RunReader::open(

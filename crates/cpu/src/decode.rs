@@ -42,24 +42,6 @@ pub struct RunTotals {
     pub hash: u64,
 }
 
-/// The blocks of a table that may hold keys of a range, as positions in its index.
-pub fn blocks_in_range(table: &InputTable, range: &KeyRange) -> Range<usize> {
-    let index = &table.meta.index;
-    let start = match &range.begin {
-        Some(begin) => index.partition_point(|e| e.separator.as_slice() < begin.as_slice()),
-        None => 0,
-    };
-    let end = match &range.end {
-        // The first block whose separator reaches the end may hold keys below it; later ones cannot.
-        Some(end) => {
-            let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());
-            (reach + 1).min(index.len())
-        }
-        None => index.len(),
-    };
-    start..end.max(start)
-}
-
 /// Most bytes of user keys in a decoded block: entries that share a long key could claim far more
 /// than a block can store.
 const MAX_BLOCK_KEY_BYTES: usize = 256 << 20;
@@ -96,7 +78,7 @@ impl<'a> RunReader<'a> {
             table,
             range,
             cancel,
-            blocks: blocks_in_range(table, range),
+            blocks: table.blocks_in_range(range),
             stream: BlockStream::new(table, read_ahead_bytes),
             columns: Columns::default(),
             hashes: Vec::new(),

@@ -5,7 +5,7 @@ mod common;
 use common::{Entry, config, entry_of, hash_sum, kinds, open, plan};
 use proptest::prelude::*;
 use rockmill_core::{CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result};
-use rockmill_cpu::decode::{RunReader, RunTotals, blocks_in_range};
+use rockmill_cpu::decode::{RunReader, RunTotals};
 use rockmill_cpu::merge::Merge;
 
 const MOST_RUNS: usize = 20;
@@ -146,7 +146,7 @@ proptest! {
         prop_assert_eq!(totals.entries, expected.len() as u64);
         prop_assert_eq!(totals.hash, hash_sum(&expected));
         prop_assert_eq!(found, expected);
-        let blocks = blocks_in_range(&table, &range);
+        let blocks = table.blocks_in_range(&range);
         let stored: u64 = table.meta.index[blocks]
             .iter()
             .map(|entry| entry.handle.size + 5)

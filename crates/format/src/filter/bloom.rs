@@ -15,7 +15,7 @@ use super::METADATA_LEN;
 pub(super) const MARKER: u8 = 0xff;
 
 /// Bytes of a line; a CPU's cache line.
-pub(super) const LINE_LEN: usize = 64;
+pub const LINE_LEN: usize = 64;
 const LINE_BITS_LOG2: u32 = 9;
 
 /// The most bytes of bits, so that the payload's length still fits 32 bits.
@@ -80,14 +80,8 @@ pub fn bits_len(num_hashes: u64, millibits_per_key: u32) -> u64 {
 /// An empty slice gives five bytes of metadata, which readers take as "always false".
 #[must_use]
 pub fn build(hashes: &[u64], millibits_per_key: u32, optimize_filters_for_memory: bool) -> Vec<u8> {
-    let millibits = millibits_per_key.clamp(MIN_MILLIBITS_PER_KEY, MAX_MILLIBITS_PER_KEY);
     let num_hashes = hashes.len() as u64;
-    let len = bits_len(num_hashes, millibits);
-    let probes = if optimize_filters_for_memory {
-        num_probes(len * MILLIBITS_PER_BYTE / num_hashes.max(1))
-    } else {
-        num_probes(u64::from(millibits))
-    };
+    let (len, probes) = shape(num_hashes, millibits_per_key, optimize_filters_for_memory);
     let len = len as usize;
     let mut payload = vec![0; len + METADATA_LEN];
     let lines = payload[..len].as_chunks_mut::<LINE_LEN>().0;
@@ -97,9 +91,32 @@ pub fn build(hashes: &[u64], millibits_per_key: u32, optimize_filters_for_memory
             line[bit / 8] |= 1 << (bit % 8);
         }
     }
-    payload[len] = MARKER;
-    payload[len + 2] = probes as u8;
+    payload[len..].copy_from_slice(&metadata(probes));
     payload
+}
+
+/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of so many
+/// hashes.
+#[must_use]
+pub fn shape(
+    num_hashes: u64,
+    millibits_per_key: u32,
+    optimize_filters_for_memory: bool,
+) -> (u64, u32) {
+    let millibits = millibits_per_key.clamp(MIN_MILLIBITS_PER_KEY, MAX_MILLIBITS_PER_KEY);
+    let len = bits_len(num_hashes, millibits);
+    let probes = if optimize_filters_for_memory {
+        num_probes(len * MILLIBITS_PER_BYTE / num_hashes.max(1))
+    } else {
+        num_probes(u64::from(millibits))
+    };
+    (len, probes)
+}
+
+/// What stands behind the bits.
+#[must_use]
+pub fn metadata(num_probes: u32) -> [u8; METADATA_LEN] {
+    [MARKER, 0, num_probes as u8, 0, 0]
 }
 
 /// Whether the line of `hash` has all its bits; `lines` is not empty.

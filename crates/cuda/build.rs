@@ -1,0 +1,112 @@
+//! Compiles kernels/ for the host, always, and for GPUs, where a CUDA compiler is found.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a build for users runs on; the last one also as PTX, for GPUs to come.
+const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
+
+fn main() {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
+    println!("cargo:rerun-if-changed={}", kernels.display());
+    println!("cargo:rerun-if-env-changed=ROCKMILL_CUDA_ARCH");
+    println!("cargo:rerun-if-env-changed=NVCC");
+    println!("cargo:rustc-check-cfg=cfg(has_cuda)");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .opt_level(2)
+        .warnings_into_errors(true)
+        .file(kernels.join("host.cpp"))
+        .compile("rockmill_kernels_host");
+    match find_nvcc() {
+        Some(nvcc) => build_cuda(&nvcc, &kernels),
+        None => println!(
+            "cargo:warning=no CUDA compiler was found, so this build has no GPU backend; \
+             install a CUDA toolkit or run scripts/nvcc.sh"
+        ),
+    }
+}
+
+/// `NVCC`, a toolkit, or the compiler that scripts/nvcc.sh keeps in the user's cache folder. `NVCC=none`
+/// builds without.
+fn find_nvcc() -> Option<PathBuf> {
+    if let Some(nvcc) = env::var_os("NVCC") {
+        return (nvcc != "none").then(|| nvcc.into());
+    }
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].map(|name| env::var_os(name).map(PathBuf::from));
+    let toolkits = toolkits.into_iter().flatten().map(|dir| dir.join("bin"));
+    let on_path = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>());
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| {
+            let home = env::var_os("HOME")?;
+            Some(Path::new(&home).join(".cache"))
+        });
+    toolkits
+        .chain(on_path.into_iter().flatten())
+        .chain([PathBuf::from("/usr/local/cuda/bin")])
+        .chain(cache.map(|dir| dir.join("rockmill/nvcc/bin")))
+        .map(|dir| dir.join("nvcc"))
+        .find(|nvcc| nvcc.is_file())
+}
+
+fn build_cuda(nvcc: &Path, kernels: &Path) {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let object = out.join("cuda.o");
+    let mut command = Command::new(nvcc);
+    command
+        .args(["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "-c"])
+        .args(code_for(&architectures()))
+        .arg(kernels.join("cuda.cu"))
+        .arg("-o")
+        .arg(&object);
+    let status = command
+        .status()
+        .unwrap_or_else(|e| panic!("cannot run {}: {e}", nvcc.display()));
+    assert!(status.success(), "{} failed: {status}", nvcc.display());
+    cc::Build::new()
+        .object(&object)
+        .compile("rockmill_kernels_cuda");
+    let real = nvcc.canonicalize().unwrap_or_else(|_| nvcc.to_owned());
+    let root = real.parent().and_then(Path::parent);
+    for dir in ["lib64", "lib", "targets/x86_64-linux/lib"] {
+        let dir = root.map(|root| root.join(dir)).unwrap_or_default();
+        if dir.join("libcudart_static.a").is_file() {
+            println!("cargo:rustc-link-search=native={}", dir.display());
+        }
+    }
+    // The static runtime looks for the driver when it is first called, so the program starts without.
+    println!("cargo:rustc-link-lib=static=cudart_static");
+    for library in ["stdc++", "dl", "rt", "pthread"] {
+        println!("cargo:rustc-link-lib={library}");
+    }
+    println!("cargo:rustc-cfg=has_cuda");
+}
+
+/// `ROCKMILL_CUDA_ARCH=90` (or a list) shortens development builds.
+fn architectures() -> Vec<String> {
+    match env::var("ROCKMILL_CUDA_ARCH") {
+        Ok(list) => list.split(',').map(str::to_owned).collect(),
+        Err(_) => RELEASE_ARCHITECTURES
+            .iter()
+            .map(|&a| a.to_owned())
+            .collect(),
+    }
+}
+
+fn code_for(architectures: &[String]) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut add = |arch: &str, code: &str| {
+        flags.push("-gencode".to_owned());
+        flags.push(format!("arch=compute_{arch},code={code}_{arch}"));
+    };
+    for arch in architectures {
+        add(arch, "sm");
+    }
+    if let Some(last) = architectures.last() {
+        add(last, "compute");
+    }
+    flags
+}

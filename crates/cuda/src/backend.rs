@@ -1,0 +1,165 @@
+//! The stages behind the [`Backend`] trait.
+
+use std::time::Instant;
+
+use rockmill_core::{Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink};
+
+use crate::CudaSettings;
+use crate::device::{Device, Target};
+use crate::input::Input;
+use crate::limits;
+use crate::output;
+use crate::stages::{self, Survivors};
+use crate::timing::{Marks, Stages};
+use crate::workspace::{CHUNK_BYTES, Pool, Workspace};
+
+/// Compacts slices on one device.
+#[derive(Debug)]
+pub struct CudaBackend {
+    name: String,
+    pool: Pool,
+    settings: CudaSettings,
+}
+
+/// The survivors of a slice, resident on the device.
+#[derive(Debug)]
+pub struct CudaRun<'a> {
+    pub(crate) work: SliceWork<'a>,
+    pub(crate) workspace: Box<Workspace>,
+    pub(crate) survivors: Survivors,
+    pub(crate) marks: Marks,
+    pub(crate) stages: Stages,
+    /// Bytes read, and entries of each input.
+    bytes_read: u64,
+    entries_read: Vec<u64>,
+    started: Instant,
+}
+
+// SAFETY: the pointers in `survivors` are into device memory that the workspace beside them owns.
+unsafe impl Send for CudaRun<'_> {}
+
+impl CudaBackend {
+    /// A backend on `target`.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn new(target: Target, settings: CudaSettings) -> Result<Self> {
+        let name = match target {
+            Target::Cuda(number) => format!("cuda:{number}"),
+            Target::Host => "cuda-on-host".to_owned(),
+        };
+        Ok(Self {
+            name,
+            pool: Pool::new(Device::open(target)?),
+            settings,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        self.pool.device()
+    }
+}
+
+impl Backend for CudaBackend {
+    type Run<'a> = CudaRun<'a>;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn slice_memory_bytes(&self, plan: &Plan, inputs: &[InputTable], _: usize) -> u64 {
+        /// An index entry and what describes an output block to host and device.
+        const BYTES_PER_BLOCK: u64 = 256;
+        /// Files of a slice that are written at once; see `slices::FILES_PER_SLICE`.
+        const WRITERS: u64 = 3;
+        let lanes = self.settings.io_threads as u64 + WRITERS;
+        let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
+        let chunk = (CHUNK_BYTES as u64).max(largest.unwrap_or(0));
+        let file = plan.cutting.max_output_file_size.min(
+            inputs
+                .iter()
+                .map(|table| table.meta.properties.data_size)
+                .fold(0, u64::saturating_add),
+        );
+        let blocks = file / plan.table.block_size.max(1) * WRITERS;
+        (lanes * 2)
+            .saturating_mul(chunk)
+            .saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK))
+    }
+
+    fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CudaRun<'a>> {
+        let started = Instant::now();
+        // Asked before anything is read.
+        limits::key_bytes(work.plan, work.inputs)?;
+        let device = self.pool.device();
+        device.make_current()?;
+        let input = Input::find(work.inputs, &work.slice.range)?;
+        let mut workspace = self.pool.workspace()?;
+        let stages = Stages::default();
+        let loading = Instant::now();
+        input.load(
+            &self.pool,
+            &self.settings,
+            &mut workspace.arena,
+            work.cancel,
+            &stages,
+        )?;
+        let seconds = loading.elapsed().as_secs_f64();
+        stages.add("load, in all", Resource::Host, seconds, input.bytes);
+        let mut marks = Marks::start(device, &workspace.stream)?;
+        let ws = &mut *workspace;
+        let (plan, slice) = (work.plan, work.slice);
+        let survivors =
+            stages::survivors(device, ws, plan, slice, work.inputs, &input, &mut marks)?;
+        let mut entries_read = vec![0; work.inputs.len()];
+        for (&(ordinal, _), &entries) in input.runs.iter().zip(&survivors.entries_by_run) {
+            entries_read[ordinal] = entries;
+        }
+        Ok(CudaRun {
+            work,
+            workspace,
+            survivors,
+            marks,
+            stages,
+            bytes_read: input.bytes,
+            entries_read,
+            started,
+        })
+    }
+
+    fn write_ssts<'a>(
+        &'a self,
+        mut run: CudaRun<'a>,
+        sink: &mut dyn SstSink,
+    ) -> Result<SliceReport> {
+        self.pool.device().make_current()?;
+        let files = output::write(&self.pool, &mut run, sink)?;
+        run.marks.add_to(&run.stages)?;
+        let seconds = run.started.elapsed().as_secs_f64();
+        let bytes = run.bytes_read + files.iter().map(|file| file.size).sum::<u64>();
+        run.stages
+            .add("slice, in all", Resource::Host, seconds, bytes);
+        let totals = run.survivors.totals;
+        let entries: u64 = run.entries_read.iter().sum();
+        let key_bytes = u64::from(run.survivors.key_bytes) + rockmill_format::key::TAG_SIZE as u64;
+        let report = SliceReport {
+            files,
+            tombstones_read: totals.tombstones,
+            key_bytes_read: entries * key_bytes,
+            value_bytes_read: totals.value_bytes,
+            bytes_read: run.bytes_read,
+            entries_replaced: totals.replaced,
+            tombstones_dropped: totals.tombstones_dropped,
+            entries_written: totals.kept,
+            hash_in: totals.hash_in,
+            hash_kept: totals.hash_kept,
+            hash_dropped: totals.hash_dropped,
+            verified: true,
+            stages: run.stages.take(),
+            entries_read: run.entries_read,
+        };
+        self.pool.put_workspace(run.workspace);
+        Ok(report)
+    }
+}

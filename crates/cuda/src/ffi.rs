@@ -1,0 +1,321 @@
+//! The first of three storeys: `kernels/table.hpp` word for word. Nothing here is checked.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// `BlockRef`: an uncompressed block in an arena.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BlockRef {
+    pub at: u64,
+    pub file_offset: u64,
+    pub size: u32,
+    pub checksum_base: u32,
+}
+
+/// `Key`: an internal key and where its value is found.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Key {
+    pub hi: u64,
+    pub lo: u64,
+    pub tag: u64,
+    pub entry: u32,
+    pub unused: u32,
+}
+
+/// `ValueRef`: where a value lies.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ValueRef {
+    pub at: u64,
+    pub len: u64,
+}
+
+/// `OutBlock`: a finished data block.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OutBlock {
+    pub at: u64,
+    pub file_offset: u64,
+    pub size: u32,
+    pub file: u32,
+    pub first: u32,
+    pub count: u32,
+    pub first_key: Key,
+    pub last_key: Key,
+}
+
+/// `Bound`: a user key as a bound.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bound {
+    pub hi: u64,
+    pub lo: u64,
+    pub len: u32,
+    pub present: u32,
+}
+
+/// `KeySpan`: a range of user keys beneath the output.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KeySpan {
+    pub first_hi: u64,
+    pub first_lo: u64,
+    pub last_hi: u64,
+    pub last_lo: u64,
+}
+
+/// `RetainRules`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RetainRules {
+    pub snapshots: *const u64,
+    pub num_snapshots: u64,
+    pub earliest: u64,
+    pub beneath: *const KeySpan,
+    pub level_ends: *const u32,
+    pub num_levels: u32,
+    pub bottommost: u32,
+    pub beneath_unknown: u32,
+    pub unused: u32,
+}
+
+/// `RetainTotals`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RetainTotals {
+    pub hash_in: u64,
+    pub hash_kept: u64,
+    pub hash_dropped: u64,
+    pub tombstones: u64,
+    pub value_bytes: u64,
+    pub replaced: u64,
+    pub tombstones_dropped: u64,
+    pub kept: u64,
+}
+
+/// `FileTotals`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileTotals {
+    pub content_hash: u64,
+    pub deletions: u64,
+    pub value_bytes: u64,
+    pub smallest_seqno: u64,
+    pub largest_seqno: u64,
+    pub filter_entries: u64,
+}
+
+/// `Layout`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    pub block_size: u64,
+    pub file_size: u64,
+    pub restart_interval: u32,
+    pub key_bytes: u32,
+    pub delta_keys: u32,
+    pub unused: u32,
+}
+
+/// `Exec`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Exec {
+    pub stream: *mut c_void,
+    pub scratch: *mut c_void,
+    pub scratch_bytes: u64,
+}
+
+/// `DecodeArgs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DecodeArgs {
+    pub arena: *const u8,
+    pub blocks: *const BlockRef,
+    pub num_blocks: u64,
+    pub key_bytes: u32,
+    pub unused: u32,
+    pub counts: *mut u32,
+    pub starts: *mut u32,
+    pub keys: *mut Key,
+    pub values: *mut ValueRef,
+    pub hashes: *mut u64,
+    pub errors: *mut u64,
+}
+
+/// `RetainArgs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RetainArgs {
+    pub keys: *const Key,
+    pub n: u64,
+    pub values: *const ValueRef,
+    pub hashes: *const u64,
+    pub rules: RetainRules,
+    pub heads: *mut u32,
+    pub has_older: *mut u8,
+    pub keep: *mut u32,
+    pub places: *mut u32,
+    pub survivors: *mut Key,
+    pub totals: *mut RetainTotals,
+}
+
+/// `LayoutArgs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct LayoutArgs {
+    pub arena: *const u8,
+    pub survivors: *const Key,
+    pub n: u64,
+    pub values: *const ValueRef,
+    pub hashes: *const u64,
+    pub layout: Layout,
+    pub shared: *mut u8,
+    pub sizes: *mut u32,
+    pub prefix: *mut u64,
+    pub begins: *mut u32,
+    pub before: *mut u32,
+    pub block_starts: *mut u32,
+    pub block_sizes: *mut u32,
+    pub block_offsets: *mut u64,
+    pub blocks: *mut OutBlock,
+    pub num_blocks: u64,
+    pub file_starts: *mut u32,
+    pub num_files: *mut u32,
+    pub most_files: u32,
+    pub unused: u32,
+    pub errors: *mut u64,
+}
+
+/// `FilterArgs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FilterArgs {
+    pub file_start: u64,
+    pub num_entries: u64,
+    pub num_lines: u32,
+    pub num_probes: u32,
+    pub lines: *mut u32,
+}
+
+/// `VerifyArgs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct VerifyArgs {
+    pub images: *const u8,
+    pub blocks: *const OutBlock,
+    pub num_blocks: u64,
+    pub num_entries: u64,
+    pub bases: *const u32,
+    pub refs: *mut BlockRef,
+    pub decode: DecodeArgs,
+}
+
+/// `DeviceInfo`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceInfo {
+    pub name: [c_char; 128],
+    pub memory_bytes: u64,
+    pub compute_major: c_int,
+    pub compute_minor: c_int,
+}
+
+type Handle = *mut c_void;
+
+/// `KernelTable`.
+#[repr(C)]
+pub struct KernelTable {
+    pub table_bytes: u32,
+    pub record_bytes: [u32; 8],
+
+    pub error_text: unsafe extern "C" fn(c_int) -> *const c_char,
+    pub device_count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    pub device_info: unsafe extern "C" fn(c_int, *mut DeviceInfo) -> c_int,
+    pub set_device: unsafe extern "C" fn(c_int) -> c_int,
+
+    pub allocate: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
+    pub release: unsafe extern "C" fn(Handle) -> c_int,
+    pub allocate_pinned: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
+    pub release_pinned: unsafe extern "C" fn(Handle) -> c_int,
+    pub register_host: unsafe extern "C" fn(Handle, u64) -> c_int,
+    pub unregister_host: unsafe extern "C" fn(Handle) -> c_int,
+
+    pub stream_create: unsafe extern "C" fn(*mut Handle) -> c_int,
+    pub stream_destroy: unsafe extern "C" fn(Handle) -> c_int,
+    pub event_create: unsafe extern "C" fn(*mut Handle) -> c_int,
+    pub event_destroy: unsafe extern "C" fn(Handle) -> c_int,
+    pub event_record: unsafe extern "C" fn(Handle, Handle) -> c_int,
+    pub event_synchronize: unsafe extern "C" fn(Handle) -> c_int,
+    pub event_elapsed_ms: unsafe extern "C" fn(*mut f32, Handle, Handle) -> c_int,
+    pub copy_to_device: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
+    pub copy_from_device: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
+    pub copy_inside: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
+    pub fill: unsafe extern "C" fn(Handle, c_int, u64, Handle) -> c_int,
+
+    pub scratch_bytes: unsafe extern "C" fn(u64) -> u64,
+    pub check_blocks: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
+    pub count_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
+    pub decode_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
+    pub hash_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64) -> c_int,
+    pub check_order: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64) -> c_int,
+    pub trim_runs: unsafe extern "C" fn(
+        *const Exec,
+        *const DecodeArgs,
+        *const u32,
+        u32,
+        *const Bound,
+        *const Bound,
+        *mut u32,
+    ) -> c_int,
+    pub merge_runs: unsafe extern "C" fn(
+        *const Exec,
+        *mut Key,
+        *mut Key,
+        *const u32,
+        u32,
+        *mut *mut Key,
+    ) -> c_int,
+    pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
+    pub cut: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
+    pub measure_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
+    pub sum_file:
+        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, *mut FileTotals) -> c_int,
+    pub place_blocks:
+        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u32, *const u64) -> c_int,
+    pub write_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, *mut u8) -> c_int,
+    pub seal_blocks:
+        unsafe extern "C" fn(*const Exec, *const OutBlock, u64, *const u32, *mut u8) -> c_int,
+    pub build_filter:
+        unsafe extern "C" fn(*const Exec, *const LayoutArgs, *const FilterArgs) -> c_int,
+    pub decode_images: unsafe extern "C" fn(*const Exec, *const VerifyArgs) -> c_int,
+    pub verify_file: unsafe extern "C" fn(
+        *const Exec,
+        *const VerifyArgs,
+        u64,
+        u64,
+        *const u8,
+        u32,
+        u32,
+        *mut FileTotals,
+    ) -> c_int,
+}
+
+/// Sizes of the records as Rust lays them out, to be compared with the table's.
+pub const RECORD_BYTES: [u32; 8] = [
+    size_of::<BlockRef>() as u32,
+    size_of::<Key>() as u32,
+    size_of::<ValueRef>() as u32,
+    size_of::<OutBlock>() as u32,
+    size_of::<Bound>() as u32,
+    size_of::<KeySpan>() as u32,
+    size_of::<RetainTotals>() as u32,
+    size_of::<FileTotals>() as u32,
+];
+
+unsafe extern "C" {
+    #[cfg(has_cuda)]
+    pub fn rockmill_cuda_kernels() -> *const KernelTable;
+    pub fn rockmill_host_kernels() -> *const KernelTable;
+}

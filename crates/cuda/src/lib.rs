@@ -1,0 +1,52 @@
+//! The GPU backend: every stage of a slice on the device, where values move once.
+//!
+//! ```text
+//!   input files --load--> arena --decode--> keys, value places, hashes      input.rs, stages.rs
+//!                               --merge---> one order
+//!                               --retain--> survivors                       = Run, resident
+//!                               --layout--> files, blocks, sizes
+//!                               --encode--> images of the files             output.rs
+//!                               --verify--> decoded again, compared
+//!   SstSink <--store-- pinned chunks <-- images
+//! ```
+//!
+//! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the
+//! same bodies run one item after another: so they are tested without a GPU. Three storeys keep unsafe
+//! code small: [`ffi`](self) word for word, `device` with every error code looked at, and safe types above.
+//!
+//! What this backend does not do yet it refuses with [`rockmill_core::ErrorKind::Device`] before anything is
+//! written: compression, checksums other than XXH3, keys of several lengths or longer than 16 bytes,
+//! SingleDelete, grandparents, prefix and legacy filters, format_version 8.
+
+mod backend;
+mod device;
+mod ffi;
+mod input;
+mod limits;
+mod output;
+mod stages;
+mod timing;
+mod workspace;
+
+pub use backend::{CudaBackend, CudaRun};
+pub use device::{Device, Target};
+pub use input::InputPath;
+
+/// How the backend uses host and device.
+#[derive(Debug, Clone, Copy)]
+pub struct CudaSettings {
+    /// How input gets to the device.
+    pub input_path: InputPath,
+    /// Threads of a slice that read or map its input.
+    pub io_threads: usize,
+}
+
+impl Default for CudaSettings {
+    fn default() -> Self {
+        const IO_THREADS: usize = 4;
+        Self {
+            input_path: InputPath::Mapped,
+            io_threads: IO_THREADS,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// Loads at any address, big-endian words, varints, copies.
+#pragma once
+
+#include "group.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+ROCKMILL_HD u64 byte_swap(u64 x) {
+#if defined(__CUDA_ARCH__)
+  u32 low = __byte_perm(u32(x), 0, 0x0123), high = __byte_perm(u32(x >> 32), 0, 0x0123);
+  return u64(low) << 32 | high;
+#else
+  return __builtin_bswap64(x);
+#endif
+}
+
+ROCKMILL_HD u32 byte_swap(u32 x) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(x, 0, 0x0123);
+#else
+  return __builtin_bswap32(x);
+#endif
+}
+
+// Leading zero bits; x is not 0.
+ROCKMILL_HD u32 leading_zeros(u64 x) {
+#if defined(__CUDA_ARCH__)
+  return u32(__clzll(static_cast<long long>(x)));
+#else
+  return u32(__builtin_clzll(x));
+#endif
+}
+
+// Little-endian word at any address. On the device two aligned words are read, of which up to seven
+// bytes lie outside: ARENA_PADDING makes room for them.
+ROCKMILL_HD u64 load64(const u8* at) {
+#if defined(__CUDA_ARCH__)
+  const u64 address = reinterpret_cast<u64>(at);
+  const u64* words = reinterpret_cast<const u64*>(address & ~u64{7});
+  const u32 shift = u32(address & 7) * 8;
+  const u64 low = words[0];
+  if (shift == 0) return low;
+  return low >> shift | words[1] << (64 - shift);
+#else
+  u64 word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+#endif
+}
+
+ROCKMILL_HD u32 load32(const u8* at) {
+  return u32(at[0]) | u32(at[1]) << 8 | u32(at[2]) << 16 | u32(at[3]) << 24;
+}
+
+ROCKMILL_HD void store32(u8* at, u32 word) {
+  for (u32 i = 0; i < 4; ++i) at[i] = u8(word >> 8 * i);
+}
+
+// Reads a varint32 from `at` and moves it on; false if it does not end before `end` or is too long.
+ROCKMILL_HD bool read_varint(const u8*& at, const u8* end, u32& value) {
+  u64 result = 0;
+  for (u32 shift = 0; shift <= 28 && at < end; shift += 7) {
+    const u8 byte = *at++;
+    result |= u64(byte & 0x7f) << shift;
+    if (byte < 0x80) {
+      value = u32(result);
+      return result <= 0xffffffff;
+    }
+  }
+  return false;
+}
+
+ROCKMILL_HD u32 varint_len(u64 value) {
+  u32 len = 1;
+  for (; value >= 0x80; value >>= 7) ++len;
+  return len;
+}
+
+// Appends a varint to the bytes packed in `word`, of which `len` are used.
+ROCKMILL_HD void pack_varint(u64& word, u32& len, u64 value) {
+  for (; value >= 0x80; value >>= 7) word |= u64(u8(value) | 0x80) << 8 * len++;
+  word |= value << 8 * len++;
+}
+
+// Copies with the whole group, in words where the target is aligned; see load64.
+template <class G>
+ROCKMILL_HD void copy_bytes(const G& g, u8* to, const u8* from, u64 len) {
+  u64 head = -reinterpret_cast<u64>(to) & 7;
+  if (head > len) head = len;
+  const u64 words = (len - head) / 8;
+  for (u64 i = g.rank(); i < head; i += g.width) to[i] = from[i];
+  u64* target = reinterpret_cast<u64*>(to + head);
+  for (u64 i = g.rank(); i < words; i += g.width) target[i] = load64(from + head + 8 * i);
+  for (u64 i = head + 8 * words + g.rank(); i < len; i += g.width) to[i] = from[i];
+}
+
+}  // namespace rockmill::ROCKMILL_TARGET

@@ -1,0 +1,211 @@
+// Running functors over many items, and the device-wide primitives: kernels and CUB on the device,
+// loops on the host. Stages are written against this header alone.
+//
+//   for_each(exec, n, f)          f(i), a thread each
+//   for_each_group(exec, n, f)    f(group, i), a warp each
+//   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
+//   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
+//
+// Nothing here waits for the device.
+#pragma once
+
+#include <algorithm>
+
+#include "group.hpp"
+
+#if defined(__CUDACC__)
+#include <cub/cub.cuh>
+#endif
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Where work is queued, with scratch memory that the caller sized by scratch_bytes().
+struct Exec {
+  void* stream;
+  void* scratch;
+  u64 scratch_bytes;
+};
+
+#if defined(__CUDACC__)
+constexpr u32 THREADS = 256;
+// Blocks of a grid whose threads take several items each: some waves of any device.
+constexpr u64 MAX_BLOCKS = 132 * 32;
+
+inline cudaStream_t stream_of(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
+
+template <class F>
+__global__ void __launch_bounds__(THREADS) each_kernel(u64 n, F f) {
+  const u64 step = u64(gridDim.x) * THREADS;
+  for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(i);
+}
+
+template <class F>
+__global__ void __launch_bounds__(THREADS) each_group_kernel(u64 n, F f) {
+  const u64 step = u64(gridDim.x) * (THREADS / Warp::width);
+  const u64 first = (u64(blockIdx.x) * THREADS + threadIdx.x) / Warp::width;
+  for (u64 i = first; i < n; i += step) f(Warp{}, i);
+}
+
+template <class Sums, class F>
+__global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
+  Sums sums = Sums::zero();
+  const u64 step = u64(gridDim.x) * THREADS;
+  for (u64 i = u64(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step) f(i, sums);
+  for (u32 mask = Warp::width / 2; mask > 0; mask /= 2) {
+    Sums other;
+    for (u32 w = 0; w < Sums::words; ++w)
+      other.word(w) = Warp{}.shuffle_xor(sums.word(w), mask);
+    sums.merge(other);
+  }
+  if (Warp{}.rank() == 0) sums.merge_into(*out);
+}
+
+inline u32 grid(u64 threads) {
+  return u32(std::min<u64>(std::max<u64>((threads + THREADS - 1) / THREADS, 1), MAX_BLOCKS));
+}
+
+template <class F>
+int for_each(const Exec& exec, u64 n, F f) {
+  if (n == 0) return 0;
+  each_kernel<<<grid(n), THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+template <class F>
+int for_each_group(const Exec& exec, u64 n, F f) {
+  if (n == 0) return 0;
+  each_group_kernel<<<grid(n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+// `out` holds the totals of nothing, or totals to be added to.
+template <class Sums, class F>
+int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
+  if (n == 0) return 0;
+  accumulate_kernel<Sums><<<grid(n), THREADS, 0, stream_of(exec)>>>(n, f, out);
+  return cudaGetLastError();
+}
+
+template <class In, class Out>
+int exclusive_sum(const Exec& exec, const In* in, Out* out, u64 n) {
+  size_t bytes = exec.scratch_bytes;
+  return cub::DeviceScan::ExclusiveScan(exec.scratch, bytes, in, out, cuda::std::plus<>{}, Out{0}, n,
+                                        stream_of(exec));
+}
+
+inline int inclusive_max(const Exec& exec, const u32* in, u32* out, u64 n) {
+  size_t bytes = exec.scratch_bytes;
+  return cub::DeviceScan::InclusiveScan(exec.scratch, bytes, in, out, cuda::maximum<>{}, n,
+                                        stream_of(exec));
+}
+
+// Merges two ascending ranges; of equal items those of `a` come first.
+template <class T, class Less>
+int merge_two(const Exec& exec, const T* a, u64 na, const T* b, u64 nb, T* out, Less less) {
+  size_t bytes = exec.scratch_bytes;
+  return cub::DeviceMerge::MergeKeys(exec.scratch, bytes, a, int64_t(na), b, int64_t(nb), out, less,
+                                     stream_of(exec));
+}
+
+template <class T, class Less>
+u64 scratch_bytes_for(u64 n) {
+  size_t scan32 = 0, scan64 = 0, max = 0, merge = 0;
+  cub::DeviceScan::ExclusiveScan(nullptr, scan32, (u32*)nullptr, (u32*)nullptr, cuda::std::plus<>{},
+                                 u32{0}, n);
+  cub::DeviceScan::ExclusiveScan(nullptr, scan64, (u32*)nullptr, (u64*)nullptr, cuda::std::plus<>{},
+                                 u64{0}, n);
+  cub::DeviceScan::InclusiveScan(nullptr, max, (u32*)nullptr, (u32*)nullptr, cuda::maximum<>{}, n);
+  cub::DeviceMerge::MergeKeys(nullptr, merge, (T*)nullptr, int64_t(n), (T*)nullptr, int64_t(n),
+                              (T*)nullptr, Less{});
+  return std::max(std::max<u64>(scan32, scan64), std::max<u64>(max, merge));
+}
+
+ROCKMILL_HD void atomic_add(u64* to, u64 value) {
+#if defined(__CUDA_ARCH__)
+  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+#else
+  *to += value;
+#endif
+}
+ROCKMILL_HD void atomic_min(u64* to, u64 value) {
+#if defined(__CUDA_ARCH__)
+  atomicMin(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+#else
+  if (value < *to) *to = value;
+#endif
+}
+ROCKMILL_HD void atomic_max(u64* to, u64 value) {
+#if defined(__CUDA_ARCH__)
+  atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+#else
+  if (value > *to) *to = value;
+#endif
+}
+ROCKMILL_HD void atomic_or(u32* to, u32 value) {
+#if defined(__CUDA_ARCH__)
+  atomicOr(to, value);
+#else
+  *to |= value;
+#endif
+}
+
+#else
+template <class F>
+int for_each(const Exec&, u64 n, F f) {
+  for (u64 i = 0; i < n; ++i) f(i);
+  return 0;
+}
+
+template <class F>
+int for_each_group(const Exec&, u64 n, F f) {
+  for (u64 i = 0; i < n; ++i) f(Alone{}, i);
+  return 0;
+}
+
+template <class Sums, class F>
+int accumulate(const Exec&, u64 n, F f, typename Sums::Total* out) {
+  Sums sums = Sums::zero();
+  for (u64 i = 0; i < n; ++i) f(i, sums);
+  sums.merge_into(*out);
+  return 0;
+}
+
+template <class In, class Out>
+int exclusive_sum(const Exec&, const In* in, Out* out, u64 n) {
+  Out sum = 0;
+  for (u64 i = 0; i < n; ++i) {
+    const Out value = in[i];
+    out[i] = sum;
+    sum += value;
+  }
+  return 0;
+}
+
+inline int inclusive_max(const Exec&, const u32* in, u32* out, u64 n) {
+  u32 max = 0;
+  for (u64 i = 0; i < n; ++i) out[i] = max = std::max(max, in[i]);
+  return 0;
+}
+
+template <class T, class Less>
+int merge_two(const Exec&, const T* a, u64 na, const T* b, u64 nb, T* out, Less less) {
+  std::merge(a, a + na, b, b + nb, out, less);
+  return 0;
+}
+
+template <class T, class Less>
+u64 scratch_bytes_for(u64) {
+  return 1;
+}
+
+inline void atomic_add(u64* to, u64 value) { *to += value; }
+inline void atomic_min(u64* to, u64 value) { *to = std::min(*to, value); }
+inline void atomic_max(u64* to, u64 value) { *to = std::max(*to, value); }
+inline void atomic_or(u32* to, u32 value) { *to |= value; }
+
+#endif
+
+// Notes an error of block or entry `at`; the first one is told.
+ROCKMILL_HD void report(u64* errors, u64 at, ErrorCode code) { atomic_min(errors, at << 8 | code); }
+
+}  // namespace rockmill::ROCKMILL_TARGET

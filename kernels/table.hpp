@@ -1,0 +1,154 @@
+// The functions that crates/cuda calls, as a table: one instance whose memory and streams are a GPU's,
+// and one that is all host, on which the same stages run one item after another.
+//
+// Every function returns 0 or an error code that error_text explains. Nothing but the functions that
+// say so waits for the device. Pointers are to the kernels' memory unless called host_*.
+#pragma once
+
+#include "common/exec.hpp"
+#include "common/types.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+struct DeviceInfo {
+  char name[128];
+  u64 memory_bytes;
+  int compute_major, compute_minor;
+};
+
+// What decoding works on.
+struct DecodeArgs {
+  const u8* arena;
+  const BlockRef* blocks;
+  u64 num_blocks;
+  u32 key_bytes;
+  u32 unused;
+  // Entries of each block, one more than blocks; and the sums of those before.
+  u32* counts;
+  u32* starts;
+  Key* keys;
+  ValueRef* values;
+  u64* hashes;
+  u64* errors;
+};
+
+struct RetainArgs {
+  const Key* keys;
+  u64 n;
+  const ValueRef* values;
+  const u64* hashes;
+  RetainRules rules;
+  // n each.
+  u32* heads;
+  u8* has_older;
+  u32* keep;
+  u32* places;
+  Key* survivors;
+  RetainTotals* totals;
+};
+
+struct LayoutArgs {
+  const u8* arena;
+  const Key* survivors;
+  u64 n;
+  const ValueRef* values;
+  const u64* hashes;
+  Layout layout;
+  // n + 1 each.
+  u8* shared;
+  u32* sizes;
+  u64* prefix;
+  u32* begins;
+  u32* before;
+  u32* block_starts;
+  // num_blocks + 1 each.
+  u32* block_sizes;
+  u64* block_offsets;
+  OutBlock* blocks;
+  u64 num_blocks;
+  // most_files + 1 each.
+  u32* file_starts;
+  u32* num_files;
+  u32 most_files;
+  u32 unused;
+  u64* errors;
+};
+
+struct FilterArgs {
+  u64 file_start;
+  u64 num_entries;
+  u32 num_lines;
+  u32 num_probes;
+  u32* lines;
+};
+
+struct VerifyArgs {
+  const u8* images;
+  const OutBlock* blocks;
+  u64 num_blocks;
+  u64 num_entries;
+  const u32* bases;
+  BlockRef* refs;
+  DecodeArgs decode;
+};
+
+struct KernelTable {
+  u32 table_bytes;
+  // Sizes of BlockRef, Key, ValueRef, OutBlock, Bound, KeySpan, RetainTotals, FileTotals.
+  u32 record_bytes[8];
+
+  const char* (*error_text)(int);
+  int (*device_count)(int*);
+  int (*device_info)(int, DeviceInfo*);
+  int (*set_device)(int);
+
+  int (*allocate)(void**, u64);
+  int (*release)(void*);
+  int (*allocate_pinned)(void**, u64);
+  int (*release_pinned)(void*);
+  int (*register_host)(void*, u64);
+  int (*unregister_host)(void*);
+
+  int (*stream_create)(void**);
+  int (*stream_destroy)(void*);
+  int (*event_create)(void**);
+  int (*event_destroy)(void*);
+  int (*event_record)(void*, void* stream);
+  // Waits.
+  int (*event_synchronize)(void*);
+  int (*event_elapsed_ms)(float*, void*, void*);
+  int (*copy_to_device)(void*, const void*, u64, void* stream);
+  int (*copy_from_device)(void*, const void*, u64, void* stream);
+  int (*copy_inside)(void*, const void*, u64, void* stream);
+  int (*fill)(void*, int, u64, void* stream);
+
+  // Scratch memory that stages over so many entries need.
+  u64 (*scratch_bytes)(u64);
+  int (*check_blocks)(const Exec*, const DecodeArgs*);
+  // Fills counts and starts.
+  int (*count_entries)(const Exec*, const DecodeArgs*);
+  // Fills keys and values.
+  int (*decode_entries)(const Exec*, const DecodeArgs*);
+  int (*hash_entries)(const Exec*, const DecodeArgs*, u64 n);
+  // Keys of the run from `first` to `end` ascend.
+  int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
+  int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
+                   const Bound* host_begin, const Bound* host_end, u32* trimmed);
+  int (*merge_runs)(const Exec*, Key*, Key*, const u32* host_trimmed, u32 num_runs, Key** host_merged);
+  int (*retain)(const Exec*, const RetainArgs*);
+  // Up to the block starts; the last of `before` is the number of blocks.
+  int (*cut)(const Exec*, const LayoutArgs*);
+  // Sizes and offsets of blocks.
+  int (*measure_blocks)(const Exec*, const LayoutArgs*);
+  int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files, const u64* image_starts);
+  int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);
+  int (*seal_blocks)(const Exec*, const OutBlock*, u64 n, const u32* bases, u8* images);
+  int (*build_filter)(const Exec*, const LayoutArgs*, const FilterArgs*);
+  // Decodes images; keys, values and hashes are filled.
+  int (*decode_images)(const Exec*, const VerifyArgs*);
+  int (*verify_file)(const Exec*, const VerifyArgs*, u64 start, u64 n, const u8* lines, u32 num_lines,
+                     u32 num_probes, FileTotals*);
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET
