@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use rockmill::Device;
+
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::Device;
+use crate::side_by_side::device::Tuning;
 use crate::side_by_side::row::{self, Row};
 use crate::side_by_side::workload::{Compression, Workload};
 use crate::side_by_side::{self, System, compare};
@@ -53,8 +55,9 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     let scratch = side_by_side::scratch(args.dir, "rockmill-demo-")?;
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.path().join("origin"), &spec)?;
-    let systems = [System::Rocksdb, System::Rockmill(Device::Cpu)];
-    let copies = systems.map(|system| scratch.path().join(system.name()));
+    let rockmill = System::rockmill(Device::Cpu, threads, &Tuning::default())?;
+    let systems = [System::Rocksdb, rockmill];
+    let copies = [0, 1].map(|i| scratch.path().join(systems[i].name()));
     for copy in &copies {
         origin.copy_to(copy)?;
     }
@@ -65,7 +68,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     ];
     let difference = compare::databases(rocksdb, rockmill)?;
     let identical = Some(difference.is_none());
-    let rows = [0, 1].map(|i| Row::new(&spec, systems[i], threads, &measured[i], identical));
+    let rows = [0, 1].map(|i| Row::new(&spec, &systems[i], threads, &measured[i], identical));
     print(&rows, args.json)?;
     match difference {
         None => Ok(()),

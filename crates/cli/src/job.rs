@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+use rockmill::{Device, StageTime};
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -11,6 +12,7 @@ use rockmill_engine::{Engine, Settings};
 use serde::Serialize;
 
 use crate::outcome::Failure;
+use crate::side_by_side::{device, stages};
 use crate::{database_dir, output};
 
 /// What `rockmill job` takes.
@@ -51,6 +53,12 @@ pub struct RunArgs {
     /// Memory budget in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
+    /// What computes: cpu, cuda or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Show where the time went, by stage, on devices that measure.
+    #[arg(long)]
+    profile: bool,
     /// Transactions are WriteCommitted.
     #[arg(long)]
     write_committed: bool,
@@ -94,8 +102,11 @@ struct Report {
     entries_in: u64,
     entries_out: u64,
     slices: usize,
+    /// The device that did the job.
+    device: String,
     wall_s: f64,
     cpu_s: f64,
+    stages: Vec<StageTime>,
     /// Size and CRC-32C of each output file.
     files: OutputSums,
     /// Whether they are those of the first time; `null` if this is it, and they are kept now.
@@ -103,7 +114,13 @@ struct Report {
 }
 
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
-    let engine = engine(settings(args))?;
+    let settings = settings(args)?;
+    let engine = match settings.device {
+        Device::Cpu => engine(settings)?,
+        Device::Cuda(_) => {
+            Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?
+        }
+    };
     let job = record::load(&LocalStorage, &args.file)?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
     let inputs = beside.unwrap_or(Path::new("."));
@@ -133,12 +150,17 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         entries_in: finished.outcome.entries_read,
         entries_out: finished.outcome.totals.entries_written,
         slices: finished.outcome.slices,
+        device: finished.outcome.device.clone(),
+        stages: finished.outcome.totals.stages.clone(),
         wall_s: finished.outcome.elapsed.as_secs_f64(),
         cpu_s: finished.outcome.cpu.as_secs_f64(),
         identical: first.map(|first| first == files),
         files,
     };
-    print(&report, args.json)?;
+    if let Some(why) = &finished.outcome.device_refused {
+        eprintln!("rockmill: the CPU did the job: {why}");
+    }
+    print(&report, args)?;
     match report.identical {
         Some(false) => Err(Failure::Data(
             "the output differs from the first time".to_owned(),
@@ -147,9 +169,10 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-fn settings(args: &RunArgs) -> Settings {
+fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     let mut settings = Settings {
         write_committed: args.write_committed,
+        device: device::parse(&args.device)?,
         ..Settings::default()
     };
     if let Some(threads) = args.threads {
@@ -158,7 +181,7 @@ fn settings(args: &RunArgs) -> Settings {
     if let Some(mib) = args.memory_mib {
         settings.memory_budget_bytes = mib.saturating_mul(1 << 20);
     }
-    settings
+    Ok(settings)
 }
 
 /// Looks whether `out` is a folder in which no file has the name of one of `files`.
@@ -202,9 +225,9 @@ fn keep_first(dir: &Path, files: &OutputSums) -> Result<(), Failure> {
     })
 }
 
-fn print(report: &Report, json: bool) -> Result<(), Failure> {
+fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     output::to_stdout(|out| {
-        if json {
+        if args.json {
             serde_json::to_writer_pretty(&mut *out, report)?;
             writeln!(out)?;
             return Ok(());
@@ -214,6 +237,9 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
             "{} entries in, {} out, {} slices, {:.3} s, {:.3} CPU-s",
             report.entries_in, report.entries_out, report.slices, report.wall_s, report.cpu_s
         )?;
+        if args.profile {
+            writeln!(out, "{}", stages::table(&report.stages, report.wall_s))?;
+        }
         for (name, (size, crc)) in &report.files {
             writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;
         }

@@ -147,8 +147,7 @@ pub fn sst(format_version: u32, keys: u64) -> Vec<u8> {
         writer.emit(&key, tag, &value, hash, true).expect("memory");
     }
     writer.finish().expect("memory");
-    let bytes = std::mem::take(&mut *file.0.lock().expect("no writer panicked"));
-    bytes
+    std::mem::take(&mut *file.0.lock().expect("no writer panicked"))
 }
 
 /// Opens an SST in memory.

@@ -197,9 +197,10 @@ fn a_bench_names_the_grammar_and_the_device_that_is_not_there() {
     );
     let err = bench(
         ENVIRONMENT,
-        &["--workload", "8x32:1K", "--device", "cpu,cuda:0"],
+        &["--workload", "8x32:1K", "--device", "cpu,cuda:99"],
     );
-    assert!(err.contains("this build has no CUDA backend"), "{err}");
+    assert!(err.contains("device cuda:99: "), "{err}");
+    bench(WRONG_USAGE, &["--workload", "8x32:1K", "--device", "gpu"]);
     let err = bench(ENVIRONMENT, &["--workload", "8x32:1K", "--dir", "/nowhere"]);
     assert!(err.contains("--dir"), "{err}");
 }

@@ -1,6 +1,9 @@
 //! What the engine sees of a device.
 
+use std::time::Duration;
+
 use rockmill_format::properties::TableProperties;
+use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cancel::CancelToken;
@@ -92,23 +95,42 @@ pub struct SliceReport {
     pub verified: bool,
     /// Where the time went, in the order of the stages; empty if the backend does not measure.
     pub stages: Vec<StageTime>,
+    /// Processor time of threads other than the caller's that worked on the slice.
+    pub cpu_elsewhere: Duration,
 }
 
-/// Time and bytes of one stage of a slice.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Time and bytes of one stage, of one or many slices.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StageTime {
     /// Name of the stage.
     pub stage: &'static str,
     /// What it used.
     pub resource: Resource,
-    /// Seconds from its start to its end, waiting for the resource included.
+    /// Seconds from its start to its end, waiting for the resource included, summed over the threads
+    /// that took part.
     pub seconds: f64,
     /// Bytes that it moved.
     pub bytes: u64,
 }
 
+impl StageTime {
+    /// Adds stage by stage, by name.
+    pub fn add_all(sums: &mut Vec<Self>, stages: &[Self]) {
+        for stage in stages {
+            match sums.iter_mut().find(|sum| sum.stage == stage.stage) {
+                Some(sum) => {
+                    sum.seconds += stage.seconds;
+                    sum.bytes += stage.bytes;
+                }
+                None => sums.push(*stage),
+            }
+        }
+    }
+}
+
 /// What a stage keeps busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Resource {
     /// Host processors and page cache.
     Host,

@@ -143,6 +143,7 @@ impl Backend for CudaBackend {
         let totals = run.survivors.totals;
         let entries: u64 = run.entries_read.iter().sum();
         let key_bytes = u64::from(run.survivors.key_bytes) + rockmill_format::key::TAG_SIZE as u64;
+        let (stages, cpu_elsewhere) = run.stages.take();
         let report = SliceReport {
             files,
             tombstones_read: totals.tombstones,
@@ -156,7 +157,8 @@ impl Backend for CudaBackend {
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
             verified: true,
-            stages: run.stages.take(),
+            stages,
+            cpu_elsewhere,
             entries_read: run.entries_read,
         };
         self.pool.put_workspace(run.workspace);

@@ -156,7 +156,9 @@ impl<'a> Input<'a> {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {
                     let builder = std::thread::Builder::new().name("rockmill-in".to_owned());
-                    builder.spawn_scoped(scope, || loader.work()).ok()
+                    builder
+                        .spawn_scoped(scope, || stages.count_cpu(|| loader.work()))
+                        .ok()
                 })
                 .collect();
             let mut done = loader.work();

@@ -480,8 +480,10 @@ fn store(
                 let blocks = &blocks[image.blocks.clone()];
                 let context = &context;
                 scope.spawn(move || {
-                    cancel.check()?;
-                    context.store_file(image, blocks, number, file)
+                    context.stages.count_cpu(|| {
+                        cancel.check()?;
+                        context.store_file(image, blocks, number, file)
+                    })
                 })
             })
             .collect();

@@ -1,32 +1,34 @@
 //! Where a slice's time goes.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rockmill_core::{Resource, Result, StageTime};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::device::{Device, Event, Stream};
 
 /// Stage times that several threads add to.
 #[derive(Debug, Default)]
-pub struct Stages(Mutex<Vec<StageTime>>);
+pub struct Stages(Mutex<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    stages: Vec<StageTime>,
+    cpu: Duration,
+}
 
 impl Stages {
     /// Adds to a stage, which is listed where it was first added to.
     pub fn add(&self, stage: &'static str, resource: Resource, seconds: f64, bytes: u64) {
-        let mut stages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match stages.iter_mut().find(|s| s.stage == stage) {
-            Some(known) => {
-                known.seconds += seconds;
-                known.bytes += bytes;
-            }
-            None => stages.push(StageTime {
-                stage,
-                resource,
-                seconds,
-                bytes,
-            }),
-        }
+        let time = StageTime {
+            stage,
+            resource,
+            seconds,
+            bytes,
+        };
+        StageTime::add_all(&mut self.lock().stages, &[time]);
     }
 
     /// Runs `work` and adds the time it took on the calling thread.
@@ -43,10 +45,29 @@ impl Stages {
         Ok(done)
     }
 
-    /// All stages so far.
-    pub fn take(&self) -> Vec<StageTime> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Runs `work`, all that a thread is there for, and counts the thread's processor time.
+    pub fn count_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
+        let before = thread_cpu();
+        let done = work();
+        self.lock().cpu += thread_cpu().saturating_sub(before);
+        done
     }
+
+    fn lock(&self) -> MutexGuard<'_, Sums> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All stages, and the processor time of other threads than the caller's.
+    pub fn take(&self) -> (Vec<StageTime>, Duration) {
+        let sums = std::mem::take(&mut *self.lock());
+        (sums.stages, sums.cpu)
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
 /// Marks in a stream between the stages that run on the device.

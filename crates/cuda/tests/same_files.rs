@@ -61,6 +61,7 @@ fn essence(report: &SliceReport) -> String {
         bytes_read: 0,
         verified: false,
         stages: Vec::new(),
+        cpu_elsewhere: std::time::Duration::ZERO,
         ..report.clone()
     };
     format!("{report:#?}")

@@ -7,15 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
+    Backend, CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
+    TreeView,
 };
-use rockmill_cpu::CpuBackend;
 use rockmill_format::options_file::OptionsFile;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
-use crate::admit::{self, Policy};
+use crate::admit::{self, Admitted, Policy};
 use crate::budget::Budget;
+use crate::device::{Devices, device_trouble};
 use crate::full_compaction;
 use crate::record;
 use crate::result;
@@ -34,7 +35,7 @@ const MAX_OPTIONS_BYTES: u64 = 64 << 20;
 pub struct Engine {
     settings: Settings,
     storage: Arc<dyn Storage>,
-    backend: CpuBackend,
+    devices: Devices,
     budget: Budget,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
@@ -71,14 +72,15 @@ impl Engine {
     /// An engine over `storage`.
     ///
     /// # Errors
-    /// One sentence if a setting makes no sense.
+    /// One sentence if a setting makes no sense or the device cannot be used.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
+        let devices = Devices::open(settings.device, settings.cuda)?;
         Ok(Self {
             budget: Budget::new(settings.threads, settings.memory_budget_bytes),
             settings,
             storage,
-            backend: CpuBackend,
+            devices,
             stats: StatsCell::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
@@ -246,16 +248,8 @@ impl Engine {
         let _entered = span.enter();
         let admitted = admit::from_options(job, self.policy())?;
         let recorded = self.record(job, input_dir);
-        let name = &job.identity.session_id;
-        let staging = StagingDir::create(Arc::clone(&self.storage), staging_root, name)?;
-        let context = RunContext {
-            backend: &self.backend,
-            storage: &*self.storage,
-            budget: &self.budget,
-            read_ahead_bytes: self.settings.read_ahead_bytes,
-            cancel,
-        };
-        let outcome = run::run(context, job, &admitted, input_dir, &staging)?;
+        let (outcome, staging) =
+            self.run_on_device(job, &admitted, input_dir, staging_root, cancel)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome);
@@ -273,6 +267,47 @@ impl Engine {
             staging,
             outcome,
         })
+    }
+
+    /// Runs the job on the configured device, and on the CPU if the device cannot do it.
+    fn run_on_device(
+        &self,
+        job: &Job,
+        admitted: &Admitted<'_>,
+        input_dir: &Path,
+        staging_root: &Path,
+        cancel: &CancelToken,
+    ) -> Result<(Outcome, StagingDir)> {
+        let name = &job.identity.session_id;
+        let stage = || StagingDir::create(Arc::clone(&self.storage), staging_root, name);
+        let mut refused = None;
+        if let Some(backend) = &self.devices.cuda {
+            let staging = stage()?;
+            let context = self.context(backend, cancel);
+            let outcome = run::run(context, job, admitted, input_dir, &staging);
+            match device_trouble(&outcome) {
+                None => return Ok((outcome?, staging)),
+                Some(error) => {
+                    tracing::warn!(device = backend.name(), %error, "the CPU does the job instead");
+                    refused = Some(error.to_string());
+                }
+            }
+        }
+        let staging = stage()?;
+        let context = self.context(&self.devices.cpu, cancel);
+        let mut outcome = run::run(context, job, admitted, input_dir, &staging)?;
+        outcome.device_refused = refused;
+        Ok((outcome, staging))
+    }
+
+    fn context<'a, B>(&'a self, backend: &'a B, cancel: &'a CancelToken) -> RunContext<'a, B> {
+        RunContext {
+            backend,
+            storage: &*self.storage,
+            budget: &self.budget,
+            read_ahead_bytes: self.settings.read_ahead_bytes,
+            cancel,
+        }
     }
 
     /// Keeps the job if the settings ask for it. A record that cannot be made is no reason to leave

@@ -15,6 +15,7 @@
 mod admit;
 mod blocks;
 mod budget;
+mod device;
 mod engine;
 mod filter_bits;
 mod full_compaction;
@@ -31,7 +32,9 @@ pub mod tree;
 pub mod verify;
 
 pub use blocks::read_block;
+pub use device::Device;
 pub use engine::{Engine, Finished};
+pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::Outcome;
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, Settings};
 pub use stats::{Stats, StatsCell};

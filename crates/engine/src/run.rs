@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, InputFile, InputTable, Job, OutputFile, Plan,
-    ReadAt, Result, Slice, SliceReport, SliceWork, open_table,
+    ReadAt, Result, Slice, SliceReport, SliceWork, StageTime, open_table,
 };
 use rockmill_format::key;
 use rockmill_format::unique_id::internal_unique_id;
@@ -26,7 +26,7 @@ use crate::verify::{verify_output, verify_tail};
 pub struct Outcome {
     /// Output files in key order.
     pub files: Vec<OutputFile>,
-    /// Sums over the slices; `files` and `entries_read` are empty.
+    /// Sums over the slices, of stages by name; `files` and `entries_read` are empty.
     pub totals: SliceReport,
     /// Entries read in all.
     pub entries_read: u64,
@@ -39,6 +39,10 @@ pub struct Outcome {
     /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
     /// and left no doubt.
     pub learned_filter: Option<u32>,
+    /// Name of the device that did the job.
+    pub device: String,
+    /// Why the configured device did not, if the CPU did it instead.
+    pub device_refused: Option<String>,
 }
 
 /// What a job runs with.
@@ -89,6 +93,7 @@ pub fn run<B: Backend>(
         done: Mutex::default(),
     };
     shared.run_all()?;
+    let device = shared.context.backend.name().to_owned();
     let done = shared
         .done
         .into_inner()
@@ -103,8 +108,9 @@ pub fn run<B: Backend>(
     )?;
     staging.sync()?;
     outcome.slices = slices.len();
+    outcome.device = device;
     outcome.elapsed = started.elapsed();
-    outcome.cpu = done.cpu + thread_cpu().saturating_sub(cpu);
+    outcome.cpu = done.cpu + outcome.totals.cpu_elsewhere + thread_cpu().saturating_sub(cpu);
     outcome.learned_filter = match planned.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
         LearnedFilter::No | LearnedFilter::Likely(_) => None,
@@ -312,6 +318,8 @@ fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
         totals.entries_replaced += report.entries_replaced;
         totals.tombstones_dropped += report.tombstones_dropped;
         totals.entries_written += report.entries_written;
+        totals.cpu_elsewhere += report.cpu_elsewhere;
+        StageTime::add_all(&mut totals.stages, &report.stages);
     }
     outcome
 }

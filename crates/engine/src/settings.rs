@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use rockmill_core::Hints;
+use rockmill_cuda::CudaSettings;
+
+use crate::device::Device;
 
 /// Settings of an engine; the defaults need no thought.
 #[derive(Debug, Clone)]
@@ -19,6 +22,10 @@ pub struct Settings {
     pub hints: Hints,
     /// Keep every job in this folder.
     pub record_dir: Option<PathBuf>,
+    /// What slices run on.
+    pub device: Device,
+    /// How a GPU is used.
+    pub cuda: CudaSettings,
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -42,6 +49,8 @@ impl Default for Settings {
             write_committed: false,
             hints: Hints::default(),
             record_dir: None,
+            device: Device::default(),
+            cuda: CudaSettings::default(),
         }
     }
 }

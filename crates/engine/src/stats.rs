@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{DeclineReason, Error, ErrorKind};
+use rockmill_core::{DeclineReason, Error, ErrorKind, StageTime};
 
 use crate::run::Outcome;
 
 /// Counters since the engine was built.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Stats {
     /// Jobs that RocksDB offered.
     pub jobs_scheduled: u64,
@@ -38,6 +38,10 @@ pub struct Stats {
     pub busy_micros: u64,
     /// Processor time of jobs done, microseconds.
     pub cpu_micros: u64,
+    /// Jobs that the CPU did because the configured device could not.
+    pub jobs_device_refused: u64,
+    /// Where the time of jobs done went, by stage; empty on devices that do not measure.
+    pub stages: Vec<StageTime>,
     /// The last error or decline, in a sentence.
     pub last_error: Option<String>,
 }
@@ -74,6 +78,11 @@ impl StatsCell {
         stats.slices += outcome.slices as u64;
         stats.busy_micros += micros(outcome.elapsed);
         stats.cpu_micros += micros(outcome.cpu);
+        StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
+        if let Some(why) = &outcome.device_refused {
+            stats.jobs_device_refused += 1;
+            stats.last_error = Some(why.clone());
+        }
     }
 
     /// A job went back to RocksDB.
@@ -122,6 +131,13 @@ impl fmt::Display for Stats {
             self.busy_micros as f64 / SECOND,
             self.cpu_micros as f64 / SECOND
         )?;
+        if self.jobs_device_refused > 0 {
+            write!(
+                f,
+                "\ndevice   {} jobs done by the CPU instead",
+                self.jobs_device_refused
+            )?;
+        }
         for (reason, count) in &self.declines {
             write!(f, "\ndeclined {count} x {reason}")?;
         }

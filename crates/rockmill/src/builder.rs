@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{Engine, Settings};
+use rockmill_engine::{CudaSettings, Device, Engine, Settings};
 
 use crate::service::Service;
 
@@ -83,6 +83,20 @@ impl Builder {
         self
     }
 
+    /// What slices run on. Default: the CPU. [`Builder::build`] fails if it cannot be used; a job that
+    /// the device cannot do is done by the CPU.
+    pub fn device(mut self, device: Device) -> Self {
+        self.settings.device = device;
+        self
+    }
+
+    /// How a GPU is used; for measurements.
+    #[doc(hidden)]
+    pub fn cuda(mut self, settings: CudaSettings) -> Self {
+        self.settings.cuda = settings;
+        self
+    }
+
     /// Puts all file operations through `storage`; for tests.
     #[doc(hidden)]
     pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
@@ -93,7 +107,7 @@ impl Builder {
     /// The service.
     ///
     /// # Errors
-    /// One sentence that names the setting that makes no sense.
+    /// One sentence that names the setting that makes no sense, or says why the device cannot be used.
     pub fn build(mut self) -> Result<Service, Error> {
         if let Some(bits) = self.filter_bits_per_key {
             if !BITS_PER_KEY.contains(&bits) {

@@ -23,5 +23,8 @@ mod service;
 
 pub use builder::{Builder, Error};
 pub use rockmill_core::DeclineReason;
-pub use rockmill_engine::Stats;
+pub use rockmill_core::{Resource, StageTime};
+#[doc(hidden)]
+pub use rockmill_engine::{CudaSettings, InputPath};
+pub use rockmill_engine::{Device, Stats};
 pub use service::Service;

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
+use rockmill::{Device, StageTime};
 use serde::Serialize;
 
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::Device;
+use crate::side_by_side::device::{self, Tuning};
 use crate::side_by_side::row::{self, Row};
+use crate::side_by_side::stages;
 use crate::side_by_side::workload::Workload;
 use crate::side_by_side::{self, Measured, System, compare};
 
@@ -35,9 +37,14 @@ pub struct CompactionArgs {
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// What Rockmill computes on.
+    /// What Rockmill computes on: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     device: Vec<String>,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Show where the time of the median went, by stage, on devices that measure.
+    #[arg(long)]
+    profile: bool,
     /// Size in MiB of the files to write.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
     target_file_mib: u64,
@@ -68,8 +75,12 @@ struct BenchRow {
     versions: u64,
     runs: u64,
     cpu_s_per_gb: f64,
-    /// Of all repetitions, in their order; the row is that of the median.
+    /// Of all repetitions, in their order; the row is that of the median. The first includes what a
+    /// service makes once.
     walls_s: Vec<f64>,
+    target_file_bytes: u64,
+    /// Of the median.
+    stages: Vec<StageTime>,
 }
 
 /// What is measured together, and what came out so far.
@@ -87,7 +98,7 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
     let devices = args
         .device
         .iter()
-        .map(|device| device.parse())
+        .map(|device| device::parse(device))
         .collect::<Result<Vec<Device>, Failure>>()?;
     let mut rows = Vec::new();
     let mut first_difference = None;
@@ -101,12 +112,12 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
             writers: WRITERS,
             target_file_bytes: args.target_file_mib << 20,
         };
-        let mut cells = cells(args, &devices);
+        let mut cells = cells(args, &devices)?;
         let difference = measure(args, &spec, &mut cells)?;
         first_difference = first_difference.or(difference);
         let new: Vec<_> = cells.iter().map(|cell| cell.row(&spec)).collect();
         if !args.json {
-            print_table(&spec, &new)?;
+            print_table(&spec, &new, args.profile)?;
         }
         rows.extend(new);
     }
@@ -121,10 +132,7 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
 }
 
 /// Every system with every number of threads, RocksDB first.
-fn cells(args: &CompactionArgs, devices: &[Device]) -> Vec<Cell> {
-    let rocksdb = args.rocksdb.then_some(System::Rocksdb);
-    let rockmill = devices.iter().map(|&device| System::Rockmill(device));
-    let systems: Vec<_> = rocksdb.into_iter().chain(rockmill).collect();
+fn cells(args: &CompactionArgs, devices: &[Device]) -> Result<Vec<Cell>, Failure> {
     let threads = match args.threads.as_slice() {
         [] => vec![side_by_side::usual_threads()],
         threads => threads.to_vec(),
@@ -135,10 +143,17 @@ fn cells(args: &CompactionArgs, devices: &[Device]) -> Vec<Cell> {
         measured: Vec::new(),
         identical: None,
     };
-    threads
-        .into_iter()
-        .flat_map(|threads| systems.iter().map(move |&system| cell(threads, system)))
-        .collect()
+    let mut cells = Vec::new();
+    for threads in threads {
+        if args.rocksdb {
+            cells.push(cell(threads, System::Rocksdb));
+        }
+        for &device in devices {
+            let rockmill = System::rockmill(device, threads, &args.tuning)?;
+            cells.push(cell(threads, rockmill));
+        }
+    }
+    Ok(cells)
 }
 
 /// Measures all cells of a workload and returns the first difference between their results. Each
@@ -159,7 +174,7 @@ fn measure(
             origin.copy_to(&copy)?;
             let measured = cell.system.compact(&copy, spec, cell.threads)?;
             cell.measured.push(measured);
-            if cell.system == System::Rocksdb {
+            if matches!(cell.system, System::Rocksdb) {
                 if reference.is_none() && !args.no_compare {
                     reference = Some(copy);
                     continue;
@@ -197,12 +212,14 @@ impl Cell {
 
     fn row(&self, spec: &Spec) -> BenchRow {
         let median = median(&self.measured);
-        let row = Row::new(spec, self.system, self.threads, median, self.identical);
+        let row = Row::new(spec, &self.system, self.threads, median, self.identical);
         BenchRow {
             versions: spec.versions,
             runs: spec.runs,
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
+            target_file_bytes: spec.target_file_bytes,
+            stages: median.stages.clone(),
             row,
         }
     }
@@ -215,10 +232,15 @@ fn median(measured: &[Measured]) -> &Measured {
     sorted[(sorted.len() - 1) / 2]
 }
 
-fn print_table(spec: &Spec, rows: &[BenchRow]) -> Result<(), Failure> {
+fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Failure> {
     output::to_stdout(|out| {
         let table = row::table(rows.iter().map(|row| &row.row), &[row::DROPPED]);
         writeln!(out, "{}\n{table}", spec.name())?;
+        for row in rows.iter().filter(|row| profile && !row.stages.is_empty()) {
+            let (device, threads) = (&row.row.device, row.row.threads);
+            let stages = stages::table(&row.stages, row.row.wall_s);
+            writeln!(out, "{device}, {threads} slices at once\n{stages}")?;
+        }
         Ok(())
     })
 }

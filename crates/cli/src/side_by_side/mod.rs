@@ -7,49 +7,61 @@ mod fill;
 mod measure;
 mod progress;
 pub mod row;
+pub mod stages;
 pub mod workload;
 
 use std::path::{Path, PathBuf};
 
+use rockmill::{Device, Service, StageTime};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
 
 use crate::outcome::Failure;
 use database::Spec;
-use device::Device;
+use device::Tuning;
 pub use measure::Measured;
 
 /// Who compacts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum System {
     /// RocksDB itself, on the processor.
     Rocksdb,
-    /// Rockmill, for RocksDB.
-    Rockmill(Device),
+    /// Rockmill, for RocksDB. The service lives as long as in a process that uses it: what it makes once,
+    /// such as a GPU's context, is made by the first compaction.
+    Rockmill(Device, Service),
 }
 
 impl System {
     /// Its name in rows.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Rocksdb => "rocksdb",
-            Self::Rockmill(_) => "rockmill",
+            Self::Rockmill(..) => "rockmill",
         }
+    }
+
+    /// Rockmill on a device, with so many slices at once.
+    ///
+    /// # Errors
+    /// Environment if the device cannot be used, Usage if the settings make no sense.
+    pub fn rockmill(device: Device, threads: u32, tuning: &Tuning) -> Result<Self, Failure> {
+        let service = device::service(device, threads, tuning)?;
+        Ok(Self::Rockmill(device, service))
     }
 
     /// What it computes on.
-    pub fn device(self) -> Device {
+    pub fn device(&self) -> Device {
         match self {
             Self::Rocksdb => Device::Cpu,
-            Self::Rockmill(device) => device,
+            Self::Rockmill(device, _) => *device,
         }
     }
 
-    /// Compacts everything in the database at `path`, with so many subcompactions or slices at once.
+    /// Compacts everything in the database at `path`; RocksDB with so many subcompactions.
     ///
     /// # Errors
     /// Environment or Data if it could not, by whose fault that was.
-    pub fn compact(self, path: &Path, spec: &Spec, threads: u32) -> Result<Measured, Failure> {
+    pub fn compact(&self, path: &Path, spec: &Spec, threads: u32) -> Result<Measured, Failure> {
         match self {
             Self::Rocksdb => {
                 let measured = measure::compact(path, &spec.options(threads), "RocksDB")?;
@@ -59,19 +71,34 @@ impl System {
                 }
                 Ok(measured)
             }
-            Self::Rockmill(device) => {
-                let service = device::service(device, threads)?;
+            Self::Rockmill(_, service) => {
+                let before = service.stats();
                 let mut offloaded = spec.options(1);
                 offloaded.set_compaction_service(service.clone());
-                let measured = measure::compact(path, &offloaded, "Rockmill")?;
-                check_stats(&service.stats())?;
+                let mut measured = measure::compact(path, &offloaded, "Rockmill")?;
+                let stats = service.stats();
+                check_stats(&stats)?;
+                measured.stages = stages_since(&before.stages, &stats.stages);
                 Ok(measured)
             }
         }
     }
 }
 
-/// Looks whether Rockmill did all of the work.
+/// What the stages took after `before`.
+fn stages_since(before: &[StageTime], after: &[StageTime]) -> Vec<StageTime> {
+    let since = |stage: &StageTime| {
+        let earlier = before.iter().find(|known| known.stage == stage.stage);
+        StageTime {
+            seconds: stage.seconds - earlier.map_or(0.0, |e| e.seconds),
+            bytes: stage.bytes - earlier.map_or(0, |e| e.bytes),
+            ..*stage
+        }
+    };
+    after.iter().map(since).collect()
+}
+
+/// Looks whether Rockmill did all of the work, where it was told to.
 fn check_stats(stats: &rockmill::Stats) -> Result<(), Failure> {
     if stats.jobs_failed > 0 {
         let error = stats.last_error.as_deref().unwrap_or("no reason is known");
@@ -83,6 +110,10 @@ fn check_stats(stats: &rockmill::Stats) -> Result<(), Failure> {
             true => Failure::Environment(what),
             false => Failure::Data(what),
         });
+    }
+    if stats.jobs_device_refused > 0 {
+        let why = stats.last_error.as_deref().unwrap_or("no reason is known");
+        return Err(Failure::Environment(format!("the CPU did the work: {why}")));
     }
     if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
         return Err(Failure::Data(format!(

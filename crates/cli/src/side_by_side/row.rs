@@ -30,7 +30,7 @@ impl Row {
     /// What a system took.
     pub fn new(
         spec: &Spec,
-        system: System,
+        system: &System,
         threads: u32,
         measured: &Measured,
         identical: Option<bool>,
