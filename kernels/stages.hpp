@@ -73,7 +73,9 @@ inline int cut(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(
       for_each(*exec, a->n, MarkBlocks{sum, a->layout, a->file_starts, a->num_files, a->begins}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->begins, a->before, a->n + 1));
-  return for_each(*exec, a->n + 1, StartBlocks{a->begins, a->before, a->n, a->block_starts});
+  ROCKMILL_STEP(for_each(*exec, a->n + 1, StartBlocks{a->begins, a->before, a->n, a->block_starts}));
+  return for_each(*exec, a->most_files + 1,
+                  FindFileBlocks{a->before, a->file_starts, a->num_files, a->file_blocks});
 }
 
 inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
@@ -84,7 +86,9 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
                          MeasureBlocks{a->block_starts, a->prefix, a->layout, a->block_sizes,
                                        a->errors}));
-  return exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1);
+  ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
+  return for_each(*exec, a->most_files + 1,
+                  FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
 }
 
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
@@ -95,7 +99,7 @@ inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, Fil
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files, const u64* images) {
   return for_each(*exec, a->num_blocks,
                   PlaceBlocks{a->survivors, a->block_starts, a->block_offsets, a->file_starts,
-                              num_files, a->before, images, a->blocks});
+                              a->file_offsets, num_files, images, a->blocks});
 }
 
 inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {

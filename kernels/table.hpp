@@ -69,6 +69,9 @@ struct LayoutArgs {
   // most_files + 1 each.
   u32* file_starts;
   u32* num_files;
+  // First block of each file, and how many bytes of blocks lie before it.
+  u32* file_blocks;
+  u64* file_offsets;
   u32 most_files;
   u32 unused;
   u64* errors;
@@ -136,9 +139,9 @@ struct KernelTable {
                    const Bound* host_begin, const Bound* host_end, u32* trimmed);
   int (*merge_runs)(const Exec*, Key*, Key*, const u32* host_trimmed, u32 num_runs, Key** host_merged);
   int (*retain)(const Exec*, const RetainArgs*);
-  // Up to the block starts; the last of `before` is the number of blocks.
+  // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*cut)(const Exec*, const LayoutArgs*);
-  // Sizes and offsets of blocks.
+  // Sizes and offsets of blocks, offsets of files.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files, const u64* image_starts);

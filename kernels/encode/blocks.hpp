@@ -48,6 +48,8 @@ struct WriteBlocks {
     for (u32 r = g.rank(); r < restarts; r += g.width)
       store32(table + 4 * r, u32(prefix[block.first + r * layout.restart_interval] - base));
     if (g.rank() == 0) store32(table + 4 * restarts, restarts);
+    // The trailer's bytes share words with the payload's last ones, which are read to seal it.
+    for (u32 k = g.rank(); k < TRAILER_BYTES; k += g.width) table[4 * restarts + 4 + k] = 0;
   }
 };
 

@@ -131,6 +131,30 @@ struct StartBlocks {
   }
 };
 
+// The first block of each file, and the number of blocks behind the last.
+struct FindFileBlocks {
+  const u32* before;
+  const u32* file_starts;
+  const u32* num_files;
+  u32* file_blocks;
+
+  // No block begins between those in front of the file's first entry and its own.
+  ROCKMILL_HD void operator()(u64 f) const {
+    if (f <= *num_files) file_blocks[f] = before[file_starts[f]];
+  }
+};
+
+struct FindFileOffsets {
+  const u32* file_blocks;
+  const u32* num_files;
+  const u64* block_offsets;
+  u64* file_offsets;
+
+  ROCKMILL_HD void operator()(u64 f) const {
+    if (f <= *num_files) file_offsets[f] = block_offsets[file_blocks[f]];
+  }
+};
+
 struct MeasureStored {
   const Key* survivors;
   const ValueRef* values;
@@ -173,8 +197,8 @@ struct PlaceBlocks {
   const u32* block_starts;
   const u64* offsets;
   const u32* file_starts;
+  const u64* file_offsets;
   u32 num_files;
-  const u32* before;
   // Where each file's image begins.
   const u64* images;
   OutBlock* blocks;
@@ -182,8 +206,7 @@ struct PlaceBlocks {
   ROCKMILL_HD void operator()(u64 b) const {
     const u32 first = block_starts[b], end = block_starts[b + 1];
     const u32 file = part_of(file_starts, num_files, first);
-    // No block begins between those in front of the file's first entry and its own.
-    const u64 file_offset = offsets[b] - offsets[before[file_starts[file]]];
+    const u64 file_offset = offsets[b] - file_offsets[file];
     OutBlock& block = blocks[b];
     block.at = images[file] + file_offset;
     block.file_offset = file_offset;

@@ -82,7 +82,7 @@ fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
             serde_json::to_writer_pretty(&mut *out, rows)?;
             writeln!(out)?;
         } else {
-            let table = row::table(rows, &[row::DEVICE, row::CPU_PER_GB]);
+            let table = row::table(rows, &[row::DEVICE, row::FILE_SIZE, row::CPU_PER_GB]);
             writeln!(out, "{}\n{table}", rows[0].workload)?;
         }
         Ok(())

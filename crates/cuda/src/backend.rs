@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use rockmill_core::{Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink};
+use rockmill_core::{
+    Backend, CancelToken, InputTable, Plan, ReadAt, Resource, Result, SliceReport, SliceWork,
+    SstSink, StageTime,
+};
 
 use crate::CudaSettings;
 use crate::device::{Device, Target};
@@ -55,6 +58,25 @@ impl CudaBackend {
         })
     }
 
+    /// Copies whole files to the device and does nothing with them; for measurements. Returns where the
+    /// time went.
+    ///
+    /// # Errors
+    /// Storage, Device.
+    pub fn load_files(
+        &self,
+        files: &[Box<dyn ReadAt>],
+        settings: &CudaSettings,
+    ) -> Result<Vec<StageTime>> {
+        self.device().make_current()?;
+        let input = Input::whole(files, settings.map_bytes);
+        let mut workspace = self.pool.workspace()?;
+        let (stages, cancel) = (Stages::default(), CancelToken::new());
+        input.load(&self.pool, settings, &mut workspace.arena, &cancel, &stages)?;
+        self.pool.put_workspace(workspace);
+        Ok(stages.take().0)
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         self.pool.device()
@@ -94,7 +116,7 @@ impl Backend for CudaBackend {
         limits::key_bytes(work.plan, work.inputs)?;
         let device = self.pool.device();
         device.make_current()?;
-        let input = Input::find(work.inputs, &work.slice.range)?;
+        let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
         let mut workspace = self.pool.workspace()?;
         let stages = Stages::default();
         let loading = Instant::now();
@@ -135,6 +157,8 @@ impl Backend for CudaBackend {
     ) -> Result<SliceReport> {
         self.pool.device().make_current()?;
         let files = output::write(&self.pool, &mut run, sink)?;
+        // Files are written when the device is done with them; a slice without survivors has none.
+        run.workspace.stream.synchronize()?;
         run.marks.add_to(&run.stages)?;
         let seconds = run.started.elapsed().as_secs_f64();
         let bytes = run.bytes_read + files.iter().map(|file| file.size).sum::<u64>();

@@ -37,6 +37,16 @@ impl fmt::Debug for Device {
     }
 }
 
+/// The device that tests run on: the one that `ROCKMILL_TEST_DEVICE` names, or the host.
+#[cfg(test)]
+pub fn test_target() -> Target {
+    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+    match named.strip_prefix("cuda:") {
+        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
+        None => Target::Host,
+    }
+}
+
 /// A sentence about why there is no device.
 fn unusable(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device, what)

@@ -183,6 +183,8 @@ pub struct LayoutArgs {
     pub num_blocks: u64,
     pub file_starts: *mut u32,
     pub num_files: *mut u32,
+    pub file_blocks: *mut u32,
+    pub file_offsets: *mut u64,
     pub most_files: u32,
     pub unused: u32,
     pub errors: *mut u64,

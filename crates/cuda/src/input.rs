@@ -1,19 +1,23 @@
 //! Input to the device: the byte ranges of a slice's blocks, copied into one arena.
 //!
-//! A range that lies in the page cache is mapped, populated, registered, and copied to the device straight
-//! from there; the host never looks at it, so that a file that is truncated meanwhile cannot raise SIGBUS.
-//! What is not resident, or cannot be mapped or registered, is read into pinned memory.
+//! Ranges are read into pinned memory, by default. Or what lies in the page cache is mapped, populated,
+//! registered, and copied to the device straight from there: half the processor time, but registering is one
+//! after another whatever the threads. Rockmill's host code never looks at mapped bytes, but the driver
+//! copies small pieces by itself, which would raise SIGBUS if the file were truncated meanwhile; so those are
+//! read. docs/design/gpu-spike.md has the numbers.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::CudaSettings;
-use crate::device::{DeviceBuffer, Registration, Stream};
+use crate::device::{Device, DeviceBuffer, Registration, Stream};
 use crate::ffi::BlockRef;
 use crate::limits::refused;
 use crate::timing::Stages;
@@ -24,6 +28,8 @@ use crate::workspace::{CHUNK_BYTES, Lane, Pool};
 pub enum InputPath {
     /// Mapped and registered where it is resident, read where it is not.
     Mapped,
+    /// Mapped and registered wherever the system allows it; for measurements.
+    MappedAlways,
     /// Always read into pinned memory.
     Read,
 }
@@ -31,9 +37,8 @@ pub enum InputPath {
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
 const PADDING: u64 = 64;
 
-/// Bytes that are mapped and registered at a time: large enough that the calls do not matter, small
-/// enough that several threads share a slice.
-const MAP_BYTES: u64 = 32 << 20;
+/// Smaller pieces are read: up to 64 KiB the driver copies by the processor rather than by the device.
+const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
 /// A range of a file and where it goes in the arena.
 #[derive(Debug)]
@@ -45,7 +50,7 @@ struct Piece<'a> {
 }
 
 /// The blocks of a slice.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Input<'a> {
     pieces: Vec<Piece<'a>>,
     /// All blocks, run after run.
@@ -56,6 +61,10 @@ pub struct Input<'a> {
     pub arena_bytes: u64,
     /// Bytes read from files.
     pub bytes: u64,
+    /// Bytes of a piece at most.
+    piece_bytes: u64,
+    /// Parts of the arena that no piece fills.
+    pub gaps: Vec<Range<u64>>,
 }
 
 impl<'a> Input<'a> {
@@ -63,13 +72,11 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
-    pub fn find(inputs: &'a [InputTable], range: &KeyRange) -> Result<Self> {
+    pub fn find(inputs: &'a [InputTable], range: &KeyRange, piece_bytes: u64) -> Result<Self> {
         let mut input = Self {
-            pieces: Vec::new(),
-            blocks: Vec::new(),
-            runs: Vec::new(),
             arena_bytes: PADDING,
-            bytes: 0,
+            piece_bytes,
+            ..Self::default()
         };
         for (ordinal, table) in inputs.iter().enumerate() {
             let entries = &table.meta.index[table.blocks_in_range(range)];
@@ -104,11 +111,30 @@ impl<'a> Input<'a> {
             });
         }
         self.runs.push((ordinal, self.blocks.len()));
+        self.add_range(file, offset, end);
+        Ok(())
+    }
+
+    /// The whole of each file, without blocks.
+    pub fn whole(files: &'a [Box<dyn ReadAt>], piece_bytes: u64) -> Self {
+        let mut input = Self {
+            arena_bytes: PADDING,
+            piece_bytes,
+            ..Self::default()
+        };
+        for file in files {
+            input.add_range(&**file, 0, file.len());
+        }
+        input
+    }
+
+    fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, end: u64) {
         let mut at = self.arena_bytes;
+        self.gaps.push(at - PADDING..at);
         let mut from = offset;
         while from < end {
-            // Pieces end on multiples of MAP_BYTES in the file, so that no page is mapped twice.
-            let to = ((from / MAP_BYTES + 1) * MAP_BYTES).min(end);
+            // Pieces end on multiples of their size in the file, so that no page is mapped twice.
+            let to = ((from / self.piece_bytes + 1) * self.piece_bytes).min(end);
             self.pieces.push(Piece {
                 file,
                 offset: from,
@@ -119,8 +145,8 @@ impl<'a> Input<'a> {
             from = to;
         }
         self.bytes += end - offset;
-        self.arena_bytes = (at + PADDING).next_multiple_of(PADDING);
-        Ok(())
+        self.arena_bytes = (at + 2 * PADDING).next_multiple_of(PADDING);
+        self.gaps.push(at..self.arena_bytes - PADDING);
     }
 
     /// File and offset of a block, for errors.
@@ -144,7 +170,8 @@ impl<'a> Input<'a> {
     ) -> Result<()> {
         let loader = Loader {
             pool,
-            path: settings.input_path,
+            settings,
+            held: Mutex::default(),
             pieces: &self.pieces,
             next: AtomicUsize::new(0),
             arena: Address(arena.room(self.arena_bytes as usize)?),
@@ -168,6 +195,15 @@ impl<'a> Input<'a> {
                     .unwrap_or_else(|_| Err(Error::internal("a loading thread panicked")));
                 done = done.and(result);
             }
+            let held = loader
+                .held
+                .lock()
+                .map(|mut held| std::mem::take(&mut *held));
+            let held = held.unwrap_or_default();
+            if !held.is_empty() {
+                let bytes = self.bytes;
+                loader.unmap(held, bytes)?;
+            }
             done
         })
     }
@@ -183,7 +219,9 @@ unsafe impl Sync for Address {}
 /// What the loading threads share.
 struct Loader<'a> {
     pool: &'a Pool,
-    path: InputPath,
+    settings: &'a CudaSettings,
+    /// What was mapped and waits to be unmapped with the rest; unregistering waits for the device.
+    held: Mutex<Vec<Registered<'a>>>,
     pieces: &'a [Piece<'a>],
     next: AtomicUsize,
     arena: Address,
@@ -206,7 +244,8 @@ impl Loader<'_> {
     fn work_with(&self, lane: &mut Lane) -> Result<()> {
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.cancel.check()?;
-            let mapped = self.path == InputPath::Mapped && self.copy_mapped(piece, &lane.stream)?;
+            let mapped = self.settings.input_path != InputPath::Read
+                && self.copy_mapped(piece, &lane.stream)?;
             if !mapped {
                 self.copy_read(piece, lane)?;
             }
@@ -219,35 +258,51 @@ impl Loader<'_> {
         let Some(fd) = piece.file.as_fd() else {
             return Ok(false);
         };
-        if resident_bytes(fd, piece.offset, piece.len).is_none_or(|bytes| bytes < piece.len) {
+        if piece.len < MIN_MAPPED_BYTES {
             return Ok(false);
         }
-        let started = std::time::Instant::now();
-        let Some(mapping) = Mapping::populated(fd, piece.offset, piece.len) else {
+        let is_resident =
+            || resident_bytes(fd, piece.offset, piece.len).is_some_and(|bytes| bytes >= piece.len);
+        if self.settings.input_path == InputPath::Mapped && !is_resident() {
             return Ok(false);
-        };
-        let device = self.pool.device();
-        // SAFETY: the mapping outlives the registration, which is dropped first.
-        let Ok(registration) = (unsafe { Registration::new(device, mapping.memory, mapping.len) })
+        }
+        let bytes = piece.len;
+        let Some(mapping) = self.stages.time("map", Resource::Host, bytes, || {
+            Ok(Mapping::populated(fd, piece.offset, bytes))
+        })?
         else {
             return Ok(false);
         };
-        let seconds = started.elapsed().as_secs_f64();
-        self.stages
-            .add("map + register", Resource::Host, seconds, piece.len);
-        let bytes = piece.len;
+        let device = self.pool.device();
+        let Some(registered) = self.stages.time("register", Resource::Host, bytes, || {
+            Ok(Registered::new(device, mapping))
+        })?
+        else {
+            return Ok(false);
+        };
         self.stages.time("copy in", Resource::ToDevice, bytes, || {
-            let from = mapping.memory.wrapping_byte_add(mapping.skip);
+            let from = registered.bytes();
             let to = self.arena.0.wrapping_add(piece.at as usize);
             stream.copy_to_device(to.cast(), from, bytes as usize)?;
             stream.synchronize()
         })?;
-        self.stages.time("unregister", Resource::Host, bytes, || {
-            drop(registration);
-            drop(mapping);
-            Ok(())
-        })?;
+        if self.settings.unmap_together {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.push(registered);
+        } else {
+            self.unmap(vec![registered], bytes)?;
+        }
         Ok(true)
+    }
+
+    fn unmap(&self, pieces: Vec<Registered<'_>>, bytes: u64) -> Result<()> {
+        let mappings: Vec<_> = self.stages.time("unregister", Resource::Host, bytes, || {
+            Ok(pieces.into_iter().map(Registered::unregister).collect())
+        })?;
+        self.stages.time("unmap", Resource::Host, bytes, || {
+            drop(mappings);
+            Ok(())
+        })
     }
 
     /// Reads into pinned memory and copies from there; the next chunk is read meanwhile.
@@ -274,6 +329,39 @@ impl Loader<'_> {
         }
         // The chunk read next may be the one on its way.
         lane.stream.synchronize()
+    }
+}
+
+/// A piece of a file that the device can copy from.
+#[derive(Debug)]
+struct Registered<'a> {
+    /// Dropped before what it registers.
+    registration: Registration<'a>,
+    mapping: Mapping,
+}
+
+// SAFETY: the mapping is only unmapped and its address handed to copies, from any thread.
+unsafe impl Send for Registered<'_> {}
+
+impl<'a> Registered<'a> {
+    /// `None` if the pages cannot be registered.
+    fn new(device: &'a Device, mapping: Mapping) -> Option<Self> {
+        // SAFETY: the mapping outlives the registration, which is the first field.
+        let registration = unsafe { Registration::new(device, mapping.memory, mapping.len) };
+        Some(Self {
+            registration: registration.ok()?,
+            mapping,
+        })
+    }
+
+    fn unregister(self) -> Mapping {
+        drop(self.registration);
+        self.mapping
+    }
+
+    /// Where the piece begins.
+    fn bytes(&self) -> *const c_void {
+        self.mapping.memory.wrapping_byte_add(self.mapping.skip)
     }
 }
 
@@ -360,6 +448,31 @@ mod tests {
         assert!(Mapping::populated(file.as_fd(), 5, 100).is_some());
         file.set_len(1 << 12).expect("shorter");
         assert!(Mapping::populated(file.as_fd(), 5, 2 << 12).is_none());
+    }
+
+    /// On a GPU (`ROCKMILL_TEST_DEVICE=cuda:N`) this shows that registered pages outlive their file, if the
+    /// piece is one that the device copies by itself.
+    #[test]
+    fn a_file_that_is_truncated_after_registration_is_still_copied() {
+        const LEN: usize = MIN_MAPPED_BYTES as usize;
+        let device = Device::open(crate::device::test_target()).expect("the device opens");
+        if device.memory_bytes() == 0 {
+            // The host's stages touch the pages themselves.
+            return;
+        }
+        let file = tempfile_with(&[7; LEN]);
+        let mapping = Mapping::populated(file.as_fd(), 0, LEN as u64).expect("resident");
+        let registered = Registered::new(&device, mapping).expect("registers");
+        file.set_len(0).expect("shorter");
+        let stream = Stream::new(&device).expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::new(&device);
+        let to = buffer.room(LEN).expect("memory");
+        stream
+            .copy_to_device(to.cast(), registered.bytes(), LEN)
+            .and_then(|()| stream.synchronize())
+            .expect("copies");
+        let found = buffer.download(0, LEN, &stream).expect("copies");
+        assert!(found.iter().all(|&byte| byte == 7));
     }
 
     fn tempfile_with(bytes: &[u8]) -> std::fs::File {

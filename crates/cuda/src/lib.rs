@@ -39,14 +39,22 @@ pub struct CudaSettings {
     pub input_path: InputPath,
     /// Threads of a slice that read or map its input.
     pub io_threads: usize,
+    /// Bytes that are mapped and registered at a time.
+    pub map_bytes: u64,
+    /// Whether what was mapped for a slice stays so until all of the slice was copied. Unregistering
+    /// waits for copies of others.
+    pub unmap_together: bool,
 }
 
 impl Default for CudaSettings {
     fn default() -> Self {
-        const IO_THREADS: usize = 4;
+        const IO_THREADS: usize = 2;
+        const MAP_BYTES: u64 = 32 << 20;
         Self {
-            input_path: InputPath::Mapped,
+            input_path: InputPath::Read,
             io_threads: IO_THREADS,
+            map_bytes: MAP_BYTES,
+            unmap_together: true,
         }
     }
 }

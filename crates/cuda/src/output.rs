@@ -28,6 +28,9 @@ use crate::workspace::{CHUNK_BYTES, Lane, Pool, Workspace};
 /// Files of one slice at most.
 const MOST_FILES: usize = 1024;
 
+/// The number of files stands behind room for the files' starts, to be read with them.
+const NUM_FILES_AT: usize = MOST_FILES + 1;
+
 /// Images begin on multiples of this, with as much room between them as decoders may read too far.
 const IMAGE_ALIGNMENT: u64 = 4096;
 const PADDING: u64 = 64;
@@ -84,7 +87,7 @@ pub fn write(
     let entry_bytes = (run.survivors.len * size_of::<Key>()) as u64;
     run.marks
         .end(device, &ws.stream, "lay out", 4 * entry_bytes)?;
-    let images = plan_images(device, ws, plan, &mut args, &run.survivors)?;
+    let images = plan_images(device, ws, plan, &mut args)?;
     run.marks
         .end(device, &ws.stream, "measure", 2 * entry_bytes)?;
     let mut files = Vec::new();
@@ -114,7 +117,10 @@ fn lay_out(
     let n = survivors.len;
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     clear_errors(ws)?;
-    // `heads` and `keep`, `places` are of the size that these need, and no longer in use.
+    let file_starts = ws.file_starts.room(NUM_FILES_AT + 1)?;
+    let file_starts_bytes = (NUM_FILES_AT + 1) * size_of::<u32>();
+    ws.stream.fill(file_starts.cast(), 0, file_starts_bytes)?;
+    // `keep` and `places` are of the size that these need, and no longer in use.
     let args = LayoutArgs {
         arena: ws.arena.as_ptr(),
         survivors: survivors.keys,
@@ -139,8 +145,10 @@ fn lay_out(
         block_offsets: std::ptr::null_mut(),
         blocks: std::ptr::null_mut(),
         num_blocks: 0,
-        file_starts: ws.file_starts.room(MOST_FILES + 1)?,
-        num_files: ws.num_files.room(1)?,
+        file_starts,
+        num_files: file_starts.wrapping_add(NUM_FILES_AT),
+        file_blocks: ws.file_blocks.room(MOST_FILES + 1)?,
+        file_offsets: ws.file_offsets.room(MOST_FILES + 1)?,
         most_files: MOST_FILES as u32,
         unused: 0,
         errors: ws.errors.as_ptr(),
@@ -178,15 +186,15 @@ fn plan_images(
     ws: &mut Workspace,
     plan: &Plan,
     args: &mut LayoutArgs,
-    survivors: &Survivors,
 ) -> Result<Vec<Image>> {
-    let n = survivors.len;
-    let num_blocks = ws.places.download(n, 1, &ws.stream)?[0] as usize;
-    let num_files = ws.num_files.download(0, 1, &ws.stream)?[0] as usize;
-    let file_starts = ws.file_starts.download(0, num_files + 1, &ws.stream)?;
+    let file_starts = ws.file_starts.download(0, NUM_FILES_AT + 1, &ws.stream)?;
     if error_word(ws)?.is_some() {
         return Err(refused("so many output files in one slice"));
     }
+    let num_files = file_starts[NUM_FILES_AT] as usize;
+    let file_starts = &file_starts[..=num_files];
+    let file_blocks = ws.file_blocks.download(0, num_files + 1, &ws.stream)?;
+    let num_blocks = file_blocks[num_files] as usize;
     args.num_blocks = num_blocks as u64;
     args.block_sizes = ws.block_sizes.room(num_blocks + 1)?;
     args.block_offsets = ws.block_offsets.room(num_blocks + 1)?;
@@ -196,26 +204,19 @@ fn plan_images(
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (device.table().measure_blocks)(&ws.exec(), &raw const *args) };
     device.check(code, "measure blocks")?;
-    let totals = sum_files(device, ws, args, &file_starts)?;
+    let totals = sum_files(device, ws, args, file_starts)?;
     if error_word(ws)?.is_some() {
         return Err(refused("blocks of 4 GiB"));
     }
+    let offsets = ws.file_offsets.download(0, num_files + 1, &ws.stream)?;
     let mut images = Vec::with_capacity(num_files);
     let mut at = IMAGE_ALIGNMENT;
-    for (file, totals) in file_starts.windows(2).zip(totals) {
-        let entries = file[0] as usize..file[1] as usize;
-        let first = ws.places.download(entries.start, 1, &ws.stream)?[0] as usize;
-        let end = match entries.end {
-            end if end == n => num_blocks,
-            end => ws.places.download(end, 1, &ws.stream)?[0] as usize,
-        };
-        let from = ws.block_offsets.download(first, 1, &ws.stream)?[0];
-        let to = ws.block_offsets.download(end, 1, &ws.stream)?[0];
+    for (f, totals) in totals.into_iter().enumerate() {
         let image = Image {
-            entries,
-            blocks: first..end,
+            entries: file_starts[f] as usize..file_starts[f + 1] as usize,
+            blocks: file_blocks[f] as usize..file_blocks[f + 1] as usize,
             at,
-            data_bytes: to - from,
+            data_bytes: offsets[f + 1] - offsets[f],
             totals,
             filter: plan
                 .table
@@ -225,7 +226,15 @@ fn plan_images(
         at = (at + image.len() + PADDING).next_multiple_of(IMAGE_ALIGNMENT);
         images.push(image);
     }
-    ws.images.room(at as usize)?;
+    let memory = ws.images.room(at as usize)?;
+    // Words at the ends of an image are read whole.
+    for image in &images {
+        let ends = [0, image.data_bytes + PADDING, image.len() + PADDING];
+        for gap in ends.map(|end| image.at + end - PADDING) {
+            let gap = memory.wrapping_add(gap as usize);
+            ws.stream.fill(gap.cast(), 0, PADDING as usize)?;
+        }
+    }
     Ok(images)
 }
 
@@ -340,7 +349,9 @@ fn write_filters(
         // Bits are set in words, for which the place behind the data blocks is not aligned.
         let at = image.at + image.data_bytes;
         let to = ws.images.as_ptr().wrapping_add(at as usize);
-        let metadata = bloom::metadata(filter.num_probes);
+        let mut metadata = bloom::metadata(filter.num_probes).to_vec();
+        // The trailer shares words with the metadata.
+        metadata.resize(METADATA_LEN + BLOCK_TRAILER_SIZE, 0);
         ws.stream.copy_inside(to.cast(), lines.cast(), len)?;
         let behind = to.wrapping_add(len);
         ws.stream

@@ -19,6 +19,7 @@ mod device;
 mod engine;
 mod filter_bits;
 mod full_compaction;
+mod parallel;
 pub mod record;
 mod result;
 mod ribbon_bits;

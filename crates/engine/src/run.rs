@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, InputFile, InputTable, Job, OutputFile, Plan,
-    ReadAt, Result, Slice, SliceReport, SliceWork, StageTime, open_table,
+    ReadAt, Resource, Result, Slice, SliceReport, SliceWork, StageTime, open_table,
 };
 use rockmill_format::key;
 use rockmill_format::unique_id::internal_unique_id;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::budget::Budget;
+use crate::parallel::{self, thread_cpu};
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
 use crate::staging::{StagingDir, StagingSink};
@@ -73,10 +73,13 @@ pub fn run<B: Backend>(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let tables = open_inputs(&context, job, input_dir)?;
+    let (tables, cpu_opening) = open_inputs(&context, job, input_dir)?;
+    let opened = host_stage("open inputs", started);
+    let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
     let slices = slices::cut(&planned.plan, &tables);
     let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, &tables)?;
+    let planned_stage = host_stage("plan", planning);
     let stop = context.cancel.child();
     let shared = Shared {
         context: RunContext {
@@ -106,11 +109,15 @@ pub fn run<B: Backend>(
         job,
         &tables,
     )?;
+    let syncing = Instant::now();
     staging.sync()?;
+    let host_stages = [opened, planned_stage, host_stage("sync folder", syncing)];
+    StageTime::add_all(&mut outcome.totals.stages, &host_stages);
     outcome.slices = slices.len();
     outcome.device = device;
     outcome.elapsed = started.elapsed();
-    outcome.cpu = done.cpu + outcome.totals.cpu_elsewhere + thread_cpu().saturating_sub(cpu);
+    outcome.cpu =
+        cpu_opening + done.cpu + outcome.totals.cpu_elsewhere + thread_cpu().saturating_sub(cpu);
     outcome.learned_filter = match planned.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
         LearnedFilter::No | LearnedFilter::Likely(_) => None,
@@ -118,13 +125,21 @@ pub fn run<B: Backend>(
     Ok(outcome)
 }
 
-/// Processor time of the calling thread.
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+fn host_stage(stage: &'static str, since: Instant) -> StageTime {
+    StageTime {
+        stage,
+        resource: Resource::Host,
+        seconds: since.elapsed().as_secs_f64(),
+        bytes: 0,
+    }
 }
 
-fn open_inputs<B>(context: &RunContext<'_, B>, job: &Job, dir: &Path) -> Result<Vec<InputTable>> {
+/// Opens all inputs, and says how much processor time other threads took for it.
+fn open_inputs<B: Sync>(
+    context: &RunContext<'_, B>,
+    job: &Job,
+    dir: &Path,
+) -> Result<(Vec<InputTable>, Duration)> {
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
@@ -145,7 +160,7 @@ fn open_inputs<B>(context: &RunContext<'_, B>, job: &Job, dir: &Path) -> Result<
         check_identity(input, &table)?;
         Ok(table)
     };
-    job.tree.inputs.iter().map(open).collect()
+    parallel::map(&job.tree.inputs, context.budget.slots(), open)
 }
 
 /// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.

@@ -32,21 +32,37 @@ pub fn cut(plan: &Plan, tables: &[InputTable]) -> Vec<Slice> {
         .collect()
 }
 
+/// Borders are looked for among so many places a slice in each table: indexes have a million entries.
+const GRAINS_PER_SLICE: u64 = 128;
+
+/// A table's blocks in the range, put together to `grain_bytes` or a little more: the last separator and
+/// the stored bytes of each.
+fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<(&'a [u8], u64)> {
+    let mut grains = Vec::new();
+    let mut bytes = 0;
+    for block in &table.meta.index[table.blocks_in_range(range)] {
+        bytes += block.handle.size;
+        if bytes >= grain_bytes && range.contains(&block.separator) {
+            grains.push((block.separator.as_slice(), bytes));
+            bytes = 0;
+        }
+    }
+    grains
+}
+
 /// The first keys of all slices but the first, strictly ascending and inside the range.
 fn borders(range: &KeyRange, cutting: &Cutting, tables: &[InputTable]) -> Vec<Vec<u8>> {
-    let mut blocks: Vec<(&[u8], u64)> = tables
-        .iter()
-        .flat_map(|table| &table.meta.index)
-        .map(|block| (block.separator.as_slice(), block.handle.size))
-        .filter(|(separator, _)| range.contains(separator))
-        .collect();
-    blocks.sort_unstable();
-    let total: u64 = blocks.iter().map(|(_, size)| size).sum();
     let slice_bytes = cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE);
+    let mut grains: Vec<(&[u8], u64)> = tables
+        .iter()
+        .flat_map(|table| grains(table, range, slice_bytes / GRAINS_PER_SLICE))
+        .collect();
+    grains.sort_unstable();
+    let total: u64 = grains.iter().map(|(_, size)| size).sum();
     let slices = total.div_ceil(slice_bytes.max(1)).max(1);
     let mut borders: Vec<Vec<u8>> = Vec::new();
     let mut passed = 0;
-    for (separator, size) in blocks {
+    for (separator, size) in grains {
         passed += size;
         let next = borders.len() as u64 + 1;
         // Border `next` belongs at next/slices of the bytes.

@@ -45,9 +45,9 @@ pub struct CompactionArgs {
     /// Show where the time of the median went, by stage, on devices that measure.
     #[arg(long)]
     profile: bool,
-    /// Size in MiB of the files to write.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65536))]
-    target_file_mib: u64,
+    /// Sizes in MiB of the files to write.
+    #[arg(long, default_value = "64", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    target_file_mib: Vec<u64>,
     /// Folder for the databases, which are removed at the end [default: the system's for temporary
     /// files].
     #[arg(long)]
@@ -78,7 +78,6 @@ struct BenchRow {
     /// Of all repetitions, in their order; the row is that of the median. The first includes what a
     /// service makes once.
     walls_s: Vec<f64>,
-    target_file_bytes: u64,
     /// Of the median.
     stages: Vec<StageTime>,
 }
@@ -86,6 +85,7 @@ struct BenchRow {
 /// What is measured together, and what came out so far.
 #[derive(Debug)]
 struct Cell {
+    spec: Spec,
     system: System,
     threads: u32,
     measured: Vec<Measured>,
@@ -110,12 +110,12 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
             delete_every: None,
             keys: Keys::Mixed,
             writers: WRITERS,
-            target_file_bytes: args.target_file_mib << 20,
+            target_file_bytes: args.target_file_mib[0] << 20,
         };
-        let mut cells = cells(args, &devices)?;
+        let mut cells = cells(args, &spec, &devices)?;
         let difference = measure(args, &spec, &mut cells)?;
         first_difference = first_difference.or(difference);
-        let new: Vec<_> = cells.iter().map(|cell| cell.row(&spec)).collect();
+        let new: Vec<_> = cells.iter().map(Cell::row).collect();
         if !args.json {
             print_table(&spec, &new, args.profile)?;
         }
@@ -131,26 +131,33 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
     first_difference.map_or(Ok(()), |what| Err(Failure::Data(what)))
 }
 
-/// Every system with every number of threads, RocksDB first.
-fn cells(args: &CompactionArgs, devices: &[Device]) -> Result<Vec<Cell>, Failure> {
+/// Every system with every number of threads and size of files, RocksDB first.
+fn cells(args: &CompactionArgs, spec: &Spec, devices: &[Device]) -> Result<Vec<Cell>, Failure> {
     let threads = match args.threads.as_slice() {
         [] => vec![side_by_side::usual_threads()],
         threads => threads.to_vec(),
     };
-    let cell = |threads, system| Cell {
+    let cell = |spec, threads, system| Cell {
+        spec,
         system,
         threads,
         measured: Vec::new(),
         identical: None,
     };
     let mut cells = Vec::new();
-    for threads in threads {
-        if args.rocksdb {
-            cells.push(cell(threads, System::Rocksdb));
-        }
-        for &device in devices {
-            let rockmill = System::rockmill(device, threads, &args.tuning)?;
-            cells.push(cell(threads, rockmill));
+    for mib in &args.target_file_mib {
+        let spec = Spec {
+            target_file_bytes: mib << 20,
+            ..spec.clone()
+        };
+        for &threads in &threads {
+            if args.rocksdb {
+                cells.push(cell(spec.clone(), threads, System::Rocksdb));
+            }
+            for &device in devices {
+                let rockmill = System::rockmill(device, threads, &args.tuning)?;
+                cells.push(cell(spec.clone(), threads, rockmill));
+            }
         }
     }
     Ok(cells)
@@ -172,7 +179,7 @@ fn measure(
         for (number, cell) in cells.iter_mut().enumerate() {
             let copy = scratch.path().join(format!("{repetition}-{number}"));
             origin.copy_to(&copy)?;
-            let measured = cell.system.compact(&copy, spec, cell.threads)?;
+            let measured = cell.system.compact(&copy, &cell.spec, cell.threads)?;
             cell.measured.push(measured);
             if matches!(cell.system, System::Rocksdb) {
                 if reference.is_none() && !args.no_compare {
@@ -180,7 +187,7 @@ fn measure(
                     continue;
                 }
             } else if let (Some(rocksdb), 0) = (&reference, repetition) {
-                let difference = cell.compare(spec, rocksdb, &copy)?;
+                let difference = cell.compare(rocksdb, &copy)?;
                 first_difference = first_difference.or(difference);
             }
             // The disk need not hold more results than the two that are compared.
@@ -193,32 +200,26 @@ fn measure(
 
 impl Cell {
     /// How this cell's result differs from RocksDB's.
-    fn compare(
-        &mut self,
-        spec: &Spec,
-        rocksdb: &Path,
-        ours: &Path,
-    ) -> Result<Option<String>, Failure> {
+    fn compare(&mut self, rocksdb: &Path, ours: &Path) -> Result<Option<String>, Failure> {
         let difference = compare::databases(rocksdb, ours)?;
         self.identical = Some(difference.is_none());
         let (device, threads) = (self.system.device(), self.threads);
         Ok(difference.map(|difference| {
-            let workload = spec.name();
+            let workload = self.spec.name();
             format!(
                 "{workload}: the results differ on {device} with {threads} threads: {difference}"
             )
         }))
     }
 
-    fn row(&self, spec: &Spec) -> BenchRow {
-        let median = median(&self.measured);
+    fn row(&self) -> BenchRow {
+        let (spec, median) = (&self.spec, median(&self.measured));
         let row = Row::new(spec, &self.system, self.threads, median, self.identical);
         BenchRow {
             versions: spec.versions,
             runs: spec.runs,
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
-            target_file_bytes: spec.target_file_bytes,
             stages: median.stages.clone(),
             row,
         }

@@ -1,6 +1,7 @@
-//! `rockmill bench`: measurements of RocksDB and Rockmill on the same files.
+//! `rockmill bench`: measurements.
 
 mod compaction;
+mod input;
 
 use crate::outcome::Failure;
 
@@ -9,11 +10,14 @@ use crate::outcome::Failure;
 pub enum BenchCommand {
     /// Makes databases, lets RocksDB and Rockmill compact the same files of level 0, and compares.
     Compaction(compaction::CompactionArgs),
+    /// Copies files to a GPU by every path, from page cache and from the disk.
+    Input(input::InputArgs),
 }
 
 /// Runs a subcommand.
 pub fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Compaction(args) => compaction::run(&args),
+        BenchCommand::Input(args) => input::run(&args),
     }
 }

@@ -14,10 +14,10 @@ pub struct Tuning {
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
     /// How input gets to a GPU: mapped from the page cache, or read.
-    #[arg(long, default_value = "mapped", value_parser = parse_input_path, value_name = "mapped|read")]
+    #[arg(long, default_value = "read", value_parser = parse_input_path, value_name = "mapped|read")]
     gpu_input: InputPath,
     /// Threads that load each slice's input for a GPU.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpu_io_threads: u64,
 }
 
@@ -61,6 +61,7 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
         .cuda(CudaSettings {
             input_path: tuning.gpu_input,
             io_threads: tuning.gpu_io_threads as usize,
+            ..CudaSettings::default()
         })
         .build();
     built.map_err(|e| match device {

@@ -70,7 +70,7 @@ fn totals(files: &[LiveFile]) -> (u64, u64) {
 }
 
 /// Processor time of all threads of this process.
-fn process_cpu() -> Duration {
+pub fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }

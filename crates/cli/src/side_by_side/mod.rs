@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::outcome::Failure;
 use database::Spec;
 use device::Tuning;
-pub use measure::Measured;
+pub use measure::{Measured, process_cpu};
 
 /// Who compacts.
 #[derive(Debug)]

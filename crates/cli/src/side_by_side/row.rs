@@ -13,6 +13,7 @@ pub struct Row {
     pub system: &'static str,
     pub device: String,
     pub threads: u32,
+    pub target_file_bytes: u64,
     pub wall_s: f64,
     pub cpu_s: f64,
     pub bytes_in: u64,
@@ -40,6 +41,7 @@ impl Row {
             system: system.name(),
             device: system.device().to_string(),
             threads,
+            target_file_bytes: spec.target_file_bytes,
             wall_s: measured.wall_s,
             cpu_s: measured.cpu_s,
             bytes_in: measured.bytes_in,
@@ -66,15 +68,18 @@ type Column = (&'static str, fn(&Row) -> String);
 
 /// Title of the column of entries that are not in the result.
 pub const DROPPED: &str = "dropped";
+/// Title of the column of the size of files to write.
+pub const FILE_SIZE: &str = "file MiB";
 /// Title of the column of devices.
 pub const DEVICE: &str = "device";
 /// Title of the column of processor time for each gigabyte of input and output.
 pub const CPU_PER_GB: &str = "CPU s/GB";
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     ("system", |row| row.system.to_owned()),
     (DEVICE, |row| row.device.clone()),
     ("threads", |row| row.threads.to_string()),
+    (FILE_SIZE, |row| (row.target_file_bytes >> 20).to_string()),
     ("wall s", |row| format!("{:.2}", row.wall_s)),
     ("CPU s", |row| format!("{:.2}", row.cpu_s)),
     (CPU_PER_GB, |row| format!("{:.2}", row.cpu_s_per_gb())),

@@ -1,0 +1,98 @@
+//! One slice in memory: the CPU backend beside the same stages as kernels run on the host, and on a GPU if
+//! `ROCKMILL_TEST_DEVICE` says `cuda:N`. Prints seconds and GB/s of input and output.
+//!
+//! `cargo bench -p rockmill-cuda`
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+
+use std::time::Instant;
+
+use common::{Entry, MemSink, open};
+use rockmill_core::{
+    Backend, CancelToken, InputTable, KeyRange, Plan, RangesBeneath, Slice, SliceWork,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+
+const RUNS: u64 = 8;
+const VERSIONS: u64 = 4;
+const REPETITIONS: usize = 5;
+
+fn main() {
+    println!(" workload       backend        best s   GB/s");
+    for (key_bytes, value_bytes, entries) in [(16, 256, 400_000), (8, 32, 1_600_000)] {
+        let inputs = inputs(key_bytes, value_bytes, entries);
+        let workload = format!("{key_bytes}x{value_bytes}");
+        measure(&workload, &CpuBackend, &inputs);
+        let open = |target| CudaBackend::new(target, CudaSettings::default());
+        measure(&workload, &open(Target::Host).expect("the host"), &inputs);
+        let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+        if let Some(number) = named.strip_prefix("cuda:") {
+            let target = Target::Cuda(number.parse().expect("cuda:N"));
+            measure(&workload, &open(target).expect("the GPU"), &inputs);
+        }
+    }
+}
+
+fn plan() -> Plan {
+    let mut plan = common::plan();
+    plan.rules.bottommost = true;
+    plan.rules.beneath = RangesBeneath::Nothing;
+    plan.table.filter = Some(FilterOptions {
+        format: FilterFormat::FastLocalBloom,
+        millibits_per_key: 10_000,
+        whole_key_filtering: true,
+        prefix_extractor: None,
+        optimize_filters_for_memory: true,
+    });
+    plan
+}
+
+fn inputs(key_bytes: usize, value_bytes: usize, entries: u64) -> Vec<InputTable> {
+    /// Spreads keys over the key space.
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut runs = vec![Vec::new(); RUNS as usize];
+    for i in 0..entries {
+        let word = (i % (entries / VERSIONS)).wrapping_mul(ODD);
+        let mut key = word.to_be_bytes().to_vec();
+        key.resize(key_bytes, b'k');
+        let value = common::noise(i, value_bytes);
+        runs[(i * RUNS / entries) as usize].push(Entry::new(&key, i + 1, common::PUT, &value));
+    }
+    let table = |run: &mut Vec<Entry>| {
+        run.sort_by_key(Entry::order);
+        open(common::one_file(&plan(), run)).expect("sound")
+    };
+    runs.iter_mut().map(table).collect()
+}
+
+fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
+    let (plan, cancel) = (plan(), CancelToken::new());
+    let slice = Slice {
+        index: 0,
+        range: KeyRange::default(),
+    };
+    let mut best = f64::MAX;
+    let mut bytes = 0;
+    for _ in 0..REPETITIONS {
+        let started = Instant::now();
+        let run = backend
+            .survivors(SliceWork {
+                inputs,
+                plan: &plan,
+                slice: &slice,
+                read_ahead_bytes: 1 << 20,
+                cancel: &cancel,
+            })
+            .expect("survivors");
+        let mut sink = MemSink::numbered_from(1);
+        let report = backend.write_ssts(run, &mut sink).expect("files");
+        best = best.min(started.elapsed().as_secs_f64());
+        bytes = report.bytes_read + report.files.iter().map(|file| file.size).sum::<u64>();
+    }
+    let rate = bytes as f64 / 1e9 / best;
+    let name = backend.name();
+    println!(" {workload:<14} {name:<14} {best:>6.4} {rate:>6.2}");
+}
