@@ -198,6 +198,7 @@ impl<'a> Block<'a> {
         Ok(Entries {
             block: *self,
             form,
+            plain: form == ValueForm::Sized && !self.is_separated(),
             restart_interval: restart_interval as usize,
             at: self.prefix_len,
             key_len: 0,
@@ -212,6 +213,8 @@ impl<'a> Block<'a> {
 pub struct Entries<'a> {
     block: Block<'a>,
     form: ValueForm,
+    /// Whether each value stands behind its key, with its length in front.
+    plain: bool,
     restart_interval: usize,
     at: usize,
     /// Length of the key before, against which `shared` is checked.
@@ -231,6 +234,62 @@ impl<'a> Entries<'a> {
         if self.at >= self.block.keys_end {
             return Ok(None);
         }
+        match self.read_short() {
+            Some(entry) => Ok(Some(entry)),
+            None => self.read_any(),
+        }
+    }
+
+    /// The next entry if it is plain and its lengths are small, as nearly all are; `None` leaves it,
+    /// sound or not, to [`Entries::read_any`].
+    #[inline]
+    fn read_short(&mut self) -> Option<Entry<'a>> {
+        if !self.plain {
+            return None;
+        }
+        let start = self.at;
+        let keys = self.block.bytes.get(..self.block.keys_end)?;
+        let &[shared, non_shared, low, high] = keys.get(start..)?.first_chunk()?;
+        let (value_len, header) = match (low, high) {
+            (0..0x80, _) => (usize::from(low), 3),
+            (_, 0..0x80) => (usize::from(low & 0x7f) | usize::from(high) << 7, 4),
+            _ => return None,
+        };
+        if (shared | non_shared) >= 0x80 || usize::from(shared) > self.key_len {
+            return None;
+        }
+        let (shared, non_shared) = (usize::from(shared), usize::from(non_shared));
+        let rest = &keys[start + header..];
+        if non_shared + value_len > rest.len() {
+            return None;
+        }
+        let (suffix, rest) = rest.split_at(non_shared);
+        let prefix = self.prefix_of(shared);
+        let value_offset = start + header + non_shared;
+        self.at = value_offset + value_len;
+        self.key_len = shared + prefix.len() + non_shared;
+        self.index += 1;
+        Some(Entry {
+            shared,
+            prefix,
+            suffix,
+            value: &rest[..value_len],
+            offset: start,
+            value_offset,
+        })
+    }
+
+    /// What stands between the shared bytes of a key and its suffix.
+    #[inline]
+    fn prefix_of(&self, shared: usize) -> &'a [u8] {
+        if shared == 0 {
+            self.block.common_prefix()
+        } else {
+            &[]
+        }
+    }
+
+    fn read_any(&mut self) -> Result<Option<Entry<'a>>> {
         let start = self.at;
         let block = &self.block;
         let mut cursor = Cursor::new(&block.bytes[start..block.keys_end]);
@@ -239,7 +298,6 @@ impl<'a> Entries<'a> {
             .map_err(|e| e.at(start as u64))
     }
 
-    #[inline]
     fn read(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<Entry<'a>> {
         let shared = cursor.varint32()? as usize;
         let non_shared = cursor.varint32()? as usize;
@@ -253,11 +311,7 @@ impl<'a> Entries<'a> {
                 format!("{shared} bytes shared with a key of {}", self.key_len),
             ));
         }
-        let prefix = if shared == 0 {
-            self.block.common_prefix()
-        } else {
-            &[]
-        };
+        let prefix = self.prefix_of(shared);
         let entry = if self.block.is_separated() {
             self.read_separated(cursor, shared, non_shared, value_len)?
         } else {
