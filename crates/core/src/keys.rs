@@ -30,12 +30,17 @@ const FIRST: [u128; PREFIX_BYTES + 1] = {
     masks
 };
 
+/// A prefix's bytes. Aligned, so that no enum around it packs it behind a tag of one byte, where moving
+/// it would wait for partial stores.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(8))]
+struct Head([u8; PREFIX_BYTES]);
+
 /// A key that [`KeyRestorer::restore`] gave out. One of up to 16 bytes stands here in full, a longer
 /// one in the restorer.
 #[derive(Debug, Clone, Copy)]
 pub struct RestoredKey {
-    /// The prefix's bytes.
-    head: [u8; PREFIX_BYTES],
+    head: Head,
     /// Sequence and type.
     pub tag: u64,
     len: usize,
@@ -47,7 +52,7 @@ impl RestoredKey {
     /// [`key_prefix`] of the user key.
     #[inline]
     pub fn prefix(&self) -> u128 {
-        u128::from_be_bytes(self.head)
+        u128::from_be_bytes(self.head.0)
     }
 
     /// Length of the user key.
@@ -135,7 +140,7 @@ impl KeyRestorer {
         self.any = true;
         (self.prefix, self.tag, self.len, self.at) = (prefix, tag, len, at);
         RestoredKey {
-            head: prefix.to_be_bytes(),
+            head: Head(prefix.to_be_bytes()),
             tag,
             len,
             at,
@@ -185,7 +190,7 @@ impl KeyRestorer {
     #[inline]
     pub fn user_key<'k>(&'k self, key: &'k RestoredKey) -> &'k [u8] {
         if key.len <= PREFIX_BYTES {
-            &key.head[..key.len]
+            &key.head.0[..key.len]
         } else {
             &self.long[key.at..][..key.len]
         }

@@ -112,6 +112,12 @@ impl<'a> RunReader<'a> {
         })
     }
 
+    /// Key of the entry that the run stands at.
+    #[inline]
+    pub fn key(&self) -> Option<&RestoredKey> {
+        self.rows.get(self.at).map(|row| &row.key)
+    }
+
     /// Goes on to the next entry.
     ///
     /// # Errors
@@ -162,7 +168,12 @@ impl<'a> RunReader<'a> {
             )
             .map_err(fail)?;
         let mut key_bytes = 0;
-        while let Some(entry) = entries.next_entry().map_err(fail)? {
+        loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(fail(e)),
+            };
             let corrupt = |what: &str| {
                 Error::corruption(
                     name,
@@ -178,7 +189,7 @@ impl<'a> RunReader<'a> {
             }
             if self.range.is_below(user_key) {
                 self.blocks.start = self.blocks.end;
-                break;
+                return Ok(());
             }
             check_type(tag).map_err(|e| match e {
                 None => corrupt("unknown value type"),
@@ -211,7 +222,6 @@ impl<'a> RunReader<'a> {
                 value_len: entry.value.len() as u32,
             });
         }
-        Ok(())
     }
 }
 
