@@ -118,6 +118,12 @@ impl<'a> RunReader<'a> {
         self.rows.get(self.at).map(|row| &row.key)
     }
 
+    /// User key of the entry that the run stands at.
+    #[inline]
+    pub fn user_key(&self) -> Option<&[u8]> {
+        self.key().map(|key| self.keys.user_key(key))
+    }
+
     /// Goes on to the next entry.
     ///
     /// # Errors

@@ -95,10 +95,11 @@ impl<'a> Merge<'a> {
 
     #[inline(never)]
     fn long_before(&self, a: usize, b: usize) -> bool {
-        match (self.runs[a].head(), self.runs[b].head()) {
-            (Some(x), Some(y)) if x.user_key != y.user_key => x.user_key < y.user_key,
-            _ => self.ranks[a] < self.ranks[b],
-        }
+        self.runs[a]
+            .user_key()
+            .cmp(&self.runs[b].user_key())
+            .then(self.ranks[a].cmp(&self.ranks[b]))
+            .is_lt()
     }
 
     /// The first entry not taken yet.
