@@ -99,7 +99,8 @@ impl<'a> RunReader<'a> {
     }
 
     /// The entry that the run stands at; `None` behind the last.
-    #[inline]
+    // Callers look at one or two of its parts.
+    #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
         let row = self.rows.get(self.at)?;
         let value = &self.stream.payload()[row.value_start as usize..];

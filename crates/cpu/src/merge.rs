@@ -103,7 +103,8 @@ impl<'a> Merge<'a> {
     }
 
     /// The first entry not taken yet.
-    #[inline]
+    // Callers look at one or two of its parts.
+    #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
         self.runs.get(self.losers[0])?.head()
     }
