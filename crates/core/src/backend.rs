@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rockmill_format::properties::TableProperties;
 use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::cancel::CancelToken;
 use crate::error::Result;
@@ -181,9 +181,9 @@ pub struct OutputFile {
 #[inline]
 pub fn kv_hash(user_key: &[u8], value: &[u8]) -> u64 {
     const KEY_TURN: u32 = 29;
-    xxh3_64(user_key)
+    XxHash3_64::oneshot(user_key)
         .rotate_left(KEY_TURN)
-        .wrapping_add(xxh3_64(value))
+        .wrapping_add(XxHash3_64::oneshot(value))
 }
 
 /// Hash of an entry.

@@ -14,11 +14,11 @@
 mod backend;
 mod block_stream;
 mod cancel;
-mod columns;
 mod decline;
 mod error;
 mod io;
 mod job;
+mod keys;
 mod plan;
 mod sst_file;
 mod table;
@@ -29,13 +29,13 @@ pub use backend::{
 };
 pub use block_stream::BlockStream;
 pub use cancel::CancelToken;
-pub use columns::{Columns, key_prefix};
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{ReadAt, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };
+pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use plan::{
     Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,
     TablePlan,

@@ -203,7 +203,10 @@ impl Cutting {
         if raw == 0 || stored >= raw {
             return uncompressed;
         }
-        (u128::from(uncompressed) * u128::from(stored) / u128::from(raw)) as u64
+        match uncompressed.checked_mul(stored) {
+            Some(product) => product / raw,
+            None => (u128::from(uncompressed) * u128::from(stored) / u128::from(raw)) as u64,
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rockmill_core::{
-    BlockStream, CancelToken, Columns, DeclineReason, Error, InputTable, KeyRange, Result,
-    entry_hash, kv_hash,
+    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyRange, KeyRestorer, RestoredKey,
+    Result, entry_hash, kv_hash,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::handle::BlockHandle;
@@ -46,6 +46,16 @@ pub struct RunTotals {
 /// than a block can store.
 const MAX_BLOCK_KEY_BYTES: usize = 256 << 20;
 
+/// An entry of the block at hand.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    key: RestoredKey,
+    kv_hash: u64,
+    /// Where the value lies in the block.
+    value_start: u32,
+    value_len: u32,
+}
+
 /// A sorted run: the entries of one input inside a slice.
 #[derive(Debug)]
 pub struct RunReader<'a> {
@@ -55,11 +65,10 @@ pub struct RunReader<'a> {
     /// Blocks not decoded yet.
     blocks: Range<usize>,
     stream: BlockStream<'a>,
-    columns: Columns,
-    hashes: Vec<u64>,
+    keys: KeyRestorer,
+    /// Entries of the loaded block that lie in range.
+    rows: Vec<Row>,
     at: usize,
-    /// Internal key decoded last, for the order across blocks.
-    last_key: Vec<u8>,
     totals: RunTotals,
 }
 
@@ -80,10 +89,9 @@ impl<'a> RunReader<'a> {
             cancel,
             blocks: table.blocks_in_range(range),
             stream: BlockStream::new(table, read_ahead_bytes),
-            columns: Columns::default(),
-            hashes: Vec::new(),
+            keys: KeyRestorer::default(),
+            rows: Vec::new(),
             at: 0,
-            last_key: Vec::new(),
             totals: RunTotals::default(),
         };
         run.fill()?;
@@ -91,20 +99,30 @@ impl<'a> RunReader<'a> {
     }
 
     /// The entry that the run stands at; `None` behind the last.
-    #[inline]
+    // Callers look at one or two of its parts.
+    #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
-        let i = self.at;
-        if i >= self.columns.len() {
-            return None;
-        }
-        let (start, len) = self.columns.values[i];
+        let row = self.rows.get(self.at)?;
+        let value = &self.stream.payload()[row.value_start as usize..];
         Some(Head {
-            prefix: self.columns.prefixes[i],
-            user_key: self.columns.user_key(i),
-            tag: self.columns.tags[i],
-            value: &self.stream.payload()[start as usize..][..len as usize],
-            kv_hash: self.hashes[i],
+            prefix: row.key.prefix(),
+            user_key: self.keys.user_key(&row.key),
+            tag: row.key.tag,
+            value: &value[..row.value_len as usize],
+            kv_hash: row.kv_hash,
         })
+    }
+
+    /// Key of the entry that the run stands at.
+    #[inline]
+    pub fn key(&self) -> Option<&RestoredKey> {
+        self.rows.get(self.at).map(|row| &row.key)
+    }
+
+    /// User key of the entry that the run stands at.
+    #[inline]
+    pub fn user_key(&self) -> Option<&[u8]> {
+        self.key().map(|key| self.keys.user_key(key))
     }
 
     /// Goes on to the next entry.
@@ -115,7 +133,7 @@ impl<'a> RunReader<'a> {
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
         self.at += 1;
-        if self.at < self.columns.len() {
+        if self.at < self.rows.len() {
             Ok(())
         } else {
             self.fill()
@@ -133,9 +151,9 @@ impl<'a> RunReader<'a> {
     /// Decodes blocks until one has entries in range, or none is left.
     fn fill(&mut self) -> Result<()> {
         self.at = 0;
-        self.columns.clear();
-        self.hashes.clear();
-        while self.columns.is_empty() && !self.blocks.is_empty() {
+        self.rows.clear();
+        self.keys.forget();
+        while self.rows.is_empty() && !self.blocks.is_empty() {
             self.cancel.check()?;
             let handle = self.stream.load(self.blocks.clone())?;
             self.blocks.start += 1;
@@ -144,7 +162,7 @@ impl<'a> RunReader<'a> {
         Ok(())
     }
 
-    /// Turns the loaded block into columns, leaving out what lies outside the range.
+    /// Turns the loaded block into rows, leaving out what lies outside the range.
     fn decode(&mut self, handle: BlockHandle) -> Result<()> {
         let name = self.table.file.name();
         let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
@@ -156,10 +174,13 @@ impl<'a> RunReader<'a> {
                 u32::try_from(interval).unwrap_or(u32::MAX),
             )
             .map_err(fail)?;
-        // Entry keys are differences to the key before in the block; order holds across blocks.
-        let mut key = Vec::with_capacity(self.last_key.capacity());
-        while let Some(entry) = entries.next_entry().map_err(fail)? {
-            entry.restore_key(&mut key);
+        let mut key_bytes = 0;
+        loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(fail(e)),
+            };
             let corrupt = |what: &str| {
                 Error::corruption(
                     name,
@@ -167,21 +188,15 @@ impl<'a> RunReader<'a> {
                     format!("{what}, entry at {}", entry.offset),
                 )
             };
-            let (user_key, tag) =
-                key::split(&key).ok_or_else(|| corrupt("internal key shorter than 8 bytes"))?;
-            if let Some(before) = key::split(&self.last_key)
-                && key::compare(before, (user_key, tag)).is_ge()
-            {
-                return Err(corrupt("keys out of order"));
-            }
-            self.last_key.clear();
-            self.last_key.extend_from_slice(&key);
+            let key = self.keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
+            let (user_key, tag) = (self.keys.user_key(&key), key.tag);
             if self.range.is_above(user_key) {
+                self.keys.forget();
                 continue;
             }
             if self.range.is_below(user_key) {
                 self.blocks.start = self.blocks.end;
-                break;
+                return Ok(());
             }
             check_type(tag).map_err(|e| match e {
                 None => corrupt("unknown value type"),
@@ -190,7 +205,8 @@ impl<'a> RunReader<'a> {
                     ..e.in_file(name)
                 },
             })?;
-            if self.columns.keys.len() + user_key.len() > MAX_BLOCK_KEY_BYTES {
+            key_bytes += user_key.len();
+            if key_bytes > MAX_BLOCK_KEY_BYTES {
                 let error = Error::declined(
                     DeclineReason::MemoryBudget,
                     "the keys of a block are too large when spelt out",
@@ -203,18 +219,16 @@ impl<'a> RunReader<'a> {
             let hash = kv_hash(user_key, entry.value);
             self.totals.entries += 1;
             self.totals.tombstones += u64::from(key::tag_type(tag) != ValueType::Value as u8);
-            self.totals.key_bytes += key.len() as u64;
+            self.totals.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
             self.totals.value_bytes += entry.value.len() as u64;
             self.totals.hash = self.totals.hash.wrapping_add(entry_hash(hash, tag));
-            self.hashes.push(hash);
-            self.columns.push(
-                user_key,
-                tag,
-                entry.value_offset as u32,
-                entry.value.len() as u32,
-            );
+            self.rows.push(Row {
+                key,
+                kv_hash: hash,
+                value_start: entry.value_offset as u32,
+                value_len: entry.value.len() as u32,
+            });
         }
-        Ok(())
     }
 }
 

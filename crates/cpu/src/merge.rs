@@ -1,18 +1,56 @@
 //! One order over many runs: user key ascending, newest first.
 
-use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
-use rockmill_core::Result;
+use rockmill_core::{RestoredKey, Result};
 
 use crate::decode::{Head, RunReader};
+
+/// Where a run's head stands in the order, as numbers: all of it for keys of up to 16 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    prefix: u128,
+    /// Key length, or [`LONG`]; then the newest tag first, then the run. Two short keys of one prefix
+    /// differ in trailing zeros, so that the longer one is the larger. Equal internal keys, which only
+    /// damaged trees have, go by the runs' order, so that the result stays a function of the job.
+    rest: u128,
+}
+
+/// Stands in [`Rank::rest`] for all lengths beyond the prefix.
+const LONG: usize = 17;
+const LEN_SHIFT: u32 = 96;
+const TAG_SHIFT: u32 = 32;
+
+impl Rank {
+    /// Behind all others: the run is exhausted.
+    const LAST: Self = Self {
+        prefix: u128::MAX,
+        rest: u128::MAX,
+    };
+
+    #[inline]
+    fn new(key: Option<&RestoredKey>, run: usize) -> Self {
+        let Some(key) = key else { return Self::LAST };
+        let len = key.user_len().min(LONG) as u128;
+        Self {
+            prefix: key.prefix(),
+            rest: len << LEN_SHIFT | u128::from(!key.tag) << TAG_SHIFT | run as u128,
+        }
+    }
+
+    #[inline]
+    fn is_long(self) -> bool {
+        (self.rest >> LEN_SHIFT) as usize == LONG
+    }
+}
 
 /// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
 /// run that lost there, so that advancing the winner replays one path of `log2(runs)` comparisons.
 #[derive(Debug)]
 pub struct Merge<'a> {
     runs: Vec<RunReader<'a>>,
-    /// Prefix of each run's head, `None` once the run is exhausted.
-    prefixes: Vec<Option<u128>>,
+    /// Of each run's head.
+    ranks: Vec<Rank>,
     /// `losers[0]` is the winner; node `n` has children `2n` and `2n + 1`, leaves begin at
     /// `runs.len()`.
     losers: Vec<usize>,
@@ -21,13 +59,10 @@ pub struct Merge<'a> {
 impl<'a> Merge<'a> {
     /// Merges `runs`, each of which stands at its first entry.
     pub fn new(runs: Vec<RunReader<'a>>) -> Self {
-        let prefixes = runs
-            .iter()
-            .map(|run| run.head().map(|h| h.prefix))
-            .collect();
+        let heads = runs.iter().enumerate();
         let mut merge = Self {
             losers: vec![0; runs.len().max(1)],
-            prefixes,
+            ranks: heads.map(|(i, run)| Rank::new(run.key(), i)).collect(),
             runs,
         };
         if merge.runs.len() > 1 {
@@ -48,31 +83,28 @@ impl<'a> Merge<'a> {
         winner
     }
 
-    /// Whether run `a`'s head comes before run `b`'s. Equal internal keys, which only damaged trees
-    /// have, go by the runs' order, so that the result stays a function of the job.
+    /// Whether run `a`'s head comes before run `b`'s.
     #[inline]
     fn before(&self, a: usize, b: usize) -> bool {
-        match (self.prefixes[a], self.prefixes[b]) {
-            (Some(x), Some(y)) if x != y => x < y,
-            (Some(_), Some(_)) => self.full_order(a, b).is_lt(),
-            (x, y) => x.is_some() || (y.is_none() && a < b),
+        let (x, y) = (self.ranks[a], self.ranks[b]);
+        if x.is_long() & y.is_long() & (x.prefix == y.prefix) {
+            return self.long_before(a, b);
         }
+        x < y
     }
 
-    #[cold]
-    fn full_order(&self, a: usize, b: usize) -> Ordering {
-        match (self.runs[a].head(), self.runs[b].head()) {
-            (Some(x), Some(y)) => x
-                .user_key
-                .cmp(y.user_key)
-                .then(y.tag.cmp(&x.tag))
-                .then(a.cmp(&b)),
-            _ => a.cmp(&b),
-        }
+    #[inline(never)]
+    fn long_before(&self, a: usize, b: usize) -> bool {
+        self.runs[a]
+            .user_key()
+            .cmp(&self.runs[b].user_key())
+            .then(self.ranks[a].cmp(&self.ranks[b]))
+            .is_lt()
     }
 
     /// The first entry not taken yet.
-    #[inline]
+    // Callers look at one or two of its parts.
+    #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
         self.runs.get(self.losers[0])?.head()
     }
@@ -85,12 +117,14 @@ impl<'a> Merge<'a> {
     pub fn advance(&mut self) -> Result<()> {
         let mut winner = self.losers[0];
         self.runs[winner].advance()?;
-        self.prefixes[winner] = self.runs[winner].head().map(|h| h.prefix);
+        self.ranks[winner] = Rank::new(self.runs[winner].key(), winner);
         let mut node = (winner + self.runs.len()) / 2;
         while node > 0 {
-            if self.before(self.losers[node], winner) {
-                std::mem::swap(&mut self.losers[node], &mut winner);
-            }
+            // Which of two runs goes first is as good as random.
+            let loser = self.losers[node];
+            let exchange = self.before(loser, winner);
+            self.losers[node] = select_unpredictable(exchange, winner, loser);
+            winner = select_unpredictable(exchange, loser, winner);
             node /= 2;
         }
         self.losers[0] = winner;

@@ -23,10 +23,12 @@ pub trait Source {
 }
 
 impl Source for crate::merge::Merge<'_> {
+    #[inline]
     fn head(&self) -> Option<Head<'_>> {
         self.head()
     }
 
+    #[inline]
     fn advance(&mut self) -> Result<()> {
         self.advance()
     }
@@ -82,6 +84,7 @@ pub fn retain(
         source,
         sink,
         totals: RetainTotals::default(),
+        prefix: 0,
         user_key: Vec::new(),
         any_key: false,
         visible_to_last: None,
@@ -99,6 +102,8 @@ struct Retain<'r, S, T> {
     source: &'r mut S,
     sink: &'r mut T,
     totals: RetainTotals,
+    /// Prefix of the group's user key.
+    prefix: u128,
     /// User key of the group at hand, once there is one.
     user_key: Vec<u8>,
     any_key: bool,
@@ -120,8 +125,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let Some(head) = self.source.head() else {
             return Ok(false);
         };
-        let tag = head.tag;
-        if !self.any_key || head.user_key != self.user_key {
+        let (tag, hash) = (head.tag, head.kv_hash);
+        if !self.any_key || head.prefix != self.prefix || head.user_key != self.user_key {
+            self.prefix = head.prefix;
             self.user_key.clear();
             self.user_key.extend_from_slice(head.user_key);
             self.any_key = true;
@@ -137,7 +143,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         } else if kind == SINGLE_DELETE {
             self.single_delete(tag)?;
         } else if visible_to_last == Some(visible_to) {
-            self.drop_head()?;
+            self.drop_entry(tag, hash)?;
             self.totals.replaced += 1;
         } else if kind == DELETE && sequence <= self.rules.earliest() && self.absent_beneath() {
             self.drop_head()?;
@@ -172,10 +178,19 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     fn drop_head(&mut self) -> Result<()> {
-        if let Some(head) = self.source.head() {
-            let hash = entry_hash(head.kv_hash, head.tag);
-            self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+        match self.source.head() {
+            Some(head) => {
+                let (tag, hash) = (head.tag, head.kv_hash);
+                self.drop_entry(tag, hash)
+            }
+            None => Err(Error::internal("no entry to drop")),
         }
+    }
+
+    /// Drops the head, of which this is the tag and the hash of key and value.
+    fn drop_entry(&mut self, tag: u64, hash: u64) -> Result<()> {
+        let hash = entry_hash(hash, tag);
+        self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
         self.source.advance()
     }
 

@@ -116,13 +116,12 @@ struct PendingBlock {
 struct OpenFile {
     out: BlockWriter,
     block: BlockBuilder,
-    /// `Q / block_size` of the block at hand.
-    block_number: u64,
+    /// `Q` from which on an entry belongs to a later block.
+    block_end: u64,
     /// `Q`: bytes of the entries so far, each encoded against its predecessor in the file.
     encoded_bytes: u64,
     first_key: Vec<u8>,
-    /// Internal key added last.
-    last_key: Vec<u8>,
+    /// Internal key at hand.
     key: Vec<u8>,
     pending: Option<PendingBlock>,
     index: IndexBuilder,
@@ -145,10 +144,9 @@ impl OpenFile {
                 common_prefix: table.common_prefix,
                 user_keys: false,
             }),
-            block_number: 0,
+            block_end: table.block_size,
             encoded_bytes: 0,
             first_key: Vec::new(),
-            last_key: Vec::new(),
             key: Vec::new(),
             pending: None,
             index: IndexBuilder::new(table.index),
@@ -182,12 +180,14 @@ impl OpenFile {
         self.key.clear();
         self.key.extend_from_slice(user_key);
         self.key.extend_from_slice(&tag.to_le_bytes());
-        let common = common_prefix_len(&self.last_key, &self.key);
-        let block_number = self.encoded_bytes / plan.table.block_size;
-        if block_number != self.block_number && !self.block.is_empty() {
-            self.flush_block(compressor)?;
+        let common = common_prefix_len(self.block.last_key(), &self.key);
+        if self.encoded_bytes >= self.block_end {
+            let block_number = self.encoded_bytes / plan.table.block_size;
+            self.block_end = (block_number + 1).saturating_mul(plan.table.block_size);
+            if !self.block.is_empty() {
+                self.flush_block(compressor)?;
+            }
         }
-        self.block_number = block_number;
         if let Some(pending) = self.pending.take() {
             self.index
                 .add(&pending.last_key, Some(&self.key), pending.handle);
@@ -210,7 +210,6 @@ impl OpenFile {
         if self.first_key.is_empty() {
             self.first_key.extend_from_slice(&self.key);
         }
-        std::mem::swap(&mut self.last_key, &mut self.key);
         Ok(())
     }
 
@@ -241,7 +240,7 @@ impl OpenFile {
         self.used_compression.insert(kind);
         let handle = self.out.append_block(stored, kind)?;
         self.pending = Some(PendingBlock {
-            last_key: self.last_key.clone(),
+            last_key: self.block.last_key().to_vec(),
             handle,
         });
         Ok(())
@@ -259,7 +258,7 @@ impl OpenFile {
         let body = FileBody {
             data_size: self.out.offset(),
             first_key: self.first_key,
-            last_key: self.last_key,
+            last_key: self.block.last_key().to_vec(),
             counts: self.counts,
             index: self.index,
             filter: filter.map_or(FilterBlock::None, FilterBlock::Payload),

@@ -1,8 +1,8 @@
 //! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
 
 use rockmill_core::{
-    BlockStream, CancelToken, ContentHash, Error, InputTable, OutputFile, Plan, Result, entry_hash,
-    kv_hash,
+    BlockStream, CancelToken, ContentHash, Error, InputTable, KeyRestorer, OutputFile, Plan,
+    Result, entry_hash, key_prefix, kv_hash,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::filter::{FilterOptions, FilterReader};
@@ -12,7 +12,11 @@ use rockmill_format::table::names;
 use crate::blocks::read_block;
 
 /// Bytes to read at a time.
-const READ_AHEAD_BYTES: usize = 1 << 20;
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
+/// block stores.
+const LONG_KEYS_BYTES: usize = 64 << 10;
 
 /// What a table's data blocks hold.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -60,7 +64,7 @@ pub fn scan(
         smallest_seqno: u64::MAX,
         ..Contents::default()
     };
-    let mut key = Vec::new();
+    let mut keys = KeyRestorer::default();
     for (i, index_entry) in table.meta.index.iter().enumerate() {
         cancel.check()?;
         let handle = stream.load(i..table.meta.index.len())?;
@@ -72,32 +76,43 @@ pub fn scan(
             .map_err(fail)?;
         contents.blocks += 1;
         contents.uncompressed_bytes += stream.payload().len() as u64;
+        let separator = index_entry.separator.as_slice();
         let before_block = i
             .checked_sub(1)
             .map(|before| table.meta.index[before].separator.as_slice());
-        key.clear();
-        while let Some(entry) = entries.next_entry().map_err(fail)? {
-            entry.restore_key(&mut key);
-            let (user_key, tag) =
-                key::split(&key).ok_or_else(|| corrupt("internal key shorter than 8 bytes"))?;
+        // Nearly all keys lie between by their prefixes alone.
+        let separator_prefix = key_prefix(separator);
+        let before_prefix = before_block.map_or(0, key_prefix);
+        let mut last = None;
+        loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(e) => return Err(fail(e)),
+            };
+            if keys.long_bytes() > LONG_KEYS_BYTES {
+                keys.forget();
+            }
+            let key = keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
+            let (user_key, tag) = (keys.user_key(&key), key.tag);
             let kind = ValueType::from_code(key::tag_type(tag))
                 .ok_or_else(|| corrupt("unknown value type"))?;
-            if let Some(before) = key::split(&contents.largest)
-                && key::compare(before, (user_key, tag)).is_ge()
+            if key.prefix() <= before_prefix
+                && before_block.is_some_and(|end| user_key < end || (user_keys && user_key == end))
             {
-                return Err(corrupt("keys out of order"));
-            }
-            if before_block.is_some_and(|end| user_key < end || (user_keys && user_key == end)) {
                 return Err(corrupt("a key lies before its block's range in the index"));
             }
-            if user_key > index_entry.separator.as_slice() {
+            if key.prefix() >= separator_prefix && user_key > separator {
                 return Err(corrupt("a key lies behind its block's index separator"));
             }
             contents.count(user_key, tag, kind, entry.value);
             each(user_key, tag, entry.value)?;
-            contents.largest.clear();
-            contents.largest.extend_from_slice(&key);
+            last = Some(key);
         }
+        if let Some(key) = last {
+            contents.largest = key::join(keys.user_key(&key), key.tag);
+        }
+        keys.forget();
     }
     Ok(contents)
 }

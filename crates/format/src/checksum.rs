@@ -1,7 +1,9 @@
 //! Block checksums: the five checksum types and the context modifier of format_version 6 and later
 //! (`table/format.cc:ComputeBuiltinChecksumWithLastByte`, `table/format.h:ChecksumModifierForContext`).
 
-use xxhash_rust::{xxh3, xxh32, xxh64};
+use std::hash::Hasher;
+
+use twox_hash::{XxHash3_64, XxHash32, XxHash64};
 
 /// Which function guards the blocks of a file; the value stands in the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,20 +59,21 @@ impl ChecksumType {
             Self::None => 0,
             Self::Crc32c => mask_crc(crc32c::crc32c_append(crc32c::crc32c(data), &[last_byte])),
             Self::XxHash => {
-                let mut hash = xxh32::Xxh32::new(0);
-                hash.update(data);
-                hash.update(&[last_byte]);
-                hash.digest()
+                let mut hash = XxHash32::with_seed(0);
+                hash.write(data);
+                hash.write(&[last_byte]);
+                hash.finish_32()
             }
             Self::XxHash64 => {
-                let mut hash = xxh64::Xxh64::new(0);
-                hash.update(data);
-                hash.update(&[last_byte]);
-                hash.digest() as u32
+                let mut hash = XxHash64::with_seed(0);
+                hash.write(data);
+                hash.write(&[last_byte]);
+                hash.finish() as u32
             }
             Self::Xxh3 => {
                 // With the last byte, the data is never empty, so the empty case (0) cannot arise.
-                xxh3::xxh3_64(data) as u32 ^ u32::from(last_byte).wrapping_mul(LAST_BYTE_PRIME)
+                XxHash3_64::oneshot(data) as u32
+                    ^ u32::from(last_byte).wrapping_mul(LAST_BYTE_PRIME)
             }
         }
     }

@@ -129,6 +129,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Appends `value` as a varint.
+#[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -148,6 +149,7 @@ pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Number of bytes that [`put_varint`] appends for `value`.
+#[inline]
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }

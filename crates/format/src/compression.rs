@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn random_blocks_are_stored_raw() {
         let block: Vec<u8> = (0u64..250)
-            .flat_map(|i| xxhash_rust::xxh3::xxh3_64(&i.to_le_bytes()).to_le_bytes())
+            .flat_map(|i| twox_hash::XxHash3_64::oneshot(&i.to_le_bytes()).to_le_bytes())
             .collect();
         let mut compressor = Compressor::new(&settings(CompressionType::Lz4, 1)).expect("settings");
         let (stored, used) = compressor.compress(&block).expect("compresses");

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::error::{Error, Result};
-use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+use twox_hash::XxHash3_128;
 
 const BASE: u64 = 36;
 const DIGITS: &[u8; BASE as usize] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -86,7 +86,7 @@ fn parse_base36(text: &[u8]) -> Result<u64> {
 #[must_use]
 pub fn internal_unique_id(db_id: &[u8], session_id: &[u8], file_number: u64) -> [u64; 2] {
     let session = SessionId::decode(session_id).unwrap_or_else(|_| {
-        let hash = xxh3_128(session_id);
+        let hash = XxHash3_128::oneshot(session_id);
         let upper = high64(hash);
         let lower = if hash as u64 == 0 {
             upper | 1
@@ -95,7 +95,7 @@ pub fn internal_unique_id(db_id: &[u8], session_id: &[u8], file_number: u64) -> 
         };
         SessionId { upper, lower }
     });
-    let db = xxh3_128_with_seed(db_id, session.upper);
+    let db = XxHash3_128::oneshot_with_seed(session.upper, db_id);
     [session.lower, high64(db) ^ file_number]
 }
 

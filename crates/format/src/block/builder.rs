@@ -66,11 +66,13 @@ impl BlockBuilder {
     }
 
     /// Whether nothing was added since the start or the last [`BlockBuilder::finish`].
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The key added last; empty if there is none.
+    /// The key added last, be it to a block before; empty if there is none.
+    #[inline]
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
@@ -99,17 +101,28 @@ impl BlockBuilder {
         if self.layout.common_prefix {
             self.narrow_prefix(key);
         }
-        put_varint(&mut self.entries, shared as u64);
-        put_varint(&mut self.entries, (key.len() - shared) as u64);
-        if self.layout.values == ValueForm::Sized {
-            put_varint(&mut self.entries, value.len() as u64);
-        }
+        let value = if shared > 0 { continued } else { value };
+        self.put_header(shared, key.len() - shared, value.len());
         self.entries.extend_from_slice(&key[shared..]);
-        self.entries
-            .extend_from_slice(if shared > 0 { continued } else { value });
+        self.entries.extend_from_slice(value);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.since_restart += 1;
+    }
+
+    #[inline]
+    fn put_header(&mut self, shared: usize, non_shared: usize, value_len: usize) {
+        let sized = self.layout.values == ValueForm::Sized;
+        if sized && (shared | non_shared | value_len) < 0x80 {
+            let header = [shared as u8, non_shared as u8, value_len as u8];
+            self.entries.extend_from_slice(&header);
+            return;
+        }
+        put_varint(&mut self.entries, shared as u64);
+        put_varint(&mut self.entries, non_shared as u64);
+        if sized {
+            put_varint(&mut self.entries, value_len as u64);
+        }
     }
 
     fn narrow_prefix(&mut self, key: &[u8]) {
@@ -132,7 +145,7 @@ impl BlockBuilder {
     pub fn finish(&mut self) -> &[u8] {
         self.finished.clear();
         if self.prefix.is_empty() {
-            self.finished.append(&mut self.entries);
+            std::mem::swap(&mut self.finished, &mut self.entries);
         } else {
             self.strip_prefix();
             self.entries.clear();
@@ -145,7 +158,6 @@ impl BlockBuilder {
         self.restarts.clear();
         self.restarts.push(0);
         self.since_restart = 0;
-        self.last_key.clear();
         self.prefix.clear();
         &self.finished
     }

@@ -198,6 +198,7 @@ impl<'a> Block<'a> {
         Ok(Entries {
             block: *self,
             form,
+            plain: form == ValueForm::Sized && !self.is_separated(),
             restart_interval: restart_interval as usize,
             at: self.prefix_len,
             key_len: 0,
@@ -212,6 +213,8 @@ impl<'a> Block<'a> {
 pub struct Entries<'a> {
     block: Block<'a>,
     form: ValueForm,
+    /// Whether each value stands behind its key, with its length in front.
+    plain: bool,
     restart_interval: usize,
     at: usize,
     /// Length of the key before, against which `shared` is checked.
@@ -221,6 +224,17 @@ pub struct Entries<'a> {
     value_end: usize,
 }
 
+/// Where an entry lies in its block, all checked.
+struct Place {
+    shared: usize,
+    suffix_at: usize,
+    suffix_len: usize,
+    value_at: usize,
+    value_len: usize,
+    /// Where the next entry starts.
+    end: usize,
+}
+
 impl<'a> Entries<'a> {
     /// The next entry, or `None` behind the last.
     ///
@@ -228,21 +242,69 @@ impl<'a> Entries<'a> {
     /// Corruption if the entry is malformed; the reader must not be used further then.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<Entry<'a>>> {
-        if self.at >= self.block.keys_end {
+        let start = self.at;
+        if start >= self.block.keys_end {
             return Ok(None);
         }
-        let start = self.at;
-        let block = &self.block;
-        let mut cursor = Cursor::new(&block.bytes[start..block.keys_end]);
-        self.read(&mut cursor, start)
-            .map(Some)
-            .map_err(|e| e.at(start as u64))
+        let place = match self.place_short() {
+            Some(place) => place,
+            None => self.place_any().map_err(|e| e.at(start as u64))?,
+        };
+        let prefix = if place.shared == 0 {
+            self.block.common_prefix()
+        } else {
+            &[]
+        };
+        let bytes = self.block.bytes;
+        self.at = place.end;
+        self.key_len = place.shared + prefix.len() + place.suffix_len;
+        self.index += 1;
+        Ok(Some(Entry {
+            shared: place.shared,
+            prefix,
+            suffix: &bytes[place.suffix_at..][..place.suffix_len],
+            value: &bytes[place.value_at..][..place.value_len],
+            offset: start,
+            value_offset: place.value_at,
+        }))
     }
 
+    /// Where the next entry lies if it is plain and its lengths are small, as nearly all are. `None`
+    /// leaves it, sound or not, to [`Entries::place_any`].
     #[inline]
-    fn read(&mut self, cursor: &mut Cursor<'a>, start: usize) -> Result<Entry<'a>> {
+    fn place_short(&self) -> Option<Place> {
+        if !self.plain {
+            return None;
+        }
+        let keys = self.block.bytes.get(..self.block.keys_end)?;
+        let &[shared, non_shared, low, high] = keys.get(self.at..)?.first_chunk()?;
+        let (value_len, header) = match (low, high) {
+            (0..0x80, _) => (usize::from(low), 3),
+            (_, 0..0x80) => (usize::from(low & 0x7f) | usize::from(high) << 7, 4),
+            _ => return None,
+        };
+        if (shared | non_shared) >= 0x80 || usize::from(shared) > self.key_len {
+            return None;
+        }
+        let suffix_at = self.at + header;
+        let value_at = suffix_at + usize::from(non_shared);
+        let end = value_at + value_len;
+        (end <= keys.len()).then_some(Place {
+            shared: usize::from(shared),
+            suffix_at,
+            suffix_len: usize::from(non_shared),
+            value_at,
+            value_len,
+            end,
+        })
+    }
+
+    /// Where the next entry lies, of whatever form.
+    fn place_any(&mut self) -> Result<Place> {
+        let start = self.at;
+        let mut cursor = Cursor::new(&self.block.bytes[start..self.block.keys_end]);
         let shared = cursor.varint32()? as usize;
-        let non_shared = cursor.varint32()? as usize;
+        let suffix_len = cursor.varint32()? as usize;
         let value_len = match self.form {
             ValueForm::Sized => Some(cursor.varint32()? as usize),
             ValueForm::SelfDelimiting => None,
@@ -253,46 +315,36 @@ impl<'a> Entries<'a> {
                 format!("{shared} bytes shared with a key of {}", self.key_len),
             ));
         }
-        let prefix = if shared == 0 {
-            self.block.common_prefix()
-        } else {
-            &[]
+        if self.block.is_separated() {
+            return self.place_separated(cursor, shared, suffix_len, value_len);
+        }
+        let suffix_at = start + cursor.offset();
+        cursor.take(suffix_len)?;
+        let value_at = start + cursor.offset();
+        let value_len = match value_len {
+            Some(len) => cursor.take(len)?.len(),
+            None => cursor.rest().len(),
         };
-        let entry = if self.block.is_separated() {
-            self.read_separated(cursor, shared, non_shared, value_len)?
-        } else {
-            let suffix = cursor.take(non_shared)?;
-            let value_offset = start + cursor.offset();
-            let value = match value_len {
-                Some(len) => cursor.take(len)?,
-                None => cursor.rest(),
-            };
-            (suffix, value, value_offset)
-        };
-        let (suffix, value, value_offset) = entry;
-        self.at = start + cursor.offset();
-        self.key_len = shared + prefix.len() + suffix.len();
-        self.index += 1;
-        Ok(Entry {
+        Ok(Place {
             shared,
-            prefix,
-            suffix,
-            value,
-            offset: start,
-            value_offset,
+            suffix_at,
+            suffix_len,
+            value_at,
+            value_len,
+            end: start + cursor.offset(),
         })
     }
 
-    fn read_separated(
+    fn place_separated(
         &mut self,
-        cursor: &mut Cursor<'a>,
+        mut cursor: Cursor<'a>,
         shared: usize,
-        non_shared: usize,
+        suffix_len: usize,
         value_len: Option<usize>,
-    ) -> Result<(&'a [u8], &'a [u8], usize)> {
+    ) -> Result<Place> {
         let block = &self.block;
         let values_start = block.values_start.unwrap_or(0);
-        let value_offset = if self.index.is_multiple_of(self.restart_interval) {
+        let value_at = if self.index.is_multiple_of(self.restart_interval) {
             if shared != 0 {
                 return Err(Error::corruption(0, "a restart point shares key bytes"));
             }
@@ -304,23 +356,27 @@ impl<'a> Entries<'a> {
         } else {
             self.value_end
         };
-        let suffix = cursor.take(non_shared)?;
+        let suffix_at = self.at + cursor.offset();
+        cursor.take(suffix_len)?;
         let rest = block
             .bytes
-            .get(value_offset..block.restarts_start)
+            .get(value_at..block.restarts_start)
             .ok_or_else(|| Error::corruption(0, "value outside the values section"))?;
-        let value = match value_len {
-            Some(len) if len > rest.len() => {
-                return Err(Error::corruption(
-                    0,
-                    "value reaches past the values section",
-                ));
-            }
-            Some(len) => &rest[..len],
-            None => rest,
-        };
-        self.value_end = value_offset + value_len.unwrap_or(0);
-        Ok((suffix, value, value_offset))
+        if value_len.is_some_and(|len| len > rest.len()) {
+            return Err(Error::corruption(
+                0,
+                "value reaches past the values section",
+            ));
+        }
+        self.value_end = value_at + value_len.unwrap_or(0);
+        Ok(Place {
+            shared,
+            suffix_at,
+            suffix_len,
+            value_at,
+            value_len: value_len.unwrap_or(rest.len()),
+            end: self.at + cursor.offset(),
+        })
     }
 
     /// Says that the last entry's self-delimiting value was `len` bytes long.

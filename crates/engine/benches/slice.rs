@@ -1,0 +1,495 @@
+//! One slice on one thread, stage by stage: where the CPU path's processor time goes.
+//!
+//! ```text
+//! cargo bench -p rockmill-engine --bench slice -- [--dir DIR] [--entries N] [--rounds N] [--only NAME] [--json]
+//! ```
+//!
+//! Eight runs of random keys, each key in four of them, merge into files of 64 MiB at the bottom level.
+//! Input files are made by the CPU backend's own writer in `DIR` and lie in the page cache. Each stage is
+//! run together with those before it, the least processor time of some rounds counts, and what a stage
+//! adds is the difference; verification runs by itself. Processor time is what the calling thread took
+//! in user and system mode.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rockmill_core::{
+    Backend, BlockStream, CancelToken, Cutting, InputTable, KeyRange, OutputFile, Plan,
+    PropertiesPlan, RangesBeneath, Result, Rules, Slice, SliceWork, SstFile, SstSink, TablePlan,
+    kv_hash, open_table,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cpu::decode::RunReader;
+use rockmill_cpu::merge::Merge;
+use rockmill_cpu::retain::{Sink, retain};
+use rockmill_cpu::writer::SstWriter;
+use rockmill_engine::staging::{StagingDir, StagingSink};
+use rockmill_engine::storage::{InputFileReader, LocalStorage, Storage};
+use rockmill_engine::verify::verify_output;
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::compression::CompressionSettings;
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::index::{IndexSettings, IndexShortening};
+use rockmill_format::key::{ValueType, pack_tag};
+use rustix::time::{ClockId, clock_gettime};
+
+const RUNS: u64 = 8;
+const VERSIONS: u64 = 4;
+const FORMAT_VERSION: u32 = 7;
+const TARGET_FILE_BYTES: u64 = 64 << 20;
+const BLOCK_BYTES: u64 = 4096;
+const RESTART_INTERVAL: usize = 16;
+const BLOOM_MILLIBITS: u32 = 10_000;
+/// As `Settings` has it.
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// Key and value sizes.
+struct Workload {
+    name: &'static str,
+    key: fn(u64) -> Vec<u8>,
+    value_bytes: usize,
+}
+
+const WORKLOADS: [Workload; 3] = [
+    Workload {
+        name: "16x256",
+        key: |i| format!("{i:016}").into_bytes(),
+        value_bytes: 256,
+    },
+    Workload {
+        name: "8x32",
+        key: |i| i.to_be_bytes().to_vec(),
+        value_bytes: 32,
+    },
+    Workload {
+        name: "40x100",
+        key: |i| format!("customer/orders/by-date/{i:016}").into_bytes(),
+        value_bytes: 100,
+    },
+];
+
+struct Args {
+    dir: PathBuf,
+    entries: u64,
+    rounds: usize,
+    only: Option<String>,
+    json: bool,
+}
+
+fn main() {
+    let args = args();
+    let mut reports = Vec::new();
+    for workload in &WORKLOADS {
+        if args
+            .only
+            .as_deref()
+            .is_none_or(|only| only == workload.name)
+        {
+            reports.push(measure(workload, &args).expect("the workload runs"));
+        }
+    }
+    if args.json {
+        let json = serde_json::to_string_pretty(&reports).expect("plain numbers");
+        println!("{json}");
+    } else {
+        reports.iter().for_each(Report::print);
+    }
+}
+
+fn args() -> Args {
+    let mut args = Args {
+        dir: std::env::temp_dir(),
+        entries: 2_000_000,
+        rounds: 3,
+        only: None,
+        json: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut next = || words.next().expect("a value behind the option");
+        match word.as_str() {
+            "--dir" => args.dir = next().into(),
+            "--entries" => args.entries = next().parse().expect("a number"),
+            "--rounds" => args.rounds = next().parse().expect("a number"),
+            "--only" => args.only = Some(next()),
+            "--json" => args.json = true,
+            // Cargo's own.
+            "--bench" => {}
+            other => panic!("unknown option {other}"),
+        }
+    }
+    args
+}
+
+/// One stage: what it adds to the time of those before it.
+#[derive(serde::Serialize)]
+struct StageTime {
+    stage: &'static str,
+    ns_per_entry_in: f64,
+    cpu_s_per_gb: f64,
+}
+
+#[derive(serde::Serialize)]
+struct Report {
+    workload: &'static str,
+    entries_in: u64,
+    entries_out: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    stages: Vec<StageTime>,
+    cpu_s: f64,
+    cpu_s_per_gb: f64,
+    gb_per_cpu_s: f64,
+}
+
+impl Report {
+    fn print(&self) {
+        println!(
+            "\n{}: {} entries, {} bytes in; {} entries, {} bytes out",
+            self.workload, self.entries_in, self.bytes_in, self.entries_out, self.bytes_out
+        );
+        println!("{:<10} {:>12} {:>14}", "stage", "ns/entry in", "CPU-s/GB");
+        for time in &self.stages {
+            println!(
+                "{:<10} {:>12.1} {:>14.3}",
+                time.stage, time.ns_per_entry_in, time.cpu_s_per_gb
+            );
+        }
+        println!(
+            "{:<10} {:>12.1} {:>14.3}   {:.3} GB/CPU-s",
+            "all",
+            self.cpu_s * 1e9 / self.entries_in as f64,
+            self.cpu_s_per_gb,
+            self.gb_per_cpu_s
+        );
+    }
+}
+
+fn measure(workload: &Workload, args: &Args) -> Result<Report> {
+    let scratch = tempfile::Builder::new()
+        .prefix("rockmill-slice-")
+        .tempdir_in(&args.dir)
+        .expect("a scratch folder");
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+    let staging = |name: &str| StagingDir::create(Arc::clone(&storage), scratch.path(), name);
+    let plan = plan();
+    let input_dir = staging("input")?;
+    let inputs = make_inputs(workload, &plan, &input_dir, args.entries / VERSIONS)?;
+    let bench = Bench {
+        plan: &plan,
+        inputs: &inputs,
+        cancel: CancelToken::new(),
+        range: KeyRange::default(),
+    };
+    let mut files = Vec::new();
+    let mut outputs = staging("output")?;
+    let mut write = || {
+        // The files of the round before go first.
+        drop(std::mem::replace(&mut outputs, staging("none")?));
+        outputs = staging("output")?;
+        let mut sink = StagingSink::new(&outputs, 0);
+        let (time, made) = timed(|| bench.write(&mut sink))?;
+        files = made;
+        Ok(time)
+    };
+    let cumulative = [
+        ("read", best(args, || Ok(timed(|| bench.read())?.0))?),
+        ("checksum", best(args, || Ok(timed(|| bench.load())?.0))?),
+        ("decode", best(args, || Ok(timed(|| bench.decode())?.0))?),
+        ("merge", best(args, || Ok(timed(|| bench.merge())?.0))?),
+        ("retain", best(args, || Ok(timed(|| bench.retain())?.0))?),
+        (
+            "encode",
+            best(args, || Ok(timed(|| bench.write(&mut NullSink))?.0))?,
+        ),
+        ("write", best(args, &mut write)?),
+    ];
+    let verify = best(args, || Ok(timed(|| bench.verify(&outputs, &files))?.0))?;
+    let bytes_in: u64 = inputs.iter().map(|table| table.meta.file_size).sum();
+    let entries_in: u64 = inputs
+        .iter()
+        .map(|table| table.meta.properties.num_entries)
+        .sum();
+    let bytes_out: u64 = files.iter().map(|file| file.size).sum();
+    let gb = (bytes_in + bytes_out) as f64 / 1e9;
+    let mut stages = Vec::new();
+    let mut stage = |stage, time: Duration| {
+        stages.push(StageTime {
+            stage,
+            ns_per_entry_in: time.as_secs_f64() * 1e9 / entries_in as f64,
+            cpu_s_per_gb: time.as_secs_f64() / gb,
+        });
+    };
+    let mut before = Duration::ZERO;
+    for (name, time) in cumulative {
+        stage(name, time.saturating_sub(before));
+        before = time;
+    }
+    stage("verify", verify);
+    let cpu_s = (before + verify).as_secs_f64();
+    Ok(Report {
+        workload: workload.name,
+        entries_in,
+        entries_out: files.iter().map(|file| file.content.entries()).sum(),
+        bytes_in,
+        bytes_out,
+        stages,
+        cpu_s,
+        cpu_s_per_gb: cpu_s / gb,
+        gb_per_cpu_s: gb / cpu_s,
+    })
+}
+
+/// Least time of some rounds.
+fn best(args: &Args, mut round: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    let mut best = Duration::MAX;
+    for _ in 0..args.rounds {
+        best = best.min(round()?);
+    }
+    Ok(best)
+}
+
+fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
+    };
+    let started = now();
+    let result = work()?;
+    Ok((now() - started, result))
+}
+
+/// The stages.
+struct Bench<'a> {
+    plan: &'a Plan,
+    inputs: &'a [InputTable],
+    cancel: CancelToken,
+    range: KeyRange,
+}
+
+impl Bench<'_> {
+    fn read(&self) -> Result<()> {
+        let mut chunk = vec![0; READ_AHEAD_BYTES];
+        for table in self.inputs {
+            let mut at = 0;
+            while at < table.meta.file_size {
+                let len = (table.meta.file_size - at).min(READ_AHEAD_BYTES as u64);
+                table.file.read_exact_at(&mut chunk[..len as usize], at)?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self) -> Result<()> {
+        for table in self.inputs {
+            let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
+            let blocks = table.meta.index.len();
+            for block in 0..blocks {
+                stream.load(block..blocks)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run<'s>(&'s self, table: &'s InputTable) -> Result<RunReader<'s>> {
+        RunReader::open(table, &self.range, READ_AHEAD_BYTES, &self.cancel)
+    }
+
+    fn decode(&self) -> Result<()> {
+        for table in self.inputs {
+            let mut run = self.run(table)?;
+            while run.head().is_some() {
+                run.advance()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn merged(&self) -> Result<Merge<'_>> {
+        let runs: Result<Vec<_>> = self.inputs.iter().map(|table| self.run(table)).collect();
+        Ok(Merge::new(runs?))
+    }
+
+    fn merge(&self) -> Result<()> {
+        let mut merge = self.merged()?;
+        while merge.head().is_some() {
+            merge.advance()?;
+        }
+        Ok(())
+    }
+
+    fn retain(&self) -> Result<()> {
+        retain(&self.plan.rules, &mut self.merged()?, &mut Forget).map(drop)
+    }
+
+    fn write(&self, sink: &mut dyn SstSink) -> Result<Vec<OutputFile>> {
+        let slice = Slice {
+            index: 0,
+            range: KeyRange::default(),
+        };
+        let run = CpuBackend.survivors(SliceWork {
+            inputs: self.inputs,
+            plan: self.plan,
+            slice: &slice,
+            read_ahead_bytes: READ_AHEAD_BYTES,
+            cancel: &self.cancel,
+        })?;
+        Ok(CpuBackend.write_ssts(run, sink)?.files)
+    }
+
+    fn verify(&self, dir: &StagingDir, files: &[OutputFile]) -> Result<()> {
+        for file in files {
+            let table = open(&dir.file(file.number))?;
+            verify_output(&table, file, self.plan, &self.cancel)?;
+        }
+        Ok(())
+    }
+}
+
+/// A sink of entries that does nothing.
+struct Forget;
+
+impl Sink for Forget {
+    fn emit(&mut self, _: &[u8], _: u64, _: &[u8], _: u64, _: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Files without bytes.
+struct NullSink;
+
+impl SstSink for NullSink {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        Ok((1, Box::new(Self)))
+    }
+}
+
+impl SstFile for NullSink {
+    fn append(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> Result<InputTable> {
+    open_table(Box::new(InputFileReader::open(&LocalStorage, path)?))
+}
+
+/// The runs: run 0 is the oldest. Which runs have a key follows from the key.
+fn make_inputs(
+    workload: &Workload,
+    plan: &Plan,
+    dir: &StagingDir,
+    keys: u64,
+) -> Result<Vec<InputTable>> {
+    let mut plan = plan.clone();
+    plan.cutting.single_file = true;
+    let mut tables = Vec::new();
+    for run in 0..RUNS {
+        let mut sink = StagingSink::new(dir, run as usize);
+        let mut writer = SstWriter::new(&plan, &mut sink)?;
+        let mut value = vec![0; workload.value_bytes];
+        for i in (0..keys).filter(|&i| run_has(run, i)) {
+            let key = (workload.key)(i);
+            fill(&mut value, run * keys + i);
+            let tag = pack_tag(1 + run * keys + i, ValueType::Value as u8);
+            writer.emit(&key, tag, &value, kv_hash(&key, &value), true)?;
+        }
+        for file in writer.finish()? {
+            tables.push(open(&dir.file(file.number))?);
+        }
+    }
+    Ok(tables)
+}
+
+/// Whether `run` is one of the [`VERSIONS`] runs that have key number `i`.
+fn run_has(run: u64, i: u64) -> bool {
+    let mut order: Vec<u64> = (0..RUNS).collect();
+    order.sort_by_key(|&r| mix(i * RUNS + r));
+    order[..VERSIONS as usize].contains(&run)
+}
+
+fn fill(value: &mut [u8], seed: u64) {
+    for (i, byte) in value.chunks_mut(8).enumerate() {
+        let word = mix(seed ^ (i as u64) << 48).to_le_bytes();
+        byte.copy_from_slice(&word[..byte.len()]);
+    }
+}
+
+/// splitmix64's last steps.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn plan() -> Plan {
+    Plan {
+        range: KeyRange::default(),
+        rules: Rules {
+            snapshots: Vec::new(),
+            bottommost: true,
+            beneath: RangesBeneath::Nothing,
+            enforce_single_del_contracts: true,
+        },
+        table: TablePlan {
+            format_version: FORMAT_VERSION,
+            checksum: ChecksumType::Xxh3,
+            block_size: BLOCK_BYTES,
+            restart_interval: RESTART_INTERVAL,
+            delta_keys: true,
+            common_prefix: false,
+            index: IndexSettings {
+                format_version: FORMAT_VERSION,
+                restart_interval: 1,
+                shortening: IndexShortening::Separators,
+                common_prefix: false,
+            },
+            compression: CompressionSettings::none(),
+            compress_index: false,
+            filter: Some(FilterOptions {
+                format: FilterFormat::FastLocalBloom,
+                millibits_per_key: BLOOM_MILLIBITS,
+                whole_key_filtering: true,
+                prefix_extractor: None,
+                optimize_filters_for_memory: false,
+            }),
+        },
+        cutting: Cutting {
+            single_file: false,
+            target_file_size: TARGET_FILE_BYTES,
+            max_output_file_size: TARGET_FILE_BYTES,
+            size_is_upper_bound: false,
+            compression_ratio: (1, 1),
+            grandparents: Vec::new(),
+            max_compaction_bytes: u64::MAX,
+            level_style: true,
+        },
+        properties: PropertiesPlan {
+            db_id: b"slice".to_vec(),
+            session_id: "ABCDEFGHIJKLMNOPQRST".to_owned(),
+            host: "host".to_owned(),
+            checksum_seed: 1,
+            column_family_id: 0,
+            column_family_name: b"default".to_vec(),
+            output_level: 6,
+            filter_policy_name: Some("bloomfilter".to_owned()),
+            prefix_extractor_name: None,
+            whole_key_filtering: true,
+            decouple_partitioned_filters: false,
+            merge_operator_name: None,
+            compression_options: String::new(),
+            now: 1_700_000_000,
+            ancestors: Vec::new(),
+            newest_key_time: 0,
+        },
+        paranoid_hash: false,
+        file_checksum: false,
+    }
+}
