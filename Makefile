@@ -4,7 +4,8 @@
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
 # RocksDB itself (some eleven minutes of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
-# the user's cache folder. Whatever links it is built in the release profile, lints and docs included.
+# the user's cache folder, and where no CUDA toolkit is installed scripts/nvcc.sh fetches a compiler
+# there. Whatever links it is built in the release profile, lints and docs included.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,7 +21,7 @@ FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
 # Crates that do not link RocksDB: their tests also run with debug assertions.
-LIGHT_CRATES := -p rockmill-format -p rockmill-core -p rockmill-cpu -p rockmill-engine
+LIGHT_CRATES := -p rockmill-format -p rockmill-core -p rockmill-cpu -p rockmill-cuda -p rockmill-engine
 
 .DEFAULT_GOAL := build
 
@@ -40,6 +41,7 @@ build: setup
 setup:
 	@scripts/setup.sh
 	@scripts/rocksdb.sh $(ROCKSDB)
+	@scripts/nvcc.sh
 
 test: lint test-debug test-release fuzz-smoke
 
