@@ -5,6 +5,8 @@
 //! keys. With delta-coded values, an entry whose key shares bytes with the key before stores only how
 //! the block's size differs from that of its predecessor, behind which it begins.
 
+use smallvec::SmallVec;
+
 use crate::block::{Block, BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use crate::coding::{Cursor, put_varint, unzigzag, zigzag};
 use crate::error::{Error, Result};
@@ -35,11 +37,17 @@ pub struct IndexCoding {
     pub restart_interval: u32,
 }
 
+/// Bytes of a separator that need no memory of their own: an index has one for every few KiB of data.
+const INLINE_BYTES: usize = 24;
+
+/// A user key in an index.
+pub type Separator = SmallVec<[u8; INLINE_BYTES]>;
+
 /// One data block (or index partition) as the index describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEntry {
     /// User key at or above every user key of the block.
-    pub separator: Vec<u8>,
+    pub separator: Separator,
     /// Where the block is.
     pub handle: BlockHandle,
 }
@@ -54,8 +62,10 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
     } else {
         ValueForm::Sized
     };
-    let mut entries = Block::parse(bytes)?.entries(form, coding.restart_interval)?;
-    let mut out: Vec<IndexEntry> = Vec::new();
+    let block = Block::parse(bytes)?;
+    let mut entries = block.entries(form, coding.restart_interval)?;
+    // By default every entry is a restart point; and there are no more of those than fit the block.
+    let mut out: Vec<IndexEntry> = Vec::with_capacity(block.num_restarts());
     let mut key = Vec::new();
     while let Some(entry) = entries.next_entry()? {
         entry.restore_key(&mut key);
@@ -82,7 +92,7 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
             return Err(Error::corruption(entry.offset, "index out of order"));
         }
         out.push(IndexEntry {
-            separator: user_key.to_vec(),
+            separator: Separator::from_slice(user_key),
             handle,
         });
     }

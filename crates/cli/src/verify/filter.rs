@@ -201,7 +201,7 @@ fn read_partitions(table: &InputTable, top: BlockHandle) -> Result<Vec<Part>> {
     }
     entries
         .into_iter()
-        .map(|entry| read_part(table, entry.separator, entry.handle))
+        .map(|entry| read_part(table, entry.separator.into_vec(), entry.handle))
         .collect()
 }
 
