@@ -93,8 +93,7 @@ impl Backend for CudaBackend {
     fn slice_memory_bytes(&self, plan: &Plan, inputs: &[InputTable], _: usize) -> u64 {
         /// An index entry and what describes an output block to host and device.
         const BYTES_PER_BLOCK: u64 = 256;
-        /// Files of a slice that are written at once; see `slices::FILES_PER_SLICE`.
-        const WRITERS: u64 = 3;
+        const WRITERS: u64 = output::WRITERS as u64;
         let lanes = self.settings.io_threads as u64 + WRITERS;
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
         let chunk = (CHUNK_BYTES as u64).max(largest.unwrap_or(0));

@@ -37,6 +37,9 @@ pub enum InputPath {
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
 const PADDING: u64 = 64;
 
+/// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
+const MAX_BLOCK_BYTES: u32 = 1 << 31;
+
 /// Smaller pieces are read: the driver copies small ones (12 KiB were seen, 32 were not) by the processor rather
 /// than by the device.
 const MIN_MAPPED_BYTES: u64 = 1 << 20;
@@ -107,7 +110,10 @@ impl<'a> Input<'a> {
             self.blocks.push(BlockRef {
                 at: self.arena_bytes + (handle.offset - offset),
                 file_offset: handle.offset,
-                size: u32::try_from(handle.size).map_err(|_| refused("blocks of 4 GiB"))?,
+                size: u32::try_from(handle.size)
+                    .ok()
+                    .filter(|&size| size <= MAX_BLOCK_BYTES)
+                    .ok_or_else(|| refused("blocks of more than 2 GiB"))?,
                 checksum_base: table.meta.footer.guard.base_context_checksum,
             });
         }

@@ -2,12 +2,14 @@
 //! chunk by chunk, checks every block's checksum, appends the tail and syncs. Meanwhile the device decodes
 //! the images again and compares.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, Cutting, Error, ErrorKind, FileBody, FileCounts, FilterBlock,
-    OutputFile, Plan, Resource, Result, SstFile, SstSink, block_guard,
+    BlockWriter, CancelToken, ContentHash, Cutting, Error, ErrorKind, FileBody, FileCounts,
+    FilterBlock, OutputFile, Plan, Resource, Result, SstFile, SstSink, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::{FilterOptions, METADATA_LEN, bloom};
@@ -25,8 +27,14 @@ use crate::stages::{Survivors, clear_errors, error_word};
 use crate::timing::Stages;
 use crate::workspace::{CHUNK_BYTES, Lane, Pool, Workspace};
 
-/// Files of one slice at most.
-const MOST_FILES: usize = 1024;
+/// Files of one slice at most; all of them are open at once.
+const MOST_FILES: usize = 256;
+
+/// Files of a slice that are written at once. A slice is two target files before anything is dropped.
+pub const WRITERS: usize = 3;
+
+/// A file that was begun, and its number.
+type NewFile = (u64, Box<dyn SstFile>);
 
 /// The number of files stands behind room for the files' starts, to be read with them.
 const NUM_FILES_AT: usize = MOST_FILES + 1;
@@ -465,52 +473,49 @@ impl Verification {
     }
 }
 
-/// Copies all images back and writes the files, a thread each.
+/// Copies all images back and writes the files, a few at a time.
 fn store(
     pool: &Pool,
     run: &CudaRun<'_>,
     images: &[Image],
     blocks: &[OutBlock],
-    files: Vec<(u64, Box<dyn SstFile>)>,
+    files: Vec<NewFile>,
 ) -> Result<Vec<OutputFile>> {
     let started = Instant::now();
-    let device_images = Images(run.workspace.images.as_ptr());
     let context = Store {
         pool,
         plan: run.work.plan,
         key_bytes: run.survivors.key_bytes,
-        images: device_images,
+        images: Images(run.workspace.images.as_ptr()),
         stages: &run.stages,
+        cancel: run.work.cancel,
+        blocks,
+        waiting: Mutex::new(images.iter().zip(files).collect()),
+        done: Mutex::new(Ok(Vec::new())),
     };
-    let cancel = run.work.cancel;
-    let stored = std::thread::scope(|scope| {
-        let writers: Vec<_> = images
-            .iter()
-            .zip(files)
-            .map(|(image, (number, file))| {
-                let blocks = &blocks[image.blocks.clone()];
-                let context = &context;
-                scope.spawn(move || {
-                    context.stages.count_cpu(|| {
-                        cancel.check()?;
-                        context.store_file(image, blocks, number, file)
-                    })
-                })
-            })
-            .collect();
-        writers
-            .into_iter()
-            .map(|writer| {
-                let stored = writer.join();
-                stored.unwrap_or_else(|_| Err(Error::internal("a writing thread panicked")))
-            })
-            .collect::<Result<Vec<_>>>()
-    })?;
-    let bytes = stored.iter().map(|file| file.size).sum();
+    std::thread::scope(|scope| {
+        for _ in 1..images.len().min(WRITERS) {
+            let builder = std::thread::Builder::new().name("rockmill-out".to_owned());
+            let spawned = builder.spawn_scoped(scope, || {
+                context.stages.count_cpu(|| context.work());
+            });
+            if spawned.is_err() {
+                break;
+            }
+        }
+        context.work();
+    });
+    let done = context.done.into_inner();
+    let mut files = done.unwrap_or_else(PoisonError::into_inner)?;
+    if files.len() != images.len() {
+        return Err(Error::internal("a file was left out"));
+    }
+    files.sort_by_key(|file| file.number);
+    let bytes = files.iter().map(|file| file.size).sum();
     let seconds = started.elapsed().as_secs_f64();
     run.stages
         .add("store, in all", Resource::Host, seconds, bytes);
-    Ok(stored)
+    Ok(files)
 }
 
 /// Device memory that several threads copy from.
@@ -527,6 +532,12 @@ struct Store<'a> {
     key_bytes: u32,
     images: Images,
     stages: &'a Stages,
+    cancel: &'a CancelToken,
+    /// Of all images.
+    blocks: &'a [OutBlock],
+    waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
+    /// Files that are done, or the first error.
+    done: Mutex<Result<Vec<OutputFile>>>,
 }
 
 /// A block of a file: where it lies and how many bytes of payload it has.
@@ -543,13 +554,31 @@ impl Stored {
 }
 
 impl Store<'_> {
-    fn store_file(
-        &self,
-        image: &Image,
-        blocks: &[OutBlock],
-        number: u64,
-        file: Box<dyn SstFile>,
-    ) -> Result<OutputFile> {
+    /// Takes files until none is left or something has failed.
+    fn work(&self) {
+        loop {
+            let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
+            let Ok(Some((image, file))) = next else {
+                return;
+            };
+            let stored = self
+                .cancel
+                .check()
+                .and_then(|()| self.store_file(image, file));
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            match (stored, &mut *done) {
+                (Ok(file), Ok(files)) => files.push(file),
+                (Err(error), Ok(_)) => *done = Err(error),
+                (_, Err(_)) => {}
+            }
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn store_file(&self, image: &Image, (number, file): NewFile) -> Result<OutputFile> {
+        let blocks = &self.blocks[image.blocks.clone()];
         let device = self.pool.device();
         device.make_current()?;
         let mut lane = self.pool.lane()?;

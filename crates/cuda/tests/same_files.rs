@@ -84,7 +84,7 @@ fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
         4usize..=16,
         1u32..200,
         1usize..9,
-        proptest::collection::vec(entry, 1..300),
+        proptest::collection::vec(entry, 1..250),
     )
         .prop_map(|(key_len, num_keys, runs, entries)| {
             let mut out = vec![Vec::new(); runs];

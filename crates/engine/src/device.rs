@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 
@@ -69,12 +69,12 @@ impl Devices {
     }
 }
 
-/// The error, if it is the device's and not the job's.
+/// The error, if it is the device's and not the job's: another device may need less memory, too.
 pub fn device_trouble<T>(result: &Result<T>) -> Option<&Error> {
-    result
-        .as_ref()
-        .err()
-        .filter(|error| error.kind == ErrorKind::Device)
+    result.as_ref().err().filter(|error| {
+        let no_room = ErrorKind::Declined(DeclineReason::MemoryBudget);
+        error.kind == ErrorKind::Device || error.kind == no_room
+    })
 }
 
 #[cfg(test)]
