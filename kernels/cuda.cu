@@ -10,9 +10,15 @@ namespace {
 cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
 
+// A call that fails leaves its error behind, and the next launch would be taken to have failed.
+int checked(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
 int device_info(int device, DeviceInfo* info) {
   cudaDeviceProp properties;
-  if (int error = cudaGetDeviceProperties(&properties, device)) return error;
+  if (int error = checked(cudaGetDeviceProperties(&properties, device))) return error;
   *info = DeviceInfo{};
   std::memcpy(info->name, properties.name, sizeof info->name - 1);
   info->memory_bytes = properties.totalGlobalMem;
@@ -24,45 +30,46 @@ int device_info(int device, DeviceInfo* info) {
 KernelTable make() {
   KernelTable t = stages::table();
   t.error_text = [](int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); };
-  t.device_count = [](int* count) { return int(cudaGetDeviceCount(count)); };
+  t.device_count = [](int* count) { return checked(cudaGetDeviceCount(count)); };
   t.device_info = device_info;
-  t.set_device = [](int device) { return int(cudaSetDevice(device)); };
-  t.allocate = [](void** out, u64 bytes) { return int(cudaMalloc(out, bytes)); };
-  t.release = [](void* memory) { return int(cudaFree(memory)); };
+  t.get_device = [](int* device) { return checked(cudaGetDevice(device)); };
+  t.set_device = [](int device) { return checked(cudaSetDevice(device)); };
+  t.allocate = [](void** out, u64 bytes) { return checked(cudaMalloc(out, bytes)); };
+  t.release = [](void* memory) { return checked(cudaFree(memory)); };
   t.allocate_pinned = [](void** out, u64 bytes) {
-    return int(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
+    return checked(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
   };
-  t.release_pinned = [](void* memory) { return int(cudaFreeHost(memory)); };
+  t.release_pinned = [](void* memory) { return checked(cudaFreeHost(memory)); };
   t.register_host = [](void* memory, u64 bytes) {
-    return int(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterReadOnly));
+    return checked(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterReadOnly));
   };
-  t.unregister_host = [](void* memory) { return int(cudaHostUnregister(memory)); };
+  t.unregister_host = [](void* memory) { return checked(cudaHostUnregister(memory)); };
   t.stream_create = [](void** out) {
-    return int(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(out), cudaStreamNonBlocking));
+    return checked(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(out), cudaStreamNonBlocking));
   };
-  t.stream_destroy = [](void* stream) { return int(cudaStreamDestroy(cuda_stream(stream))); };
+  t.stream_destroy = [](void* stream) { return checked(cudaStreamDestroy(cuda_stream(stream))); };
   t.event_create = [](void** out) {
-    return int(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(out), cudaEventBlockingSync));
+    return checked(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(out), cudaEventBlockingSync));
   };
-  t.event_destroy = [](void* event) { return int(cudaEventDestroy(event_of(event))); };
+  t.event_destroy = [](void* event) { return checked(cudaEventDestroy(event_of(event))); };
   t.event_record = [](void* event, void* stream) {
-    return int(cudaEventRecord(event_of(event), cuda_stream(stream)));
+    return checked(cudaEventRecord(event_of(event), cuda_stream(stream)));
   };
-  t.event_synchronize = [](void* event) { return int(cudaEventSynchronize(event_of(event))); };
+  t.event_synchronize = [](void* event) { return checked(cudaEventSynchronize(event_of(event))); };
   t.event_elapsed_ms = [](float* ms, void* from, void* to) {
-    return int(cudaEventElapsedTime(ms, event_of(from), event_of(to)));
+    return checked(cudaEventElapsedTime(ms, event_of(from), event_of(to)));
   };
   t.copy_to_device = [](void* to, const void* from, u64 n, void* stream) {
-    return int(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, cuda_stream(stream)));
+    return checked(cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, cuda_stream(stream)));
   };
   t.copy_from_device = [](void* to, const void* from, u64 n, void* stream) {
-    return int(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, cuda_stream(stream)));
+    return checked(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, cuda_stream(stream)));
   };
   t.copy_inside = [](void* to, const void* from, u64 n, void* stream) {
-    return int(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, cuda_stream(stream)));
+    return checked(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, cuda_stream(stream)));
   };
   t.fill = [](void* to, int byte, u64 n, void* stream) {
-    return int(cudaMemsetAsync(to, byte, n, cuda_stream(stream)));
+    return checked(cudaMemsetAsync(to, byte, n, cuda_stream(stream)));
   };
   return t;
 }

@@ -34,6 +34,7 @@ KernelTable make() {
     std::strcpy(info->name, "host");
     return 0;
   };
+  t.get_device = [](int* device) { return *device = 0; };
   t.set_device = [](int) { return 0; };
   t.allocate = allocate;
   t.release = release;

@@ -16,6 +16,12 @@ namespace rockmill::ROCKMILL_TARGET::stages {
     if (int error = (call)) return error; \
   } while (0)
 
+struct Nothing {
+  ROCKMILL_HD void operator()(u64) const {}
+};
+
+inline int probe(const Exec* exec) { return for_each(*exec, 1, Nothing{}); }
+
 inline u64 scratch_bytes(u64 n) { return scratch_bytes_for<Key, KeyLess>(n); }
 
 inline int check_blocks(const Exec* exec, const DecodeArgs* a) {
@@ -49,6 +55,12 @@ inline int trim_runs(const Exec* exec, const DecodeArgs* a, const u32* run_start
                   TrimRun{a->keys, run_starts, a->key_bytes, *begin, *end, trimmed});
 }
 
+inline int sum_input(const Exec* exec, const DecodeArgs* a, u64 first, u64 end, InputTotals* totals) {
+  if (end <= first) return 0;
+  const SumInput sum{a->keys + first, a->values + first, a->hashes + first};
+  return accumulate<InputSums>(*exec, end - first, sum, totals);
+}
+
 inline int merge(const Exec* exec, Key* a, Key* b, const u32* trimmed, u32 num_runs, Key** merged) {
   return merge_runs(*exec, a, b, trimmed, num_runs, merged);
 }
@@ -57,7 +69,7 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->n, MarkHeads{a->keys, a->rules, a->heads}));
   ROCKMILL_STEP(inclusive_max(*exec, a->heads, a->heads, a->n));
   ROCKMILL_STEP(for_each(*exec, a->n, MarkOlder{a->keys, a->heads, a->has_older}));
-  const Decide decide{a->keys, a->heads, a->has_older, a->values, a->hashes, a->rules, a->keep};
+  const Decide decide{a->keys, a->heads, a->has_older, a->hashes, a->rules, a->keep};
   ROCKMILL_STEP((accumulate<RetainSums>(*exec, a->n, decide, a->totals)));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
   return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, a->rules, a->survivors});
@@ -126,6 +138,9 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
                                CountEntries{d.arena, d.blocks, d.key_bytes, d.counts, d.errors}));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareCounts{a->blocks, d.counts, d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareKeys{a->blocks, d.keys, d.errors}));
+  ROCKMILL_STEP((accumulate<Added<BlocksTotal>>(*exec, a->num_blocks, HashBlocks{a->blocks},
+                                                reinterpret_cast<BlocksTotal*>(a->blocks_hash))));
   return hash_entries(exec, &d, a->num_entries);
 }
 
@@ -141,16 +156,23 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
 inline KernelTable table() {
   KernelTable t{};
   t.table_bytes = sizeof t;
-  const u32 records[8] = {sizeof(BlockRef), sizeof(Key), sizeof(ValueRef), sizeof(OutBlock),
-                          sizeof(Bound), sizeof(KeySpan), sizeof(RetainTotals), sizeof(FileTotals)};
+  const u32 records[] = {sizeof(BlockRef),    sizeof(Key),          sizeof(ValueRef),
+                         sizeof(OutBlock),    sizeof(Bound),        sizeof(KeySpan),
+                         sizeof(InputTotals), sizeof(RetainTotals), sizeof(FileTotals),
+                         sizeof(RetainRules), sizeof(Layout),       sizeof(Exec),
+                         sizeof(DecodeArgs),  sizeof(RetainArgs),   sizeof(LayoutArgs),
+                         sizeof(FilterArgs),  sizeof(VerifyArgs),   sizeof(DeviceInfo)};
+  static_assert(sizeof records == sizeof t.record_bytes);
   std::memcpy(t.record_bytes, records, sizeof records);
   t.scratch_bytes = scratch_bytes;
+  t.probe = probe;
   t.check_blocks = check_blocks;
   t.count_entries = count_entries;
   t.decode_entries = decode_entries;
   t.hash_entries = hash_entries;
   t.check_order = check_order;
   t.trim_runs = trim_runs;
+  t.sum_input = sum_input;
   t.merge_runs = merge;
   t.retain = retain;
   t.cut = cut;

@@ -35,7 +35,6 @@ struct DecodeArgs {
 struct RetainArgs {
   const Key* keys;
   u64 n;
-  const ValueRef* values;
   const u64* hashes;
   RetainRules rules;
   // n each.
@@ -92,17 +91,21 @@ struct VerifyArgs {
   u64 num_entries;
   const u32* bases;
   BlockRef* refs;
+  // A hash of `blocks` is added to it.
+  u64* blocks_hash;
   DecodeArgs decode;
 };
 
 struct KernelTable {
   u32 table_bytes;
-  // Sizes of BlockRef, Key, ValueRef, OutBlock, Bound, KeySpan, RetainTotals, FileTotals.
-  u32 record_bytes[8];
+  // Sizes of all records, in the order of stages.hpp:table.
+  u32 record_bytes[18];
 
   const char* (*error_text)(int);
   int (*device_count)(int*);
   int (*device_info)(int, DeviceInfo*);
+  // The calling thread's device, and another one.
+  int (*get_device)(int*);
   int (*set_device)(int);
 
   int (*allocate)(void**, u64);
@@ -125,6 +128,8 @@ struct KernelTable {
   int (*copy_inside)(void*, const void*, u64, void* stream);
   int (*fill)(void*, int, u64, void* stream);
 
+  // Launches a kernel that does nothing: whether this build has code for the device.
+  int (*probe)(const Exec*);
   // Scratch memory that stages over so many entries need.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
@@ -137,6 +142,8 @@ struct KernelTable {
   int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
                    const Bound* host_begin, const Bound* host_end, u32* trimmed);
+  // Adds the entries from `first` to `end` of the order in which they were decoded.
+  int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
   int (*merge_runs)(const Exec*, Key*, Key*, const u32* host_trimmed, u32 num_runs, Key** host_merged);
   int (*retain)(const Exec*, const RetainArgs*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.

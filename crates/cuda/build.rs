@@ -11,7 +11,16 @@ fn main() {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
     println!("cargo:rerun-if-changed={}", kernels.display());
     println!("cargo:rerun-if-env-changed=ROCKMILL_CUDA_ARCH");
-    println!("cargo:rerun-if-env-changed=NVCC");
+    for variable in [
+        "NVCC",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "PATH",
+        "XDG_CACHE_HOME",
+        "HOME",
+    ] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
     println!("cargo:rustc-check-cfg=cfg(has_cuda)");
     cc::Build::new()
         .cpp(true)
@@ -21,35 +30,52 @@ fn main() {
         .file(kernels.join("host.cpp"))
         .compile("rockmill_kernels_host");
     match find_nvcc() {
-        Some(nvcc) => build_cuda(&nvcc, &kernels),
+        Some(nvcc) => {
+            // A path that does not exist would have this run at every build, so what appears later goes
+            // unnoticed.
+            println!("cargo:rerun-if-changed={}", nvcc.display());
+            build_cuda(&nvcc, &kernels);
+        }
         None => println!(
             "cargo:warning=no CUDA compiler was found, so this build has no GPU backend; \
-             install a CUDA toolkit or run scripts/nvcc.sh"
+             install a CUDA toolkit or run scripts/nvcc.sh, then touch crates/cuda/build.rs"
         ),
     }
 }
 
-/// `NVCC`, a toolkit, or the compiler that scripts/nvcc.sh keeps in the user's cache folder. `NVCC=none`
-/// builds without.
-fn find_nvcc() -> Option<PathBuf> {
-    if let Some(nvcc) = env::var_os("NVCC") {
-        return (nvcc != "none").then(|| nvcc.into());
-    }
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].map(|name| env::var_os(name).map(PathBuf::from));
-    let toolkits = toolkits.into_iter().flatten().map(|dir| dir.join("bin"));
-    let on_path = env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>());
-    let cache = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| {
-            let home = env::var_os("HOME")?;
-            Some(Path::new(&home).join(".cache"))
-        });
+/// Where a compiler may be: a toolkit's, one on the path, or that which scripts/nvcc.sh keeps in the user's
+/// cache folder.
+fn places() -> Vec<PathBuf> {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from);
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
     toolkits
-        .chain(on_path.into_iter().flatten())
+        .map(|dir| dir.join("bin"))
+        .chain(env::split_paths(&path).filter(|dir| dir.join("nvcc").is_file()))
         .chain([PathBuf::from("/usr/local/cuda/bin")])
         .chain(cache.map(|dir| dir.join("rockmill/nvcc/bin")))
         .map(|dir| dir.join("nvcc"))
-        .find(|nvcc| nvcc.is_file())
+        .collect()
+}
+
+/// `NVCC`, or the first that knows all architectures that are asked for. `NVCC=none` builds without.
+fn find_nvcc() -> Option<PathBuf> {
+    match env::var_os("NVCC").filter(|nvcc| !nvcc.is_empty()) {
+        Some(nvcc) => (nvcc != "none").then(|| nvcc.into()),
+        None => places().into_iter().find(|nvcc| is_new_enough(nvcc)),
+    }
+}
+
+fn is_new_enough(nvcc: &Path) -> bool {
+    let Ok(listed) = Command::new(nvcc).arg("--list-gpu-arch").output() else {
+        return false;
+    };
+    let known = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let known: Vec<_> = known.lines().map(str::trim).collect();
+    architectures()
+        .iter()
+        .all(|arch| known.contains(&format!("compute_{arch}").as_str()))
 }
 
 fn build_cuda(nvcc: &Path, kernels: &Path) {

@@ -35,9 +35,6 @@ struct Warp {
   __device__ __forceinline__ u64 shuffle_xor(u64 value, u32 mask) const {
     return __shfl_xor_sync(all, value, mask);
   }
-  __device__ __forceinline__ u64 shuffle(u64 value, u32 from) const {
-    return __shfl_sync(all, value, from);
-  }
 };
 #endif
 

@@ -20,6 +20,7 @@ struct Added : Record {
   }
 };
 
+using InputSums = Added<InputTotals>;
 using RetainSums = Added<RetainTotals>;
 
 // FileTotals, in which two words are a minimum and a maximum.
@@ -34,6 +35,7 @@ struct FileSums : FileTotals {
   ROCKMILL_HD u64& word(u32 i) { return reinterpret_cast<u64*>(this)[i]; }
   ROCKMILL_HD void merge(const FileSums& other) {
     content_hash += other.content_hash;
+    kv_hash += other.kv_hash;
     deletions += other.deletions;
     value_bytes += other.value_bytes;
     filter_entries += other.filter_entries;
@@ -42,6 +44,7 @@ struct FileSums : FileTotals {
   }
   ROCKMILL_HD void merge_into(FileTotals& total) {
     atomic_add(&total.content_hash, content_hash);
+    atomic_add(&total.kv_hash, kv_hash);
     atomic_add(&total.deletions, deletions);
     atomic_add(&total.value_bytes, value_bytes);
     atomic_add(&total.filter_entries, filter_entries);

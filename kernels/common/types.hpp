@@ -1,5 +1,5 @@
 // Words, and the records that the host and the kernels share. crates/cuda/src/ffi.rs mirrors the
-// records; kernel_table() hands their sizes over to be compared.
+// records; the table of functions hands their sizes over to be compared.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,6 @@ using u8 = std::uint8_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Shortest and longest user key that fits the two words of a Key. All keys of a slice have one length.
-constexpr u32 MIN_KEY_BYTES = 4;
-constexpr u32 MAX_KEY_BYTES = 16;
 // Bytes that may be read in front of and behind any block or value without looking at its bounds.
 constexpr u64 ARENA_PADDING = 64;
 constexpr u32 TAG_BYTES = 8;
@@ -39,7 +36,8 @@ struct BlockRef {
   u32 checksum_base;
 };
 
-// An internal key: the user key as two big-endian words, zero padded; the tag; where its value is found.
+// An internal key: the user key, of 4 to 16 bytes, as two big-endian words, zero padded; the tag; where its
+// value is found. All user keys of a slice have one length.
 struct Key {
   u64 hi;
   u64 lo;
@@ -97,16 +95,25 @@ struct RetainRules {
   u32 unused;
 };
 
-// Sums over all entries of a slice.
-struct RetainTotals {
-  u64 hash_in, hash_kept, hash_dropped;
+// Sums over the entries of a slice as they were decoded.
+struct InputTotals {
+  u64 hash;
   u64 tombstones, value_bytes;
+};
+
+// Sums over the entries of a slice once they are merged.
+struct RetainTotals {
+  u64 hash_kept, hash_dropped;
   u64 replaced, tombstones_dropped, kept;
+  // Sum of the kept entries' kv_hash, for comparison with what goes into files.
+  u64 kv_kept;
 };
 
 // Sums over the entries of one output file.
 struct FileTotals {
   u64 content_hash;
+  // Sum of kv_hash.
+  u64 kv_hash;
   u64 deletions, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
@@ -121,13 +128,6 @@ struct Layout {
   u32 key_bytes;
   u32 delta_keys;
   u32 unused;
-};
-
-// A file's Bloom filter, to be set in an image.
-struct FilterRef {
-  u64 at;
-  u32 num_lines;
-  u32 num_probes;
 };
 
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.

@@ -184,6 +184,7 @@ struct DecodeEntries {
       next += g.sum(count);
       RunningKey key;
       for (const u8* at = begin; at < end && to < starts[i + 1] && entry.read(at, end); ++to) {
+        if (u64(entry.shared) + entry.non_shared != key_bytes + TAG_BYTES) break;
         key.restore(entry.shared, entry.suffix);
         keys[to] = key.split(key_bytes, to);
         values[to] = {u64(entry.value - arena), entry.value_len};
@@ -229,7 +230,8 @@ struct CheckOrder {
   }
 };
 
-// Where a run begins and ends to lie in a range: at bounds[0] if it is above keys, and so on.
+// The part of a run that lies in a range: trimmed[2r] is its first entry, trimmed[2r + 1] the one behind
+// its last.
 struct TrimRun {
   const Key* keys;
   const u32* run_starts;

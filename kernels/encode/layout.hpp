@@ -231,6 +231,7 @@ struct SumFile {
     const Key& key = survivors[start + i];
     const u64 sequence = sequence_of(key.tag);
     sums.content_hash += placed_hash(entry_hash(hashes[key.entry], key.tag), i);
+    sums.kv_hash += hashes[key.entry];
     sums.deletions += (key.tag & 0xff) != TYPE_VALUE;
     sums.value_bytes += values[key.entry].len;
     if (sequence < sums.smallest_seqno) sums.smallest_seqno = sequence;

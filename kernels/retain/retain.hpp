@@ -52,6 +52,19 @@ ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const Key& key) {
   return true;
 }
 
+// Sums over entries in the order in which they were decoded: what merging must not lose.
+struct SumInput {
+  const Key* keys;
+  const ValueRef* values;
+  const u64* hashes;
+
+  ROCKMILL_HD void operator()(u64 i, InputSums& sums) const {
+    sums.hash += entry_hash(hashes[i], keys[i].tag);
+    sums.tombstones += (keys[i].tag & 0xff) == TYPE_DELETION;
+    sums.value_bytes += values[i].len;
+  }
+};
+
 struct MarkHeads {
   const Key* keys;
   RetainRules rules;
@@ -79,7 +92,6 @@ struct Decide {
   const Key* keys;
   const u32* heads;
   const u8* has_older;
-  const ValueRef* values;
   const u64* hashes;
   RetainRules rules;
   u32* keep;
@@ -106,15 +118,13 @@ struct Decide {
   }
 
   ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {
-    const u64 tag = keys[i].tag, hash = entry_hash(hashes[keys[i].entry], tag);
+    const u64 kv = hashes[keys[i].entry], hash = entry_hash(kv, keys[i].tag);
     const bool kept = decide(i, sums);
     keep[i] = kept;
-    sums.hash_in += hash;
     sums.hash_kept += kept ? hash : 0;
     sums.hash_dropped += kept ? 0 : hash;
     sums.kept += kept;
-    sums.tombstones += (tag & 0xff) == TYPE_DELETION;
-    sums.value_bytes += values[keys[i].entry].len;
+    sums.kv_kept += kept ? kv : 0;
   }
 };
 

@@ -38,6 +38,39 @@ struct CompareCounts {
   }
 };
 
+// The keys by which the host builds the index are those that the blocks hold.
+struct CompareKeys {
+  const OutBlock* blocks;
+  const Key* keys;
+  u64* errors;
+
+  ROCKMILL_HD static bool equal(const Key& a, const Key& b) {
+    return same_user_key(a, b) && a.tag == b.tag;
+  }
+  ROCKMILL_HD void operator()(u64 b) const {
+    const OutBlock& block = blocks[b];
+    if (!equal(keys[block.first], block.first_key) ||
+        !equal(keys[block.first + block.count - 1], block.last_key))
+      report(errors, b, ERROR_LAYOUT);
+  }
+};
+
+struct BlocksTotal {
+  u64 hash;
+};
+
+// A hash of the list of blocks, which the host compares with that of its copy.
+struct HashBlocks {
+  const OutBlock* blocks;
+
+  ROCKMILL_HD void operator()(u64 b, Added<BlocksTotal>& sums) const {
+    const u64* words = reinterpret_cast<const u64*>(blocks + b);
+    u64 hash = 0;
+    for (u32 w = 0; w < sizeof(OutBlock) / sizeof(u64); ++w) hash = entry_hash(hash, words[w]);
+    sums.hash += placed_hash(hash, b);
+  }
+};
+
 // Sums over the entries that were found in a file's image; order; no key is missing from the filter.
 struct VerifyFile {
   const Key* keys;
@@ -55,6 +88,7 @@ struct VerifyFile {
     const Key& key = keys[start + i];
     const u64 sequence = sequence_of(key.tag);
     sums.content_hash += placed_hash(entry_hash(hashes[start + i], key.tag), i);
+    sums.kv_hash += hashes[start + i];
     sums.deletions += (key.tag & 0xff) != TYPE_VALUE;
     sums.value_bytes += values[start + i].len;
     if (sequence < sums.smallest_seqno) sums.smallest_seqno = sequence;

@@ -41,6 +41,15 @@ pub trait Backend: Send + Sync {
     /// Name for statistics: `cpu`, `cuda:0`.
     fn name(&self) -> &str;
 
+    /// Looks whether the backend does such jobs, before any slice is begun.
+    ///
+    /// # Errors
+    /// Device if it does not, or not yet.
+    fn accepts(&self, plan: &Plan, inputs: &[InputTable]) -> Result<()> {
+        let _ = (plan, inputs);
+        Ok(())
+    }
+
     /// Host memory in bytes that a slice of `plan` over `inputs` takes at most.
     fn slice_memory_bytes(
         &self,

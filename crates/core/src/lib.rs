@@ -14,6 +14,7 @@
 mod backend;
 mod block_stream;
 mod cancel;
+mod cpu_time;
 mod decline;
 mod error;
 mod io;
@@ -29,6 +30,7 @@ pub use backend::{
 };
 pub use block_stream::BlockStream;
 pub use cancel::CancelToken;
+pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{ReadAt, SstFile, SstSink};

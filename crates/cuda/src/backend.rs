@@ -13,6 +13,7 @@ use crate::input::Input;
 use crate::limits;
 use crate::output;
 use crate::stages::{self, Survivors};
+use crate::store;
 use crate::timing::{Marks, Stages};
 use crate::workspace::{CHUNK_BYTES, Pool, Workspace};
 
@@ -68,7 +69,7 @@ impl CudaBackend {
         files: &[Box<dyn ReadAt>],
         settings: &CudaSettings,
     ) -> Result<Vec<StageTime>> {
-        self.device().make_current()?;
+        let _current = self.device().make_current()?;
         let input = Input::whole(files, settings.map_bytes);
         let mut workspace = self.pool.workspace()?;
         let (stages, cancel) = (Stages::default(), CancelToken::new());
@@ -93,28 +94,38 @@ impl Backend for CudaBackend {
     fn slice_memory_bytes(&self, plan: &Plan, inputs: &[InputTable], _: usize) -> u64 {
         /// An index entry and what describes an output block to host and device.
         const BYTES_PER_BLOCK: u64 = 256;
-        const WRITERS: u64 = output::WRITERS as u64;
-        let lanes = self.settings.io_threads as u64 + WRITERS;
+        const WRITERS: u64 = store::WRITERS as u64;
+        const MILLIBITS_PER_BYTE: u64 = 8000;
+        let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
+        let bytes = sum(|table| table.meta.properties.data_size);
+        let entries = sum(|table| table.meta.properties.num_entries);
+        let file = match plan.cutting.single_file {
+            true => bytes,
+            false => bytes.min(plan.cutting.max_output_file_size),
+        };
+        // All entries may go into one file.
+        let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
+        let filter = entries.saturating_mul(u64::from(millibits)) / MILLIBITS_PER_BYTE;
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
-        let chunk = (CHUNK_BYTES as u64).max(largest.unwrap_or(0));
-        let file = plan.cutting.max_output_file_size.min(
-            inputs
-                .iter()
-                .map(|table| table.meta.properties.data_size)
-                .fold(0, u64::saturating_add),
-        );
+        let chunk = largest.unwrap_or(0).max(filter).max(CHUNK_BYTES as u64);
+        let loading = 2 * self.settings.io_threads as u64 * CHUNK_BYTES as u64;
         let blocks = file / plan.table.block_size.max(1) * WRITERS;
-        (lanes * 2)
-            .saturating_mul(chunk)
+        loading
+            .saturating_add(chunk.saturating_mul(2 * WRITERS))
             .saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK))
+    }
+
+    fn accepts(&self, plan: &Plan, inputs: &[InputTable]) -> Result<()> {
+        let key_bytes = limits::key_bytes(plan, inputs)?;
+        limits::beneath(&plan.rules.beneath, key_bytes).map(drop)
     }
 
     fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CudaRun<'a>> {
         let started = Instant::now();
         // Asked before anything is read.
-        limits::key_bytes(work.plan, work.inputs)?;
+        limits::bounds(&work.slice.range)?;
         let device = self.pool.device();
-        device.make_current()?;
+        let _current = device.make_current()?;
         let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
         let mut workspace = self.pool.workspace()?;
         let stages = Stages::default();
@@ -154,7 +165,7 @@ impl Backend for CudaBackend {
         mut run: CudaRun<'a>,
         sink: &mut dyn SstSink,
     ) -> Result<SliceReport> {
-        self.pool.device().make_current()?;
+        let _current = self.pool.device().make_current()?;
         let files = output::write(&self.pool, &mut run, sink)?;
         // Files are written when the device is done with them; a slice without survivors has none.
         run.workspace.stream.synchronize()?;
@@ -163,20 +174,20 @@ impl Backend for CudaBackend {
         let bytes = run.bytes_read + files.iter().map(|file| file.size).sum::<u64>();
         run.stages
             .add("slice, in all", Resource::Host, seconds, bytes);
-        let totals = run.survivors.totals;
+        let (input, totals) = (run.survivors.input, run.survivors.totals);
         let entries: u64 = run.entries_read.iter().sum();
         let key_bytes = u64::from(run.survivors.key_bytes) + rockmill_format::key::TAG_SIZE as u64;
         let (stages, cpu_elsewhere) = run.stages.take();
         let report = SliceReport {
             files,
-            tombstones_read: totals.tombstones,
+            tombstones_read: input.tombstones,
             key_bytes_read: entries * key_bytes,
-            value_bytes_read: totals.value_bytes,
+            value_bytes_read: input.value_bytes,
             bytes_read: run.bytes_read,
             entries_replaced: totals.replaced,
             tombstones_dropped: totals.tombstones_dropped,
             entries_written: totals.kept,
-            hash_in: totals.hash_in,
+            hash_in: input.hash,
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
             verified: true,

@@ -117,7 +117,7 @@ impl Device {
         let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
         device.name = Arc::from(name.to_string_lossy());
         device.memory_bytes = info.memory_bytes;
-        device.make_current()?;
+        device.probe()?;
         Ok(device)
     }
 
@@ -131,14 +131,33 @@ impl Device {
         self.memory_bytes
     }
 
-    /// Makes this device the calling thread's. To be called on every thread before other calls.
+    /// Makes this device the calling thread's until the guard is dropped: the thread may be the user's,
+    /// who has a device of his own. To be called on every thread before other calls.
     ///
     /// # Errors
     /// Device.
-    pub fn make_current(&self) -> Result<()> {
+    pub fn make_current(&self) -> Result<Current<'_>> {
+        let mut before = 0;
+        // SAFETY: `before` is a place for an int.
+        let code = unsafe { (self.table.get_device)(&raw mut before) };
+        self.check(code, "ask which GPU is in use")?;
         // SAFETY: takes a number alone.
         let code = unsafe { (self.table.set_device)(self.number) };
-        self.check(code, "use the GPU")
+        self.check(code, "use the GPU")?;
+        Ok(Current {
+            device: self,
+            before,
+        })
+    }
+
+    /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
+    fn probe(&self) -> Result<()> {
+        let _current = self.make_current()?;
+        let stream = Stream::new(self)?;
+        // SAFETY: the kernel touches nothing.
+        let code = unsafe { (self.table.probe)(&stream.exec(ptr::null_mut(), 0)) };
+        self.check(code, &format!("run this build's kernels on {}", self.name))?;
+        stream.synchronize()
     }
 
     pub(crate) fn table(&self) -> &'static KernelTable {
@@ -154,6 +173,20 @@ impl Device {
         let text = unsafe { CStr::from_ptr((self.table.error_text)(code)) };
         let text = text.to_string_lossy();
         Err(unusable(format!("cannot {doing}: {text} (error {code})")))
+    }
+}
+
+/// While it lives, a device is the calling thread's.
+#[derive(Debug)]
+pub struct Current<'a> {
+    device: &'a Device,
+    before: c_int,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        // SAFETY: takes a number alone; it was the thread's device before.
+        unsafe { (self.device.table.set_device)(self.before) };
     }
 }
 
@@ -449,7 +482,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: made once, destroyed once; queued work is finished first.
+        // SAFETY: made once, destroyed once. Work that is still queued goes on; giving memory back waits
+        // for it.
         unsafe { (self.device.table.stream_destroy)(self.handle) };
     }
 }

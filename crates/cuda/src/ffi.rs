@@ -80,18 +80,25 @@ pub struct RetainRules {
     pub unused: u32,
 }
 
+/// `InputTotals`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InputTotals {
+    pub hash: u64,
+    pub tombstones: u64,
+    pub value_bytes: u64,
+}
+
 /// `RetainTotals`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetainTotals {
-    pub hash_in: u64,
     pub hash_kept: u64,
     pub hash_dropped: u64,
-    pub tombstones: u64,
-    pub value_bytes: u64,
     pub replaced: u64,
     pub tombstones_dropped: u64,
     pub kept: u64,
+    pub kv_kept: u64,
 }
 
 /// `FileTotals`.
@@ -99,6 +106,7 @@ pub struct RetainTotals {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileTotals {
     pub content_hash: u64,
+    pub kv_hash: u64,
     pub deletions: u64,
     pub value_bytes: u64,
     pub smallest_seqno: u64,
@@ -150,7 +158,6 @@ pub struct DecodeArgs {
 pub struct RetainArgs {
     pub keys: *const Key,
     pub n: u64,
-    pub values: *const ValueRef,
     pub hashes: *const u64,
     pub rules: RetainRules,
     pub heads: *mut u32,
@@ -211,6 +218,7 @@ pub struct VerifyArgs {
     pub num_entries: u64,
     pub bases: *const u32,
     pub refs: *mut BlockRef,
+    pub blocks_hash: *mut u64,
     pub decode: DecodeArgs,
 }
 
@@ -230,11 +238,12 @@ type Handle = *mut c_void;
 #[repr(C)]
 pub struct KernelTable {
     pub table_bytes: u32,
-    pub record_bytes: [u32; 8],
+    pub record_bytes: [u32; 18],
 
     pub error_text: unsafe extern "C" fn(c_int) -> *const c_char,
     pub device_count: unsafe extern "C" fn(*mut c_int) -> c_int,
     pub device_info: unsafe extern "C" fn(c_int, *mut DeviceInfo) -> c_int,
+    pub get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
     pub set_device: unsafe extern "C" fn(c_int) -> c_int,
 
     pub allocate: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
@@ -256,6 +265,7 @@ pub struct KernelTable {
     pub copy_inside: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
     pub fill: unsafe extern "C" fn(Handle, c_int, u64, Handle) -> c_int,
 
+    pub probe: unsafe extern "C" fn(*const Exec) -> c_int,
     pub scratch_bytes: unsafe extern "C" fn(u64) -> u64,
     pub check_blocks: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
     pub count_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
@@ -271,6 +281,8 @@ pub struct KernelTable {
         *const Bound,
         *mut u32,
     ) -> c_int,
+    pub sum_input:
+        unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64, *mut InputTotals) -> c_int,
     pub merge_runs: unsafe extern "C" fn(
         *const Exec,
         *mut Key,
@@ -305,15 +317,25 @@ pub struct KernelTable {
 }
 
 /// Sizes of the records as Rust lays them out, to be compared with the table's.
-pub const RECORD_BYTES: [u32; 8] = [
+pub const RECORD_BYTES: [u32; 18] = [
     size_of::<BlockRef>() as u32,
     size_of::<Key>() as u32,
     size_of::<ValueRef>() as u32,
     size_of::<OutBlock>() as u32,
     size_of::<Bound>() as u32,
     size_of::<KeySpan>() as u32,
+    size_of::<InputTotals>() as u32,
     size_of::<RetainTotals>() as u32,
     size_of::<FileTotals>() as u32,
+    size_of::<RetainRules>() as u32,
+    size_of::<Layout>() as u32,
+    size_of::<Exec>() as u32,
+    size_of::<DecodeArgs>() as u32,
+    size_of::<RetainArgs>() as u32,
+    size_of::<LayoutArgs>() as u32,
+    size_of::<FilterArgs>() as u32,
+    size_of::<VerifyArgs>() as u32,
+    size_of::<DeviceInfo>() as u32,
 ];
 
 unsafe extern "C" {

@@ -239,9 +239,13 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// Takes pieces until none is left.
     fn work(&self) -> Result<()> {
-        self.pool.device().make_current()?;
+        let _current = self.pool.device().make_current()?;
         let mut lane = self.pool.lane()?;
         let done = self.work_with(&mut lane);
+        if done.is_err() {
+            // The others need not go on.
+            self.next.store(self.pieces.len(), Ordering::Relaxed);
+        }
         // Whatever went wrong, nothing may be on its way from the lane's chunks when it is lent again.
         done.and(lane.stream.synchronize())?;
         self.pool.put_lane(lane);

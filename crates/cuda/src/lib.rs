@@ -25,6 +25,7 @@ mod input;
 mod limits;
 mod output;
 mod stages;
+mod store;
 mod timing;
 mod workspace;
 

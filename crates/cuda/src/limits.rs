@@ -50,6 +50,11 @@ pub fn key_bytes(plan: &Plan, inputs: &[InputTable]) -> Result<u32> {
             "target_file_size_is_upper_bound",
         ),
         (!plan.paranoid_hash, "paranoid_file_checks"),
+        // Rules that ask for "the snapshot below, or 0" take it for none.
+        (
+            plan.rules.snapshots.first() != Some(&0),
+            "a snapshot with sequence number 0",
+        ),
     ];
     if let Some((_, what)) = checks.iter().find(|(done, _)| !done) {
         return Err(refused(*what));
@@ -62,7 +67,8 @@ pub fn key_bytes(plan: &Plan, inputs: &[InputTable]) -> Result<u32> {
         }
         let entries = properties.num_entries.max(1);
         let mean = (properties.raw_key_size / entries).saturating_sub(TAG_SIZE as u64);
-        let whole = properties.raw_key_size == (mean + TAG_SIZE as u64) * properties.num_entries;
+        let whole = (mean + TAG_SIZE as u64).checked_mul(properties.num_entries)
+            == Some(properties.raw_key_size);
         if !whole || !KEY_BYTES.contains(&mean) || *key_bytes.get_or_insert(mean) != mean {
             return Err(refused("keys of several lengths, or not of 4 to 16 bytes"));
         }

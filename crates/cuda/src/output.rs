@@ -1,40 +1,28 @@
-//! Survivors to files: the device lays out, writes and seals images of the files; the host copies them back
-//! chunk by chunk, checks every block's checksum, appends the tail and syncs. Meanwhile the device decodes
-//! the images again and compares.
+//! Survivors to images of files: the device lays out, writes and seals them, then decodes them again and
+//! compares while the host copies them back.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use rockmill_core::{
-    BlockWriter, CancelToken, ContentHash, Cutting, Error, ErrorKind, FileBody, FileCounts,
-    FilterBlock, OutputFile, Plan, Resource, Result, SstFile, SstSink, block_guard,
+    Cutting, Error, ErrorKind, OutputFile, Plan, Result, SstSink, block_guard, entry_hash,
+    placed_hash,
 };
-use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::{FilterOptions, METADATA_LEN, bloom};
-use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
-use rockmill_format::index::IndexBuilder;
-use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
+use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::backend::CudaRun;
-use crate::device::{Device, PinnedBuffer};
+use crate::device::Device;
 use crate::ffi::{
-    DecodeArgs, FileTotals, FilterArgs, Key, Layout, LayoutArgs, OutBlock, VerifyArgs,
+    DecodeArgs, FileTotals, FilterArgs, Key, Layout, LayoutArgs, OutBlock, ValueRef, VerifyArgs,
 };
 use crate::limits::refused;
-use crate::stages::{Survivors, clear_errors, error_word};
-use crate::timing::Stages;
-use crate::workspace::{CHUNK_BYTES, Lane, Pool, Workspace};
+use crate::stages::{FirstError, Survivors, clear_errors, first_error};
+use crate::store::store;
+use crate::workspace::{Pool, Workspace};
 
 /// Files of one slice at most; all of them are open at once.
 const MOST_FILES: usize = 256;
-
-/// Files of a slice that are written at once. A slice is two target files before anything is dropped.
-pub const WRITERS: usize = 3;
-
-/// A file that was begun, and its number.
-type NewFile = (u64, Box<dyn SstFile>);
 
 /// The number of files stands behind room for the files' starts, to be read with them.
 const NUM_FILES_AT: usize = MOST_FILES + 1;
@@ -45,31 +33,35 @@ const PADDING: u64 = 64;
 
 /// A file as it lies in the images.
 #[derive(Debug)]
-struct Image {
+pub struct Image {
     /// Survivors.
-    entries: Range<usize>,
+    pub entries: Range<usize>,
     /// Positions among the slice's data blocks.
-    blocks: Range<usize>,
+    pub blocks: Range<usize>,
     /// Where it begins.
-    at: u64,
+    pub at: u64,
     /// Bytes of the data blocks.
-    data_bytes: u64,
-    totals: FileTotals,
-    filter: Option<Filter>,
+    pub data_bytes: u64,
+    /// Sums over its entries.
+    pub totals: FileTotals,
+    /// Its filter block.
+    pub filter: Option<Filter>,
 }
 
 /// A file's filter block, right behind the data blocks.
 #[derive(Debug, Clone, Copy)]
-struct Filter {
-    num_lines: u32,
-    num_probes: u32,
-    /// Of the payload.
-    bytes: u64,
+pub struct Filter {
+    /// Lines of 64 bytes.
+    pub num_lines: u32,
+    /// Bits that are set for a key.
+    pub num_probes: u32,
+    /// Bytes of the payload.
+    pub bytes: u64,
 }
 
 impl Image {
     /// Bytes of data blocks and filter.
-    fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.data_bytes
             + self
                 .filter
@@ -95,7 +87,7 @@ pub fn write(
     let entry_bytes = (run.survivors.len * size_of::<Key>()) as u64;
     run.marks
         .end(device, &ws.stream, "lay out", 4 * entry_bytes)?;
-    let images = plan_images(device, ws, plan, &mut args)?;
+    let images = plan_images(device, ws, plan, &mut args, &run.survivors)?;
     run.marks
         .end(device, &ws.stream, "measure", 2 * entry_bytes)?;
     let mut files = Vec::new();
@@ -107,12 +99,39 @@ pub fn write(
         .map(|&(number, _)| block_guard(plan, number))
         .collect();
     let blocks = encode(device, run, &args, &images, &guards)?;
+    check_shape(&images, &blocks)?;
     let verify = start_verification(device, run, &args, &images)?;
     let ws = &*run.workspace;
     let files = store(pool, run, &images, &blocks, files)?;
     // The files are synced by now; the device was done with comparing long before.
-    verify.finish(ws, &images)?;
+    verify.finish(ws, &images, &blocks)?;
     Ok(files)
+}
+
+/// What came back from the device is not taken for granted: data blocks follow one another and fill their
+/// file.
+fn check_shape(images: &[Image], blocks: &[OutBlock]) -> Result<()> {
+    let is_sound = |image: &Image| {
+        let mut end = 0;
+        let follow = blocks.get(image.blocks.clone()).is_some_and(|blocks| {
+            !blocks.is_empty()
+                && blocks.iter().all(|block| {
+                    let follows = block.file_offset == end;
+                    end += u64::from(block.size) + BLOCK_TRAILER_SIZE as u64;
+                    follows
+                })
+        });
+        follow && end == image.data_bytes
+    };
+    match images.iter().all(is_sound) {
+        true => Ok(()),
+        false => Err(altered("blocks do not fill their files")),
+    }
+}
+
+/// An error of what the device has made or sent back.
+fn altered(what: &str) -> Error {
+    Error::new(ErrorKind::Verification, format!("on the GPU: {what}"))
 }
 
 /// Cuts files and blocks.
@@ -194,12 +213,16 @@ fn plan_images(
     ws: &mut Workspace,
     plan: &Plan,
     args: &mut LayoutArgs,
+    survivors: &Survivors,
 ) -> Result<Vec<Image>> {
     let file_starts = ws.file_starts.download(0, NUM_FILES_AT + 1, &ws.stream)?;
-    if error_word(ws)?.is_some() {
+    if first_error(ws)?.is_some() {
         return Err(refused("so many output files in one slice"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
+    if !(1..=MOST_FILES).contains(&num_files) {
+        return Err(altered("the number of files is not one that was counted"));
+    }
     let file_starts = &file_starts[..=num_files];
     let file_blocks = ws.file_blocks.download(0, num_files + 1, &ws.stream)?;
     let num_blocks = file_blocks[num_files] as usize;
@@ -213,8 +236,14 @@ fn plan_images(
     let code = unsafe { (device.table().measure_blocks)(&ws.exec(), &raw const *args) };
     device.check(code, "measure blocks")?;
     let totals = sum_files(device, ws, args, file_starts)?;
-    if error_word(ws)?.is_some() {
+    if first_error(ws)?.is_some() {
         return Err(refused("blocks of 4 GiB"));
+    }
+    let kv_hash = totals
+        .iter()
+        .fold(0, |sum: u64, file| sum.wrapping_add(file.kv_hash));
+    if kv_hash != survivors.totals.kv_kept {
+        return Err(altered("files do not hold the entries that were kept"));
     }
     let offsets = ws.file_offsets.download(0, num_files + 1, &ws.stream)?;
     let mut images = Vec::with_capacity(num_files);
@@ -417,8 +446,14 @@ fn start_verification(
         num_entries: n as u64,
         bases: ws.bases.as_ptr(),
         refs,
+        blocks_hash: ws.blocks_hash.upload(&[0], &ws.stream)?,
         decode,
     };
+    // Where an image holds less than was meant, nothing of the inputs' entries must be found.
+    ws.stream
+        .fill(decode.keys.cast(), 0, n * size_of::<Key>())?;
+    let values_bytes = n * size_of::<ValueRef>();
+    ws.stream.fill(decode.values.cast(), 0, values_bytes)?;
     let totals = ws
         .file_totals
         .upload(&vec![empty_totals(); images.len()], &ws.stream)?;
@@ -452,9 +487,12 @@ fn start_verification(
 
 impl Verification {
     /// Waits, and compares what was found with what was meant.
-    fn finish(self, ws: &Workspace, images: &[Image]) -> Result<()> {
+    fn finish(self, ws: &Workspace, images: &[Image], blocks: &[OutBlock]) -> Result<()> {
         let found = ws.file_totals.download(0, images.len(), &ws.stream)?;
-        let word = error_word(ws)?;
+        let first_error = first_error(ws)?;
+        if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != hash_of(blocks) {
+            return Err(altered("the list of blocks changed on its way back"));
+        }
         let equal = found.iter().zip(images).all(|(found, image)| {
             let meant = FileTotals {
                 filter_entries: found.filter_entries,
@@ -462,296 +500,40 @@ impl Verification {
             };
             *found == meant
         });
-        if equal && word.is_none() {
-            return Ok(());
+        match first_error {
+            None if equal => Ok(()),
+            None => Err(altered("finished files hold other entries than were meant")),
+            Some(FirstError { at, code }) => {
+                let what = format!("finished files do not decode as meant (code {code} at {at})");
+                Err(altered(&what))
+            }
         }
-        let what = match word {
-            Some(word) => format!("the finished image does not decode as meant (code {word:#x})"),
-            None => "the finished image holds other entries than were meant".to_owned(),
-        };
-        Err(Error::new(ErrorKind::Verification, what))
     }
 }
 
-/// Copies all images back and writes the files, a few at a time.
-fn store(
-    pool: &Pool,
-    run: &CudaRun<'_>,
-    images: &[Image],
-    blocks: &[OutBlock],
-    files: Vec<NewFile>,
-) -> Result<Vec<OutputFile>> {
-    let started = Instant::now();
-    let context = Store {
-        pool,
-        plan: run.work.plan,
-        key_bytes: run.survivors.key_bytes,
-        images: Images(run.workspace.images.as_ptr()),
-        stages: &run.stages,
-        cancel: run.work.cancel,
-        blocks,
-        waiting: Mutex::new(images.iter().zip(files).collect()),
-        done: Mutex::new(Ok(Vec::new())),
+/// `verify.hpp:HashBlocks` of the host's copy.
+fn hash_of(blocks: &[OutBlock]) -> u64 {
+    let of_key = |key: &Key| {
+        let last = u64::from(key.entry) | u64::from(key.unused) << 32;
+        [key.hi, key.lo, key.tag, last]
     };
-    std::thread::scope(|scope| {
-        for _ in 1..images.len().min(WRITERS) {
-            let builder = std::thread::Builder::new().name("rockmill-out".to_owned());
-            let spawned = builder.spawn_scoped(scope, || {
-                context.stages.count_cpu(|| context.work());
-            });
-            if spawned.is_err() {
-                break;
-            }
-        }
-        context.work();
-    });
-    let done = context.done.into_inner();
-    let mut files = done.unwrap_or_else(PoisonError::into_inner)?;
-    if files.len() != images.len() {
-        return Err(Error::internal("a file was left out"));
-    }
-    files.sort_by_key(|file| file.number);
-    let bytes = files.iter().map(|file| file.size).sum();
-    let seconds = started.elapsed().as_secs_f64();
-    run.stages
-        .add("store, in all", Resource::Host, seconds, bytes);
-    Ok(files)
-}
-
-/// Device memory that several threads copy from.
-#[derive(Debug, Clone, Copy)]
-struct Images(*const u8);
-
-// SAFETY: the address is only handed to copies, and nothing writes there meanwhile.
-unsafe impl Sync for Images {}
-
-/// What the writing threads share.
-struct Store<'a> {
-    pool: &'a Pool,
-    plan: &'a Plan,
-    key_bytes: u32,
-    images: Images,
-    stages: &'a Stages,
-    cancel: &'a CancelToken,
-    /// Of all images.
-    blocks: &'a [OutBlock],
-    waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
-    /// Files that are done, or the first error.
-    done: Mutex<Result<Vec<OutputFile>>>,
-}
-
-/// A block of a file: where it lies and how many bytes of payload it has.
-#[derive(Debug, Clone, Copy)]
-struct Stored {
-    offset: u64,
-    payload: u64,
-}
-
-impl Stored {
-    fn end(self) -> u64 {
-        self.offset + self.payload + BLOCK_TRAILER_SIZE as u64
-    }
-}
-
-impl Store<'_> {
-    /// Takes files until none is left or something has failed.
-    fn work(&self) {
-        loop {
-            let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
-            let Ok(Some((image, file))) = next else {
-                return;
-            };
-            let stored = self
-                .cancel
-                .check()
-                .and_then(|()| self.store_file(image, file));
-            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            match (stored, &mut *done) {
-                (Ok(file), Ok(files)) => files.push(file),
-                (Err(error), Ok(_)) => *done = Err(error),
-                (_, Err(_)) => {}
-            }
-            if done.is_err() {
-                return;
-            }
-        }
-    }
-
-    fn store_file(&self, image: &Image, (number, file): NewFile) -> Result<OutputFile> {
-        let blocks = &self.blocks[image.blocks.clone()];
-        let device = self.pool.device();
-        device.make_current()?;
-        let mut lane = self.pool.lane()?;
-        let mut writer = BlockWriter::new(self.plan, number, file);
-        let guard = block_guard(self.plan, number);
-        let data = blocks.iter().map(|block| Stored {
-            offset: block.file_offset,
-            payload: u64::from(block.size),
-        });
-        let filter = image.filter.map(|filter| Stored {
-            offset: image.data_bytes,
-            payload: filter.bytes,
-        });
-        let stored: Vec<Stored> = data.chain(filter).collect();
-        let done = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
-        done.and(lane.stream.synchronize())?;
-        self.pool.put_lane(lane);
-        let body = self
-            .stages
-            .time("index", Resource::Host, 0, || self.body(image, blocks))?;
-        let mut compressor =
-            Compressor::new(&self.plan.table.compression).map_err(|e| Error::internal(e.what))?;
-        let size = image.len();
-        self.stages.time("tail + sync", Resource::Host, size, || {
-            writer.finish(self.plan, body, &mut compressor)
-        })
-    }
-
-    /// Copies the image back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way.
-    fn copy_back(
-        &self,
-        image: &Image,
-        blocks: &[Stored],
-        guard: BlockGuard,
-        writer: &mut BlockWriter,
-        lane: &mut Lane,
-    ) -> Result<()> {
-        let largest = blocks.iter().map(|b| b.end() - b.offset).max().unwrap_or(0);
-        if largest > CHUNK_BYTES as u64 {
-            let device = self.pool.device();
-            for chunk in &mut lane.chunks {
-                if (chunk.bytes().len() as u64) < largest {
-                    *chunk = PinnedBuffer::new(device, largest as usize)?;
-                }
-            }
-        }
-        let chunks = chunks_of(blocks, largest.max(CHUNK_BYTES as u64));
-        let mut turn = 0;
-        if let Some(first) = chunks.first() {
-            self.start_copy(image, &blocks[first.clone()], lane, turn)?;
-        }
-        for (i, chunk) in chunks.iter().enumerate() {
-            let part = &blocks[chunk.clone()];
-            let len = bytes_of(part);
-            self.stages
-                .time("copy back", Resource::FromDevice, len, || {
-                    lane.stream.synchronize()
-                })?;
-            if let Some(next) = chunks.get(i + 1) {
-                self.start_copy(image, &blocks[next.clone()], lane, 1 - turn)?;
-            }
-            let bytes = &lane.chunks[turn].bytes()[..len as usize];
-            self.stages.time("check blocks", Resource::Host, len, || {
-                check_blocks(part, guard, bytes)
-            })?;
-            self.stages
-                .time("write", Resource::Host, len, || writer.append(bytes))?;
-            turn = 1 - turn;
-        }
-        Ok(())
-    }
-
-    fn start_copy(&self, image: &Image, part: &[Stored], lane: &Lane, turn: usize) -> Result<()> {
-        let from = image.at + part[0].offset;
-        let from = self.images.0.wrapping_add(from as usize);
-        let to = lane.chunks[turn].as_ptr();
-        lane.stream
-            .copy_from_device(to.cast(), from.cast(), bytes_of(part) as usize)
-    }
-
-    fn body(&self, image: &Image, blocks: &[OutBlock]) -> Result<FileBody> {
-        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
-            return Err(Error::internal("a file without blocks"));
-        };
-        let key = |key: &Key| internal_key(key, self.key_bytes);
-        let mut index = IndexBuilder::new(self.plan.table.index);
-        for (i, block) in blocks.iter().enumerate() {
-            let next = blocks.get(i + 1).map(|next| key(&next.first_key));
-            let handle = BlockHandle {
-                offset: block.file_offset,
-                size: u64::from(block.size),
-            };
-            index.add(&key(&block.last_key), next.as_deref(), handle);
-        }
-        let (totals, entries) = (&image.totals, image.entries.len() as u64);
-        let num_blocks = blocks.len() as u64;
-        let key_len = u64::from(self.key_bytes) + TAG_SIZE as u64;
-        Ok(FileBody {
-            data_size: image.data_bytes,
-            first_key: key(&first.first_key),
-            last_key: key(&last.last_key),
-            counts: FileCounts {
-                deletions: totals.deletions,
-                raw_key_bytes: entries * key_len,
-                raw_value_bytes: totals.value_bytes,
-                uncompressed_bytes: image.data_bytes - num_blocks * BLOCK_TRAILER_SIZE as u64,
-                blocks: num_blocks,
-                rejected: 0,
-                bypassed: num_blocks,
-                smallest_seqno: Some(totals.smallest_seqno),
-                largest_seqno: totals.largest_seqno,
-            },
-            index,
-            filter: image.filter.map_or(FilterBlock::None, |filter| {
-                FilterBlock::Written(BlockHandle {
-                    offset: image.data_bytes,
-                    size: filter.bytes,
-                })
-            }),
-            num_filter_entries: match self.plan.table.filter {
-                Some(options) if options.millibits_per_key > 0 => totals.filter_entries,
-                _ => 0,
-            },
-            compression_used: [CompressionType::None].into(),
-            content: ContentHash::from_sum(totals.content_hash, entries),
-            paranoid_hash: 0,
-        })
-    }
-}
-
-fn internal_key(key: &Key, key_bytes: u32) -> Vec<u8> {
-    let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
-    let mut out = prefix.to_be_bytes()[..key_bytes as usize].to_vec();
-    out.extend_from_slice(&key.tag.to_le_bytes());
-    out
-}
-
-fn bytes_of(blocks: &[Stored]) -> u64 {
-    match (blocks.first(), blocks.last()) {
-        (Some(first), Some(last)) => last.end() - first.offset,
-        _ => 0,
-    }
-}
-
-/// Ranges of consecutive blocks of at most `chunk_bytes`, which is as large as the largest block.
-fn chunks_of(blocks: &[Stored], chunk_bytes: u64) -> Vec<Range<usize>> {
-    let mut chunks = Vec::new();
-    let mut first = 0;
-    for (i, block) in blocks.iter().enumerate() {
-        if block.end() - blocks[first].offset > chunk_bytes {
-            chunks.push(first..i);
-            first = i;
-        }
-    }
-    if first < blocks.len() {
-        chunks.push(first..blocks.len());
-    }
-    chunks
-}
-
-/// Verifies the checksum of each block of what came back.
-fn check_blocks(blocks: &[Stored], guard: BlockGuard, bytes: &[u8]) -> Result<()> {
-    let start = blocks.first().map_or(0, |block| block.offset);
-    for block in blocks {
-        let stored = &bytes[(block.offset - start) as usize..(block.end() - start) as usize];
-        guard.open(stored, block.offset).map_err(|e| {
-            let what = format!("a block that came back from the device: {}", e.what);
-            Error {
-                offset: Some(block.offset),
-                ..Error::new(ErrorKind::Verification, what)
-            }
-        })?;
-    }
-    Ok(())
+    let of_block = |block: &OutBlock| {
+        let pair = |low, high| u64::from(low) | u64::from(high) << 32;
+        let places = [
+            block.at,
+            block.file_offset,
+            pair(block.size, block.file),
+            pair(block.first, block.count),
+        ];
+        let words = [places, of_key(&block.first_key), of_key(&block.last_key)];
+        words
+            .iter()
+            .flatten()
+            .fold(0, |hash, &w| entry_hash(hash, w))
+    };
+    let placed = blocks
+        .iter()
+        .zip(0..)
+        .map(|(block, i)| placed_hash(of_block(block), i));
+    placed.fold(0, u64::wrapping_add)
 }

@@ -3,7 +3,7 @@
 use rockmill_core::{Error, ErrorKind, InputTable, Plan, Result, Slice};
 
 use crate::device::Device;
-use crate::ffi::{DecodeArgs, Key, RetainArgs, RetainRules, RetainTotals};
+use crate::ffi::{DecodeArgs, InputTotals, Key, RetainArgs, RetainRules, RetainTotals};
 use crate::input::Input;
 use crate::limits::{self, refused};
 use crate::timing::Marks;
@@ -18,7 +18,6 @@ const ERROR_COMPRESSED: u64 = 2;
 const ERROR_KEY_LENGTH: u64 = 5;
 const ERROR_VALUE_TYPE: u64 = 6;
 const ERROR_ORDER: u64 = 7;
-const ERROR_TOO_MANY_FILES: u64 = 9;
 
 /// Survivors on the device.
 #[derive(Debug)]
@@ -29,7 +28,9 @@ pub struct Survivors {
     pub spare_keys: *mut Key,
     /// Number of survivors.
     pub len: usize,
-    /// Sums over all entries.
+    /// Sums over all entries as they were decoded.
+    pub input: InputTotals,
+    /// Sums over all entries once merged.
     pub totals: RetainTotals,
     /// Entries of the slice by run.
     pub entries_by_run: Vec<u64>,
@@ -37,25 +38,21 @@ pub struct Survivors {
     pub key_bytes: u32,
 }
 
-/// What a block's, or an entry's, error code means.
-fn error_of(word: u64, input: &Input<'_>, inputs: &[InputTable]) -> Error {
-    let (at, code) = ((word >> 8) as usize, word & 0xff);
-    let in_block = |error: Error| {
-        let (file, offset) = input.place(inputs, at);
-        Error {
-            offset: Some(offset),
-            ..error.in_file(file)
-        }
-    };
-    let corrupt = |what: &str| in_block(Error::new(ErrorKind::Corruption, what));
-    match code {
-        ERROR_CHECKSUM => corrupt("block checksum mismatch"),
-        ERROR_COMPRESSED => in_block(refused("compressed blocks")),
-        ERROR_KEY_LENGTH => in_block(refused("keys of several lengths, or damaged ones")),
-        ERROR_VALUE_TYPE => in_block(refused("entries that are neither Put nor Delete")),
+/// What a block's error code means. The CPU backend looks again, so that what only might be damage is
+/// refused here.
+fn error_of(code: u64, block: usize, input: &Input<'_>, inputs: &[InputTable]) -> Error {
+    let (file, offset) = input.place(inputs, block);
+    let error = match code {
+        ERROR_CHECKSUM => Error::new(ErrorKind::Corruption, "block checksum mismatch"),
         ERROR_ORDER => Error::new(ErrorKind::Corruption, "keys out of order"),
-        ERROR_TOO_MANY_FILES => refused("so many output files in one slice"),
-        _ => corrupt("malformed block, or one of a layout that the GPU backend does not read"),
+        ERROR_COMPRESSED => refused("compressed blocks"),
+        ERROR_KEY_LENGTH => refused("keys of several lengths, or damaged ones"),
+        ERROR_VALUE_TYPE => refused("entries that are neither Put nor Delete"),
+        _ => refused("blocks of another layout, or damaged ones"),
+    };
+    Error {
+        offset: Some(offset),
+        ..error.in_file(file)
     }
 }
 
@@ -65,10 +62,22 @@ pub fn clear_errors(ws: &Workspace) -> Result<()> {
         .fill(ws.errors.as_ptr().cast(), 0xff, size_of::<u64>())
 }
 
+/// The first of the errors that kernels have met.
+#[derive(Debug, Clone, Copy)]
+pub struct FirstError {
+    /// Block, or entry for an error of order.
+    pub at: usize,
+    /// `types.hpp:ErrorCode`.
+    pub code: u64,
+}
+
 /// Reads the error word, having waited for the stages before.
-pub fn error_word(ws: &Workspace) -> Result<Option<u64>> {
+pub fn first_error(ws: &Workspace) -> Result<Option<FirstError>> {
     let word = ws.errors.download(0, 1, &ws.stream)?[0];
-    Ok((word != NO_ERROR).then_some(word))
+    Ok((word != NO_ERROR).then_some(FirstError {
+        at: (word >> 8) as usize,
+        code: word & 0xff,
+    }))
 }
 
 /// Decodes, merges and retains what `input` has put into the arena.
@@ -87,6 +96,7 @@ pub fn survivors(
     let key_bytes = limits::key_bytes(plan, inputs)?;
     let decoded = decode(device, ws, inputs, input, key_bytes, marks)?;
     let (trimmed, entries_by_run) = trim(device, ws, slice, &decoded)?;
+    let input_totals = sum_input(device, ws, &decoded.args, &trimmed)?;
     let table = device.table();
     let (a, b) = (ws.keys.as_ptr(), ws.other_keys.as_ptr());
     let mut merged = std::ptr::null_mut();
@@ -118,6 +128,7 @@ pub fn survivors(
         keys: spare_keys,
         spare_keys: merged,
         len: totals.kept as usize,
+        input: input_totals,
         totals,
         entries_by_run,
         key_bytes,
@@ -174,12 +185,11 @@ fn decode(
     let code = unsafe { (table.count_entries)(&ws.exec(), &raw const args) };
     device.check(code, "count entries")?;
     let starts = ws.starts.download(0, num_blocks + 1, &ws.stream)?;
-    if let Some(word) = error_word(ws)? {
-        return Err(error_of(word, input, inputs));
+    if let Some(FirstError { at, code }) = first_error(ws)? {
+        return Err(error_of(code, at, input, inputs));
     }
     let n = starts[num_blocks] as usize;
-    // Entries take three bytes at least, so that more than 2^32 would need a larger arena than devices have;
-    // a count that went round would show in the order of starts.
+    // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(refused("so many entries in one slice"));
     }
@@ -207,8 +217,12 @@ fn decode(
         let code = unsafe { (table.check_order)(&ws.exec(), &raw const args, first, end) };
         device.check(code, "check the order of keys")?;
     }
-    if let Some(word) = error_word(ws)? {
-        return Err(error_of(word, input, inputs));
+    if let Some(FirstError { at, code }) = first_error(ws)? {
+        let block = match code {
+            ERROR_ORDER => starts.partition_point(|&start| start as usize <= at) - 1,
+            _ => at,
+        };
+        return Err(error_of(code, block.min(num_blocks - 1), input, inputs));
     }
     marks.end(
         device,
@@ -252,6 +266,25 @@ fn trim(
     Ok((trimmed, entries))
 }
 
+/// Sums over the entries in the order of the runs, to be compared with what is left after merging.
+fn sum_input(
+    device: &Device,
+    ws: &mut Workspace,
+    args: &DecodeArgs,
+    trimmed: &[u32],
+) -> Result<InputTotals> {
+    let totals = ws
+        .input_totals
+        .upload(&[InputTotals::default()], &ws.stream)?;
+    for run in trimmed.chunks_exact(2) {
+        let (first, end) = (u64::from(run[0]), u64::from(run[1]));
+        // SAFETY: the run lies within the entries that were decoded.
+        let code = unsafe { (device.table().sum_input)(&ws.exec(), args, first, end, totals) };
+        device.check(code, "sum the input")?;
+    }
+    Ok(ws.input_totals.download(0, 1, &ws.stream)?[0])
+}
+
 fn retain(
     device: &Device,
     ws: &mut Workspace,
@@ -269,7 +302,6 @@ fn retain(
     let args = RetainArgs {
         keys,
         n: n as u64,
-        values: ws.values.as_ptr(),
         hashes: ws.hashes.as_ptr(),
         rules: RetainRules {
             snapshots: ws.snapshots.upload(&rules.snapshots, &ws.stream)?,

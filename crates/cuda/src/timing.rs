@@ -3,9 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Resource, Result, StageTime};
-
-use rustix::time::{ClockId, clock_gettime};
+use rockmill_core::{Resource, Result, StageTime, thread_cpu};
 
 use crate::device::{Device, Event, Stream};
 
@@ -62,12 +60,6 @@ impl Stages {
         let sums = std::mem::take(&mut *self.lock());
         (sums.stages, sums.cpu)
     }
-}
-
-/// Processor time of the calling thread.
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
 /// Marks in a stream between the stages that run on the device.

@@ -5,7 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use rockmill_core::Result;
 
 use crate::device::{Device, DeviceBuffer, PinnedBuffer, Stream};
-use crate::ffi::{BlockRef, Exec, FileTotals, Key, KeySpan, OutBlock, RetainTotals, ValueRef};
+use crate::ffi::{
+    BlockRef, Exec, FileTotals, InputTotals, Key, KeySpan, OutBlock, RetainTotals, ValueRef,
+};
 
 /// Bytes that are copied at a time; a block that is larger gets a chunk of its own size.
 pub const CHUNK_BYTES: usize = 8 << 20;
@@ -34,6 +36,7 @@ pub struct Workspace {
     pub has_older: DeviceBuffer<u8>,
     pub keep: DeviceBuffer<u32>,
     pub places: DeviceBuffer<u32>,
+    pub input_totals: DeviceBuffer<InputTotals>,
     pub totals: DeviceBuffer<RetainTotals>,
     pub shared: DeviceBuffer<u8>,
     pub sizes: DeviceBuffer<u32>,
@@ -49,6 +52,7 @@ pub struct Workspace {
     pub image_starts: DeviceBuffer<u64>,
     pub images: DeviceBuffer<u8>,
     pub bases: DeviceBuffer<u32>,
+    pub blocks_hash: DeviceBuffer<u64>,
     pub filter_lines: DeviceBuffer<u32>,
     pub filter_blocks: DeviceBuffer<OutBlock>,
 }
@@ -79,6 +83,7 @@ impl Workspace {
             has_older: DeviceBuffer::new(device),
             keep: DeviceBuffer::new(device),
             places: DeviceBuffer::new(device),
+            input_totals: DeviceBuffer::new(device),
             totals: DeviceBuffer::new(device),
             shared: DeviceBuffer::new(device),
             sizes: DeviceBuffer::new(device),
@@ -94,6 +99,7 @@ impl Workspace {
             image_starts: DeviceBuffer::new(device),
             images: DeviceBuffer::new(device),
             bases: DeviceBuffer::new(device),
+            blocks_hash: DeviceBuffer::new(device),
             filter_lines: DeviceBuffer::new(device),
             filter_blocks: DeviceBuffer::new(device),
         })

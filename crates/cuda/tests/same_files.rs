@@ -43,6 +43,7 @@ fn compact<B: Backend>(
         index: 0,
         range: range.clone(),
     };
+    backend.accepts(plan, inputs)?;
     let run = backend.survivors(SliceWork {
         inputs,
         plan,
@@ -130,7 +131,7 @@ fn beneath() -> impl Strategy<Value = RangesBeneath> {
 
 fn plans() -> impl Strategy<Value = Plan> {
     let rules = (
-        proptest::collection::btree_set(0u64..310, 0..4),
+        proptest::collection::btree_set(1u64..310, 0..4),
         any::<bool>(),
         beneath(),
     );
@@ -332,6 +333,7 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     assert!(refuse(&|plan| plan.table.checksum = ChecksumType::Crc32c).contains("XXH3"));
     assert!(refuse(&|plan| plan.paranoid_hash = true).contains("paranoid_file_checks"));
     assert!(refuse(&|plan| plan.table.common_prefix = true).contains("format_version 8"));
+    assert!(refuse(&|plan| plan.rules.snapshots = vec![0]).contains("number 0"));
     let long = [Entry::new(
         b"a key of more than 16 bytes",
         1,

@@ -69,17 +69,34 @@ impl Devices {
     }
 }
 
-/// The error, if it is the device's and not the job's: another device may need less memory, too.
+/// The error, if another device may do better. Not if RocksDB has to do the job anyway or the file system
+/// refuses; but damage, too, is looked at again: the device's memory may be what is damaged.
 pub fn device_trouble<T>(result: &Result<T>) -> Option<&Error> {
-    result.as_ref().err().filter(|error| {
-        let no_room = ErrorKind::Declined(DeclineReason::MemoryBudget);
-        error.kind == ErrorKind::Device || error.kind == no_room
-    })
+    let is_trouble = |kind| match kind {
+        ErrorKind::Device
+        | ErrorKind::Corruption
+        | ErrorKind::Verification
+        | ErrorKind::Internal => true,
+        // Another device needs less.
+        ErrorKind::Declined(reason) => reason == DeclineReason::MemoryBudget,
+        ErrorKind::Storage | ErrorKind::Cancelled => false,
+    };
+    result.as_ref().err().filter(|error| is_trouble(error.kind))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpu_does_what_a_device_could_not() {
+        let redone = |kind| device_trouble(&Err::<(), _>(Error::new(kind, "why"))).is_some();
+        assert!(redone(ErrorKind::Device) && redone(ErrorKind::Verification));
+        assert!(redone(ErrorKind::Declined(DeclineReason::MemoryBudget)));
+        assert!(!redone(ErrorKind::Declined(DeclineReason::MergeOperands)));
+        assert!(!redone(ErrorKind::Storage) && !redone(ErrorKind::Cancelled));
+        assert!(device_trouble(&Ok(())).is_none());
+    }
 
     #[test]
     fn devices_are_read_as_they_are_shown() {

@@ -4,14 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{Error, Result};
-use rustix::time::{ClockId, clock_gettime};
-
-/// Processor time of the calling thread.
-pub fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
-}
+use rockmill_core::{Error, Result, thread_cpu};
 
 /// `f` of every item, in the items' order, and the processor time that other threads than the caller's
 /// took. Where the system has no more threads, the caller does what is left.

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, InputFile, InputTable, Job, OutputFile, Plan,
-    ReadAt, Resource, Result, Slice, SliceReport, SliceWork, StageTime, open_table,
+    ReadAt, Resource, Result, Slice, SliceReport, SliceWork, StageTime, open_table, thread_cpu,
 };
 use rockmill_format::key;
 use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::budget::Budget;
-use crate::parallel::{self, thread_cpu};
+use crate::parallel;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
 use crate::staging::{StagingDir, StagingSink};
@@ -77,6 +77,7 @@ pub fn run<B: Backend>(
     let opened = host_stage("open inputs", started);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
+    context.backend.accepts(&planned.plan, &tables)?;
     let slices = slices::cut(&planned.plan, &tables);
     let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, &tables)?;
     let planned_stage = host_stage("plan", planning);

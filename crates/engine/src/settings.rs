@@ -64,6 +64,9 @@ impl Settings {
         if self.threads == 0 {
             return Err("threads must be at least 1".to_owned());
         }
+        if self.cuda.map_bytes == 0 || self.cuda.io_threads == 0 {
+            return Err("cuda: map_bytes and io_threads must be at least 1".to_owned());
+        }
         if self.memory_budget_bytes < MIN_MEMORY_BUDGET_BYTES {
             return Err(format!(
                 "memory_budget_bytes is {}; it must be at least {MIN_MEMORY_BUDGET_BYTES}",

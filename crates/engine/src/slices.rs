@@ -40,13 +40,21 @@ const GRAINS_PER_SLICE: u64 = 128;
 fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<(&'a [u8], u64)> {
     let mut grains = Vec::new();
     let mut bytes = 0;
+    let mut last = None;
     for block in &table.meta.index[table.blocks_in_range(range)] {
         bytes += block.handle.size;
-        if bytes >= grain_bytes && range.contains(&block.separator) {
+        if !range.contains(&block.separator) {
+            continue;
+        }
+        if bytes >= grain_bytes {
             grains.push((block.separator.as_slice(), bytes));
-            bytes = 0;
+            (bytes, last) = (0, None);
+        } else {
+            last = Some(block.separator.as_slice());
         }
     }
+    // Small tables have no whole grain, and there may be thousands of them.
+    grains.extend(last.map(|separator| (separator, bytes)));
     grains
 }
 

@@ -1,0 +1,397 @@
+//! Images to files: copied back in chunks of whole blocks, each block's checksum verified, the tail appended,
+//! synced; a few files at a time.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use rockmill_core::{
+    BlockWriter, CancelToken, ContentHash, Error, ErrorKind, FileBody, FileCounts, FilterBlock,
+    OutputFile, Plan, Resource, Result, SstFile, block_guard,
+};
+use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::filter::{METADATA_LEN, bloom};
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
+use rockmill_format::index::IndexBuilder;
+use rockmill_format::key::TAG_SIZE;
+
+use crate::backend::CudaRun;
+use crate::device::PinnedBuffer;
+use crate::ffi::{Key, OutBlock};
+use crate::output::Image;
+use crate::timing::Stages;
+use crate::workspace::{CHUNK_BYTES, Lane, Pool};
+
+/// Files of a slice that are written at once. A slice is two target files before anything is dropped.
+pub const WRITERS: usize = 3;
+
+/// A file that was begun, and its number.
+pub type NewFile = (u64, Box<dyn SstFile>);
+
+/// Copies all images back and writes the files, a few at a time.
+pub fn store(
+    pool: &Pool,
+    run: &CudaRun<'_>,
+    images: &[Image],
+    blocks: &[OutBlock],
+    files: Vec<NewFile>,
+) -> Result<Vec<OutputFile>> {
+    let started = Instant::now();
+    let context = Store {
+        pool,
+        plan: run.work.plan,
+        key_bytes: run.survivors.key_bytes,
+        images: Images(run.workspace.images.as_ptr()),
+        stages: &run.stages,
+        cancel: run.work.cancel,
+        blocks,
+        waiting: Mutex::new(images.iter().zip(files).collect()),
+        done: Mutex::new(Ok(Vec::new())),
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..images.len().min(WRITERS) {
+            let builder = std::thread::Builder::new().name("rockmill-out".to_owned());
+            let spawned = builder.spawn_scoped(scope, || {
+                context.stages.count_cpu(|| context.work());
+            });
+            if spawned.is_err() {
+                break;
+            }
+        }
+        context.work();
+    });
+    let done = context.done.into_inner();
+    let mut files = done.unwrap_or_else(PoisonError::into_inner)?;
+    if files.len() != images.len() {
+        return Err(Error::internal("a file was left out"));
+    }
+    files.sort_by_key(|file| file.number);
+    let bytes = files.iter().map(|file| file.size).sum();
+    let seconds = started.elapsed().as_secs_f64();
+    run.stages
+        .add("store, in all", Resource::Host, seconds, bytes);
+    Ok(files)
+}
+
+/// Device memory that several threads copy from.
+#[derive(Debug, Clone, Copy)]
+struct Images(*const u8);
+
+// SAFETY: the address is only handed to copies, and nothing writes there meanwhile.
+unsafe impl Sync for Images {}
+
+/// What the writing threads share.
+struct Store<'a> {
+    pool: &'a Pool,
+    plan: &'a Plan,
+    key_bytes: u32,
+    images: Images,
+    stages: &'a Stages,
+    cancel: &'a CancelToken,
+    /// Of all images.
+    blocks: &'a [OutBlock],
+    waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
+    /// Files that are done, or the first error.
+    done: Mutex<Result<Vec<OutputFile>>>,
+}
+
+/// A block of a file: where it lies and how many bytes of payload it has.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    offset: u64,
+    payload: u64,
+    /// What the payload ends with, if it is a filter.
+    metadata: Option<[u8; METADATA_LEN]>,
+}
+
+impl Stored {
+    fn end(self) -> u64 {
+        self.offset + self.payload + BLOCK_TRAILER_SIZE as u64
+    }
+}
+
+impl Store<'_> {
+    /// Takes files until none is left or something has failed.
+    fn work(&self) {
+        loop {
+            let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
+            let Ok(Some((image, file))) = next else {
+                return;
+            };
+            let stored = self
+                .cancel
+                .check()
+                .and_then(|()| self.store_file(image, file));
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            match (stored, &mut *done) {
+                (Ok(file), Ok(files)) => files.push(file),
+                (Err(error), Ok(_)) => *done = Err(error),
+                (_, Err(_)) => {}
+            }
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn store_file(&self, image: &Image, (number, file): NewFile) -> Result<OutputFile> {
+        let blocks = &self.blocks[image.blocks.clone()];
+        let device = self.pool.device();
+        let _current = device.make_current()?;
+        let mut lane = self.pool.lane()?;
+        let mut writer = BlockWriter::new(self.plan, number, file);
+        let guard = block_guard(self.plan, number);
+        let data = blocks.iter().map(|block| Stored {
+            offset: block.file_offset,
+            payload: u64::from(block.size),
+            metadata: None,
+        });
+        let filter = image.filter.map(|filter| Stored {
+            offset: image.data_bytes,
+            payload: filter.bytes,
+            metadata: Some(bloom::metadata(filter.num_probes)),
+        });
+        let stored: Vec<Stored> = data.chain(filter).collect();
+        let done = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
+        done.and(lane.stream.synchronize())?;
+        // Chunks that had to grow for a block are not kept.
+        if lane
+            .chunks
+            .iter()
+            .all(|chunk| chunk.bytes().len() == CHUNK_BYTES)
+        {
+            self.pool.put_lane(lane);
+        }
+        let body = self
+            .stages
+            .time("index", Resource::Host, 0, || self.body(image, blocks))?;
+        let mut compressor =
+            Compressor::new(&self.plan.table.compression).map_err(|e| Error::internal(e.what))?;
+        let size = image.len();
+        self.stages.time("tail + sync", Resource::Host, size, || {
+            writer.finish(self.plan, body, &mut compressor)
+        })
+    }
+
+    /// Copies the image back in chunks of whole blocks, checks and appends each while the next is on
+    /// its way.
+    fn copy_back(
+        &self,
+        image: &Image,
+        blocks: &[Stored],
+        guard: BlockGuard,
+        writer: &mut BlockWriter,
+        lane: &mut Lane,
+    ) -> Result<()> {
+        let largest = blocks.iter().map(|b| b.end() - b.offset).max().unwrap_or(0);
+        if largest > CHUNK_BYTES as u64 {
+            let device = self.pool.device();
+            for chunk in &mut lane.chunks {
+                if (chunk.bytes().len() as u64) < largest {
+                    *chunk = PinnedBuffer::new(device, largest as usize)?;
+                }
+            }
+        }
+        let chunks = chunks_of(blocks, largest.max(CHUNK_BYTES as u64));
+        let mut turn = 0;
+        if let Some(first) = chunks.first() {
+            self.start_copy(image, &blocks[first.clone()], lane, turn)?;
+        }
+        for (i, chunk) in chunks.iter().enumerate() {
+            let part = &blocks[chunk.clone()];
+            let len = bytes_of(part);
+            self.stages
+                .time("copy back", Resource::FromDevice, len, || {
+                    lane.stream.synchronize()
+                })?;
+            if let Some(next) = chunks.get(i + 1) {
+                self.start_copy(image, &blocks[next.clone()], lane, 1 - turn)?;
+            }
+            self.cancel.check()?;
+            let bytes = &lane.chunks[turn].bytes()[..len as usize];
+            self.stages.time("check blocks", Resource::Host, len, || {
+                check_blocks(part, guard, bytes)
+            })?;
+            self.stages
+                .time("write", Resource::Host, len, || writer.append(bytes))?;
+            turn = 1 - turn;
+        }
+        Ok(())
+    }
+
+    fn start_copy(&self, image: &Image, part: &[Stored], lane: &Lane, turn: usize) -> Result<()> {
+        let from = image.at + part[0].offset;
+        let from = self.images.0.wrapping_add(from as usize);
+        let to = lane.chunks[turn].as_ptr();
+        lane.stream
+            .copy_from_device(to.cast(), from.cast(), bytes_of(part) as usize)
+    }
+
+    fn body(&self, image: &Image, blocks: &[OutBlock]) -> Result<FileBody> {
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+            return Err(Error::internal("a file without blocks"));
+        };
+        let key = |key: &Key| internal_key(key, self.key_bytes);
+        let mut index = IndexBuilder::new(self.plan.table.index);
+        for (i, block) in blocks.iter().enumerate() {
+            let next = blocks.get(i + 1).map(|next| key(&next.first_key));
+            let handle = BlockHandle {
+                offset: block.file_offset,
+                size: u64::from(block.size),
+            };
+            index.add(&key(&block.last_key), next.as_deref(), handle);
+        }
+        let (totals, entries) = (&image.totals, image.entries.len() as u64);
+        let num_blocks = blocks.len() as u64;
+        let key_len = u64::from(self.key_bytes) + TAG_SIZE as u64;
+        Ok(FileBody {
+            data_size: image.data_bytes,
+            first_key: key(&first.first_key),
+            last_key: key(&last.last_key),
+            counts: FileCounts {
+                deletions: totals.deletions,
+                raw_key_bytes: entries * key_len,
+                raw_value_bytes: totals.value_bytes,
+                uncompressed_bytes: image.data_bytes - num_blocks * BLOCK_TRAILER_SIZE as u64,
+                blocks: num_blocks,
+                rejected: 0,
+                bypassed: num_blocks,
+                smallest_seqno: Some(totals.smallest_seqno),
+                largest_seqno: totals.largest_seqno,
+            },
+            index,
+            filter: image.filter.map_or(FilterBlock::None, |filter| {
+                FilterBlock::Written(BlockHandle {
+                    offset: image.data_bytes,
+                    size: filter.bytes,
+                })
+            }),
+            num_filter_entries: match self.plan.table.filter {
+                Some(options) if options.millibits_per_key > 0 => totals.filter_entries,
+                _ => 0,
+            },
+            compression_used: [CompressionType::None].into(),
+            content: ContentHash::from_sum(totals.content_hash, entries),
+            paranoid_hash: 0,
+        })
+    }
+}
+
+fn internal_key(key: &Key, key_bytes: u32) -> Vec<u8> {
+    let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
+    let mut out = prefix.to_be_bytes()[..key_bytes as usize].to_vec();
+    out.extend_from_slice(&key.tag.to_le_bytes());
+    out
+}
+
+fn bytes_of(blocks: &[Stored]) -> u64 {
+    match (blocks.first(), blocks.last()) {
+        (Some(first), Some(last)) => last.end() - first.offset,
+        _ => 0,
+    }
+}
+
+/// Ranges of consecutive blocks of at most `chunk_bytes`, which is as large as the largest block.
+fn chunks_of(blocks: &[Stored], chunk_bytes: u64) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    let mut first = 0;
+    for (i, block) in blocks.iter().enumerate() {
+        if block.end() - blocks[first].offset > chunk_bytes {
+            chunks.push(first..i);
+            first = i;
+        }
+    }
+    if first < blocks.len() {
+        chunks.push(first..blocks.len());
+    }
+    chunks
+}
+
+/// Verifies the checksum of each block of what came back.
+fn check_blocks(blocks: &[Stored], guard: BlockGuard, bytes: &[u8]) -> Result<()> {
+    let start = blocks.first().map_or(0, |block| block.offset);
+    for block in blocks {
+        let stored = &bytes[(block.offset - start) as usize..(block.end() - start) as usize];
+        let fail = |what: &str| {
+            let what = format!("a block that came back from the device: {what}");
+            Error {
+                offset: Some(block.offset),
+                ..Error::new(ErrorKind::Verification, what)
+            }
+        };
+        let (payload, _) = guard
+            .open(stored, block.offset)
+            .map_err(|e| fail(&e.what))?;
+        if block
+            .metadata
+            .is_some_and(|metadata| !payload.ends_with(&metadata))
+        {
+            return Err(fail("a filter with other metadata than was meant"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rockmill_format::checksum::ChecksumType;
+
+    const GUARD: BlockGuard = BlockGuard {
+        checksum: ChecksumType::Xxh3,
+        base_context_checksum: 7,
+    };
+
+    /// Two blocks, of which the second is a filter, and where they lie.
+    fn stored() -> (Vec<u8>, Vec<Stored>) {
+        let metadata = bloom::metadata(6);
+        let payloads = [vec![1; 100], [&[0; 64][..], &metadata].concat()];
+        let (mut bytes, mut blocks) = (Vec::new(), Vec::new());
+        for (payload, metadata) in payloads.iter().zip([None, Some(metadata)]) {
+            let offset = bytes.len() as u64;
+            bytes.extend_from_slice(payload);
+            GUARD.put_trailer(payload, CompressionType::None, offset, &mut bytes);
+            blocks.push(Stored {
+                offset,
+                payload: payload.len() as u64,
+                metadata,
+            });
+        }
+        (bytes, blocks)
+    }
+
+    #[test]
+    fn a_flipped_bit_in_what_came_back_is_noticed() {
+        let (bytes, blocks) = stored();
+        assert_eq!(check_blocks(&blocks, GUARD, &bytes), Ok(()));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            let error = check_blocks(&blocks, GUARD, &damaged).expect_err("damaged");
+            assert_eq!(error.kind, ErrorKind::Verification);
+        }
+    }
+
+    #[test]
+    fn a_filter_that_says_another_number_of_probes_is_noticed() {
+        let (bytes, mut blocks) = stored();
+        blocks[1].metadata = Some(bloom::metadata(7));
+        let error = check_blocks(&blocks, GUARD, &bytes).expect_err("other metadata");
+        assert!(error.what.contains("metadata"), "{error}");
+    }
+
+    #[test]
+    fn chunks_hold_whole_blocks_and_all_of_them() {
+        let block = |offset| Stored {
+            offset,
+            payload: 95,
+            metadata: None,
+        };
+        let blocks: Vec<_> = (0..10).map(|i| block(100 * i)).collect();
+        assert_eq!(chunks_of(&blocks, 100).len(), 10);
+        assert_eq!(chunks_of(&blocks, 399), [0..3, 3..6, 6..9, 9..10]);
+        assert_eq!(chunks_of(&blocks, 1 << 20), [0..10]);
+        assert_eq!(chunks_of(&[], 100), []);
+    }
+}
