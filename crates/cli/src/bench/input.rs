@@ -217,12 +217,10 @@ fn table(rows: &[Row]) -> Table {
                 "read" => "read".to_owned(),
                 path => format!("{path} by {} MiB", row.map_bytes >> 20),
             },
-            if row.unmap_together {
-                "at the end"
-            } else {
-                "-"
-            }
-            .to_owned(),
+            match (row.path, row.unmap_together) {
+                ("mapped", true) => "at the end".to_owned(),
+                _ => "-".to_owned(),
+            },
             row.cache.to_owned(),
             row.threads.to_string(),
             format!("{:.1}", row.bytes as f64 / 1e9),
