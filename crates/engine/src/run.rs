@@ -1,5 +1,6 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -144,12 +145,8 @@ fn open_inputs<B: Sync>(
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
-        let reader = InputFileReader::open(context.storage, &path).map_err(|e| {
-            Error::declined(
-                DeclineReason::InputMissing,
-                format!("{e}; files that lie in db_paths or cf_paths are not found"),
-            )
-        })?;
+        let opened = InputFileReader::try_open(context.storage, &path);
+        let reader = opened.map_err(|e| cannot_open(input, &e))?;
         if reader.len() != input.size {
             return Err(Error::corruption(
                 &input.name,
@@ -162,6 +159,18 @@ fn open_inputs<B: Sync>(
         Ok(table)
     };
     parallel::map(&job.tree.inputs, context.budget.slots(), open)
+}
+
+/// A file that is not there may lie elsewhere; any other trouble is the system's.
+fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::declined(
+            DeclineReason::InputMissing,
+            "files that lie in db_paths or cf_paths are not found",
+        )
+        .in_file(&input.name),
+        _ => Error::storage(&input.name, "open it", error),
+    }
 }
 
 /// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.

@@ -183,11 +183,20 @@ impl InputFileReader {
     /// # Errors
     /// Storage.
     pub fn open(storage: &dyn Storage, path: &Path) -> Result<Self> {
-        let name = base_name(path);
-        let failed = |e: &io::Error| Error::storage(&name, "open it", e);
-        let file = storage.open(path).map_err(|e| failed(&e))?;
-        let len = file.size().map_err(|e| failed(&e))?;
-        Ok(Self { file, len, name })
+        Self::try_open(storage, path).map_err(|e| Error::storage(&base_name(path), "open it", &e))
+    }
+
+    /// As [`InputFileReader::open`], for callers to whom it matters what the system says.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn try_open(storage: &dyn Storage, path: &Path) -> io::Result<Self> {
+        let file = storage.open(path)?;
+        Ok(Self {
+            len: file.size()?,
+            name: base_name(path),
+            file,
+        })
     }
 }
 
