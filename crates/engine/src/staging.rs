@@ -39,13 +39,18 @@ impl StagingDir {
             return Err(Error::internal(format!("{name:?} is no name for a folder")));
         }
         let path = root.join(STAGING_DIR).join(name);
-        // Held, so that no other job's end removes the parent folder in between.
-        let mut active = active();
-        storage
-            .create_dir_all(&path)
-            .map_err(|e| Error::storage(STAGING_DIR, "make the staging folder", &e))?;
-        active.insert(path.clone());
-        Ok(Self { storage, path })
+        let dir = Self { storage, path };
+        let made = {
+            // Held, so that no other job's end removes the parent folder in between.
+            let mut active = active();
+            active.insert(dir.path.clone());
+            dir.storage.create_dir_all(&dir.path)
+        };
+        // If it was made in part, dropping it removes that.
+        match made {
+            Ok(()) => Ok(dir),
+            Err(e) => Err(Error::storage(STAGING_DIR, "make the staging folder", &e)),
+        }
     }
 
     /// The folder.
@@ -112,6 +117,8 @@ pub fn clean(storage: &dyn Storage, root: &Path) {
             warn(&path, &e);
         }
     }
+    // Held, so that no job makes its folder there in between.
+    let _active = active();
     let _ = storage.remove_empty_dir(&staging);
 }
 
