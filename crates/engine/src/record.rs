@@ -5,6 +5,10 @@
 //!                          000011.sst ..  its inputs, hard links where possible
 //!                          outputs.json   what came out, once it is done
 //! ```
+//!
+//! Either JSON file is there as a whole or not at all, and where there is a job, there are its inputs,
+//! also after a crash; a folder without a job is the rest of one. Only if the record failed and was
+//! removed just before the crash, part of it may come back.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,8 +47,12 @@ pub fn keep(storage: &dyn Storage, root: &Path, input_dir: &Path, job: &Job) -> 
         Err(e) => return Err(failed(&e)),
         Ok(_) => return Err(failed(&io::ErrorKind::AlreadyExists.into())),
     }
-    storage.create_dir_all(&dir).map_err(|e| failed(&e))?;
-    match fill(storage, &dir, input_dir, job) {
+    let filled = storage
+        .create_dir_all(&dir)
+        .map_err(|e| failed(&e))
+        .and_then(|()| fill(storage, &dir, input_dir, job))
+        .and_then(|()| sync(storage, root));
+    match filled {
         Ok(()) => Ok(dir),
         Err(error) => {
             if let Err(e) = storage.remove_dir_all(&dir) {
@@ -61,7 +69,14 @@ fn fill(storage: &dyn Storage, dir: &Path, input_dir: &Path, job: &Job) -> Resul
             .link_or_copy(&input_dir.join(&input.name), &dir.join(&input.name))
             .map_err(|e| Error::storage(&input.name, "keep it in the record", &e))?;
     }
-    write_json(storage, &dir.join(JOB_FILE), job)
+    sync(storage, dir)?;
+    write_json(storage, dir, JOB_FILE, job)
+}
+
+fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    storage
+        .sync_dir(dir)
+        .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
 }
 
 /// Adds what came out to a record.
@@ -69,18 +84,31 @@ fn fill(storage: &dyn Storage, dir: &Path, input_dir: &Path, job: &Job) -> Resul
 /// # Errors
 /// Storage.
 pub fn keep_outputs(storage: &dyn Storage, dir: &Path, sums: &OutputSums) -> Result<()> {
-    write_json(storage, &dir.join(OUTPUTS_FILE), sums)
+    write_json(storage, dir, OUTPUTS_FILE, sums)
 }
 
-fn write_json(storage: &dyn Storage, path: &Path, value: &impl serde::Serialize) -> Result<()> {
-    let name = base_name(path);
+/// Half a file would pass for damage, so it gets its name once it is whole.
+fn write_json(
+    storage: &dyn Storage,
+    dir: &Path,
+    name: &str,
+    value: &impl serde::Serialize,
+) -> Result<()> {
     let json = serde_json::to_vec(value).map_err(|e| Error::internal(e.to_string()))?;
-    let mut file = storage
-        .create(path)
-        .map_err(|e| Error::storage(&name, "make it", &e))?;
-    file.append(&json)
-        .and_then(|()| file.sync())
-        .map_err(|e| Error::storage(&name, "write it", &e))
+    let half = dir.join(format!("{name}.half"));
+    // A crash may have left one.
+    let _ = storage.remove_file(&half);
+    let write = || {
+        let mut file = storage.create(&half)?;
+        file.append(&json)?;
+        file.sync()?;
+        storage.rename(&half, &dir.join(name))
+    };
+    write().map_err(|e| {
+        let _ = storage.remove_file(&half);
+        Error::storage(name, "write it", &e)
+    })?;
+    sync(storage, dir)
 }
 
 /// Reads a job from its file.
@@ -281,5 +309,17 @@ mod tests {
         let error = keep(&LocalStorage, &root, &db, &job).expect_err("kept already");
         assert_eq!(error.kind, ErrorKind::Storage);
         assert!(kept.join(JOB_FILE).exists() && kept.join("000011.sst").exists());
+    }
+
+    #[test]
+    fn half_a_file_that_a_crash_left_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let half = dir.path().join(format!("{OUTPUTS_FILE}.half"));
+        fs::write(&half, "{").expect("write");
+        assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(None));
+        let sums = OutputSums::from([("000001.sst".to_owned(), (1, 2))]);
+        keep_outputs(&LocalStorage, dir.path(), &sums).expect("kept");
+        assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(Some(sums)));
+        assert!(!half.exists());
     }
 }

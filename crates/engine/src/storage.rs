@@ -41,6 +41,19 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says.
     fn remove_empty_dir(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is none.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name on the same file system, in place of whatever had it: at any time
+    /// there is the one or the other.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
     /// Names in a folder.
     ///
     /// # Errors
@@ -53,7 +66,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives `from` a second name, or copies it where links are not possible.
+    /// Gives `from` a second name, or copies it where links are not possible. The bytes of a copy are
+    /// durable, its name only once the folder is synced.
     ///
     /// # Errors
     /// Whatever the system says.
@@ -121,6 +135,14 @@ impl Storage for LocalStorage {
         fs::remove_dir(path)
     }
 
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(path)?.map(|entry| {
             let name = entry?.file_name();
@@ -138,7 +160,8 @@ impl Storage for LocalStorage {
             // A copy over a name that exists could empty the file itself.
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 let mut copy = OpenOptions::new().write(true).create_new(true).open(to)?;
-                io::copy(&mut File::open(from)?, &mut copy).map(drop)
+                io::copy(&mut File::open(from)?, &mut copy)?;
+                copy.sync_all()
             }
             linked => linked,
         }
