@@ -24,7 +24,7 @@ use crate::run::{self, Outcome, RunContext};
 use crate::settings::Settings;
 use crate::staging::{self, StagingDir};
 use crate::stats::{Stats, StatsCell};
-use crate::storage::{Storage, read_from};
+use crate::storage::{Storage, base_name, read_from};
 use crate::tree::TreeFollower;
 
 /// Largest OPTIONS file that is read.
@@ -109,6 +109,18 @@ impl Engine {
             "RocksDB could not take a finished job's files; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
+    }
+
+    /// Makes the names durable under which RocksDB took a job's files into `dir`, before it writes them
+    /// to the MANIFEST: its own sync of the folder is for files that were made there, and does nothing
+    /// on btrfs (`io_posix.cc:PosixDirectory::FsyncWithDirOptions`, `kNewFileSynced`).
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn files_taken(&self, dir: &Path) -> Result<()> {
+        self.storage
+            .sync_dir(dir)
+            .map_err(|e| Error::storage(&base_name(dir), "sync the database's folder", &e))
     }
 
     fn policy(&self) -> Policy {

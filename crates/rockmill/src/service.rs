@@ -251,8 +251,15 @@ impl CompactionService for Service {
             return;
         };
         let _ = guarded(|| {
-            if status == Some(CompactionServiceJobStatus::Failure) {
-                self.engine.refuse_database(&dir);
+            match status {
+                Some(CompactionServiceJobStatus::Success) => {
+                    if let Err(error) = self.engine.files_taken(&dir) {
+                        // Where RocksDB's own sync does something, it will fail as well.
+                        tracing::error!(%error, "a job's files may not survive a crash");
+                    }
+                }
+                Some(CompactionServiceJobStatus::Failure) => self.engine.refuse_database(&dir),
+                _ => {}
             }
             drop(staging);
             Ok(())
