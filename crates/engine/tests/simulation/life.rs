@@ -1,0 +1,129 @@
+//! One life of the engine on one machine: it starts, makes a job, runs it, and RocksDB takes the files,
+//! unless a fault comes in between.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, Error, Identity, Job};
+use rockmill_engine::staging::STAGING_DIR;
+use rockmill_engine::{Engine, Finished, Settings};
+use rockmill_format::unique_id::SessionId;
+use rockmill_format::wire::CompactionServiceResult;
+
+use crate::database::{DIR, Database};
+use crate::disk::Luck;
+use crate::storage::SimStorage;
+
+/// Where jobs are recorded.
+pub const RECORDS: &str = "/jobs";
+
+/// Names and bytes of output files, in the order of their keys.
+pub type Outputs = Vec<(String, Vec<u8>)>;
+
+/// What all lives of a case share.
+#[derive(Debug)]
+pub struct Case {
+    pub seed: u64,
+    pub database: Database,
+    pub threads: usize,
+    /// Whether jobs are recorded.
+    pub records: bool,
+    /// Whether the job is made from the MANIFEST alone.
+    pub offline: bool,
+}
+
+/// How a life ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// No job could be made.
+    Unprepared(Error),
+    /// The job failed.
+    Failed(Error),
+    /// The job was done and its files reported.
+    Done(Outputs),
+}
+
+impl Case {
+    /// The session id of a life's job; lives of one name write the same bytes.
+    pub fn session_id(&self, life: u64) -> String {
+        SessionId {
+            upper: self.seed,
+            lower: life,
+        }
+        .encode()
+    }
+
+    fn job(&self, engine: &Engine, life: u64) -> Result<Job, Error> {
+        let dir = Path::new(DIR);
+        let info = Database::info(&format!("session-{life}"));
+        let mut job = engine.prepare(dir, info, &self.database.message)?;
+        if self.offline {
+            job = engine.full_compaction(dir, b"default")?;
+        }
+        job.unix_time = 1_700_000_000;
+        job.identity = Identity {
+            session_id: self.session_id(life),
+            host: "host".to_owned(),
+            checksum_seed: self.seed,
+        };
+        Ok(job)
+    }
+}
+
+/// Where RocksDB puts the file that is `position`th in a life's result.
+fn installed(life: u64, position: usize) -> PathBuf {
+    const FILES_PER_LIFE: u64 = 1000;
+    let number = (life + 1) * FILES_PER_LIFE + position as u64;
+    Path::new(DIR).join(format!("{number:06}.sst"))
+}
+
+pub fn live(storage: &SimStorage, case: &Case, life: u64, cancel: &CancelToken) -> Ending {
+    let settings = Settings {
+        threads: case.threads,
+        record_dir: case.records.then(|| RECORDS.into()),
+        ..Settings::default()
+    };
+    let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");
+    let prepared = case.job(&engine, life);
+    if storage.seen().struck.is_empty() {
+        let staging = storage.disk().list(&Path::new(DIR).join(STAGING_DIR));
+        assert!(staging.is_err(), "the start leaves {staging:?} in staging");
+    }
+    let dir = Path::new(DIR);
+    match prepared.map(|job| engine.run(&job, dir, dir, cancel)) {
+        Err(error) => Ending::Unprepared(error),
+        Ok(Err(error)) => Ending::Failed(error),
+        Ok(Ok(finished)) => Ending::Done(take(storage, &engine, finished, life)),
+    }
+}
+
+/// Does RocksDB's part once a job is reported. It does not sync its directory, as on btrfs.
+fn take(storage: &SimStorage, engine: &Engine, finished: Finished, life: u64) -> Outputs {
+    let result = CompactionServiceResult::decode(&finished.result).expect("RocksDB can read it");
+    let staging = Path::new(OsStr::from_bytes(&result.output_path));
+    let disk = storage.disk();
+    let mut outputs = Outputs::new();
+    for file in result.output_files {
+        let path = staging.join(&file.file_name);
+        assert!(disk.is_durable(&path), "{path:?} is reported, not durable");
+        let bytes = storage.peek(&path).expect("it is there");
+        outputs.push((file.file_name, bytes));
+    }
+    let renamed = outputs.iter().enumerate().try_for_each(|(i, (name, _))| {
+        let from = staging.join(name);
+        storage.install(&from, &installed(life, i))
+    });
+    if renamed.is_ok() && engine.files_taken(Path::new(DIR)).is_ok() {
+        let disk = storage.after_crash(&mut Luck::Worst);
+        for (i, (_, bytes)) in outputs.iter().enumerate() {
+            let path = installed(life, i);
+            let node = disk.open(&path);
+            let survives = node.is_ok_and(|node| disk.bytes(node) == bytes);
+            assert!(survives, "{path:?} was taken and would not survive");
+        }
+    }
+    drop(finished);
+    outputs
+}

@@ -1,0 +1,217 @@
+//! The engine's promise that nothing is lost, against a file system that fails and crashes.
+//!
+//! Each case makes a small database from its seed, does its compaction once undisturbed, then again with
+//! one fault at a random operation, lets the machine crash, and starts anew on what the crash left.
+//! `ROCKMILL_SIM_SEED` is the first seed, `ROCKMILL_SIM_CASES` the number of cases.
+
+mod check;
+#[path = "../../../cpu/tests/common/mod.rs"]
+mod common;
+mod database;
+mod disk;
+mod fault;
+mod life;
+mod storage;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rockmill_core::CancelToken;
+use rockmill_engine::staging::STAGING_DIR;
+
+use check::Lived;
+use database::{DIR, Database};
+use disk::{Disk, Luck};
+use fault::{Fault, FaultKind, Op};
+use life::{Case, Ending, RECORDS, live};
+use storage::{Seen, SimStorage};
+
+const DEFAULT_SEED: u64 = 1;
+const DEFAULT_CASES: u64 = 500;
+
+/// So many cases meet every kind of fault.
+const ENOUGH_CASES: u64 = 100;
+
+/// What cases came to.
+#[derive(Debug, Default)]
+struct Tally {
+    ops: u64,
+    virtual_seconds: u64,
+    /// Output files of jobs after a restart.
+    files: u64,
+    by_kind: BTreeMap<FaultKind, KindTally>,
+}
+
+#[derive(Debug, Default)]
+struct KindTally {
+    cases: u64,
+    done: u64,
+    failed: u64,
+    unprepared: u64,
+    struck: BTreeMap<Op, u64>,
+}
+
+#[test]
+fn nothing_is_lost_whatever_fails() {
+    let first = from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
+    let cases = from_environment("ROCKMILL_SIM_CASES", DEFAULT_CASES);
+    println!("seeds {first} to {}", first + cases - 1);
+    let mut tally = Tally::default();
+    for seed in first..first + cases {
+        let kind = kind_of(seed);
+        // The last one that a failure shows is the one to replay.
+        println!("ROCKMILL_SIM_SEED={seed} ROCKMILL_SIM_CASES=1: {kind:?}");
+        run_case(seed, kind, &mut tally);
+    }
+    print(&tally);
+    if cases >= ENOUGH_CASES {
+        for kind in FaultKind::ALL {
+            let struck = tally.by_kind.get(&kind).map_or(0, |t| t.struck.len());
+            assert!(struck > 0, "no operation met {kind:?}");
+        }
+    }
+}
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+        Err(_) => default,
+    }
+}
+
+/// Every other seed is a crash.
+fn kind_of(seed: u64) -> FaultKind {
+    let others = FaultKind::ALL.len() as u64 - 1;
+    match seed % 2 {
+        0 => FaultKind::Crash,
+        _ => FaultKind::ALL[1 + (seed / 2 % others) as usize],
+    }
+}
+
+/// Names of lives. The undisturbed one and that with a fault have the same, and write the same bytes.
+const FIRST: u64 = 1;
+const AFTER_CRASH: u64 = 2;
+
+fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let case = Case {
+        seed,
+        database: Database::draw(&mut rng),
+        // Only one thread takes the same way each time.
+        threads: if rng.random_ratio(1, 4) { 3 } else { 1 },
+        records: rng.random(),
+        offline: rng.random(),
+    };
+    let mut disk = case.database.disk.clone();
+    make_folder(&mut disk, Path::new(RECORDS));
+    if rng.random_ratio(1, 3) {
+        leave_something(&mut disk);
+    }
+    let calm = SimStorage::new(disk.clone(), seed, None, CancelToken::new());
+    let Ending::Done(outputs) = live(&calm, &case, FIRST, &CancelToken::new()) else {
+        panic!("the job is not done undisturbed");
+    };
+    check::contents(&outputs, &case.database.expected);
+    let first = Lived {
+        life: FIRST,
+        outputs: &outputs,
+    };
+    check::after(&calm, &case, &first);
+
+    let fault = draw_fault(&mut rng, kind, &calm);
+    let cancel = CancelToken::new();
+    let storage = SimStorage::new(disk, seed, Some(fault), cancel.clone());
+    let ending = live(&storage, &case, FIRST, &cancel);
+    check::ending(&ending, fault, &storage, &outputs);
+    check::after(&storage, &case, &first);
+    count(tally, kind, &ending, &storage.seen());
+
+    let disk = storage.after_crash(&mut Luck::Random(&mut rng));
+    let restarted = SimStorage::new(disk, seed, None, CancelToken::new());
+    let Ending::Done(outputs) = live(&restarted, &case, AFTER_CRASH, &CancelToken::new()) else {
+        panic!("the job is not done after a restart");
+    };
+    check::contents(&outputs, &case.database.expected);
+    let after_crash = Lived {
+        life: AFTER_CRASH,
+        outputs: &outputs,
+    };
+    check::after(&restarted, &case, &after_crash);
+    tally.files += outputs.len() as u64;
+    for storage in [calm, storage, restarted] {
+        let seen = storage.seen();
+        tally.ops += seen.ops.values().sum::<u64>();
+        tally.virtual_seconds += seen.virtual_seconds;
+    }
+}
+
+/// A fault at one of the operations of the undisturbed life, each sort of them as likely as the others:
+/// most are reads.
+fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
+    let ops: Vec<_> = calm.seen().ops.into_iter().collect();
+    let suited: Vec<_> = ops.iter().filter(|(op, _)| kind.strikes(*op)).collect();
+    let &&(op, count) = suited
+        .choose(rng)
+        .expect("each life reads, writes and syncs");
+    Fault {
+        kind,
+        op,
+        at: rng.random_range(0..count),
+        lasting: rng.random(),
+    }
+}
+
+/// The staging folder of an earlier process.
+fn leave_something(disk: &mut Disk) {
+    let folder = Path::new(DIR).join(STAGING_DIR).join("EARLIER");
+    make_folder(disk, &folder);
+    let node = disk.create(&folder.join("000001.sst")).expect("a new file");
+    disk.append(node, b"half a file");
+    *disk = disk.after_crash(&mut Luck::Best);
+}
+
+/// Makes a durable folder.
+fn make_folder(disk: &mut Disk, path: &Path) {
+    for step in disk.steps_to_make(path) {
+        disk.take_step(&step).expect("a new folder");
+    }
+    *disk = disk.after_crash(&mut Luck::Best);
+}
+
+fn count(tally: &mut Tally, kind: FaultKind, ending: &Ending, seen: &Seen) {
+    let of_kind = tally.by_kind.entry(kind).or_default();
+    of_kind.cases += 1;
+    match ending {
+        Ending::Done(_) => of_kind.done += 1,
+        Ending::Failed(_) => of_kind.failed += 1,
+        Ending::Unprepared(_) => of_kind.unprepared += 1,
+    }
+    for &op in &seen.struck {
+        *of_kind.struck.entry(op).or_default() += 1;
+    }
+}
+
+fn print(tally: &Tally) {
+    println!(
+        "{} operations, {} virtual seconds, {} output files",
+        tally.ops, tally.virtual_seconds, tally.files
+    );
+    for (kind, of_kind) in &tally.by_kind {
+        let KindTally {
+            cases,
+            done,
+            failed,
+            unprepared,
+            struck,
+        } = of_kind;
+        println!(
+            "{kind:?}: {cases} cases, {done} jobs done, {failed} failed, {unprepared} not made; \
+             struck {struck:?}"
+        );
+    }
+}

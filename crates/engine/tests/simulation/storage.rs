@@ -1,0 +1,330 @@
+//! The engine's storage over the model, with one fault.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rockmill_core::CancelToken;
+use rockmill_engine::storage::{ReadableFile, Storage, WritableFile};
+
+use crate::disk::{Disk, Luck, Node, Step};
+use crate::fault::{Fault, FaultKind, Op};
+
+/// Virtual seconds that a slow operation takes.
+const SLOW_SECONDS: u64 = 30;
+
+/// How often other threads go first while an operation is slow.
+const SLOW_YIELDS: usize = 50;
+
+/// A machine's storage until the machine stops. Clones share it.
+#[derive(Debug, Clone)]
+pub struct SimStorage(Arc<Mutex<Machine>>);
+
+#[derive(Debug)]
+struct Machine {
+    disk: Disk,
+    rng: SmallRng,
+    /// Links are not possible.
+    copies: bool,
+    fault: Option<Fault>,
+    cancel: CancelToken,
+    seen: Seen,
+}
+
+/// What a machine went through.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    pub ops: BTreeMap<Op, u64>,
+    /// Operations that the fault struck.
+    pub struck: Vec<Op>,
+    pub stopped: bool,
+    pub virtual_seconds: u64,
+}
+
+/// What becomes of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Done,
+    Slow,
+    Short,
+    /// Done in part at most, with this error.
+    Refused(ErrorKind),
+    /// Perhaps done, perhaps in part; nobody will know.
+    Stops,
+    /// The machine does not run.
+    Stopped,
+}
+
+impl Machine {
+    fn verdict(&mut self, op: Op) -> Verdict {
+        if self.seen.stopped {
+            return Verdict::Stopped;
+        }
+        let count = self.seen.ops.entry(op).or_default();
+        let at = *count;
+        *count += 1;
+        let again = !self.seen.struck.is_empty();
+        let strikes = |fault: &Fault| match again {
+            false => (op, at) == (fault.op, fault.at),
+            true => fault.lasting && fault.kind.strikes(op),
+        };
+        let Some(fault) = self.fault.filter(strikes) else {
+            return Verdict::Done;
+        };
+        // A reader tries again until it is not interrupted.
+        if fault.kind == FaultKind::Interrupted && again && self.rng.random() {
+            return Verdict::Done;
+        }
+        self.seen.struck.push(op);
+        self.strike(fault.kind)
+    }
+
+    fn strike(&mut self, kind: FaultKind) -> Verdict {
+        match kind {
+            FaultKind::Crash => Verdict::Stops,
+            FaultKind::Io | FaultKind::FailedSync => Verdict::Refused(ErrorKind::Other),
+            FaultKind::NoSpace | FaultKind::ShortWrite => Verdict::Refused(ErrorKind::StorageFull),
+            FaultKind::ShortRead => Verdict::Short,
+            FaultKind::Interrupted => Verdict::Refused(ErrorKind::Interrupted),
+            FaultKind::Slow => {
+                self.seen.virtual_seconds += SLOW_SECONDS;
+                Verdict::Slow
+            }
+            FaultKind::Closing => {
+                self.cancel.cancel();
+                Verdict::Done
+            }
+        }
+    }
+
+    /// How many of `whole` units of an operation are done.
+    fn extent(&mut self, verdict: Verdict, whole: usize) -> usize {
+        match verdict {
+            Verdict::Done | Verdict::Slow => whole,
+            Verdict::Short => self.rng.random_range(1.min(whole)..=whole),
+            Verdict::Refused(_) | Verdict::Stops => self.rng.random_range(0..=whole),
+            Verdict::Stopped => 0,
+        }
+    }
+
+    fn take_steps(&mut self, steps: &[Step], verdict: Verdict) -> io::Result<()> {
+        let done = self.extent(verdict, steps.len());
+        let mut taken = steps[..done].iter();
+        taken.try_for_each(|step| self.disk.take_step(step))
+    }
+
+    /// Whether a sync works; one that the machine stops in may have.
+    fn syncs(&mut self, verdict: Verdict) -> Option<bool> {
+        match verdict {
+            Verdict::Refused(_) => Some(false),
+            verdict => (self.extent(verdict, 1) == 1).then_some(true),
+        }
+    }
+}
+
+impl SimStorage {
+    /// Storage over `disk` that meets `fault`; `cancel` is told when the database closes.
+    pub fn new(disk: Disk, seed: u64, fault: Option<Fault>, cancel: CancelToken) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let copies = rng.random();
+        Self(Arc::new(Mutex::new(Machine {
+            disk,
+            rng,
+            copies,
+            fault,
+            cancel,
+            seen: Seen::default(),
+        })))
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.0.lock().expect("the model does not panic")
+    }
+
+    pub fn seen(&self) -> Seen {
+        self.machine().seen.clone()
+    }
+
+    /// The disk as it looks to processes.
+    pub fn disk(&self) -> Disk {
+        self.machine().disk.clone()
+    }
+
+    /// The disk if the machine stops now, if it has not.
+    pub fn after_crash(&self, luck: &mut Luck<'_>) -> Disk {
+        self.machine().disk.after_crash(luck)
+    }
+
+    /// RocksDB renames a finished file.
+    pub fn install(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.rename_as(Op::Install, from, to)
+    }
+
+    /// A file's bytes, without an operation.
+    pub fn peek(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let disk = &self.machine().disk;
+        Ok(disk.bytes(disk.open(path)?).to_vec())
+    }
+
+    fn rename_as(&self, op: Op, from: &Path, to: &Path) -> io::Result<()> {
+        self.act(op, |machine, verdict| match machine.extent(verdict, 1) {
+            0 => Ok(()),
+            _ => machine.disk.rename(from, to),
+        })
+    }
+
+    /// Does what the verdict over `op` leaves of an `effect`.
+    fn act<T>(
+        &self,
+        op: Op,
+        effect: impl FnOnce(&mut Machine, Verdict) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut machine = self.machine();
+        let verdict = machine.verdict(op);
+        if verdict == Verdict::Slow {
+            drop(machine);
+            (0..SLOW_YIELDS).for_each(|_| std::thread::yield_now());
+            machine = self.machine();
+        }
+        if verdict == Verdict::Stopped {
+            return Err(ErrorKind::Other.into());
+        }
+        let done = effect(&mut machine, verdict);
+        match verdict {
+            Verdict::Refused(kind) => Err(kind.into()),
+            Verdict::Stops => {
+                machine.seen.stopped = true;
+                Err(ErrorKind::Other.into())
+            }
+            Verdict::Done | Verdict::Slow | Verdict::Short | Verdict::Stopped => done,
+        }
+    }
+}
+
+impl Storage for SimStorage {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        let node = self.act(Op::Open, |machine, _| machine.disk.open(path))?;
+        Ok(Box::new(OpenFile(self.clone(), node)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let node = self.act(Op::Create, |machine, verdict| {
+            match machine.extent(verdict, 1) {
+                0 => Err(ErrorKind::Other.into()),
+                _ => machine.disk.create(path),
+            }
+        })?;
+        Ok(Box::new(OpenFile(self.clone(), node)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.act(Op::MakeFolders, |machine, verdict| {
+            let steps = machine.disk.steps_to_make(path);
+            machine.take_steps(&steps, verdict)
+        })
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.act(Op::RemoveTree, |machine, verdict| {
+            let steps = machine.disk.steps_to_remove(path)?;
+            machine.take_steps(&steps, verdict)
+        })
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        self.act(Op::RemoveFolder, |machine, verdict| {
+            machine.disk.list(path)?;
+            machine.take_steps(&[Step::Remove(path.to_owned())], verdict)
+        })
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.act(Op::RemoveFile, |machine, verdict| {
+            machine.disk.open(path)?;
+            machine.take_steps(&[Step::Remove(path.to_owned())], verdict)
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.rename_as(Op::Rename, from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.act(Op::List, |machine, _| machine.disk.list(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.act(Op::SyncFolder, |machine, verdict| {
+            match machine.syncs(verdict) {
+                Some(works) => machine.disk.sync_folder(path, works),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.act(Op::Link, |machine, verdict| {
+            if !machine.copies {
+                return match machine.extent(verdict, 1) {
+                    0 => Ok(()),
+                    _ => machine.disk.link(from, to),
+                };
+            }
+            let from = machine.disk.open(from)?;
+            let bytes = machine.disk.bytes(from).to_vec();
+            let part = machine.extent(verdict, bytes.len());
+            let copy = machine.disk.create(to)?;
+            machine.disk.append(copy, &bytes[..part]);
+            if let Some(works) = machine.syncs(verdict) {
+                machine.disk.sync(copy, works);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A file that stays open whatever becomes of its name.
+#[derive(Debug)]
+struct OpenFile(SimStorage, Node);
+
+impl ReadableFile for OpenFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.act(Op::Read, |machine, verdict| {
+            let len = machine.disk.bytes(self.1).len();
+            let start = len.min(offset as usize);
+            let whole = buf.len().min(len - start);
+            let n = machine.extent(verdict, whole);
+            let bytes = machine.disk.bytes(self.1);
+            buf[..n].copy_from_slice(&bytes[start..start + n]);
+            Ok(n)
+        })
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.act(Op::Size, |machine, _| {
+            Ok(machine.disk.bytes(self.1).len() as u64)
+        })
+    }
+}
+
+impl WritableFile for OpenFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.act(Op::Append, |machine, verdict| {
+            let n = machine.extent(verdict, bytes.len());
+            machine.disk.append(self.1, &bytes[..n]);
+            Ok(())
+        })
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.act(Op::Sync, |machine, verdict| {
+            if let Some(works) = machine.syncs(verdict) {
+                machine.disk.sync(self.1, works);
+            }
+            Ok(())
+        })
+    }
+}
