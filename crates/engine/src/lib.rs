@@ -18,6 +18,7 @@ mod budget;
 mod device;
 mod engine;
 mod filter_bits;
+mod findings;
 mod full_compaction;
 mod parallel;
 pub mod record;

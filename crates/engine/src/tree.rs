@@ -7,6 +7,7 @@ use rockmill_format::key;
 use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
 use rockmill_format::wire::CompactionServiceInput;
 
+use crate::findings::Findings;
 use crate::storage::{InputFileReader, Storage, base_name};
 use rockmill_core::ReadAt;
 
@@ -91,6 +92,22 @@ impl TreeFollower {
     /// Declined if the column family or an input is not in the tree, or a file uses something that
     /// rules the job out.
     pub fn view(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeView> {
+        let mut found = Findings::default();
+        let view = self.examine(input, cf_id, &mut found)?;
+        found.first()?;
+        Ok(view)
+    }
+
+    /// As [`TreeFollower::view`], but what rules the job out goes to `found`.
+    ///
+    /// # Errors
+    /// Declined if the column family or an input is not in the tree.
+    pub(crate) fn examine(
+        &self,
+        input: &CompactionServiceInput,
+        cf_id: u32,
+        found: &mut Findings,
+    ) -> Result<TreeView> {
         let missing = |what: String| Error::declined(DeclineReason::Manifest, what);
         let tree = self.follower.tree();
         let family = tree
@@ -103,10 +120,10 @@ impl TreeFollower {
             .flat_map(|family| family.levels.values())
             .flat_map(|level| level.values());
         if files.any(|file| file.path_id != 0) {
-            return Err(Error::declined(
+            found.note(Err(Error::declined(
                 DeclineReason::DbPaths,
                 "files lie in more than one directory",
-            ));
+            )));
         }
         let mut inputs = Vec::with_capacity(input.input_files.len());
         for name in &input.input_files {
@@ -115,7 +132,8 @@ impl TreeFollower {
                 .and_then(|number| number.parse().ok())
                 .and_then(|number| family.file(number))
                 .ok_or_else(|| missing(format!("{name} is not in the MANIFEST")))?;
-            inputs.push(input_file(name, level, file)?);
+            check_file(name, file, found);
+            inputs.push(input_file(name, level, file));
         }
         Ok(TreeView {
             beneath: files_beneath(family, &inputs, input.output_level),
@@ -139,7 +157,8 @@ fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> 
     Ok((name.to_owned(), number))
 }
 
-fn input_file(name: &str, level: u32, file: &FileMeta) -> Result<InputFile> {
+/// What the MANIFEST says of an input and is not handled.
+fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
     let rules_out = [
         (file.oldest_blob_file.is_some(), DeclineReason::BlobFiles),
         (
@@ -147,10 +166,15 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> Result<InputFile> {
             DeclineReason::UserTimestamps,
         ),
     ];
-    if let Some((_, reason)) = rules_out.into_iter().find(|(applies, _)| *applies) {
-        return Err(Error::declined(reason, "the MANIFEST says so").in_file(name));
+    for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
+        found.note(Err(
+            Error::declined(reason, "the MANIFEST says so").in_file(name)
+        ));
     }
-    Ok(InputFile {
+}
+
+fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
+    InputFile {
         name: name.to_owned(),
         size: file.size,
         level,
@@ -159,7 +183,7 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> Result<InputFile> {
         epoch_number: file.epoch_number,
         oldest_ancester_time: file.oldest_ancester_time,
         unique_id: file.unique_id,
-    })
+    }
 }
 
 fn user_key(internal_key: &[u8]) -> &[u8] {

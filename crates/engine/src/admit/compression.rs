@@ -7,14 +7,46 @@ use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::properties::CompressionOptions;
 
 use super::{cutting, malformed};
+use crate::findings::Findings;
 
 const DISABLED: &str = "kDisableCompressionOption";
 const DEFAULT: &str = "kLZ4Compression";
 
+/// What would be written otherwise than the user configured.
+pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
+    found.note(check_universal(&family.options));
+    match configured(job, family) {
+        Ok((kind, options)) => check_options(kind, &options, found),
+        Err(error) => found.note(Err(error)),
+    }
+}
+
 /// The settings, and the text of the property `rocksdb.compression_options`.
 pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSettings, String)> {
+    let (kind, options) = configured(job, family)?;
+    let text = options.text(kind as u8);
+    let settings = CompressionSettings {
+        // RocksDB makes no compressor when nothing could ever be small enough.
+        kind: if options.max_compressed_bytes_per_kb <= 0 {
+            CompressionType::None
+        } else {
+            kind
+        },
+        level: options.level,
+        window_bits: options.window_bits,
+        zstd_checksum: options.checksum,
+        max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
+    };
+    Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
+    Ok((settings, text))
+}
+
+/// The type and the options that the output's level gets.
+fn configured(
+    job: &Job,
+    family: &ColumnFamilyOptions,
+) -> Result<(CompressionType, CompressionOptions)> {
     let cf = &family.options;
-    check_universal(cf)?;
     let output_level = i64::from(job.info.output_level);
     let deepest = job
         .tree
@@ -35,23 +67,7 @@ pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSet
     } else {
         cf.nested("compression_opts").map_err(malformed)?
     };
-    let options = parse_options(&options)?;
-    check(kind, &options)?;
-    let text = options.text(kind as u8);
-    let settings = CompressionSettings {
-        // RocksDB makes no compressor when nothing could ever be small enough.
-        kind: if options.max_compressed_bytes_per_kb <= 0 {
-            CompressionType::None
-        } else {
-            kind
-        },
-        level: options.level,
-        window_bits: options.window_bits,
-        zstd_checksum: options.checksum,
-        max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
-    };
-    Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
-    Ok((settings, text))
+    Ok((kind, parse_options(&options)?))
 }
 
 /// With `compression_size_percent`, universal style leaves some outputs uncompressed, by the sizes of runs
@@ -125,23 +141,21 @@ fn parse_options(from: &Options) -> Result<CompressionOptions> {
     })
 }
 
-/// Declines what would be written otherwise than the user configured.
-fn check(kind: CompressionType, options: &CompressionOptions) -> Result<()> {
-    let declined = |what: &str| Err(Error::declined(DeclineReason::Compression, what));
+fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mut Findings) {
+    let mut declined = |reason, what: String| found.note(Err(Error::declined(reason, what)));
     if kind == CompressionType::None {
-        return Ok(());
+        return;
     }
     if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
-        return Err(Error::declined(
-            DeclineReason::CompressionDictionary,
-            format!("max_dict_bytes is {}", options.max_dict_bytes),
-        ));
+        let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
+        declined(DeclineReason::CompressionDictionary, what);
     }
     if kind == CompressionType::Zlib && options.strategy != 0 {
-        return declined("a zlib strategy is set");
+        let what = format!("compression_opts.strategy is {}", options.strategy);
+        declined(DeclineReason::Compression, what);
     }
     if options.auto_skip {
-        return declined("auto_skip is on");
+        let what = "compression_opts.auto_skip is on".to_owned();
+        declined(DeclineReason::Compression, what);
     }
-    Ok(())
 }

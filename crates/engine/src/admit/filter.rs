@@ -7,7 +7,10 @@ use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::table::names;
 
 use super::{Admitted, malformed};
-use crate::filter_bits::{self, Inferred};
+use crate::filter_bits::{self, FilterSample, Inferred};
+
+/// The table's option.
+const FILTER_POLICY: &str = "filter_policy";
 
 /// The C API's names for policies, which come without the number of bits.
 const BARE_BLOOM: &str = "bloomfilter";
@@ -72,6 +75,54 @@ impl Configured {
     }
 }
 
+/// The filter that the options ask for.
+pub struct Wanted<'a> {
+    /// The option's text.
+    text: &'a str,
+    policy: Configured,
+    /// How keys go in; `None` if no filter is written whatever the policy.
+    keys: Option<FilterKeys>,
+}
+
+/// Which keys go into a filter.
+struct FilterKeys {
+    whole: bool,
+    prefix_extractor: Option<PrefixExtractor>,
+}
+
+/// What the options say of the filter; `None` if they name no policy.
+///
+/// # Errors
+/// Declined if the policy or the prefix extractor is not known here.
+pub fn configured<'a>(
+    admitted: &Admitted<'_>,
+    family: &'a ColumnFamilyOptions,
+) -> Result<Option<Wanted<'a>>> {
+    let table = &family.table_options;
+    if table.is_null(FILTER_POLICY) {
+        return Ok(None);
+    }
+    let text = table.str(FILTER_POLICY).unwrap_or_default();
+    let policy = Configured::parse(text)?;
+    let for_hits = family
+        .options
+        .bool("optimize_filters_for_hits", false)
+        .map_err(malformed)?;
+    let skipped = for_hits && admitted.job.info.is_bottommost_level;
+    let whole = table.bool("whole_key_filtering", true).map_err(malformed)?;
+    // With neither whole keys nor prefixes nothing would ever be added to a filter.
+    let empty = !whole && family.options.is_null("prefix_extractor");
+    let keys = if policy.millibits_per_key == Some(0) || skipped || empty {
+        None
+    } else {
+        Some(FilterKeys {
+            whole,
+            prefix_extractor: prefix_extractor(family)?,
+        })
+    };
+    Ok(Some(Wanted { text, policy, keys }))
+}
+
 /// Chooses the filter of files of this format_version.
 pub fn plan(
     admitted: &Admitted<'_>,
@@ -79,58 +130,65 @@ pub fn plan(
     tables: &[InputTable],
     format_version: u32,
 ) -> Result<(FilterChoice, LearnedFilter)> {
-    let table = &family.table_options;
-    if table.is_null("filter_policy") {
+    let Some(Wanted { text, policy, keys }) = configured(admitted, family)? else {
         return Ok((FilterChoice::default(), LearnedFilter::No));
-    }
-    let text = table.str("filter_policy").unwrap_or_default();
-    let configured = Configured::parse(text)?;
+    };
     let mut choice = FilterChoice {
         options: None,
-        policy_name: Some(configured.name),
+        policy_name: Some(policy.name),
     };
-    let for_hits = family
-        .options
-        .bool("optimize_filters_for_hits", false)
-        .map_err(malformed)?;
-    let skipped = for_hits && admitted.job.info.is_bottommost_level;
-    let whole_key_filtering = table.bool("whole_key_filtering", true).map_err(malformed)?;
-    // With neither whole keys nor prefixes nothing would ever be added to a filter.
-    let empty = !whole_key_filtering && family.options.is_null("prefix_extractor");
-    if configured.millibits_per_key == Some(0) || skipped || empty {
+    let Some(keys) = keys else {
         return Ok((choice, LearnedFilter::No));
-    }
-    let prefix_extractor = prefix_extractor(family)?;
-    let known = configured
+    };
+    let known = policy
         .millibits_per_key
         .or(admitted.job.hints.filter_millibits_per_key);
     let (millibits_per_key, learned) = match known {
         Some(millibits) => (millibits, LearnedFilter::No),
-        None => learn(tables, text)?,
+        None => {
+            let mut samples = FilterSamples::default();
+            tables.iter().try_for_each(|table| samples.take(table))?;
+            learn(&samples, text)?
+        }
     };
     choice.options = Some(FilterPlan {
-        format: FilterFormat::of(configured.kind, format_version),
+        format: FilterFormat::of(policy.kind, format_version),
         millibits_per_key,
-        whole_key_filtering,
-        prefix_extractor,
-        optimize_filters_for_memory: table
+        whole_key_filtering: keys.whole,
+        prefix_extractor: keys.prefix_extractor,
+        optimize_filters_for_memory: family
+            .table_options
             .bool("optimize_filters_for_memory", true)
             .map_err(malformed)?,
     });
     Ok((choice, learned))
 }
 
-/// Finds the number of bits a key that the inputs' own filters have.
-fn learn(tables: &[InputTable], policy: &str) -> Result<(u32, LearnedFilter)> {
-    let mut samples = Vec::new();
-    for table in tables {
+/// What files' own filters say of the number of bits a key.
+#[derive(Debug, Default)]
+pub struct FilterSamples(Vec<FilterSample>);
+
+impl FilterSamples {
+    /// Reads a file's filter, if it has one.
+    ///
+    /// # Errors
+    /// Corruption or Storage if it cannot be read.
+    pub fn take(&mut self, table: &InputTable) -> Result<()> {
         if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
             let filter = crate::blocks::read_block(table, handle)?;
-            samples.extend(filter_bits::sample(table, &filter));
+            self.0.extend(filter_bits::sample(table, &filter));
         }
+        Ok(())
     }
-    let keys: u64 = samples.iter().map(|sample| sample.keys).sum();
-    match filter_bits::infer(&samples) {
+}
+
+/// Finds the number of thousandths of a bit a key that filters have.
+///
+/// # Errors
+/// Declined if they do not tell.
+pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilter)> {
+    let keys: u64 = samples.0.iter().map(|sample| sample.keys).sum();
+    match filter_bits::infer(&samples.0) {
         Inferred::Certain(millibits) => Ok((millibits, LearnedFilter::Certain(millibits))),
         Inferred::Likely(millibits) if keys <= MOST_KEYS_TO_GUESS_FOR => {
             Ok((millibits, LearnedFilter::Likely(millibits)))

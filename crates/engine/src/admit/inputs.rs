@@ -4,11 +4,13 @@ use rockmill_core::{DeclineReason, Error, InputTable, Result};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::table::names;
 
+use crate::findings::Findings;
+
 /// First version whose property `rocksdb.compression` names the manager and all types.
 const FIRST_MANAGER_VERSION: u32 = 7;
 
-/// Declines an input whose properties say that it holds something that is not handled.
-pub fn check(table: &InputTable) -> Result<()> {
+/// What an input's properties say that it holds and that is not handled.
+pub fn check(table: &InputTable, found: &mut Findings) {
     let properties = &table.meta.properties;
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
@@ -45,10 +47,11 @@ pub fn check(table: &InputTable) -> Result<()> {
             DeclineReason::UserTimestamps,
         ),
     ];
-    if let Some((_, reason)) = rules_out.into_iter().find(|(applies, _)| *applies) {
-        return Err(Error::declined(reason, "the properties say so").in_file(table.file.name()));
+    for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
+        let error = Error::declined(reason, "the properties say so");
+        found.note(Err(error.in_file(table.file.name())));
     }
-    check_compression(table)
+    found.note(check_compression(table));
 }
 
 fn check_compression(table: &InputTable) -> Result<()> {

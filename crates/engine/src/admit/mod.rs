@@ -1,7 +1,8 @@
 //! From a job to its plan, or to the reason for which it is left to RocksDB.
 //!
 //! What can be told from OPTIONS and MANIFEST is told by [`from_options`], before anything is opened;
-//! [`with_inputs`] then looks at the input files.
+//! [`with_inputs`] then looks at the input files. Checks leave what they find in [`Findings`]: a job goes
+//! back with the first, a diagnosis lists all.
 
 mod compression;
 mod cutting;
@@ -18,6 +19,8 @@ use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::LearnedFilter;
+
+use crate::findings::Findings;
 
 /// Newest RocksDB whose options are known here; an OPTIONS file of a newer one may hold keys whose
 /// meaning is not.
@@ -53,26 +56,36 @@ pub struct Planned {
 /// # Errors
 /// Declined.
 pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
-    let input = CompactionServiceInput::decode(&job.input)
-        .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
-    let file = OptionsFile::parse(&job.options).map_err(malformed)?;
-    if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
-        return Err(Error::declined(
-            DeclineReason::OptionsFile,
-            format!(
-                "written by RocksDB {:?}, newer than 11.12",
-                file.rocksdb_version
-            ),
-        ));
-    }
-    let admitted = Admitted { job, input, file };
-    options::check_db(&admitted.file.db, policy)?;
-    let family = admitted.family()?;
-    options::check_family(family)?;
-    options::check_job(job)?;
-    table::check(&family.table_options)?;
-    table::plan(&admitted, family)?;
+    let admitted = Admitted::read(job)?;
+    let mut found = Findings::default();
+    check_db(&admitted.file, policy, &mut found);
+    check_family(&admitted, &mut found);
+    found.first()?;
     Ok(admitted)
+}
+
+/// What of the database's options rules out every job.
+pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
+    if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
+        let version = file.rocksdb_version;
+        let what = format!("written by RocksDB {version:?}, newer than 11.12");
+        found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
+    }
+    options::check_db(&file.db, policy, found);
+}
+
+/// What of the column family's options and of the job itself rules the job out.
+pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
+    let family = match admitted.family() {
+        Ok(family) => family,
+        Err(error) => return found.note(Err(error)),
+    };
+    options::check_family(family, found);
+    options::check_job(admitted.job, found);
+    table::check(&family.table_options, found);
+    compression::check(admitted.job, family, found);
+    found.note(table::plan(admitted, family).map(drop));
+    found.note(filter::configured(admitted, family).map(drop));
 }
 
 /// Looks at the opened inputs, given in the order of the message, and completes the plan.
@@ -80,7 +93,11 @@ pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
 /// # Errors
 /// Declined, or Corruption or Storage if an input's filter cannot be read.
 pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Planned> {
-    tables.iter().try_for_each(inputs::check)?;
+    let mut found = Findings::default();
+    tables
+        .iter()
+        .for_each(|table| inputs::check(table, &mut found));
+    found.first()?;
     let family = admitted.family()?;
     let job = admitted.job;
     let mut table = table::plan(admitted, family)?;
@@ -114,7 +131,18 @@ pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Pla
     })
 }
 
-impl Admitted<'_> {
+impl<'j> Admitted<'j> {
+    /// Reads the job's message and options; checks nothing.
+    ///
+    /// # Errors
+    /// Declined if they are malformed.
+    pub fn read(job: &'j Job) -> Result<Self> {
+        let input = CompactionServiceInput::decode(&job.input)
+            .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
+        let file = OptionsFile::parse(&job.options).map_err(malformed)?;
+        Ok(Self { job, input, file })
+    }
+
     fn family(&self) -> Result<&ColumnFamilyOptions> {
         self.file.cf(&self.input.cf_name).ok_or_else(|| {
             Error::declined(

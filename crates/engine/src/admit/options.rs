@@ -4,6 +4,7 @@ use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
 use super::{NULL, Policy, malformed, require, require_object};
+use crate::findings::Findings;
 
 /// Reasons for a compaction that are not merges of data (`listener.h:CompactionReason`): FIFO (6, 7,
 /// 8), ingestion (14), change of temperature (16), blob garbage (17), refitting (19).
@@ -13,108 +14,132 @@ const FOREIGN_REASONS: [i32; 7] = [6, 7, 8, 14, 16, 17, 19];
 /// (`advanced_options.h:VerifyOutputFlags::kVerifyIteration`).
 const VERIFY_ITERATION: u64 = 2;
 
-pub fn check_job(job: &Job) -> Result<()> {
+pub fn check_job(job: &Job, found: &mut Findings) {
     if FOREIGN_REASONS.contains(&job.info.reason) {
-        return Err(Error::declined(
+        found.note(Err(Error::declined(
             DeclineReason::CompactionReason,
             format!("compaction reason {}", job.info.reason),
-        ));
+        )));
     }
     if job.info.output_level < 0 {
-        return Err(Error::declined(
+        found.note(Err(Error::declined(
             DeclineReason::InputMessage,
             format!("output level {}", job.info.output_level),
-        ));
+        )));
     }
     let unknown_epoch = job.tree.inputs.iter().find(|file| file.epoch_number == 0);
     if let (0, Some(file)) = (job.info.output_level, unknown_epoch) {
-        return Err(Error::declined(
-            DeclineReason::Manifest,
-            "the file has no epoch number, which output into level 0 needs",
-        )
-        .in_file(&file.name));
+        let what = "the file has no epoch number, which output into level 0 needs";
+        let error = Error::declined(DeclineReason::Manifest, what);
+        found.note(Err(error.in_file(&file.name)));
     }
-    Ok(())
 }
 
-pub fn check_db(db: &Options, policy: Policy) -> Result<()> {
+pub fn check_db(db: &Options, policy: Policy, found: &mut Findings) {
     let off = ["false"];
-    require(db, "allow_ingest_behind", &off, DeclineReason::IngestBehind)?;
-    require(db, "two_write_queues", &off, DeclineReason::TwoWriteQueues)?;
-    require(db, "unordered_write", &off, DeclineReason::UnorderedWrite)?;
-    if !policy.write_committed && db.bool("allow_2pc", false).map_err(malformed)? {
-        return Err(Error::declined(
-            DeclineReason::Allow2pc,
-            "allow_2pc is on; build the service with write_committed() if every transaction \
-             database on it uses the WriteCommitted policy",
-        ));
+    for (key, reason) in [
+        ("allow_ingest_behind", DeclineReason::IngestBehind),
+        ("two_write_queues", DeclineReason::TwoWriteQueues),
+        ("unordered_write", DeclineReason::UnorderedWrite),
+    ] {
+        found.note(require(db, key, &off, reason));
     }
-    require_object(
+    found.note(check_2pc(db, policy));
+    found.note(require_object(
         db,
         "file_checksum_gen_factory",
         &[NULL, "FileChecksumGenCrc32cFactory"],
         DeclineReason::FileChecksum,
-    )
+    ));
 }
 
-pub fn check_family(family: &ColumnFamilyOptions) -> Result<()> {
+fn check_2pc(db: &Options, policy: Policy) -> Result<()> {
+    if policy.write_committed || !db.bool("allow_2pc", false).map_err(malformed)? {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::Allow2pc,
+        "allow_2pc is on; build the service with write_committed() if every transaction \
+         database on it uses the WriteCommitted policy",
+    ))
+}
+
+/// Options of a column family that must have one of a few values; absent is fine.
+const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 9] = [
+    (
+        "cf_allow_ingest_behind",
+        &["false"],
+        DeclineReason::IngestBehind,
+    ),
+    ("enable_blob_files", &["false"], DeclineReason::BlobFiles),
+    (
+        "enable_blob_garbage_collection",
+        &["false"],
+        DeclineReason::BlobFiles,
+    ),
+    (
+        "enable_blob_direct_write",
+        &["false"],
+        DeclineReason::BlobFiles,
+    ),
+    (
+        "preclude_last_level_data_seconds",
+        &["0"],
+        DeclineReason::Tiering,
+    ),
+    (
+        "preserve_internal_time_seconds",
+        &["0"],
+        DeclineReason::Tiering,
+    ),
+    (
+        "last_level_temperature",
+        &["kUnknown"],
+        DeclineReason::Temperature,
+    ),
+    (
+        "default_write_temperature",
+        &["kUnknown"],
+        DeclineReason::Temperature,
+    ),
+    (
+        "compaction_style",
+        &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
+        DeclineReason::CompactionStyle,
+    ),
+];
+
+pub fn check_family(family: &ColumnFamilyOptions, found: &mut Findings) {
     let cf = &family.options;
-    comparator(cf)?;
+    found.note(comparator(cf));
     for (key, reason) in [
         ("compaction_filter", DeclineReason::CompactionFilter),
         ("compaction_filter_factory", DeclineReason::CompactionFilter),
         ("sst_partitioner_factory", DeclineReason::SstPartitioner),
     ] {
-        require_object(cf, key, &[NULL], reason)?;
+        found.note(require_object(cf, key, &[NULL], reason));
     }
     if !cf.is_null("table_properties_collectors") {
-        return Err(Error::declined(
+        found.note(Err(Error::declined(
             DeclineReason::TablePropertyCollectors,
             "table_properties_collectors are configured",
-        ));
+        )));
     }
-    let off = ["false"];
-    require(
-        cf,
-        "cf_allow_ingest_behind",
-        &off,
-        DeclineReason::IngestBehind,
-    )?;
-    for key in [
-        "enable_blob_files",
-        "enable_blob_garbage_collection",
-        "enable_blob_direct_write",
-    ] {
-        require(cf, key, &off, DeclineReason::BlobFiles)?;
+    for (key, fine, reason) in FAMILY_VALUES {
+        found.note(require(cf, key, fine, reason));
     }
-    for key in [
-        "preclude_last_level_data_seconds",
-        "preserve_internal_time_seconds",
-    ] {
-        require(cf, key, &["0"], DeclineReason::Tiering)?;
-    }
-    for key in ["last_level_temperature", "default_write_temperature"] {
-        require(cf, key, &["kUnknown"], DeclineReason::Temperature)?;
-    }
-    require(
-        cf,
-        "compaction_style",
-        &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
-        DeclineReason::CompactionStyle,
-    )?;
-    require_object(
+    found.note(require_object(
         cf,
         "compression_manager",
         &[NULL, "BuiltinCompressionManagerV2"],
         DeclineReason::CompressionManager,
-    )?;
+    ));
     if family.table_factory != "BlockBasedTable" {
-        return Err(Error::declined(
+        found.note(Err(Error::declined(
             DeclineReason::TableFactory,
             format!("table_factory is {}", family.table_factory),
-        ));
+        )));
     }
-    Ok(())
 }
 
 fn comparator(cf: &Options) -> Result<()> {

@@ -7,76 +7,77 @@ use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
 use super::{Admitted, NULL, compression, malformed, require, require_object};
+use crate::findings::Findings;
 
 /// First version in which the common prefix of a block's keys is stored once.
-const FIRST_COMMON_PREFIX_VERSION: u64 = 8;
+const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
 
 const DEFAULT_FORMAT_VERSION: u64 = 7;
 const DEFAULT_BLOCK_SIZE: u64 = 4096;
 const DEFAULT_RESTART_INTERVAL: u64 = 16;
 
-/// Declines layouts that are not written here.
-pub fn check(table: &Options) -> Result<()> {
-    let off = ["false"];
-    require(
-        table,
+/// Options of the table that must have one of a few values; absent is fine.
+const VALUES: [(&str, &[&str], DeclineReason); 7] = [
+    (
         "partition_filters",
-        &off,
+        &["false"],
         DeclineReason::PartitionedFilters,
-    )?;
-    require(
-        table,
-        "index_type",
-        &["kBinarySearch"],
-        DeclineReason::IndexType,
-    )?;
-    require(
-        table,
+    ),
+    ("index_type", &["kBinarySearch"], DeclineReason::IndexType),
+    (
         "data_block_index_type",
         &["kDataBlockBinarySearch"],
         DeclineReason::DataBlockIndex,
-    )?;
-    require(
-        table,
+    ),
+    (
         "separate_key_value_in_data_block",
-        &off,
+        &["false"],
         DeclineReason::SeparateKeyValue,
-    )?;
-    require(table, "block_align", &off, DeclineReason::BlockAlign)?;
-    require(
-        table,
+    ),
+    ("block_align", &["false"], DeclineReason::BlockAlign),
+    (
         "super_block_alignment_size",
         &["0"],
         DeclineReason::BlockAlign,
-    )?;
-    require_object(
+    ),
+    (
+        "flush_block_policy_factory",
+        &["FlushBlockBySizePolicyFactory"],
+        DeclineReason::FlushBlockPolicy,
+    ),
+];
+
+/// Layouts that are not written here.
+pub fn check(table: &Options, found: &mut Findings) {
+    for (key, fine, reason) in VALUES {
+        found.note(require(table, key, fine, reason));
+    }
+    found.note(require_object(
         table,
         "user_defined_index_factory",
         &[NULL],
         DeclineReason::UserDefinedIndex,
-    )?;
-    require(
-        table,
-        "flush_block_policy_factory",
-        &["FlushBlockBySizePolicyFactory"],
-        DeclineReason::FlushBlockPolicy,
-    )?;
-    // Non-negative: index blocks are to carry a hint for interpolation search.
-    if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? >= 0.0 {
-        return Err(Error::declined(
-            DeclineReason::IndexType,
-            "uniform_cv_threshold is set",
-        ));
-    }
-    Ok(())
+    ));
+    found.note(interpolation(table));
+    found.note(format_version(table).map(drop));
 }
 
-/// The layout of output files, but for the filter.
-pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<TablePlan> {
-    let table = &family.table_options;
-    let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
-    let version = number("format_version", DEFAULT_FORMAT_VERSION)?;
-    let format_version = u32::try_from(version)
+/// A threshold that is not negative asks index blocks for a hint for interpolation search.
+fn interpolation(table: &Options) -> Result<()> {
+    if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::IndexType,
+        "uniform_cv_threshold is set",
+    ))
+}
+
+fn format_version(table: &Options) -> Result<u32> {
+    let version = table
+        .u64("format_version", DEFAULT_FORMAT_VERSION)
+        .map_err(malformed)?;
+    u32::try_from(version)
         .ok()
         .filter(|version| FORMAT_VERSIONS.contains(version))
         .ok_or_else(|| {
@@ -84,10 +85,18 @@ pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<Tab
                 DeclineReason::FormatVersion,
                 format!("format_version is {version}"),
             )
-        })?;
+        })
+}
+
+/// The layout of output files, but for the filter.
+pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<TablePlan> {
+    let table = &family.table_options;
+    let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
+    let format_version = format_version(table)?;
     let delta_keys = table.bool("use_delta_encoding", true).map_err(malformed)?;
     let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
-    let common_prefix = version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
+    let common_prefix =
+        format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
     let (compression, _) = compression::choose(admitted.job, family)?;
     Ok(TablePlan {
         format_version,
