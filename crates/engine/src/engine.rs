@@ -319,6 +319,7 @@ impl Engine {
             budget: &self.budget,
             read_ahead_bytes: self.settings.read_ahead_bytes,
             cancel,
+            counters: &self.stats,
         }
     }
 

@@ -21,6 +21,7 @@ mod filter_bits;
 mod findings;
 mod full_compaction;
 mod parallel;
+mod prepare;
 pub mod record;
 mod result;
 mod ribbon_bits;

@@ -1,24 +1,22 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, InputFile, InputTable, Job, OutputFile, Plan,
-    ReadAt, Resource, Result, Slice, SliceReport, SliceWork, StageTime, open_table, thread_cpu,
+    Backend, CancelToken, Error, InputTable, Job, OutputFile, Plan, Result, Slice, SliceReport,
+    SliceWork, StageTime, open_table, thread_cpu,
 };
 use rockmill_format::key;
-use rockmill_format::unique_id::internal_unique_id;
 
-use crate::admit::{self, Admitted, LearnedFilter};
+use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::Budget;
-use crate::parallel;
-use crate::settings::MIN_READ_AHEAD_BYTES;
+use crate::prepare::{Prepared, host_stage, prepare};
 use crate::slices;
 use crate::staging::{StagingDir, StagingSink};
+use crate::stats::{JobProgress, StatsCell};
 use crate::storage::{InputFileReader, Storage};
 use crate::verify::{verify_output, verify_tail};
 
@@ -59,6 +57,8 @@ pub struct RunContext<'a, B> {
     pub read_ahead_bytes: usize,
     /// Told when the database closes.
     pub cancel: &'a CancelToken,
+    /// Told of progress.
+    pub counters: &'a StatsCell,
 }
 
 /// Runs an admitted job over the input files in `input_dir`, leaving output in `staging`.
@@ -74,27 +74,26 @@ pub fn run<B: Backend>(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let (tables, cpu_opening) = open_inputs(&context, job, input_dir)?;
-    let opened = host_stage("open inputs", started);
-    let planning = Instant::now();
-    let planned = admit::with_inputs(admitted, &tables)?;
-    context.backend.accepts(&planned.plan, &tables)?;
-    let slices = slices::cut(&planned.plan, &tables);
-    let (read_ahead_bytes, slice_bytes) = fit_memory(&context, &planned.plan, &tables)?;
-    let planned_stage = host_stage("plan", planning);
-    let stop = context.cancel.child();
+    let prepared = prepare(&context, job, admitted, input_dir)?;
+    let Prepared {
+        tables,
+        plan,
+        slices,
+        ..
+    } = &prepared;
     let shared = Shared {
         context: RunContext {
-            read_ahead_bytes,
+            read_ahead_bytes: prepared.read_ahead_bytes,
             ..context
         },
-        plan: &planned.plan,
-        tables: &tables,
-        slices: &slices,
-        slice_bytes,
+        plan,
+        tables,
+        slices,
+        slice_memory_bytes: prepared.slice_memory_bytes,
         staging,
         next: AtomicUsize::new(0),
-        stop,
+        stop: context.cancel.child(),
+        progress: context.counters.begin(prepared.bytes()),
         done: Mutex::default(),
     };
     shared.run_all()?;
@@ -104,120 +103,24 @@ pub fn run<B: Backend>(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let mut outcome = gather(done.reports);
-    check_accounts(
-        &outcome,
-        &done.entries_by_input,
-        &planned.plan,
-        job,
-        &tables,
-    )?;
+    check_accounts(&outcome, &done.entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync()?;
-    let host_stages = [opened, planned_stage, host_stage("sync folder", syncing)];
-    StageTime::add_all(&mut outcome.totals.stages, &host_stages);
+    StageTime::add_all(&mut outcome.totals.stages, &prepared.stages);
+    let synced = host_stage("sync folder", syncing);
+    StageTime::add_all(&mut outcome.totals.stages, &[synced]);
     outcome.slices = slices.len();
     outcome.device = device;
     outcome.elapsed = started.elapsed();
-    outcome.cpu =
-        cpu_opening + done.cpu + outcome.totals.cpu_elsewhere + thread_cpu().saturating_sub(cpu);
-    outcome.learned_filter = match planned.learned_filter {
+    outcome.cpu = prepared.cpu_elsewhere
+        + done.cpu
+        + outcome.totals.cpu_elsewhere
+        + thread_cpu().saturating_sub(cpu);
+    outcome.learned_filter = match prepared.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
         LearnedFilter::No | LearnedFilter::Likely(_) => None,
     };
     Ok(outcome)
-}
-
-fn host_stage(stage: &'static str, since: Instant) -> StageTime {
-    StageTime {
-        stage,
-        resource: Resource::Host,
-        seconds: since.elapsed().as_secs_f64(),
-        bytes: 0,
-    }
-}
-
-/// Opens all inputs, and says how much processor time other threads took for it.
-fn open_inputs<B: Sync>(
-    context: &RunContext<'_, B>,
-    job: &Job,
-    dir: &Path,
-) -> Result<(Vec<InputTable>, Duration)> {
-    let open = |input: &InputFile| {
-        context.cancel.check()?;
-        let path = dir.join(&input.name);
-        let opened = InputFileReader::try_open(context.storage, &path);
-        let reader = opened.map_err(|e| cannot_open(input, &e))?;
-        if reader.len() != input.size {
-            return Err(Error::corruption(
-                &input.name,
-                reader.len(),
-                format!("the MANIFEST says that the file has {} bytes", input.size),
-            ));
-        }
-        let table = open_table(Box::new(reader))?;
-        check_identity(input, &table)?;
-        Ok(table)
-    };
-    parallel::map(&job.tree.inputs, context.budget.slots(), open)
-}
-
-/// A file that is not there may lie elsewhere; any other trouble is the system's.
-fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::NotFound => Error::declined(
-            DeclineReason::InputMissing,
-            "files that lie in db_paths or cf_paths are not found",
-        )
-        .in_file(&input.name),
-        _ => Error::storage(&input.name, "open it", error),
-    }
-}
-
-/// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.
-fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
-    let properties = &table.meta.properties;
-    let found = internal_unique_id(
-        &properties.db_id,
-        &properties.db_session_id,
-        properties.orig_file_number,
-    );
-    match input.unique_id {
-        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
-            &input.name,
-            table.meta.file_size,
-            "the unique id is not that in the MANIFEST",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' indexes, which stay
-/// in memory as long as the job runs.
-fn fit_memory<B: Backend>(
-    context: &RunContext<'_, B>,
-    plan: &Plan,
-    tables: &[InputTable],
-) -> Result<(usize, u64)> {
-    let indexes: u64 = tables.iter().map(InputTable::index_memory_bytes).sum();
-    let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
-    loop {
-        let bytes = context.backend.slice_memory_bytes(plan, tables, read_ahead);
-        if bytes.saturating_add(indexes) <= context.budget.bytes() {
-            return Ok((read_ahead, bytes));
-        }
-        if read_ahead == MIN_READ_AHEAD_BYTES {
-            return Err(Error::declined(
-                DeclineReason::MemoryBudget,
-                format!(
-                    "a slice over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
-                     is {}",
-                    tables.len(),
-                    context.budget.bytes()
-                ),
-            ));
-        }
-        read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
-    }
 }
 
 /// First version whose property `rocksdb.num.entries` RocksDB relies upon
@@ -239,11 +142,12 @@ struct Shared<'a, B> {
     plan: &'a Plan,
     tables: &'a [InputTable],
     slices: &'a [Slice],
-    slice_bytes: u64,
+    slice_memory_bytes: u64,
     staging: &'a StagingDir,
     next: AtomicUsize,
     /// Set when a slice has failed or the database closes, so that all stop.
     stop: CancelToken,
+    progress: JobProgress<'a>,
     done: Mutex<Done>,
 }
 
@@ -282,7 +186,11 @@ impl<B: Backend> Shared<'_, B> {
         let cpu = thread_cpu();
         while let Some(slice) = self.slices.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             match self.slice(slice) {
-                Ok(report) => self.keep(slice.index, report),
+                Ok(report) => {
+                    self.keep(slice.index, report);
+                    let bytes = slices::stored_bytes(&slice.range, self.tables);
+                    self.progress.passed(bytes);
+                }
                 Err(error) => {
                     self.fail(error);
                     break;
@@ -302,7 +210,10 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn slice(&self, slice: &Slice) -> Result<SliceReport> {
-        let _grant = self.context.budget.acquire(self.slice_bytes, &self.stop)?;
+        let _grant = self
+            .context
+            .budget
+            .acquire(self.slice_memory_bytes, &self.stop)?;
         self.stop.check()?;
         let backend = self.context.backend;
         let run = backend.survivors(SliceWork {

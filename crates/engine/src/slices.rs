@@ -32,6 +32,14 @@ pub fn cut(plan: &Plan, tables: &[InputTable]) -> Vec<Slice> {
         .collect()
 }
 
+/// Stored bytes of the data blocks that may hold keys of a range.
+pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
+    let blocks = tables
+        .iter()
+        .flat_map(|table| &table.meta.index[table.blocks_in_range(range)]);
+    blocks.map(|block| block.handle.size).sum()
+}
+
 /// Borders are looked for among so many places a slice in each table: indexes have a million entries.
 const GRAINS_PER_SLICE: u64 = 128;
 

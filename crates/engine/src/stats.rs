@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{DeclineReason, Error, ErrorKind, StageTime};
@@ -22,6 +23,10 @@ pub struct Stats {
     pub jobs_failed: u64,
     /// Declined jobs by reason code.
     pub declines: BTreeMap<String, u64>,
+    /// Bytes of input that jobs have begun upon, done or not.
+    pub bytes_begun: u64,
+    /// Those of them that lie behind: of finished slices, and of jobs that have ended in any way.
+    pub bytes_passed: u64,
     /// Bytes read from input files by jobs done.
     pub bytes_read: u64,
     /// Bytes of the files written by jobs done.
@@ -65,6 +70,15 @@ impl StatsCell {
         self.lock().jobs_scheduled += 1;
     }
 
+    /// A job begins upon so many bytes of input.
+    pub fn begin(&self, bytes: u64) -> JobProgress<'_> {
+        self.lock().bytes_begun += bytes;
+        JobProgress {
+            counters: self,
+            left: AtomicU64::new(bytes),
+        }
+    }
+
     /// A job was done.
     pub fn done(&self, outcome: &Outcome) {
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(0);
@@ -101,6 +115,27 @@ impl StatsCell {
             None => stats.jobs_failed += 1,
         }
         stats.last_error = Some(error.to_string());
+    }
+}
+
+/// How far a job is. When it ends, well or not, nothing of it is left.
+#[derive(Debug)]
+pub struct JobProgress<'a> {
+    counters: &'a StatsCell,
+    left: AtomicU64,
+}
+
+impl JobProgress<'_> {
+    /// A slice over so many bytes is finished.
+    pub fn passed(&self, bytes: u64) {
+        self.left.fetch_sub(bytes, Ordering::Relaxed);
+        self.counters.lock().bytes_passed += bytes;
+    }
+}
+
+impl Drop for JobProgress<'_> {
+    fn drop(&mut self) {
+        self.passed(self.left.load(Ordering::Relaxed));
     }
 }
 
@@ -145,5 +180,28 @@ impl fmt::Display for Stats {
             write!(f, "\nlast     {error}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_ended_leaves_no_bytes() {
+        let counters = StatsCell::default();
+        let bytes = || {
+            let stats = counters.snapshot();
+            (stats.bytes_begun, stats.bytes_passed)
+        };
+        let first = counters.begin(10);
+        let second = counters.begin(5);
+        first.passed(4);
+        assert_eq!(bytes(), (15, 4));
+        drop(first);
+        assert_eq!(bytes(), (15, 10));
+        second.passed(5);
+        drop(second);
+        assert_eq!(bytes(), (15, 15));
     }
 }

@@ -1,0 +1,173 @@
+//! What a job does before its first slice: open the inputs, plan, cut, fit into memory.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rockmill_core::{
+    Backend, DeclineReason, Error, InputFile, InputTable, Job, Plan, ReadAt, Resource, Result,
+    Slice, StageTime, open_table,
+};
+use rockmill_format::unique_id::internal_unique_id;
+
+use crate::admit::{self, Admitted, LearnedFilter};
+use crate::parallel;
+use crate::run::RunContext;
+use crate::settings::MIN_READ_AHEAD_BYTES;
+use crate::slices;
+use crate::storage::InputFileReader;
+
+/// A job that is ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The opened inputs.
+    pub tables: Vec<InputTable>,
+    /// What is to be done.
+    pub plan: Plan,
+    /// How the filter's size was found.
+    pub learned_filter: LearnedFilter,
+    /// The slices in key order.
+    pub slices: Vec<Slice>,
+    /// Bytes to read at a time from each input.
+    pub read_ahead_bytes: usize,
+    /// Memory that a slice takes at most.
+    pub slice_memory_bytes: u64,
+    /// Processor time that other threads than the caller's took.
+    pub cpu_elsewhere: Duration,
+    /// Where the time went.
+    pub stages: [StageTime; 2],
+}
+
+impl Prepared {
+    /// Stored bytes of all slices' data blocks. A block that two slices share counts twice.
+    pub fn bytes(&self) -> u64 {
+        let slices = self.slices.iter();
+        slices
+            .map(|slice| slices::stored_bytes(&slice.range, &self.tables))
+            .sum()
+    }
+}
+
+/// Opens the inputs in `dir`, plans and cuts.
+///
+/// # Errors
+/// Declined, or Corruption or Storage if an input cannot be read.
+pub fn prepare<B: Backend>(
+    context: &RunContext<'_, B>,
+    job: &Job,
+    admitted: &Admitted<'_>,
+    dir: &Path,
+) -> Result<Prepared> {
+    let opening = Instant::now();
+    let (tables, cpu_elsewhere) = open_inputs(context, job, dir)?;
+    let opened = host_stage("open inputs", opening);
+    let planning = Instant::now();
+    let planned = admit::with_inputs(admitted, &tables)?;
+    context.backend.accepts(&planned.plan, &tables)?;
+    let slices = slices::cut(&planned.plan, &tables);
+    let (read_ahead_bytes, slice_memory_bytes) = fit_memory(context, &planned.plan, &tables)?;
+    Ok(Prepared {
+        plan: planned.plan,
+        learned_filter: planned.learned_filter,
+        slices,
+        read_ahead_bytes,
+        slice_memory_bytes,
+        cpu_elsewhere,
+        stages: [opened, host_stage("plan", planning)],
+        tables,
+    })
+}
+
+/// What the host did since then.
+pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
+    StageTime {
+        stage,
+        resource: Resource::Host,
+        seconds: since.elapsed().as_secs_f64(),
+        bytes: 0,
+    }
+}
+
+/// Opens all inputs, and says how much processor time other threads took for it.
+fn open_inputs<B: Sync>(
+    context: &RunContext<'_, B>,
+    job: &Job,
+    dir: &Path,
+) -> Result<(Vec<InputTable>, Duration)> {
+    let open = |input: &InputFile| {
+        context.cancel.check()?;
+        let path = dir.join(&input.name);
+        let opened = InputFileReader::try_open(context.storage, &path);
+        let reader = opened.map_err(|e| cannot_open(input, &e))?;
+        if reader.len() != input.size {
+            return Err(Error::corruption(
+                &input.name,
+                reader.len(),
+                format!("the MANIFEST says that the file has {} bytes", input.size),
+            ));
+        }
+        let table = open_table(Box::new(reader))?;
+        check_identity(input, &table)?;
+        Ok(table)
+    };
+    parallel::map(&job.tree.inputs, context.budget.slots(), open)
+}
+
+/// A file that is not there may lie elsewhere; any other trouble is the system's.
+fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::declined(
+            DeclineReason::InputMissing,
+            "files that lie in db_paths or cf_paths are not found",
+        )
+        .in_file(&input.name),
+        _ => Error::storage(&input.name, "open it", error),
+    }
+}
+
+/// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.
+fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
+    let properties = &table.meta.properties;
+    let found = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    match input.unique_id {
+        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
+            &input.name,
+            table.meta.file_size,
+            "the unique id is not that in the MANIFEST",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' indexes, which stay
+/// in memory as long as the job runs.
+fn fit_memory<B: Backend>(
+    context: &RunContext<'_, B>,
+    plan: &Plan,
+    tables: &[InputTable],
+) -> Result<(usize, u64)> {
+    let indexes: u64 = tables.iter().map(InputTable::index_memory_bytes).sum();
+    let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
+    loop {
+        let bytes = context.backend.slice_memory_bytes(plan, tables, read_ahead);
+        if bytes.saturating_add(indexes) <= context.budget.bytes() {
+            return Ok((read_ahead, bytes));
+        }
+        if read_ahead == MIN_READ_AHEAD_BYTES {
+            return Err(Error::declined(
+                DeclineReason::MemoryBudget,
+                format!(
+                    "a slice over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
+                     is {}",
+                    tables.len(),
+                    context.budget.bytes()
+                ),
+            ));
+        }
+        read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
+    }
+}
