@@ -1,5 +1,8 @@
 //! The engine: makes jobs out of RocksDB's requests, runs them, counts.
 
+pub mod diagnosis;
+pub mod forecast;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,25 +13,21 @@ use rockmill_core::{
     Backend, CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
     TreeView,
 };
-use rockmill_format::options_file::OptionsFile;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::admit::{self, Admitted, Policy};
+use crate::at_rest::{AtRest, UserKeys, read_options};
 use crate::budget::Budget;
 use crate::device::{Devices, device_trouble};
-use crate::full_compaction;
 use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
 use crate::settings::Settings;
 use crate::staging::{self, StagingDir};
 use crate::stats::{Stats, StatsCell};
-use crate::storage::{Storage, base_name, read_from};
+use crate::storage::{Storage, base_name};
 use crate::tree::TreeFollower;
-
-/// Largest OPTIONS file that is read.
-const MAX_OPTIONS_BYTES: u64 = 64 << 20;
 
 /// Runs jobs of any number of databases.
 #[derive(Debug)]
@@ -146,7 +145,11 @@ impl Engine {
             ));
         }
         let database = self.database(dir, &info.db_session_id);
-        let options = self.options(dir, input.options_file_number)?;
+        if input.options_file_number == 0 {
+            let what = "the job names no OPTIONS file";
+            return Err(Error::declined(DeclineReason::OptionsFile, what));
+        }
+        let options = read_options(&*self.storage, dir, input.options_file_number)?;
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
         let tree = {
             let mut follower = lock(&database.tree);
@@ -155,19 +158,21 @@ impl Engine {
         };
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
-        self.job(info, message.to_vec(), options, tree, learned)
+        let job = self.draft(info, message.to_vec(), options, tree, learned);
+        admit::from_options(&job, self.policy())?;
+        Ok(job)
     }
 
-    /// A fresh job, if options and tree allow it.
-    fn job(
+    /// A fresh job, which nobody has looked at yet.
+    fn draft(
         &self,
         info: JobInfo,
         message: Vec<u8>,
         options: String,
         tree: TreeView,
         learned: Option<u32>,
-    ) -> Result<Job> {
-        let job = Job {
+    ) -> Job {
+        Job {
             version: JOB_VERSION,
             input: message,
             info,
@@ -180,9 +185,7 @@ impl Engine {
             unix_time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
-        };
-        admit::from_options(&job, self.policy())?;
-        Ok(job)
+        }
     }
 
     /// The job of compacting everything in a column family of a closed database to its last level.
@@ -190,16 +193,16 @@ impl Engine {
     /// # Errors
     /// Declined, or Storage if there is no database in `dir`.
     pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
-        let number = full_compaction::newest_options(&*self.storage, dir)?;
-        let text = self.options(dir, number)?;
-        let options = OptionsFile::parse(&text)
-            .map_err(|e| Error::declined(DeclineReason::OptionsFile, e.to_string()))?;
-        let mut follower = TreeFollower::default();
-        follower.refresh(&*self.storage, dir, (0, 0))?;
-        let (info, input) =
-            full_compaction::request(dir, follower.tree(), &options, number, cf_name)?;
-        let tree = follower.view(&input, info.cf_id)?;
-        self.job(info, input.encode(), text, tree, None)
+        let database = AtRest::read(&*self.storage, dir)?;
+        let (info, input) = database.request(dir, cf_name, &UserKeys::default())?;
+        if input.input_files.is_empty() {
+            let what = "the column family has no files";
+            return Err(Error::declined(DeclineReason::Manifest, what));
+        }
+        let tree = database.follower.view(&input, info.cf_id)?;
+        let job = self.draft(info, input.encode(), database.options_text, tree, None);
+        admit::from_options(&job, self.policy())?;
+        Ok(job)
     }
 
     /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.
@@ -218,17 +221,6 @@ impl Engine {
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         database
-    }
-
-    fn options(&self, dir: &Path, number: u64) -> Result<String> {
-        let declined = |what: String| Error::declined(DeclineReason::OptionsFile, what);
-        if number == 0 {
-            return Err(declined("the job names no OPTIONS file".to_owned()));
-        }
-        let path = dir.join(format!("OPTIONS-{number:06}"));
-        let bytes = read_from(&*self.storage, &path, 0, MAX_OPTIONS_BYTES)
-            .map_err(|e| declined(e.to_string()))?;
-        String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
     }
 
     /// A name that no other attempt has.

@@ -24,6 +24,16 @@ impl Findings {
     pub fn first(self) -> Result<()> {
         self.0.into_iter().next().map_or(Ok(()), Err)
     }
+
+    /// Takes over what other checks found.
+    pub fn append(&mut self, other: Self) {
+        other.0.into_iter().for_each(|error| self.note(Err(error)));
+    }
+
+    /// All of it.
+    pub fn into_vec(self) -> Vec<Error> {
+        self.0
+    }
 }
 
 #[cfg(test)]
@@ -38,9 +48,11 @@ mod tests {
         for what in ["a", "b", "a"] {
             found.note(Err(Error::declined(DeclineReason::Manifest, what)));
         }
-        let texts: Vec<_> = found.0.iter().map(|error| error.what.as_str()).collect();
+        let mut all = Findings::default();
+        all.append(found);
+        let texts: Vec<_> = all.0.iter().map(|error| error.what.as_str()).collect();
         assert_eq!(texts, ["a", "b"]);
-        assert_eq!(found.first().expect_err("two").what, "a");
+        assert_eq!(all.first().expect_err("two").what, "a");
         assert_eq!(Findings::default().first(), Ok(()));
     }
 }

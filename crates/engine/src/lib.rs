@@ -13,13 +13,13 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod at_rest;
 mod blocks;
 mod budget;
 mod device;
 mod engine;
 mod filter_bits;
 mod findings;
-mod full_compaction;
 mod parallel;
 mod prepare;
 pub mod record;
@@ -34,8 +34,12 @@ pub mod storage;
 pub mod tree;
 pub mod verify;
 
+pub use admit::filter_policy_without_bits;
+pub use at_rest::UserKeys;
 pub use blocks::read_block;
 pub use device::Device;
+pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
+pub use engine::forecast::{Expected, Forecast};
 pub use engine::{Engine, Finished};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::Outcome;

@@ -39,12 +39,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Stored bytes of all slices' data blocks. A block that two slices share counts twice.
-    pub fn bytes(&self) -> u64 {
+    /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
+    pub fn slice_bytes(&self) -> Vec<u64> {
         let slices = self.slices.iter();
         slices
             .map(|slice| slices::stored_bytes(&slice.range, &self.tables))
-            .sum()
+            .collect()
     }
 }
 

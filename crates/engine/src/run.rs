@@ -14,7 +14,6 @@ use rockmill_format::key;
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::Budget;
 use crate::prepare::{Prepared, host_stage, prepare};
-use crate::slices;
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::{InputFileReader, Storage};
@@ -81,6 +80,7 @@ pub fn run<B: Backend>(
         slices,
         ..
     } = &prepared;
+    let slice_bytes = prepared.slice_bytes();
     let shared = Shared {
         context: RunContext {
             read_ahead_bytes: prepared.read_ahead_bytes,
@@ -93,7 +93,8 @@ pub fn run<B: Backend>(
         staging,
         next: AtomicUsize::new(0),
         stop: context.cancel.child(),
-        progress: context.counters.begin(prepared.bytes()),
+        progress: context.counters.begin(slice_bytes.iter().sum()),
+        slice_bytes: &slice_bytes,
         done: Mutex::default(),
     };
     shared.run_all()?;
@@ -142,6 +143,8 @@ struct Shared<'a, B> {
     plan: &'a Plan,
     tables: &'a [InputTable],
     slices: &'a [Slice],
+    /// Stored bytes of each slice's input.
+    slice_bytes: &'a [u64],
     slice_memory_bytes: u64,
     staging: &'a StagingDir,
     next: AtomicUsize,
@@ -188,8 +191,7 @@ impl<B: Backend> Shared<'_, B> {
             match self.slice(slice) {
                 Ok(report) => {
                     self.keep(slice.index, report);
-                    let bytes = slices::stored_bytes(&slice.range, self.tables);
-                    self.progress.passed(bytes);
+                    self.progress.passed(self.slice_bytes[slice.index]);
                 }
                 Err(error) => {
                     self.fail(error);

@@ -164,6 +164,12 @@ pub fn plan(
     Ok((choice, learned))
 }
 
+/// The column family's filter policy, if it is one of those that come without the number of bits.
+pub fn filter_policy_without_bits(family: &ColumnFamilyOptions) -> Option<&str> {
+    let text = family.table_options.str(FILTER_POLICY)?;
+    [BARE_BLOOM, BARE_RIBBON].contains(&text).then_some(text)
+}
+
 /// What files' own filters say of the number of bits a key.
 #[derive(Debug, Default)]
 pub struct FilterSamples(Vec<FilterSample>);
@@ -179,6 +185,11 @@ impl FilterSamples {
             self.0.extend(filter_bits::sample(table, &filter));
         }
         Ok(())
+    }
+
+    /// Takes over the samples of other files.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
     }
 }
 

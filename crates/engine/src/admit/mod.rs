@@ -18,7 +18,8 @@ use rockmill_core::{
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::wire::CompactionServiceInput;
 
-pub use filter::LearnedFilter;
+pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
+pub use inputs::check as check_input;
 
 use crate::findings::Findings;
 

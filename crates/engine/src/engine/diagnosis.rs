@@ -1,0 +1,164 @@
+//! Everything that keeps a database's compactions from being done here.
+
+use std::path::Path;
+
+use rockmill_core::{Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_format::options_file::OptionsFile;
+
+use super::Engine;
+use crate::admit::{self, Admitted, FilterSamples};
+use crate::at_rest::{AtRest, UserKeys};
+use crate::findings::Findings;
+use crate::parallel;
+use crate::storage::InputFileReader;
+use crate::tree::TreeFollower;
+
+/// Levels that are looked at; RocksDB has 7 unless told otherwise.
+const MOST_LEVELS: i32 = 64;
+
+/// What was found of a database.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// Number of the OPTIONS file.
+    pub options_number: u64,
+    /// What it says.
+    pub options: OptionsFile,
+    /// What rules out the jobs of all column families.
+    pub database: Vec<Error>,
+    /// The column families, by id.
+    pub families: Vec<FamilyDiagnosis>,
+}
+
+/// What was found of a column family.
+#[derive(Debug)]
+pub struct FamilyDiagnosis {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its SST files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What rules out some or all of its jobs, beside what the database's options do.
+    pub found: Vec<Error>,
+    /// Thousandths of a bit a key that the files' filters tell where the OPTIONS file does not.
+    pub learned_millibits_per_key: Option<u32>,
+}
+
+impl Engine {
+    /// Looks through the OPTIONS, the MANIFEST and the properties of all files of the database in `dir`,
+    /// which may be open: the checks are those that its jobs would meet.
+    ///
+    /// # Errors
+    /// Declined if OPTIONS or MANIFEST cannot be read; Storage if the system refuses a file.
+    pub fn diagnose(&self, dir: &Path) -> Result<Diagnosis> {
+        let database = AtRest::read(&*self.storage, dir)?;
+        let mut found = Findings::default();
+        admit::check_db(&database.options, self.policy(), &mut found);
+        let families = database.follower.tree().column_families.values();
+        let families = families.map(|family| self.diagnose_family(dir, &database, &family.name));
+        Ok(Diagnosis {
+            families: families.collect::<Result<_>>()?,
+            options_number: database.options_number,
+            database: found.into_vec(),
+            options: database.options,
+        })
+    }
+
+    fn diagnose_family(
+        &self,
+        dir: &Path,
+        database: &AtRest,
+        name: &[u8],
+    ) -> Result<FamilyDiagnosis> {
+        let (info, input) = database.request(dir, name, &UserKeys::default())?;
+        let mut found = Findings::default();
+        let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
+        let last_level = info.output_level;
+        let options = database.options_text.clone();
+        let mut job = self.draft(info, input.encode(), options, tree, None);
+        let inputs = std::mem::take(&mut job.tree.inputs);
+        // Into level 0 only level 0 is merged, which the checks take for the job's inputs.
+        let of_level_0 = inputs.iter().filter(|file| file.level == 0);
+        job.tree.inputs = of_level_0.cloned().collect();
+        let deepest = job.tree.levels.last().map_or(0, |level| level.level as i32);
+        // Compression and filters depend on the level.
+        for level in 0..=last_level.min(MOST_LEVELS) {
+            job.info.output_level = level;
+            job.info.is_bottommost_level = level >= deepest;
+            admit::check_family(&Admitted::read(&job)?, &mut found);
+        }
+        let bare = database
+            .options
+            .cf(name)
+            .and_then(admit::filter_policy_without_bits);
+        let bare = bare.filter(|_| job.hints.filter_millibits_per_key.is_none());
+        let samples = self.look_at_files(dir, &inputs, bare.is_some(), &mut found)?;
+        let mut learned_millibits_per_key = None;
+        if let Some(policy) = bare
+            && !inputs.is_empty()
+        {
+            match admit::learn(&samples, policy) {
+                Ok((millibits, _)) => learned_millibits_per_key = Some(millibits),
+                Err(error) => found.note(Err(error)),
+            }
+        }
+        Ok(FamilyDiagnosis {
+            name: name.to_vec(),
+            files: inputs.len() as u64,
+            bytes: inputs.iter().map(|file| file.size).sum(),
+            found: found.into_vec(),
+            learned_millibits_per_key,
+        })
+    }
+
+    /// Checks the files' properties, and reads their filters if those are to tell something.
+    fn look_at_files(
+        &self,
+        dir: &Path,
+        inputs: &[InputFile],
+        filters: bool,
+        found: &mut Findings,
+    ) -> Result<FilterSamples> {
+        let look = |input: &InputFile| match self.look_at(&dir.join(&input.name), filters) {
+            Err(error) if error.kind != ErrorKind::Storage => {
+                let mut found = Findings::default();
+                found.note(Err(error));
+                Ok((found, FilterSamples::default()))
+            }
+            Err(_) if self.is_elsewhere(dir, input)? => Ok(Default::default()),
+            looked => looked,
+        };
+        let (looked, _) = parallel::map(inputs, self.budget.slots(), look)?;
+        let mut samples = FilterSamples::default();
+        for (of_file, sample) in looked {
+            found.append(of_file);
+            samples.append(sample);
+        }
+        Ok(samples)
+    }
+
+    fn look_at(&self, path: &Path, filters: bool) -> Result<(Findings, FilterSamples)> {
+        let mut found = Findings::default();
+        let mut samples = FilterSamples::default();
+        let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
+        admit::check_input(&table, &mut found);
+        if filters {
+            samples.take(&table)?;
+        }
+        Ok((found, samples))
+    }
+
+    /// Whether a file that cannot be read need not be in `dir`: the database, which may be open, has
+    /// compacted it meanwhile, or has several paths.
+    fn is_elsewhere(&self, dir: &Path, input: &InputFile) -> Result<bool> {
+        let mut follower = TreeFollower::default();
+        follower.refresh(&*self.storage, dir, (0, 0))?;
+        let families = follower.tree().column_families.values();
+        let number = input.name.trim_end_matches(".sst").parse();
+        let found = number.ok().and_then(|number| {
+            let mut files = families.filter_map(|family| family.file(number));
+            files.next().map(|(_, file)| file.path_id)
+        });
+        Ok(found != Some(0))
+    }
+}
