@@ -1,16 +1,21 @@
 //! The `rockmill` command.
 //!
-//! Exit codes: 0 done, 1 the data is bad, 2 wrong usage, 3 the environment refused.
+//! Exit codes: 0 done, 1 the data is bad or, to `doctor`, not all of it would be accepted, 2 wrong usage,
+//! 3 the environment refused.
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bench;
+mod compact;
 mod database_dir;
 mod demo;
+mod doctor;
 mod inspect;
 mod job;
 mod outcome;
 mod output;
+mod service_args;
 mod side_by_side;
 mod sst;
 #[cfg(test)]
@@ -38,6 +43,10 @@ enum Command {
     /// Measures RocksDB and Rockmill on the same files.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Compacts a closed database, or a range of its keys.
+    Compact(compact::CompactArgs),
+    /// Says whether a database's compactions would be accepted, and what to change if not.
+    Doctor(doctor::DoctorArgs),
     /// Shows what is in an SST file.
     Inspect(inspect::InspectArgs),
     /// Checks every block, key and count of an SST file or of a database.
@@ -57,6 +66,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Bench(command) => bench::run(command),
+        Command::Compact(args) => compact::run(args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Job(command) => job::run(command),

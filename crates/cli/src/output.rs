@@ -110,6 +110,11 @@ pub fn bytes(size: u64) -> String {
     format!("{size} B ({scaled:.1} {})", UNITS[unit])
 }
 
+/// A size in millions of bytes, as tables show it.
+pub fn megabytes(size: u64) -> String {
+    format!("{:.1}", size as f64 / 1e6)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,80 +1,14 @@
 //! The command as a user types it: output, exit codes, and jobs repeated in fresh processes.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made, sst_files, text};
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 use serde_json::Value;
-use tempfile::TempDir;
-
-const DONE: i32 = 0;
-const BAD_DATA: i32 = 1;
-const WRONG_USAGE: i32 = 2;
-const ENVIRONMENT: i32 = 3;
-
-fn rockmill(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rockmill"))
-        .args(args)
-        .output()
-        .expect("the command starts")
-}
-
-/// Runs the command, checks its exit code and returns what it printed.
-fn expect(code: i32, args: &[&str]) -> (String, String) {
-    let output = rockmill(args);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
-    (out, err)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a UTF-8 path")
-}
-
-/// A closed database with overlapping files in level 0, large enough for many slices.
-fn database(dir: &Path) {
-    const RUNS: usize = 4;
-    const KEYS: usize = 20_000;
-    let mut table = BlockBasedOptions::default();
-    table.set_bloom_filter(10.0, false);
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_disable_auto_compactions(true);
-    options.set_target_file_size_base(32 << 10);
-    options.set_block_based_table_factory(&table);
-    let db = DB::open(&options, dir).expect("open");
-    for run in 0..RUNS {
-        for i in (run..KEYS).step_by(run + 1) {
-            let key = format!("key{i:06}");
-            if (i + run) % 7 == 0 {
-                db.delete(key).expect("delete");
-            } else {
-                db.put(key, format!("value {run} {i} ").repeat(5))
-                    .expect("put");
-            }
-        }
-        db.flush().expect("flush");
-    }
-}
-
-fn sst_files(dir: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .expect("list")
-        .map(|entry| entry.expect("list").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "sst"))
-        .collect();
-    files.sort();
-    files
-}
-
-fn made() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let db = dir.path().join("db");
-    database(&db);
-    (dir, db)
-}
 
 #[test]
 fn the_demo_finds_both_results_identical() {

@@ -144,7 +144,7 @@ pub fn scratch(parent: Option<PathBuf>, prefix: &str) -> Result<TempDir, Failure
 }
 
 /// RocksDB's errors are those of the machine, unless they speak of corruption.
-fn rocksdb_failed(doing: &str, error: &rust_rocksdb::Error) -> Failure {
+pub fn rocksdb_failed(doing: &str, error: &rust_rocksdb::Error) -> Failure {
     let text = format!("RocksDB cannot {doing}: {error}");
     match error.kind() {
         rust_rocksdb::ErrorKind::Corruption => Failure::Data(text),

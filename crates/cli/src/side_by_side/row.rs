@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::database::Spec;
 use super::{Measured, System};
+use crate::output::megabytes;
 
 /// One line of the result.
 #[derive(Debug, Serialize)]
@@ -93,10 +94,6 @@ const COLUMNS: [Column; 13] = [
         said.unwrap_or("-").to_owned()
     }),
 ];
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / 1e6)
-}
 
 /// The rows as a table without the columns of some titles.
 pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row>, without: &[&str]) -> Table {

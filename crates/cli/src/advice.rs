@@ -1,0 +1,168 @@
+//! Why compactions are left to RocksDB, and what to change so that they are not.
+
+use rockmill_core::{DeclineReason, Error, ErrorKind};
+use serde::Serialize;
+
+/// One reason, with all files that give it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Decline {
+    /// The code under which jobs are counted.
+    pub reason: &'static str,
+    /// What was found; of an option, its name and value.
+    pub what: String,
+    /// Where it was found; empty for an option.
+    pub files: Vec<String>,
+    /// What to change.
+    pub change: &'static str,
+}
+
+impl Decline {
+    /// The reason that an error is.
+    pub fn new(error: &Error) -> Self {
+        let (reason, change) = match error.kind {
+            ErrorKind::Declined(reason) => (reason.code(), change(reason)),
+            ErrorKind::Corruption => ("damaged", "run `rockmill verify` on the database"),
+            _ => ("error", "see what the system says"),
+        };
+        Self {
+            reason,
+            what: error.what.clone(),
+            files: error.file.iter().cloned().collect(),
+            change,
+        }
+    }
+
+    /// The reasons that errors are, each once.
+    pub fn all(errors: &[Error]) -> Vec<Self> {
+        let mut declines: Vec<Self> = Vec::new();
+        for error in errors {
+            let new = Self::new(error);
+            let same = |known: &&mut Self| (known.reason, &known.what) == (new.reason, &new.what);
+            match declines.iter_mut().find(same) {
+                Some(known) => known.files.extend(new.files),
+                None => declines.push(new),
+            }
+        }
+        declines
+    }
+
+    /// What was found and where, in a line.
+    pub fn found(&self) -> String {
+        let what = &self.what;
+        match self.files.as_slice() {
+            [] => what.clone(),
+            [file] => format!("{file}: {what}"),
+            [file, more @ ..] => format!("{file} and {} more: {what}", more.len()),
+        }
+    }
+}
+
+/// What to change so that jobs are no longer declined for a reason.
+pub fn change(reason: DeclineReason) -> &'static str {
+    use DeclineReason as R;
+    match reason {
+        R::Comparator => "nothing: only keys in the order of their bytes are compacted here",
+        R::UserTimestamps => "nothing: keys with timestamps are not compacted here",
+        R::MergeOperands => {
+            "let RocksDB compact everything once (full merges leave plain values), and write Put in \
+             place of Merge"
+        }
+        R::CompactionFilter => "configure no compaction filter, and delete what it would drop",
+        R::RangeTombstones => {
+            "let RocksDB compact everything once, and delete keys one by one in place of ranges"
+        }
+        R::BlobFiles => {
+            "set enable_blob_files=false and let RocksDB compact everything with forced blob garbage \
+             collection"
+        }
+        R::WideColumns => "write plain values in place of entities",
+        R::TimedPuts => "write Put in place of TimedPut",
+        R::Tiering => {
+            "set preclude_last_level_data_seconds=0 and preserve_internal_time_seconds=0, and let \
+             RocksDB compact everything once"
+        }
+        R::Temperature => "set last_level_temperature and default_write_temperature to kUnknown",
+        R::IngestBehind => "set allow_ingest_behind=false and cf_allow_ingest_behind=false",
+        R::GlobalSequenceNumber => {
+            "let RocksDB compact the ingested files once; their entries then have sequence numbers \
+             of their own"
+        }
+        R::Allow2pc => {
+            "build the service with write_committed() if every transaction database on it uses \
+             WriteCommitted, and say --write-committed here"
+        }
+        R::TwoWriteQueues => "set two_write_queues=false",
+        R::UnorderedWrite => "set unordered_write=false",
+        R::FileChecksum => {
+            "set file_checksum_gen_factory to FileChecksumGenCrc32cFactory or to none"
+        }
+        R::SstPartitioner => "configure no sst_partitioner_factory",
+        R::TablePropertyCollectors => "configure no table properties collectors",
+        R::TableFactory => "use the block-based table",
+        R::DbPaths => {
+            "keep all files in the database's directory: configure no db_paths or cf_paths"
+        }
+        R::Compression => {
+            "use no compression, Snappy, LZ4, LZ4HC, ZSTD or zlib, without the options named"
+        }
+        R::CompressionDictionary => "set max_dict_bytes=0",
+        R::CompressionManager => "configure no compression manager",
+        R::IndexType => "set index_type=kBinarySearch and uniform_cv_threshold=-1",
+        R::PartitionedFilters => "set partition_filters=false",
+        R::DataBlockIndex => "set data_block_index_type=kDataBlockBinarySearch",
+        R::UserDefinedIndex => "configure no user-defined index",
+        R::SeparateKeyValue => "set separate_key_value_in_data_block=false",
+        R::BlockAlign => "set block_align=false and super_block_alignment_size=0",
+        R::PrefixExtractor => "use a fixed or capped prefix, or none",
+        R::FilterPolicy => {
+            "use RocksDB's Bloom or Ribbon filter, and if OPTIONS lack its bits a key, build the \
+             service with filter_bits_per_key(..) and say --filter-bits-per-key here"
+        }
+        R::FlushBlockPolicy => "use FlushBlockBySizePolicyFactory",
+        R::FormatVersion => "set format_version to 2 to 8",
+        R::CompactionStyle => "use level or universal style",
+        R::CompactionReason => "nothing: such compactions do not merge data",
+        R::OptionsFile => "open the database once with RocksDB 11.12, which writes OPTIONS anew",
+        R::Manifest => "open the database once with RocksDB, which writes the MANIFEST anew",
+        R::InputMissing => "run `rockmill verify` on the database",
+        R::InputMessage => "nothing: report it",
+        R::UnsupportedFormat => "let RocksDB compact the file once, which writes it anew",
+        R::MemoryBudget => {
+            "give more memory: --memory-mib here, memory_budget_bytes(..) in the service"
+        }
+        R::SingleDeleteContract => "do not delete with Delete what was written for SingleDelete",
+        R::ShuttingDown => "nothing: the database was closing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_reason_share_a_line() {
+        let found = |reason, file: &str| Error::declined(reason, "it says so").in_file(file);
+        let errors = [
+            found(DeclineReason::MergeOperands, "1.sst"),
+            found(DeclineReason::RangeTombstones, "1.sst"),
+            found(DeclineReason::MergeOperands, "2.sst"),
+            Error::declined(DeclineReason::IndexType, "index_type is kHashSearch"),
+        ];
+        let lines: Vec<_> = Decline::all(&errors).iter().map(Decline::found).collect();
+        assert_eq!(
+            lines,
+            [
+                "1.sst and 1 more: it says so",
+                "1.sst: it says so",
+                "index_type is kHashSearch"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_reason_says_what_to_change() {
+        for &reason in DeclineReason::ALL {
+            assert!(!change(reason).is_empty(), "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `rockmill compact`: a manual compaction of a closed database.
+
+mod database;
+mod objects;
+mod plan;
+mod progress;
+mod report;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rockmill::{Device, Service};
+use rockmill_engine::storage::LocalStorage;
+use rockmill_engine::{Engine, Forecast, Settings, UserKeys};
+
+use crate::database_dir;
+use crate::outcome::Failure;
+use crate::service_args::ServiceArgs;
+use crate::side_by_side::{device, usual_threads};
+
+/// What `rockmill compact` takes.
+#[derive(Debug, clap::Args)]
+pub struct CompactArgs {
+    /// The folder of a database that no process has open.
+    db: PathBuf,
+    /// Column family.
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    column_family: String,
+    /// First user key, as text or as hex after 0x [default: from the start].
+    #[arg(long, value_name = "KEY")]
+    from: Option<Key>,
+    /// Last user key, as text or as hex after 0x [default: to the end].
+    #[arg(long, value_name = "KEY")]
+    to: Option<Key>,
+    /// Slices in flight at most, and subcompactions of what RocksDB does itself [default: all cores].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Host memory in MiB that slices in flight hold at most.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
+    memory_mib: u64,
+    /// What Rockmill computes on: cpu, cuda or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Write nothing; say what would be compacted and how.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print a document for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A user key on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key(Vec<u8>);
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(digits) = text.strip_prefix("0x") else {
+            return Ok(Self(text.as_bytes().to_vec()));
+        };
+        let pairs = digits.as_bytes().chunks(2).map(|pair| {
+            let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
+            Some((digit(0)? << 4 | digit(1)?) as u8)
+        });
+        let bytes = pairs.collect::<Option<_>>();
+        bytes
+            .map(Self)
+            .ok_or_else(|| "say an even number of hex digits after 0x".to_owned())
+    }
+}
+
+/// What all parts of the command need to know.
+#[derive(Debug)]
+struct Task {
+    dir: PathBuf,
+    column_family: String,
+    keys: UserKeys,
+    threads: u32,
+    device: Device,
+    service: ServiceArgs,
+}
+
+/// Compacts, or says what would be compacted.
+///
+/// # Errors
+/// Usage if there is no such database or column family; Environment if another process has it open or
+/// the system refuses; Data if it is damaged or needs what only its application has.
+pub fn run(args: CompactArgs) -> Result<(), Failure> {
+    let task = Task {
+        dir: args.db,
+        column_family: args.column_family,
+        keys: UserKeys {
+            from: args.from.map(|key| key.0),
+            to: args.to.map(|key| key.0),
+        },
+        threads: args.threads.unwrap_or_else(usual_threads),
+        device: device::parse(&args.device)?,
+        service: args.service,
+    };
+    task.check()?;
+    let engine = task.engine(args.memory_mib << 20)?;
+    let name = task.column_family.as_bytes();
+    let forecast = engine.forecast(&task.dir, name, &task.keys)?;
+    if args.dry_run {
+        return plan::print(&task, &forecast, args.json);
+    }
+    let opening = database::Opening::new(&task, &engine)?;
+    drop(engine);
+    let service = task.service(args.memory_mib << 20)?;
+    let report = task.compact(opening, &service, &forecast)?;
+    report.print(args.json)
+}
+
+impl Task {
+    fn check(&self) -> Result<(), Failure> {
+        database_dir::require_with_options(&self.dir)?;
+        let family = &self.column_family;
+        let tree = database_dir::read_tree(&self.dir)?;
+        if tree.by_name(family.as_bytes()).is_none() {
+            let what = format!("{}: no column family {family:?}", self.dir.display());
+            return Err(Failure::Usage(what));
+        }
+        match (&self.keys.from, &self.keys.to) {
+            (Some(from), Some(to)) if from > to => {
+                Err(Failure::Usage("--from lies behind --to".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn engine(&self, memory_budget_bytes: u64) -> Result<Engine, Failure> {
+        let settings = Settings {
+            threads: self.threads as usize,
+            memory_budget_bytes,
+            device: self.device,
+            ..self.service.settings()
+        };
+        Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)
+    }
+
+    fn service(&self, memory_budget_bytes: u64) -> Result<Service, Failure> {
+        let builder = self.service.builder();
+        let built = builder
+            .threads(self.threads as usize)
+            .memory_budget_bytes(memory_budget_bytes)
+            .device(self.device)
+            .build();
+        built.map_err(|e| Failure::Environment(e.to_string()))
+    }
+
+    fn compact(
+        &self,
+        opening: database::Opening,
+        service: &Service,
+        forecast: &Forecast,
+    ) -> Result<report::Report, Failure> {
+        let database = opening.open(self, service)?;
+        let before = database.levels()?;
+        let bytes = forecast.verdict.as_ref().map_or(0, |work| work.bytes);
+        let clock = report::Clock::start();
+        progress::watch(service, bytes, || database.compact(self, forecast))?;
+        let times = clock.stop();
+        let after = database.levels()?;
+        Ok(report::Report::new(
+            self,
+            &service.stats(),
+            times,
+            before,
+            after,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_text_or_hex() {
+        let key = |text: &str| text.parse::<Key>().map(|key| key.0);
+        assert_eq!(key("user1"), Ok(b"user1".to_vec()));
+        assert_eq!(key("0x00fF10"), Ok(vec![0, 0xff, 0x10]));
+        assert_eq!((key(""), key("0x")), (Ok(vec![]), Ok(vec![])));
+        for wrong in ["0x1", "0x1g", "0x+1"] {
+            assert!(key(wrong).is_err(), "{wrong}");
+        }
+    }
+}

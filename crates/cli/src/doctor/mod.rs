@@ -1,0 +1,43 @@
+//! `rockmill doctor`: would a database's compactions be accepted?
+
+mod hints;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rockmill_engine::Engine;
+use rockmill_engine::storage::LocalStorage;
+
+use crate::database_dir;
+use crate::outcome::Failure;
+use crate::service_args::ServiceArgs;
+use report::Report;
+
+/// What `rockmill doctor` takes.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// The folder of a database, which may be open, or of a copy. OPTIONS, MANIFEST and the properties of
+    /// the SST files are read, and nothing is written.
+    db: PathBuf,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Print a document for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks through a database.
+///
+/// # Errors
+/// Data if compactions of some column family would be left to RocksDB, or OPTIONS or MANIFEST are
+/// damaged; Usage if there is no database; Environment if something cannot be read.
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    database_dir::require_with_options(&args.db)?;
+    database_dir::read_tree(&args.db)?;
+    let settings = args.service.settings();
+    let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?;
+    let report = Report::new(&engine.diagnose(&args.db)?, &args.service);
+    report.print(args.json)?;
+    report.failure().map_or(Ok(()), Err)
+}

@@ -1,0 +1,145 @@
+//! What the doctor found.
+
+use std::io::{self, Write};
+
+use comfy_table::CellAlignment;
+use rockmill_engine::{Diagnosis, FamilyDiagnosis};
+use serde::Serialize;
+
+use super::hints::{self, Hint};
+use crate::advice::Decline;
+use crate::outcome::Failure;
+use crate::output::{self, megabytes};
+use crate::service_args::ServiceArgs;
+
+/// One column family.
+#[derive(Debug, Serialize)]
+struct Family {
+    name: String,
+    files: u64,
+    bytes: u64,
+    /// Whether all of its compactions would be accepted.
+    accepted: bool,
+    declines: Vec<Decline>,
+}
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    options_file: String,
+    /// Version of the RocksDB that wrote it.
+    rocksdb_version: String,
+    /// Whether all compactions of all column families would be accepted.
+    accepted: bool,
+    /// What keeps the compactions of all column families from that.
+    declines: Vec<Decline>,
+    column_families: Vec<Family>,
+    hints: Vec<Hint>,
+}
+
+impl Report {
+    /// The report of a diagnosis.
+    pub fn new(diagnosis: &Diagnosis, service: &ServiceArgs) -> Self {
+        let declines = Decline::all(&diagnosis.database);
+        let family = |found: &FamilyDiagnosis| {
+            let own = Decline::all(&found.found);
+            Family {
+                name: output::escape(&found.name),
+                files: found.files,
+                bytes: found.bytes,
+                accepted: declines.is_empty() && own.is_empty(),
+                declines: own,
+            }
+        };
+        let families: Vec<_> = diagnosis.families.iter().map(family).collect();
+        let version = diagnosis
+            .options
+            .rocksdb_version
+            .map(|part| part.to_string());
+        Self {
+            options_file: format!("OPTIONS-{:06}", diagnosis.options_number),
+            rocksdb_version: version.join("."),
+            accepted: families.iter().all(|family| family.accepted),
+            declines,
+            column_families: families,
+            hints: hints::all(diagnosis, service),
+        }
+    }
+
+    /// How the command ends.
+    pub fn failure(&self) -> Option<Failure> {
+        let all = self.column_families.len();
+        let left = self.column_families.iter().filter(|f| !f.accepted).count();
+        (left > 0).then(|| {
+            let what = "have compactions that would be left to RocksDB";
+            Failure::Data(format!("{left} of {all} column families {what}"))
+        })
+    }
+
+    /// Prints the report.
+    ///
+    /// # Errors
+    /// Environment if the output takes nothing.
+    pub fn print(&self, json: bool) -> Result<(), Failure> {
+        output::to_stdout(|out| {
+            if json {
+                serde_json::to_writer_pretty(&mut *out, self)?;
+                writeln!(out)?;
+            } else {
+                self.print_text(out)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (options, version) = (&self.options_file, &self.rocksdb_version);
+        writeln!(out, "{options}, written by RocksDB {version}")?;
+        let mut table = output::table(["column family", "files", "MB", "compactions"]);
+        for family in &self.column_families {
+            let verdict = match (family.accepted, self.declines.len() + family.declines.len()) {
+                (true, _) => "accepted".to_owned(),
+                (false, 1) => "left to RocksDB for 1 reason".to_owned(),
+                (false, reasons) => format!("left to RocksDB for {reasons} reasons"),
+            };
+            let (files, size) = (family.files.to_string(), megabytes(family.bytes));
+            table.add_row([family.name.clone(), files, size, verdict]);
+        }
+        for column in table.column_iter_mut().skip(1).take(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "{table}")?;
+        print_declines(out, "the database", &self.declines)?;
+        for family in &self.column_families {
+            let of = format!("column family {}", family.name);
+            print_declines(out, &of, &family.declines)?;
+        }
+        if !self.hints.is_empty() {
+            writeln!(out, "\nwhat helps")?;
+        }
+        for hint in &self.hints {
+            let family = hint.column_family.as_ref();
+            let of = family.map(|name| format!("{name}: ")).unwrap_or_default();
+            let Hint {
+                option,
+                value,
+                change,
+                ..
+            } = hint;
+            writeln!(out, "  {of}{option} ({value}): {change}")?;
+        }
+        Ok(())
+    }
+}
+
+fn print_declines(out: &mut dyn Write, of: &str, declines: &[Decline]) -> io::Result<()> {
+    if declines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{of}")?;
+    for decline in declines {
+        writeln!(out, "  {}: {}", decline.reason, decline.found())?;
+        writeln!(out, "    to change that: {}", decline.change)?;
+    }
+    Ok(())
+}

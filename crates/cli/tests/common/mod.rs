@@ -1,0 +1,75 @@
+//! The command, and databases to try it on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rust_rocksdb::{BlockBasedOptions, DB, Options};
+use tempfile::TempDir;
+
+pub const DONE: i32 = 0;
+pub const BAD_DATA: i32 = 1;
+pub const WRONG_USAGE: i32 = 2;
+pub const ENVIRONMENT: i32 = 3;
+
+/// Runs the command, checks its exit code and returns what it printed.
+pub fn expect(code: i32, args: &[&str]) -> (String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(args)
+        .output()
+        .expect("the command starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    (out, err)
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a UTF-8 path")
+}
+
+/// A closed database with overlapping files in level 0, large enough for many slices.
+fn database(dir: &Path) {
+    const RUNS: usize = 4;
+    const KEYS: usize = 20_000;
+    let mut table = BlockBasedOptions::default();
+    table.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_target_file_size_base(32 << 10);
+    options.set_block_based_table_factory(&table);
+    let db = DB::open(&options, dir).expect("open");
+    for run in 0..RUNS {
+        for i in (run..KEYS).step_by(run + 1) {
+            let key = format!("key{i:06}");
+            if (i + run) % 7 == 0 {
+                db.delete(key).expect("delete");
+            } else {
+                db.put(key, format!("value {run} {i} ").repeat(5))
+                    .expect("put");
+            }
+        }
+        db.flush().expect("flush");
+    }
+}
+
+/// The SST files of a folder, by name.
+pub fn sst_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .expect("list")
+        .map(|entry| entry.expect("list").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "sst"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// A database, and the folder that it is in.
+pub fn made() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    database(&db);
+    (dir, db)
+}

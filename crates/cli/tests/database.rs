@@ -1,0 +1,313 @@
+//! `compact` and `doctor` as a user types them: what they do to a database, and what they refuse.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made, sst_files, text};
+use rust_rocksdb::compaction_filter::Decision;
+use rust_rocksdb::{DB, IteratorMode, MergeOperands, Options};
+use serde_json::Value;
+
+type Entries = Vec<(Box<[u8]>, Box<[u8]>)>;
+
+/// All entries of the default column family.
+fn contents(dir: &Path) -> Entries {
+    let log_is_no_error = false;
+    let db = DB::open_for_read_only(&Options::default(), dir, log_is_no_error).expect("open");
+    let entries = db.iterator(IteratorMode::Start);
+    entries.map(|entry| entry.expect("sound")).collect()
+}
+
+/// Names and bytes of everything in a folder, but for LOCK: a process that closes it gives up its lock.
+fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("list");
+    let paths = entries.map(|entry| entry.expect("list").path());
+    paths
+        .filter(|path| !path.ends_with("LOCK"))
+        .map(|path| (path.clone(), fs::read(&path).expect("read")))
+        .collect()
+}
+
+fn json(code: i32, args: &[&str]) -> Value {
+    let (out, _) = expect(code, &[args, &["--json"]].concat());
+    serde_json::from_str(&out).expect("JSON")
+}
+
+/// The reasons of declines in a document.
+fn reasons(declines: &Value) -> Vec<&str> {
+    let declines = declines.as_array().expect("declines").iter();
+    declines
+        .map(|decline| decline["reason"].as_str().expect("a reason"))
+        .collect()
+}
+
+/// Joins operands as RocksDB's own operator of that name does.
+fn append(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let all: Vec<&[u8]> = existing.into_iter().chain(operands).collect();
+    Some(all.join(&b","[..]))
+}
+
+/// An open database with a column family of merge operands beside an empty default one.
+fn with_counters(dir: &Path) -> DB {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    let mut counters = Options::default();
+    counters.set_merge_operator_associative("StringAppendOperator", append);
+    counters.set_disable_auto_compactions(true);
+    let families = [("default", Options::default()), ("counters", counters)];
+    let db = DB::open_cf_with_opts(&options, dir, families).expect("open");
+    for run in ["1", "2"] {
+        db.put(run, run).expect("put");
+        let counters = db.cf_handle("counters").expect("a column family");
+        db.merge_cf(counters, "key", run).expect("merge");
+        db.flush_cf(counters).expect("flush");
+        db.flush().expect("flush");
+    }
+    db
+}
+
+#[test]
+fn a_compacted_database_has_the_same_entries_in_its_last_level() {
+    let (_dir, db) = made();
+    let before = contents(&db);
+    let report = json(DONE, &["compact", text(&db), "--threads", "2"]);
+    assert!(report["jobs_done"].as_u64() > Some(0), "{report}");
+    assert_eq!(report["jobs_done"], report["jobs_offered"]);
+    assert_eq!(report["returned"], Value::Array(Vec::new()));
+    assert!(report["bytes_in"].as_u64() > report["bytes_out"].as_u64());
+    assert!(report["gb_per_s"].as_f64() > Some(0.0));
+    let levels = report["levels"].as_array().expect("levels");
+    let of = |level: &Value, field: &str| (level["level"].as_u64(), level[field].as_u64());
+    assert_eq!(of(&levels[0], "files_before"), (Some(0), Some(4)));
+    assert_eq!(of(&levels[0], "files_after"), (Some(0), Some(0)));
+    assert!(contents(&db) == before);
+    // The OPTIONS file that a binding made does not say what filters files have.
+    let rows = json(DONE, &["verify", text(&db)]);
+    for row in rows.as_array().expect("rows") {
+        assert_eq!(row["level"], 6);
+        let filter = row["filter"].as_str().expect("a filter");
+        assert!(filter.starts_with("Bloom"), "{row}");
+    }
+    let (table, _) = expect(DONE, &["compact", text(&db)]);
+    assert!(table.contains("Rockmill on cpu"), "{table}");
+    assert!(contents(&db) == before);
+}
+
+#[test]
+fn a_range_is_compacted_and_the_other_files_stay() {
+    let (_dir, db) = made();
+    expect(DONE, &["compact", text(&db)]);
+    let before = contents(&db);
+    let files = sst_files(&db);
+    let plan = json(
+        DONE,
+        &["compact", text(&db), "--from", "key015000", "--dry-run"],
+    );
+    let range = ["--from", "key015000", "--to", "0x6b65793031353130"];
+    let report = json(DONE, &[&["compact", text(&db)], &range[..]].concat());
+    assert!(report["jobs_done"].as_u64() > Some(0), "{report}");
+    let stayed = sst_files(&db).iter().filter(|f| files.contains(f)).count();
+    assert!(0 < stayed && stayed < files.len(), "{stayed}");
+    assert!(plan["files"].as_u64() < Some(files.len() as u64), "{plan}");
+    assert!(contents(&db) == before);
+    let beyond = ["compact", text(&db), "--from", "z", "--to", "zz"];
+    let nothing = json(DONE, &beyond);
+    assert_eq!(nothing["jobs_offered"], 0);
+    let (out, _) = expect(DONE, &[&beyond[..], &["--dry-run"]].concat());
+    assert!(out.contains("nothing to compact"), "{out}");
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
+    let (_dir, db) = made();
+    let before = snapshot(&db);
+    let dry_run = ["compact", text(&db), "--dry-run", "--threads", "2"];
+    let plan = json(DONE, &dry_run);
+    assert_eq!(
+        (&plan["accepted"], &plan["decline"]),
+        (&true.into(), &Value::Null)
+    );
+    assert_eq!(plan["files"], 4);
+    let sizes = sst_files(&db)
+        .into_iter()
+        .map(|file| fs::metadata(file).expect("a file").len());
+    assert_eq!(plan["bytes"], sizes.sum::<u64>());
+    assert_eq!(plan["inputs"][0]["level"], 0);
+    let work = &plan["work"];
+    assert!(work["slices"].as_u64() > Some(3), "{work}");
+    assert!(work["output_files"].as_u64() >= work["slices"].as_u64());
+    assert_eq!(work["slices_at_once"], 2);
+    assert_eq!(work["filter_bits_per_key"], 10.0);
+    let (out, _) = expect(DONE, &dry_run);
+    assert!(out.contains("Rockmill would do it on cpu"), "{out}");
+    expect(DONE, &["doctor", text(&db)]);
+    assert!(snapshot(&db) == before);
+}
+
+#[test]
+fn an_open_database_is_refused_and_can_be_looked_at() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let open = with_counters(dir.path());
+    let before = snapshot(dir.path());
+    let (_, err) = expect(ENVIRONMENT, &["compact", text(dir.path())]);
+    assert!(
+        err.contains("another process has the database open"),
+        "{err}"
+    );
+    assert_eq!(err.lines().count(), 1, "{err}");
+    expect(DONE, &["compact", text(dir.path()), "--dry-run"]);
+    expect(BAD_DATA, &["doctor", text(dir.path())]);
+    assert!(snapshot(dir.path()) == before);
+    drop(open);
+    expect(DONE, &["compact", text(dir.path())]);
+}
+
+#[test]
+fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    drop(with_counters(dir.path()));
+    let compact = ["compact", text(dir.path()), "--column-family", "counters"];
+    let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
+    assert_eq!(plan["accepted"], false);
+    assert_eq!(plan["decline"]["reason"], "merge-operands");
+    assert!(plan["decline"]["files"][0].is_string(), "{plan}");
+    let report = json(DONE, &compact);
+    assert_eq!(
+        (&report["jobs_done"], &report["jobs_returned"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!(reasons(&report["returned"]), ["merge-operands"]);
+    assert!(report["returned"][0]["change"].is_string());
+    let families = ["default", "counters"];
+    let db = DB::open_cf_for_read_only(&Options::default(), dir.path(), families, false);
+    let db = db.expect("open");
+    let counters = db.cf_handle("counters").expect("a column family");
+    let value = db.get_cf(counters, "key").expect("sound");
+    assert_eq!(value.as_deref(), Some(&b"1,2"[..]));
+    drop(db);
+    // Merged values are plain values.
+    expect(DONE, &["doctor", text(dir.path())]);
+}
+
+#[test]
+fn the_doctor_lists_every_reason_of_every_column_family() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = with_counters(dir.path());
+    let report = json(BAD_DATA, &["doctor", text(dir.path())]);
+    assert_eq!(report["accepted"], false);
+    let families = report["column_families"].as_array().expect("families");
+    assert_eq!(
+        (&families[0]["name"], &families[0]["accepted"]),
+        (&"default".into(), &true.into())
+    );
+    assert_eq!(families[1]["name"], "counters");
+    assert_eq!(reasons(&families[1]["declines"]), ["merge-operands"]);
+    let files = families[1]["declines"][0]["files"].as_array();
+    assert_eq!(files.map(Vec::len), Some(2));
+    let hints = report["hints"].as_array().expect("hints");
+    let jobs = hints
+        .iter()
+        .find(|hint| hint["option"] == "max_background_jobs");
+    assert_eq!(jobs.expect("a hint")["value"], "2");
+    drop(db);
+
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_unordered_write(true);
+    options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    options.set_compression_options(-14, 3, 0, 1 << 14);
+    options.set_target_file_size_base(1 << 20);
+    let path = dir.path().join("other");
+    drop(DB::open(&options, &path).expect("open"));
+    let report = json(BAD_DATA, &["doctor", text(&path)]);
+    assert_eq!(reasons(&report["declines"]), ["unordered-write"]);
+    let family = &report["column_families"][0];
+    let expected = ["compaction-filter", "compression-dictionary"];
+    assert_eq!(reasons(&family["declines"]), expected);
+    assert_eq!(family["declines"][0]["what"], "compaction_filter is mine");
+    let (out, _) = expect(BAD_DATA, &["doctor", text(&path)]);
+    for said in [
+        "set unordered_write=false",
+        "max_dict_bytes is 16384",
+        "target_file_size_base",
+    ] {
+        assert!(out.contains(said), "{out}");
+    }
+}
+
+#[test]
+fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    options.set_allow_2pc(true);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("key", "value").expect("put");
+    db.flush().expect("flush");
+    drop(db);
+    let before = snapshot(dir.path());
+    let compact = ["compact", text(dir.path())];
+    let (_, err) = expect(BAD_DATA, &compact);
+    assert!(err.contains("compaction_filter is mine"), "{err}");
+    let plan = json(
+        DONE,
+        &[&compact[..], &["--dry-run", "--write-committed"]].concat(),
+    );
+    assert_eq!(plan["decline"]["reason"], "compaction-filter");
+    assert!(snapshot(dir.path()) == before);
+
+    let mut options = Options::default();
+    options.set_allow_2pc(true);
+    drop(DB::open(&options, dir.path()).expect("open"));
+    let (_, err) = expect(WRONG_USAGE, &compact);
+    assert!(err.contains("--write-committed"), "{err}");
+    let report = json(DONE, &[&compact[..], &["--write-committed"]].concat());
+    assert_eq!(report["jobs_returned"], 0);
+    expect(BAD_DATA, &["doctor", text(dir.path())]);
+    expect(DONE, &["doctor", text(dir.path()), "--write-committed"]);
+}
+
+#[test]
+fn a_log_elsewhere_is_left_to_whose_it_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (path, logs) = (dir.path().join("db"), dir.path().join("logs"));
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_wal_dir(&logs);
+    let db = DB::open(&options, &path).expect("open");
+    db.put("key", "value").expect("put");
+    drop(db);
+    let before = snapshot(&logs);
+    let (_, err) = expect(BAD_DATA, &["compact", text(&path)]);
+    assert!(err.contains(text(&logs)), "{err}");
+    assert!(snapshot(&logs) == before);
+}
+
+#[test]
+fn only_a_database_and_keys_in_order_are_taken() {
+    let (dir, db) = made();
+    for command in ["compact", "doctor"] {
+        expect(WRONG_USAGE, &[command, text(dir.path())]);
+        expect(ENVIRONMENT, &[command, text(&dir.path().join("missing"))]);
+        expect(WRONG_USAGE, &[command]);
+    }
+    let compact = |code, more: &[&str]| expect(code, &[&["compact", text(&db)], more].concat()).1;
+    let err = compact(WRONG_USAGE, &["--column-family", "nowhere"]);
+    assert!(err.contains("nowhere"), "{err}");
+    let err = compact(WRONG_USAGE, &["--from", "b", "--to", "a"]);
+    assert!(err.contains("--from"), "{err}");
+    compact(WRONG_USAGE, &["--from", "0x1"]);
+    compact(WRONG_USAGE, &["--filter-bits-per-key", "0"]);
+    compact(WRONG_USAGE, &["--device", "gpu"]);
+    let err = compact(ENVIRONMENT, &["--device", "cuda:99"]);
+    assert!(err.contains("cuda:99"), "{err}");
+    let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
+    fs::write(db.join(manifest.trim()), "no log").expect("write");
+    compact(BAD_DATA, &[]);
+    expect(BAD_DATA, &["doctor", text(&db)]);
+}
