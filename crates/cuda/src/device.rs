@@ -251,10 +251,45 @@ impl<T: Copy> DeviceBuffer<T> {
     /// Device.
     pub fn upload(&mut self, values: &[T], stream: &Stream) -> Result<*mut T> {
         let to = self.room(values.len())?;
-        if !values.is_empty() {
-            stream.copy_to_device(to.cast(), values.as_ptr().cast(), size_of_val(values))?;
-        }
+        self.write(0, values, stream)?;
         Ok(to)
+    }
+
+    /// Copies `values` to the place of value `first`.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Panics
+    /// If the buffer has no room for them.
+    pub fn write(&self, first: usize, values: &[T], stream: &Stream) -> Result<()> {
+        let to = self.range(first, values.len());
+        if values.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the buffer; `values` are not pinned, so that their bytes are taken
+        // before this returns.
+        unsafe { stream.copy_to_device(to.cast(), values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    /// Sets every byte of `len` values from `first` on.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Panics
+    /// If the buffer has no room for so many.
+    pub fn fill(&self, first: usize, len: usize, byte: u8, stream: &Stream) -> Result<()> {
+        let to = self.range(first, len);
+        // SAFETY: the range lies in the buffer, and what is queued before may still use it, since streams
+        // keep the order.
+        unsafe { stream.fill(to.cast(), byte, len * size_of::<T>()) }
+    }
+
+    /// Where `len` values from `first` on are.
+    fn range(&self, first: usize, len: usize) -> *mut T {
+        assert!(first <= self.capacity && len <= self.capacity - first);
+        self.memory.wrapping_add(first)
     }
 
     /// Copies `len` values from `first` on back and waits for them.
@@ -268,16 +303,18 @@ impl<T: Copy> DeviceBuffer<T> {
     where
         T: Default,
     {
-        assert!(first + len <= self.capacity);
+        let from = self.range(first, len);
         // A copy to memory that is not pinned waits busily for what was queued before.
         stream.synchronize()?;
         let mut values = vec![T::default(); len];
-        let from = self.memory.wrapping_add(first);
-        stream.copy_from_device(
-            values.as_mut_ptr().cast(),
-            from.cast(),
-            size_of_val(&*values),
-        )?;
+        // SAFETY: both ends hold `len` values, and this waits for the copy.
+        unsafe {
+            stream.copy_from_device(
+                values.as_mut_ptr().cast(),
+                from.cast(),
+                size_of_val(&*values),
+            )?;
+        }
         stream.synchronize()?;
         Ok(values)
     }
@@ -431,19 +468,36 @@ impl Stream {
     ///
     /// # Errors
     /// Device.
-    pub fn copy_inside(&self, to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
-        // SAFETY: as `copy_to_device`.
+    ///
+    /// # Safety
+    /// As [`Stream::copy_to_device`], but both ends are the device's.
+    pub unsafe fn copy_inside(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
         let code = unsafe { (self.device.table.copy_inside)(to, from, len as u64, self.handle) };
         self.device.check(code, "copy within the GPU")
     }
 
-    /// Queues a copy of `len` bytes. The caller keeps both ends alive and unchanged until the stream has
-    /// come so far; from memory that is not pinned the bytes are taken before this returns.
+    /// Queues a copy of `len` bytes.
     ///
     /// # Errors
     /// Device.
-    pub fn copy_to_device(&self, to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
-        // SAFETY: private to the crate's own buffers, which have the room.
+    ///
+    /// # Safety
+    /// Both ends are `len` bytes of memory of which one is the device's; they live, and nobody else changes
+    /// them, until the stream has come so far. From memory that is not pinned the bytes are taken before this
+    /// returns.
+    pub unsafe fn copy_to_device(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
         let code = unsafe { (self.device.table.copy_to_device)(to, from, len as u64, self.handle) };
         self.device.check(code, "copy to the GPU")
     }
@@ -452,8 +506,16 @@ impl Stream {
     ///
     /// # Errors
     /// Device.
-    pub fn copy_from_device(&self, to: *mut c_void, from: *const c_void, len: usize) -> Result<()> {
-        // SAFETY: as `copy_to_device`.
+    ///
+    /// # Safety
+    /// As [`Stream::copy_to_device`].
+    pub unsafe fn copy_from_device(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
         let code =
             unsafe { (self.device.table.copy_from_device)(to, from, len as u64, self.handle) };
         self.device.check(code, "copy from the GPU")
@@ -461,10 +523,10 @@ impl Stream {
 
     /// Queues setting `len` bytes to `byte`.
     ///
-    /// # Errors
-    /// Device.
-    pub fn fill(&self, to: *mut c_void, byte: u8, len: usize) -> Result<()> {
-        // SAFETY: as `copy_to_device`.
+    /// # Safety
+    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far.
+    unsafe fn fill(&self, to: *mut c_void, byte: u8, len: usize) -> Result<()> {
+        // SAFETY: the caller says so.
         let code =
             unsafe { (self.device.table.fill)(to, c_int::from(byte), len as u64, self.handle) };
         self.device.check(code, "clear memory on the GPU")

@@ -294,7 +294,8 @@ impl Loader<'_> {
         self.stages.time("copy in", Resource::ToDevice, bytes, || {
             let from = registered.bytes();
             let to = self.arena.0.wrapping_add(piece.at as usize);
-            stream.copy_to_device(to.cast(), from, bytes as usize)?;
+            // SAFETY: the arena has room for every piece; the piece is registered, and this waits.
+            unsafe { stream.copy_to_device(to.cast(), from, bytes as usize)? };
             stream.synchronize()
         })?;
         if self.settings.unmap_together {
@@ -333,7 +334,9 @@ impl Loader<'_> {
                     lane.stream.synchronize()?;
                     let to = self.arena.0.wrapping_add((piece.at + done) as usize);
                     let from = lane.chunks[turn].as_ptr();
-                    lane.stream.copy_to_device(to.cast(), from.cast(), len)
+                    // SAFETY: the arena has room for every piece; the chunk is written again only when the
+                    // stream was waited for.
+                    unsafe { lane.stream.copy_to_device(to.cast(), from.cast(), len) }
                 })?;
             done += len as u64;
             turn = 1 - turn;
@@ -478,10 +481,9 @@ mod tests {
         let stream = Stream::new(&device).expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::new(&device);
         let to = buffer.room(LEN).expect("memory");
-        stream
-            .copy_to_device(to.cast(), registered.bytes(), LEN)
-            .and_then(|()| stream.synchronize())
-            .expect("copies");
+        // SAFETY: the buffer has room, the pages are registered.
+        let copied = unsafe { stream.copy_to_device(to.cast(), registered.bytes(), LEN) };
+        copied.and_then(|()| stream.synchronize()).expect("copies");
         let found = buffer.download(0, LEN, &stream).expect("copies");
         assert!(found.iter().all(|&byte| byte == 7));
     }

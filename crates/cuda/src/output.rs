@@ -14,7 +14,7 @@ use rockmill_format::key::MAX_SEQUENCE;
 use crate::backend::CudaRun;
 use crate::device::Device;
 use crate::ffi::{
-    DecodeArgs, FileTotals, FilterArgs, Key, Layout, LayoutArgs, OutBlock, ValueRef, VerifyArgs,
+    DecodeArgs, FileTotals, FilterArgs, Key, Layout, LayoutArgs, OutBlock, VerifyArgs,
 };
 use crate::limits::refused;
 use crate::stages::{FirstError, Survivors, clear_errors, first_error};
@@ -145,8 +145,7 @@ fn lay_out(
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     clear_errors(ws)?;
     let file_starts = ws.file_starts.room(NUM_FILES_AT + 1)?;
-    let file_starts_bytes = (NUM_FILES_AT + 1) * size_of::<u32>();
-    ws.stream.fill(file_starts.cast(), 0, file_starts_bytes)?;
+    ws.file_starts.fill(0, NUM_FILES_AT + 1, 0, &ws.stream)?;
     // `keep` and `places` are of the size that these need, and no longer in use.
     let args = LayoutArgs {
         arena: ws.arena.as_ptr(),
@@ -180,9 +179,8 @@ fn lay_out(
         unused: 0,
         errors: ws.errors.as_ptr(),
     };
-    for last in [args.sizes, args.begins] {
-        let last = last.wrapping_add(n);
-        ws.stream.fill(last.cast(), 0, size_of::<u32>())?;
+    for counts in [&ws.sizes, &ws.keep] {
+        counts.fill(n, 1, 0, &ws.stream)?;
     }
     // SAFETY: all buffers have room for n + 1 items, and survivors name decoded entries.
     let code = unsafe { (device.table().cut)(&ws.exec(), &raw const args) };
@@ -230,8 +228,7 @@ fn plan_images(
     args.block_sizes = ws.block_sizes.room(num_blocks + 1)?;
     args.block_offsets = ws.block_offsets.room(num_blocks + 1)?;
     args.blocks = ws.out_blocks.room(num_blocks)?;
-    let last = args.block_sizes.wrapping_add(num_blocks);
-    ws.stream.fill(last.cast(), 0, size_of::<u32>())?;
+    ws.block_sizes.fill(num_blocks, 1, 0, &ws.stream)?;
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (device.table().measure_blocks)(&ws.exec(), &raw const *args) };
     device.check(code, "measure blocks")?;
@@ -263,13 +260,13 @@ fn plan_images(
         at = (at + image.len() + PADDING).next_multiple_of(IMAGE_ALIGNMENT);
         images.push(image);
     }
-    let memory = ws.images.room(at as usize)?;
+    ws.images.room(at as usize)?;
     // Words at the ends of an image are read whole.
     for image in &images {
         let ends = [0, image.data_bytes + PADDING, image.len() + PADDING];
         for gap in ends.map(|end| image.at + end - PADDING) {
-            let gap = memory.wrapping_add(gap as usize);
-            ws.stream.fill(gap.cast(), 0, PADDING as usize)?;
+            ws.images
+                .fill(gap as usize, PADDING as usize, 0, &ws.stream)?;
         }
     }
     Ok(images)
@@ -372,7 +369,8 @@ fn write_filters(
         let Some(filter) = image.filter else { continue };
         let len = filter.num_lines as usize * bloom::LINE_LEN;
         let lines = ws.filter_lines.room(len / size_of::<u32>())?;
-        ws.stream.fill(lines.cast(), 0, len)?;
+        ws.filter_lines
+            .fill(0, len / size_of::<u32>(), 0, &ws.stream)?;
         let filter_args = FilterArgs {
             file_start: image.entries.start as u64,
             num_entries: image.entries.len() as u64,
@@ -389,10 +387,9 @@ fn write_filters(
         let mut metadata = bloom::metadata(filter.num_probes).to_vec();
         // The trailer shares words with the metadata.
         metadata.resize(METADATA_LEN + BLOCK_TRAILER_SIZE, 0);
-        ws.stream.copy_inside(to.cast(), lines.cast(), len)?;
-        let behind = to.wrapping_add(len);
-        ws.stream
-            .copy_to_device(behind.cast(), metadata.as_ptr().cast(), metadata.len())?;
+        // SAFETY: the image has room for the filter behind its data blocks.
+        unsafe { ws.stream.copy_inside(to.cast(), lines.cast(), len)? };
+        ws.images.write(at as usize + len, &metadata, &ws.stream)?;
         blocks.push(OutBlock {
             at,
             file_offset: image.data_bytes,
@@ -450,10 +447,12 @@ fn start_verification(
         decode,
     };
     // Where an image holds less than was meant, nothing of the inputs' entries must be found.
-    ws.stream
-        .fill(decode.keys.cast(), 0, n * size_of::<Key>())?;
-    let values_bytes = n * size_of::<ValueRef>();
-    ws.stream.fill(decode.values.cast(), 0, values_bytes)?;
+    let keys = match decode.keys == ws.keys.as_ptr() {
+        true => &ws.keys,
+        false => &ws.other_keys,
+    };
+    keys.fill(0, n, 0, &ws.stream)?;
+    ws.values.fill(0, n, 0, &ws.stream)?;
     let totals = ws
         .file_totals
         .upload(&vec![empty_totals(); images.len()], &ws.stream)?;

@@ -58,8 +58,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, inputs: &[InputTable]) -
 
 /// Clears the error word.
 pub fn clear_errors(ws: &Workspace) -> Result<()> {
-    ws.stream
-        .fill(ws.errors.as_ptr().cast(), 0xff, size_of::<u64>())
+    ws.errors.fill(0, 1, 0xff, &ws.stream)
 }
 
 /// The first of the errors that kernels have met.
@@ -155,9 +154,8 @@ fn decode(
     clear_errors(ws)?;
     // Words at the ends of a range are read whole.
     for gap in &input.gaps {
-        let at = ws.arena.as_ptr().wrapping_add(gap.start as usize);
-        ws.stream
-            .fill(at.cast(), 0, (gap.end - gap.start) as usize)?;
+        let len = (gap.end - gap.start) as usize;
+        ws.arena.fill(gap.start as usize, len, 0, &ws.stream)?;
     }
     ws.make_scratch(device, num_blocks + 1)?;
     let mut args = DecodeArgs {
@@ -174,8 +172,7 @@ fn decode(
         errors: ws.errors.as_ptr(),
     };
     // The count behind the last block's.
-    let last = args.counts.wrapping_add(num_blocks);
-    ws.stream.fill(last.cast(), 0, size_of::<u32>())?;
+    ws.counts.fill(num_blocks, 1, 0, &ws.stream)?;
     // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
     // one more than there are blocks.
     let code = unsafe { (table.check_blocks)(&ws.exec(), &raw const args) };
@@ -321,9 +318,8 @@ fn retain(
         survivors,
         totals: ws.totals.room(1)?,
     };
-    ws.stream.fill(args.has_older.cast(), 0, n)?;
-    ws.stream
-        .fill(args.totals.cast(), 0, size_of::<RetainTotals>())?;
+    ws.has_older.fill(0, n, 0, &ws.stream)?;
+    ws.totals.fill(0, 1, 0, &ws.stream)?;
     // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
     let code = unsafe { (device.table().retain)(&ws.exec(), &raw const args) };
     device.check(code, "retain")?;

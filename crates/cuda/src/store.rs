@@ -224,8 +224,10 @@ impl Store<'_> {
         let from = image.at + part[0].offset;
         let from = self.images.0.wrapping_add(from as usize);
         let to = lane.chunks[turn].as_ptr();
-        lane.stream
-            .copy_from_device(to.cast(), from.cast(), bytes_of(part) as usize)
+        let len = bytes_of(part) as usize;
+        // SAFETY: the part lies in its image, and a chunk holds as much as the largest part; it is read only
+        // when the stream was waited for.
+        unsafe { lane.stream.copy_from_device(to.cast(), from.cast(), len) }
     }
 
     fn body(&self, image: &Image, blocks: &[OutBlock]) -> Result<FileBody> {
