@@ -17,9 +17,11 @@ use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::CudaSettings;
-use crate::device::{Device, DeviceBuffer, Registration, Stream};
+use crate::device::Device;
 use crate::ffi::BlockRef;
 use crate::limits::refused;
+use crate::memory::{DeviceBuffer, Registration};
+use crate::stream::Stream;
 use crate::timing::Stages;
 use crate::workspace::{CHUNK_BYTES, Lane, Pool};
 

@@ -23,9 +23,11 @@ mod device;
 mod ffi;
 mod input;
 mod limits;
+mod memory;
 mod output;
 mod stages;
 mod store;
+mod stream;
 mod timing;
 mod workspace;
 

@@ -17,8 +17,8 @@ use rockmill_format::index::IndexBuilder;
 use rockmill_format::key::TAG_SIZE;
 
 use crate::backend::CudaRun;
-use crate::device::PinnedBuffer;
 use crate::ffi::{Key, OutBlock};
+use crate::memory::PinnedBuffer;
 use crate::output::Image;
 use crate::timing::Stages;
 use crate::workspace::{CHUNK_BYTES, Lane, Pool};

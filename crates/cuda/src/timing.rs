@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{Resource, Result, StageTime, thread_cpu};
 
-use crate::device::{Device, Event, Stream};
+use crate::device::Device;
+use crate::stream::{Event, Stream};
 
 /// Stage times that several threads add to.
 #[derive(Debug, Default)]

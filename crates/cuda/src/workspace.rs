@@ -4,10 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::Result;
 
-use crate::device::{Device, DeviceBuffer, PinnedBuffer, Stream};
+use crate::device::Device;
 use crate::ffi::{
     BlockRef, Exec, FileTotals, InputTotals, Key, KeySpan, OutBlock, RetainTotals, ValueRef,
 };
+use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::stream::Stream;
 
 /// Bytes that are copied at a time; a block that is larger gets a chunk of its own size.
 pub const CHUNK_BYTES: usize = 8 << 20;
