@@ -77,14 +77,9 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 }
 
 fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
-    output::to_stdout(|out| {
-        if json {
-            serde_json::to_writer_pretty(&mut *out, rows)?;
-            writeln!(out)?;
-        } else {
-            let table = row::table(rows, &[row::DEVICE, row::FILE_SIZE, row::CPU_PER_GB]);
-            writeln!(out, "{}\n{table}", rows[0].workload)?;
-        }
+    output::document_or_text(json, rows, |out| {
+        let table = row::table(rows, &[row::DEVICE, row::FILE_SIZE, row::CPU_PER_GB]);
+        writeln!(out, "{}\n{table}", rows[0].workload)?;
         Ok(())
     })
 }

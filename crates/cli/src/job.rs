@@ -226,12 +226,7 @@ fn keep_first(dir: &Path, files: &OutputSums) -> Result<(), Failure> {
 }
 
 fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
-    output::to_stdout(|out| {
-        if args.json {
-            serde_json::to_writer_pretty(&mut *out, report)?;
-            writeln!(out)?;
-            return Ok(());
-        }
+    output::document_or_text(args.json, report, |out| {
         writeln!(
             out,
             "{} entries in, {} out, {} slices, {:.3} s, {:.3} CPU-s",

@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
 
 use crate::outcome::Failure;
 
@@ -51,6 +52,25 @@ pub fn to_stdout(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Resu
         Err(Stop::Output(e)) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(Stop::Output(e)) => Err(Failure::Environment(format!("cannot print: {e}"))),
     }
+}
+
+/// Prints `value` as a document for machines, or what `text` makes of it for people.
+///
+/// # Errors
+/// Environment if the output takes nothing.
+pub fn document_or_text(
+    json: bool,
+    value: &(impl Serialize + ?Sized),
+    text: impl FnOnce(&mut dyn Write) -> Result<(), Stop>,
+) -> Result<(), Failure> {
+    to_stdout(|out| {
+        if !json {
+            return text(out);
+        }
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        writeln!(out)?;
+        Ok(())
+    })
 }
 
 /// A table without lines that wraps cells at the width of the terminal.

@@ -33,15 +33,7 @@ pub struct VerifyArgs {
 /// cannot be read; Usage if the path is a folder without a database.
 pub fn run(args: VerifyArgs) -> Result<(), Failure> {
     let rows = check(&args.path)?;
-    output::to_stdout(|out| {
-        if args.json {
-            serde_json::to_writer_pretty(&mut *out, &rows)?;
-            writeln!(out)?;
-        } else {
-            report::print(out, &rows)?;
-        }
-        Ok(())
-    })?;
+    output::document_or_text(args.json, &rows, |out| Ok(report::print(out, &rows)?))?;
     report::failure(&rows).map_or(Ok(()), Err)
 }
 

@@ -98,9 +98,10 @@ impl Device {
         let mut count = 0;
         // SAFETY: `count` is a place for an int.
         let code = unsafe { (table.device_count)(&raw mut count) };
-        device
-            .check(code, "look for GPUs")
-            .map_err(|e| unusable(format!("{}; is the NVIDIA driver installed?", e.what)))?;
+        device.check(code, "look for GPUs").map_err(|e| {
+            let hint = "is there an NVIDIA driver, and is it new enough for CUDA 13?";
+            unusable(format!("{}; {hint}", e.what))
+        })?;
         if number >= count {
             let what = format!("there is no GPU number {number}: the machine has {count}");
             return Err(unusable(what));

@@ -122,11 +122,8 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
         rows.extend(new);
     }
     if args.json {
-        output::to_stdout(|out| {
-            serde_json::to_writer_pretty(&mut *out, &rows)?;
-            writeln!(out)?;
-            Ok(())
-        })?;
+        // The tables were printed as they came.
+        output::document_or_text(true, &rows, |_| Ok(()))?;
     }
     first_difference.map_or(Ok(()), |what| Err(Failure::Data(what)))
 }

@@ -189,15 +189,7 @@ fn measure(
 }
 
 fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
-    output::to_stdout(|out| {
-        if json {
-            serde_json::to_writer_pretty(&mut *out, rows)?;
-            writeln!(out)?;
-        } else {
-            writeln!(out, "{}", table(rows))?;
-        }
-        Ok(())
-    })
+    output::document_or_text(json, rows, |out| Ok(writeln!(out, "{}", table(rows))?))
 }
 
 fn table(rows: &[Row]) -> Table {

@@ -52,15 +52,7 @@ struct Plan {
 /// Environment if the output takes nothing.
 pub fn print(task: &Task, forecast: &Forecast, json: bool) -> Result<(), Failure> {
     let plan = Plan::new(task, forecast);
-    output::to_stdout(|out| {
-        if json {
-            serde_json::to_writer_pretty(&mut *out, &plan)?;
-            writeln!(out)?;
-        } else {
-            plan.print_text(out)?;
-        }
-        Ok(())
-    })
+    output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))
 }
 
 impl Plan {

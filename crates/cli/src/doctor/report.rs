@@ -81,15 +81,7 @@ impl Report {
     /// # Errors
     /// Environment if the output takes nothing.
     pub fn print(&self, json: bool) -> Result<(), Failure> {
-        output::to_stdout(|out| {
-            if json {
-                serde_json::to_writer_pretty(&mut *out, self)?;
-                writeln!(out)?;
-            } else {
-                self.print_text(out)?;
-            }
-            Ok(())
-        })
+        output::document_or_text(json, self, |out| Ok(self.print_text(out)?))
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
