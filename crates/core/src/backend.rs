@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rockmill_format::handle::BlockHandle;
 use rockmill_format::properties::TableProperties;
 use serde::Serialize;
 use twox_hash::XxHash3_64;
@@ -184,6 +185,18 @@ pub struct OutputFile {
     pub file_checksum: Option<u32>,
     /// What a reader of the file must find.
     pub content: ContentHash,
+    /// [`index_hash`] that the index must have.
+    pub index_hash: u64,
+}
+
+/// Hash of an index: the user key of each block's separator, and where the block is.
+pub fn index_hash<'a>(blocks: impl Iterator<Item = (&'a [u8], BlockHandle)>) -> u64 {
+    let mut hash = ContentHash::default();
+    for (separator, handle) in blocks {
+        let size = handle.size.to_le_bytes();
+        hash.push(entry_hash(kv_hash(separator, &size), handle.offset));
+    }
+    hash.hash
 }
 
 /// Hash of a key and its value without the tag.

@@ -14,6 +14,7 @@
 mod backend;
 mod block_stream;
 mod cancel;
+mod contents;
 mod cpu_time;
 mod decline;
 mod error;
@@ -26,10 +27,11 @@ mod table;
 
 pub use backend::{
     Backend, ContentHash, OutputFile, Resource, SliceReport, SliceWork, StageTime, entry_hash,
-    kv_hash, placed_hash,
+    index_hash, kv_hash, placed_hash,
 };
 pub use block_stream::BlockStream;
 pub use cancel::CancelToken;
+pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};

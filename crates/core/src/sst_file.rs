@@ -15,7 +15,7 @@ use rockmill_format::key;
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
 use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
 
-use crate::backend::{ContentHash, OutputFile, entry_hash};
+use crate::backend::{ContentHash, OutputFile, entry_hash, index_hash};
 use crate::error::{Error, Result};
 use crate::io::SstFile;
 use crate::plan::Plan;
@@ -130,6 +130,7 @@ impl BlockWriter {
         let footer = footer.encode(self.offset);
         self.append(&footer)?;
         self.file.finish()?;
+        let blocks = (0..body.index.len()).map(|i| body.index.block(i));
         let oldest_ancester_time = oldest_ancestor(plan, Some((&body.first_key, &body.last_key)));
         Ok(OutputFile {
             number: self.number,
@@ -141,6 +142,7 @@ impl BlockWriter {
             paranoid_hash: body.paranoid_hash,
             file_checksum: self.crc,
             content: body.content,
+            index_hash: index_hash(blocks),
         })
     }
 

@@ -96,6 +96,7 @@ impl Backend for CpuBackend {
             entries_written: retained.written,
             hash_kept: retained.hash_kept,
             hash_dropped: retained.hash_dropped,
+            verified: true,
             ..SliceReport::default()
         };
         for (run, &ordinal) in merge.runs().iter().zip(&ordinals) {
@@ -114,7 +115,8 @@ impl Backend for CpuBackend {
 /// Filter hashes and index of the output file at hand: at most those of all entries, and of no more than
 /// twice as many as the inputs' mean entry size lets into a file.
 fn file_memory_bytes(plan: &Plan, inputs: &[InputTable]) -> u64 {
-    const HASH_BYTES: u64 = 8;
+    /// Of what goes in, and of what was found in the finished blocks.
+    const HASH_BYTES: u64 = 16;
     /// A vector may have grown to twice what it holds.
     const GROWTH: u64 = 2;
     let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);

@@ -4,7 +4,7 @@
 //!   InputTable --RunReader--> entries of one input, block by block      decode.rs
 //!        ..    --Merge-->     one order over all inputs                  merge.rs
 //!              --retain-->    survivors                                  retain.rs
-//!              --SstWriter--> files                                      writer.rs, cut.rs
+//!              --SstWriter--> blocks --checked--> files                  writer.rs, cut.rs, checked.rs
 //! ```
 //!
 //! Memory is a read-ahead buffer and a decoded block an input, plus one block, index and filter
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod checked;
 pub mod cut;
 pub mod decode;
 pub mod merge;

@@ -1,112 +1,150 @@
 //! One order over many runs: user key ascending, newest first.
 
-use std::hint::select_unpredictable;
-
 use rockmill_core::{RestoredKey, Result};
+use rockmill_format::key;
 
 use crate::decode::{Head, RunReader};
 
-/// Where a run's head stands in the order, as numbers: all of it for keys of up to 16 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    prefix: u128,
-    /// Key length, or [`LONG`]; then the newest tag first, then the run. Two short keys of one prefix
-    /// differ in trailing zeros, so that the longer one is the larger. Equal internal keys, which only
-    /// damaged trees have, go by the runs' order, so that the result stays a function of the job.
-    rest: u128,
+/// Where a run's head stands in the order, as a number of 192 bits, most significant first: the key's
+/// first 16 bytes, then, from the top of the last word,
+///
+/// ```text
+/// bits  63..59           58..3                            2..0
+///       key length       complement of the sequence       complement of the type
+/// ```
+///
+/// Two short keys of one prefix differ in trailing zeros, so that the longer one is the larger. Keys beyond
+/// the prefix have [`LONG`] for their length and nothing below it: where two such ranks are equal, the keys
+/// decide.
+type Rank = [u64; 3];
+
+/// Stands for all lengths beyond the prefix.
+const LONG: usize = 17;
+/// Stands for the length of an exhausted run, behind all others; below it is the run's number.
+const EXHAUSTED: u64 = 31;
+const LEN_SHIFT: u32 = 59;
+const TYPE_BITS: u32 = 3;
+
+#[inline]
+fn rank(key: Option<&RestoredKey>, run: usize) -> Rank {
+    let Some(key) = key else {
+        return [u64::MAX, u64::MAX, EXHAUSTED << LEN_SHIFT | run as u64];
+    };
+    let prefix = key.prefix();
+    let rest = if key.user_len() < LONG {
+        // The types that are handled fit their bits.
+        let kind = u64::from(key::tag_type(key.tag));
+        let newness = key::tag_sequence(key.tag) << TYPE_BITS | kind;
+        (key.user_len() as u64) << LEN_SHIFT | (newness ^ ((1 << LEN_SHIFT) - 1))
+    } else {
+        (LONG as u64) << LEN_SHIFT
+    };
+    [(prefix >> u64::BITS) as u64, prefix as u64, rest]
 }
 
-/// Stands in [`Rank::rest`] for all lengths beyond the prefix.
-const LONG: usize = 17;
-const LEN_SHIFT: u32 = 96;
-const TAG_SHIFT: u32 = 32;
+/// A run that takes part in the tournament, and the rank of its head.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
+struct Player {
+    rank: Rank,
+    run: usize,
+}
 
-impl Rank {
-    /// Behind all others: the run is exhausted.
-    const LAST: Self = Self {
-        prefix: u128::MAX,
-        rest: u128::MAX,
-    };
-
+impl Player {
+    /// Exchanges the two if `exchange`, without a jump: which of two runs goes first is as good as random.
     #[inline]
-    fn new(key: Option<&RestoredKey>, run: usize) -> Self {
-        let Some(key) = key else { return Self::LAST };
-        let len = key.user_len().min(LONG) as u128;
-        Self {
-            prefix: key.prefix(),
-            rest: len << LEN_SHIFT | u128::from(!key.tag) << TAG_SHIFT | run as u128,
+    fn swap_if(&mut self, other: &mut Self, exchange: bool) {
+        let mask = 0u64.wrapping_sub(u64::from(exchange));
+        for (a, b) in self.rank.iter_mut().zip(&mut other.rank) {
+            let difference = (*a ^ *b) & mask;
+            *a ^= difference;
+            *b ^= difference;
         }
+        let difference = (self.run ^ other.run) & mask as usize;
+        self.run ^= difference;
+        other.run ^= difference;
     }
 
+    /// Whether this player's head comes before that of `other`.
     #[inline]
-    fn is_long(self) -> bool {
-        (self.rest >> LEN_SHIFT) as usize == LONG
+    fn is_before(&self, other: &Self, runs: &[RunReader<'_>]) -> bool {
+        let ([a, b, c], [x, y, z]) = (self.rank, other.rank);
+        if (a ^ x) | (b ^ y) | (c ^ z) == 0 {
+            return self.wins_tie(other, runs);
+        }
+        let (_, borrow) = c.overflowing_sub(z);
+        let (_, borrow) = b.borrowing_sub(y, borrow);
+        let (_, borrow) = a.borrowing_sub(x, borrow);
+        borrow
+    }
+
+    /// Long keys of one prefix; and equal internal keys, which only damaged trees have: they go by the runs'
+    /// order, so that the result stays a function of the job.
+    #[inline(never)]
+    fn wins_tie(&self, other: &Self, runs: &[RunReader<'_>]) -> bool {
+        let (a, b) = (&runs[self.run], &runs[other.run]);
+        let tag = |run: &RunReader<'_>| run.key().map(|key| key.tag);
+        a.user_key()
+            .cmp(&b.user_key())
+            .then_with(|| tag(b).cmp(&tag(a)))
+            .then_with(|| self.run.cmp(&other.run))
+            .is_lt()
     }
 }
 
 /// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
-/// run that lost there, so that advancing the winner replays one path of `log2(runs)` comparisons.
+/// player that lost there, so that advancing the winner replays one path of `log2(runs)` comparisons.
 #[derive(Debug)]
 pub struct Merge<'a> {
     runs: Vec<RunReader<'a>>,
-    /// Of each run's head.
-    ranks: Vec<Rank>,
-    /// `losers[0]` is the winner; node `n` has children `2n` and `2n + 1`, leaves begin at
+    /// `players[0]` is the winner; node `n` has children `2n` and `2n + 1`, leaves begin at
     /// `runs.len()`.
-    losers: Vec<usize>,
+    players: Vec<Player>,
 }
 
 impl<'a> Merge<'a> {
     /// Merges `runs`, each of which stands at its first entry.
     pub fn new(runs: Vec<RunReader<'a>>) -> Self {
-        let heads = runs.iter().enumerate();
+        let nobody = Player {
+            rank: rank(None, 0),
+            run: 0,
+        };
         let mut merge = Self {
-            losers: vec![0; runs.len().max(1)],
-            ranks: heads.map(|(i, run)| Rank::new(run.key(), i)).collect(),
+            players: vec![nobody; runs.len().max(1)],
             runs,
         };
         if merge.runs.len() > 1 {
-            let winner = merge.play(1);
-            merge.losers[0] = winner;
+            merge.players[0] = merge.play(1);
         }
         merge
     }
 
     /// Plays the subtree below `node`; returns its winner.
-    fn play(&mut self, node: usize) -> usize {
+    fn play(&mut self, node: usize) -> Player {
         if node >= self.runs.len() {
-            return node - self.runs.len();
+            return self.player(node - self.runs.len());
         }
-        let (a, b) = (self.play(2 * node), self.play(2 * node + 1));
-        let (winner, loser) = if self.before(a, b) { (a, b) } else { (b, a) };
-        self.losers[node] = loser;
+        let (mut winner, mut loser) = (self.play(2 * node), self.play(2 * node + 1));
+        let exchange = loser.is_before(&winner, &self.runs);
+        winner.swap_if(&mut loser, exchange);
+        self.players[node] = loser;
         winner
     }
 
-    /// Whether run `a`'s head comes before run `b`'s.
+    /// A run with its head's rank.
     #[inline]
-    fn before(&self, a: usize, b: usize) -> bool {
-        let (x, y) = (self.ranks[a], self.ranks[b]);
-        if x.is_long() & y.is_long() & (x.prefix == y.prefix) {
-            return self.long_before(a, b);
+    fn player(&self, run: usize) -> Player {
+        Player {
+            rank: rank(self.runs[run].key(), run),
+            run,
         }
-        x < y
-    }
-
-    #[inline(never)]
-    fn long_before(&self, a: usize, b: usize) -> bool {
-        self.runs[a]
-            .user_key()
-            .cmp(&self.runs[b].user_key())
-            .then(self.ranks[a].cmp(&self.ranks[b]))
-            .is_lt()
     }
 
     /// The first entry not taken yet.
     // Callers look at one or two of its parts.
     #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
-        self.runs.get(self.losers[0])?.head()
+        self.runs.get(self.players[0].run)?.head()
     }
 
     /// Takes the head.
@@ -115,19 +153,17 @@ impl<'a> Merge<'a> {
     /// Those of [`RunReader::advance`].
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
-        let mut winner = self.losers[0];
-        self.runs[winner].advance()?;
-        self.ranks[winner] = Rank::new(self.runs[winner].key(), winner);
-        let mut node = (winner + self.runs.len()) / 2;
+        let run = self.players[0].run;
+        self.runs[run].advance()?;
+        let mut winner = self.player(run);
+        let mut node = (run + self.runs.len()) / 2;
         while node > 0 {
-            // Which of two runs goes first is as good as random.
-            let loser = self.losers[node];
-            let exchange = self.before(loser, winner);
-            self.losers[node] = select_unpredictable(exchange, winner, loser);
-            winner = select_unpredictable(exchange, loser, winner);
+            let loser = &mut self.players[node];
+            let exchange = loser.is_before(&winner, &self.runs);
+            winner.swap_if(loser, exchange);
             node /= 2;
         }
-        self.losers[0] = winner;
+        self.players[0] = winner;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use rockmill_format::index::IndexBuilder;
 use rockmill_format::key::{self, ValueType};
 use rockmill_format::xxph3;
 
+use crate::checked::CheckedBlocks;
 use crate::cut::FileCutter;
 use crate::retain::Sink;
 
@@ -124,6 +125,7 @@ struct OpenFile {
     /// Internal key at hand.
     key: Vec<u8>,
     pending: Option<PendingBlock>,
+    blocks: CheckedBlocks,
     index: IndexBuilder,
     filter: Option<FilterBuilder>,
     used_compression: BTreeSet<CompressionType>,
@@ -149,6 +151,7 @@ impl OpenFile {
             first_key: Vec::new(),
             key: Vec::new(),
             pending: None,
+            blocks: CheckedBlocks::new(plan, number),
             index: IndexBuilder::new(table.index),
             filter: table.filter.map(FilterBuilder::new),
             used_compression: BTreeSet::new(),
@@ -191,6 +194,9 @@ impl OpenFile {
         if let Some(pending) = self.pending.take() {
             self.index
                 .add(&pending.last_key, Some(&self.key), pending.handle);
+            if self.blocks.is_full() {
+                self.blocks.pass(&self.index, &mut self.out)?;
+            }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
         let non_shared = self.key.len() - shared;
@@ -238,7 +244,7 @@ impl OpenFile {
             self.counts.bypassed += u64::from(!compresses);
         }
         self.used_compression.insert(kind);
-        let handle = self.out.append_block(stored, kind)?;
+        let handle = self.blocks.push(stored, kind, &self.out);
         self.pending = Some(PendingBlock {
             last_key: self.block.last_key().to_vec(),
             handle,
@@ -253,6 +259,7 @@ impl OpenFile {
         if let Some(pending) = self.pending.take() {
             self.index.add(&pending.last_key, None, pending.handle);
         }
+        self.blocks.pass(&self.index, &mut self.out)?;
         let num_filter_entries = self.filter.as_ref().map_or(0, FilterBuilder::num_added);
         let filter = self.filter.and_then(FilterBuilder::finish);
         let body = FileBody {
@@ -267,6 +274,7 @@ impl OpenFile {
             content: self.content,
             paranoid_hash: self.paranoid_hash,
         };
+        self.blocks.finish(&body)?;
         self.out.finish(plan, body, compressor)
     }
 }

@@ -1,13 +1,15 @@
 //! One slice on one thread, stage by stage: where the CPU path's processor time goes.
 //!
 //! ```text
-//! cargo bench -p rockmill-engine --bench slice -- [--dir DIR] [--entries N] [--rounds N] [--only NAME] [--json]
+//! cargo bench -p rockmill-engine --bench slice -- [--dir DIR] [--entries N] [--rounds N] [--only NAME]
+//!     [--versions N] [--read-ahead-kib N] [--json]
 //! ```
 //!
-//! Eight runs of random keys, each key in four of them, merge into files of 64 MiB at the bottom level.
+//! Eight runs of random keys, each key in four of them if nothing else is said, merge into files of 64 MiB at the bottom level.
 //! Input files are made by the CPU backend's own writer in `DIR` and lie in the page cache. Each stage is
 //! run together with those before it, the least processor time of some rounds counts, and what a stage
-//! adds is the difference; verification runs by itself. Processor time is what the calling thread took
+//! adds is the difference; encoding decodes the finished blocks again, reading back the files' tails runs by
+//! itself. Processor time is what the calling thread took
 //! in user and system mode.
 
 use std::path::{Path, PathBuf};
@@ -24,9 +26,10 @@ use rockmill_cpu::decode::RunReader;
 use rockmill_cpu::merge::Merge;
 use rockmill_cpu::retain::{Sink, retain};
 use rockmill_cpu::writer::SstWriter;
+use rockmill_engine::Settings;
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::{InputFileReader, LocalStorage, Storage};
-use rockmill_engine::verify::verify_output;
+use rockmill_engine::verify::verify_tail;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionSettings;
 use rockmill_format::filter::{FilterFormat, FilterOptions};
@@ -35,14 +38,11 @@ use rockmill_format::key::{ValueType, pack_tag};
 use rustix::time::{ClockId, clock_gettime};
 
 const RUNS: u64 = 8;
-const VERSIONS: u64 = 4;
 const FORMAT_VERSION: u32 = 7;
 const TARGET_FILE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 4096;
 const RESTART_INTERVAL: usize = 16;
 const BLOOM_MILLIBITS: u32 = 10_000;
-/// As `Settings` has it.
-const READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Key and value sizes.
 struct Workload {
@@ -74,6 +74,8 @@ struct Args {
     entries: u64,
     rounds: usize,
     only: Option<String>,
+    versions: u64,
+    read_ahead_bytes: usize,
     json: bool,
 }
 
@@ -103,6 +105,8 @@ fn args() -> Args {
         entries: 2_000_000,
         rounds: 3,
         only: None,
+        versions: 4,
+        read_ahead_bytes: Settings::default().read_ahead_bytes,
         json: false,
     };
     let mut words = std::env::args().skip(1);
@@ -113,6 +117,10 @@ fn args() -> Args {
             "--entries" => args.entries = next().parse().expect("a number"),
             "--rounds" => args.rounds = next().parse().expect("a number"),
             "--only" => args.only = Some(next()),
+            "--versions" => args.versions = next().parse().expect("a number"),
+            "--read-ahead-kib" => {
+                args.read_ahead_bytes = next().parse::<usize>().expect("a number") << 10;
+            }
             "--json" => args.json = true,
             // Cargo's own.
             "--bench" => {}
@@ -175,12 +183,13 @@ fn measure(workload: &Workload, args: &Args) -> Result<Report> {
     let staging = |name: &str| StagingDir::create(Arc::clone(&storage), scratch.path(), name);
     let plan = plan();
     let input_dir = staging("input")?;
-    let inputs = make_inputs(workload, &plan, &input_dir, args.entries / VERSIONS)?;
+    let inputs = make_inputs(workload, &plan, &input_dir, args)?;
     let bench = Bench {
         plan: &plan,
         inputs: &inputs,
         cancel: CancelToken::new(),
         range: KeyRange::default(),
+        read_ahead_bytes: args.read_ahead_bytes,
     };
     let mut files = Vec::new();
     let mut outputs = staging("output")?;
@@ -226,7 +235,7 @@ fn measure(workload: &Workload, args: &Args) -> Result<Report> {
         stage(name, time.saturating_sub(before));
         before = time;
     }
-    stage("verify", verify);
+    stage("tails", verify);
     let cpu_s = (before + verify).as_secs_f64();
     Ok(Report {
         workload: workload.name,
@@ -266,15 +275,16 @@ struct Bench<'a> {
     inputs: &'a [InputTable],
     cancel: CancelToken,
     range: KeyRange,
+    read_ahead_bytes: usize,
 }
 
 impl Bench<'_> {
     fn read(&self) -> Result<()> {
-        let mut chunk = vec![0; READ_AHEAD_BYTES];
+        let mut chunk = vec![0; self.read_ahead_bytes];
         for table in self.inputs {
             let mut at = 0;
             while at < table.meta.file_size {
-                let len = (table.meta.file_size - at).min(READ_AHEAD_BYTES as u64);
+                let len = (table.meta.file_size - at).min(self.read_ahead_bytes as u64);
                 table.file.read_exact_at(&mut chunk[..len as usize], at)?;
                 at += len;
             }
@@ -284,7 +294,7 @@ impl Bench<'_> {
 
     fn load(&self) -> Result<()> {
         for table in self.inputs {
-            let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
+            let mut stream = BlockStream::new(table, self.read_ahead_bytes);
             let blocks = table.meta.index.len();
             for block in 0..blocks {
                 stream.load(block..blocks)?;
@@ -294,7 +304,7 @@ impl Bench<'_> {
     }
 
     fn run<'s>(&'s self, table: &'s InputTable) -> Result<RunReader<'s>> {
-        RunReader::open(table, &self.range, READ_AHEAD_BYTES, &self.cancel)
+        RunReader::open(table, &self.range, self.read_ahead_bytes, &self.cancel)
     }
 
     fn decode(&self) -> Result<()> {
@@ -333,7 +343,7 @@ impl Bench<'_> {
             inputs: self.inputs,
             plan: self.plan,
             slice: &slice,
-            read_ahead_bytes: READ_AHEAD_BYTES,
+            read_ahead_bytes: self.read_ahead_bytes,
             cancel: &self.cancel,
         })?;
         Ok(CpuBackend.write_ssts(run, sink)?.files)
@@ -342,7 +352,7 @@ impl Bench<'_> {
     fn verify(&self, dir: &StagingDir, files: &[OutputFile]) -> Result<()> {
         for file in files {
             let table = open(&dir.file(file.number))?;
-            verify_output(&table, file, self.plan, &self.cancel)?;
+            verify_tail(&table, file)?;
         }
         Ok(())
     }
@@ -385,8 +395,9 @@ fn make_inputs(
     workload: &Workload,
     plan: &Plan,
     dir: &StagingDir,
-    keys: u64,
+    args: &Args,
 ) -> Result<Vec<InputTable>> {
+    let keys = args.entries / args.versions;
     let mut plan = plan.clone();
     plan.cutting.single_file = true;
     let mut tables = Vec::new();
@@ -394,7 +405,7 @@ fn make_inputs(
         let mut sink = StagingSink::new(dir, run as usize);
         let mut writer = SstWriter::new(&plan, &mut sink)?;
         let mut value = vec![0; workload.value_bytes];
-        for i in (0..keys).filter(|&i| run_has(run, i)) {
+        for i in (0..keys).filter(|&i| run_has(run, i, args.versions)) {
             let key = (workload.key)(i);
             fill(&mut value, run * keys + i);
             let tag = pack_tag(1 + run * keys + i, ValueType::Value as u8);
@@ -407,11 +418,11 @@ fn make_inputs(
     Ok(tables)
 }
 
-/// Whether `run` is one of the [`VERSIONS`] runs that have key number `i`.
-fn run_has(run: u64, i: u64) -> bool {
+/// Whether `run` is one of the `versions` runs that have key number `i`.
+fn run_has(run: u64, i: u64, versions: u64) -> bool {
     let mut order: Vec<u64> = (0..RUNS).collect();
     order.sort_by_key(|&r| mix(i * RUNS + r));
-    order[..VERSIONS as usize].contains(&run)
+    order[..versions as usize].contains(&run)
 }
 
 fn fill(value: &mut [u8], seed: u64) {

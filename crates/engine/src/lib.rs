@@ -3,12 +3,12 @@
 //! ```text
 //!   request --prepare--> Job --admit--> Plan --slices--> Slice ..
 //!                                                          | on several threads, within a budget
-//!   result <--check accounts-- files <--verify-- sync <--backend--
+//!   result <--check accounts-- files <--tails-- sync <--verify-- backend
 //! ```
 //!
 //! A job that cannot be done exactly is declined with a [`rockmill_core::DeclineReason`] before
 //! anything is written. Inputs are never touched. Outputs wait in a staging folder in the database's
-//! directory, are synced, read back and compared with what was meant, and only then reported.
+//! directory, are verified, synced, opened again, and only then reported.
 
 #![forbid(unsafe_code)]
 

@@ -1,49 +1,16 @@
 //! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
 
 use rockmill_core::{
-    BlockStream, CancelToken, ContentHash, Error, InputTable, KeyRestorer, OutputFile, Plan,
-    Result, entry_hash, key_prefix, kv_hash,
+    BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, InputTable, OutputFile,
+    Plan, Result, index_hash,
 };
-use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::filter::{FilterOptions, FilterReader};
-use rockmill_format::key::{self, ValueType};
 use rockmill_format::table::names;
 
 use crate::blocks::read_block;
 
 /// Bytes to read at a time.
 const READ_AHEAD_BYTES: usize = 256 << 10;
-
-/// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
-/// block stores.
-const LONG_KEYS_BYTES: usize = 64 << 10;
-
-/// What a table's data blocks hold.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Contents {
-    /// Data blocks.
-    pub blocks: u64,
-    /// Uncompressed bytes of the data blocks.
-    pub uncompressed_bytes: u64,
-    /// Tombstones for single keys.
-    pub deletions: u64,
-    /// Merge operands.
-    pub merge_operands: u64,
-    /// First internal key.
-    pub smallest: Vec<u8>,
-    /// Last internal key.
-    pub largest: Vec<u8>,
-    /// Smallest sequence number.
-    pub smallest_seqno: u64,
-    /// Largest sequence number.
-    pub largest_seqno: u64,
-    /// Bytes of internal keys.
-    pub key_bytes: u64,
-    /// Bytes of values.
-    pub value_bytes: u64,
-    /// Hash of all entries in order.
-    pub content: ContentHash,
-}
 
 /// Reads all data blocks of a table, verifies their checksums and that keys ascend strictly and lie
 /// within their index separators, and calls `each` with every entry's user key, tag and value.
@@ -55,90 +22,26 @@ pub fn scan(
     cancel: &CancelToken,
     mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
 ) -> Result<Contents> {
-    let name = table.file.name();
     let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
-    let interval = u32::try_from(table.meta.properties.data_block_restart_interval);
-    // Only where separators carry sequence numbers may a user key lie on both sides of one.
-    let user_keys = table.meta.properties.index_key_is_user_key != 0;
-    let mut contents = Contents {
-        smallest_seqno: u64::MAX,
-        ..Contents::default()
-    };
-    let mut keys = KeyRestorer::default();
-    for (i, index_entry) in table.meta.index.iter().enumerate() {
+    let properties = &table.meta.properties;
+    let restart_interval = u32::try_from(properties.data_block_restart_interval);
+    let index = &table.meta.index;
+    let mut reader = ContentsReader::default();
+    for (i, index_entry) in index.iter().enumerate() {
         cancel.check()?;
-        let handle = stream.load(i..table.meta.index.len())?;
-        let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
-        let corrupt = |what: &str| Error::corruption(name, handle.offset, what);
-        let block = Block::parse(stream.payload()).map_err(fail)?;
-        let mut entries = block
-            .entries(ValueForm::Sized, interval.unwrap_or(u32::MAX))
-            .map_err(fail)?;
-        contents.blocks += 1;
-        contents.uncompressed_bytes += stream.payload().len() as u64;
-        let separator = index_entry.separator.as_slice();
-        let before_block = i
-            .checked_sub(1)
-            .map(|before| table.meta.index[before].separator.as_slice());
-        // Nearly all keys lie between by their prefixes alone.
-        let separator_prefix = key_prefix(separator);
-        let before_prefix = before_block.map_or(0, key_prefix);
-        let mut last = None;
-        loop {
-            let entry = match entries.next_entry() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                Err(e) => return Err(fail(e)),
-            };
-            if keys.long_bytes() > LONG_KEYS_BYTES {
-                keys.forget();
-            }
-            let key = keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
-            let (user_key, tag) = (keys.user_key(&key), key.tag);
-            let kind = ValueType::from_code(key::tag_type(tag))
-                .ok_or_else(|| corrupt("unknown value type"))?;
-            if key.prefix() <= before_prefix
-                && before_block.is_some_and(|end| user_key < end || (user_keys && user_key == end))
-            {
-                return Err(corrupt("a key lies before its block's range in the index"));
-            }
-            if key.prefix() >= separator_prefix && user_key > separator {
-                return Err(corrupt("a key lies behind its block's index separator"));
-            }
-            contents.count(user_key, tag, kind, entry.value);
-            each(user_key, tag, entry.value)?;
-            last = Some(key);
-        }
-        if let Some(key) = last {
-            contents.largest = key::join(keys.user_key(&key), key.tag);
-        }
-        keys.forget();
+        let handle = stream.load(i..index.len())?;
+        let before = i.checked_sub(1).map(|before| &index[before]);
+        let place = BlockPlace {
+            file: table.file.name(),
+            offset: handle.offset,
+            before: before.map(|entry| entry.separator.as_slice()),
+            separator: index_entry.separator.as_slice(),
+            user_keys: properties.index_key_is_user_key != 0,
+            restart_interval: restart_interval.unwrap_or(u32::MAX),
+        };
+        reader.block(stream.payload(), &place, &mut each)?;
     }
-    Ok(contents)
-}
-
-impl Contents {
-    fn count(&mut self, user_key: &[u8], tag: u64, kind: ValueType, value: &[u8]) {
-        if self.content.entries() == 0 {
-            self.smallest = key::join(user_key, tag);
-        }
-        let sequence = key::tag_sequence(tag);
-        self.smallest_seqno = self.smallest_seqno.min(sequence);
-        self.largest_seqno = self.largest_seqno.max(sequence);
-        self.deletions += u64::from(matches!(
-            kind,
-            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
-        ));
-        self.merge_operands += u64::from(kind == ValueType::Merge);
-        self.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
-        self.value_bytes += value.len() as u64;
-        self.content.push(entry_hash(kv_hash(user_key, value), tag));
-    }
-
-    /// Number of entries in the data blocks.
-    pub fn entries(&self) -> u64 {
-        self.content.entries()
-    }
+    Ok(reader.finish())
 }
 
 /// Reads a finished output file back and compares it with what was meant to be written; asks its filter
@@ -200,17 +103,23 @@ pub fn verify_output(
     )
 }
 
-/// Compares what the opened file says of itself with what was meant; opening it has verified the
-/// checksums of all blocks that describe others.
+/// Compares what the opened file says of itself with what was meant, and reads its filter; opening it has
+/// verified the checksums of all other blocks that describe data blocks.
 ///
 /// # Errors
-/// Verification.
+/// Verification; Storage.
 pub fn verify_tail(table: &InputTable, meant: &OutputFile) -> Result<()> {
+    if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
+        read_block(table, handle).map_err(Error::as_verification)?;
+    }
+    let blocks = table.meta.index.iter();
+    let index = index_hash(blocks.map(|block| (block.separator.as_slice(), block.handle)));
     first_failure(
         table,
         &[
             (table.meta.file_size == meant.size, "file size"),
             (table.meta.properties == meant.properties, "properties"),
+            (index == meant.index_hash, "index"),
         ],
     )
 }

@@ -244,6 +244,21 @@ impl IndexBuilder {
         self.blocks.is_empty()
     }
 
+    /// User key of block number `i`'s separator, and where the block is.
+    ///
+    /// # Panics
+    /// If no such block was added.
+    pub fn block(&self, i: usize) -> (&[u8], BlockHandle) {
+        let start = i.checked_sub(1).map_or(0, |before| self.blocks[before].0);
+        let (end, handle) = self.blocks[i];
+        (&self.separators[start..end - TAG_SIZE], handle)
+    }
+
+    /// Whether the separators so far can do without sequence numbers.
+    pub fn has_user_keys(&self) -> bool {
+        !self.needs_sequence
+    }
+
     /// Bytes of the index so far, roughly.
     pub fn estimated_len(&self) -> usize {
         /// Header of an entry, a handle and a restart offset.

@@ -1,8 +1,8 @@
 //! Checks one SST from its blocks alone.
 
-use rockmill_core::{CancelToken, DeclineReason, Error, InputTable, Result};
+use rockmill_core::{CancelToken, Contents, DeclineReason, Error, InputTable, Result};
 use rockmill_engine::read_block;
-use rockmill_engine::verify::{Contents, scan};
+use rockmill_engine::verify::scan;
 use rockmill_format::key::{self, TAG_SIZE};
 use rockmill_format::properties::UNKNOWN_SEQNO;
 use rockmill_format::table::names;

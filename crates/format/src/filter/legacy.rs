@@ -127,8 +127,7 @@ impl<'a> LegacyBloom<'a> {
         }
     }
 
-    pub(super) fn may_match(&self, key: &[u8]) -> bool {
-        let hash = bloom_hash(key);
+    pub(super) fn may_match(&self, hash: u32) -> bool {
         let num_lines = self.bits.len() / self.line_len;
         let start = hash as usize % num_lines * self.line_len;
         let line = &self.bits[start..start + self.line_len];

@@ -2,7 +2,7 @@
 
 use super::METADATA_LEN;
 use super::bloom::{self, LINE_LEN};
-use super::legacy::LegacyBloom;
+use super::legacy::{LegacyBloom, bloom_hash};
 use super::ribbon::Ribbon;
 use crate::coding::le32;
 use crate::error::{Error, Result};
@@ -107,11 +107,19 @@ impl<'a> FilterReader<'a> {
     #[must_use]
     pub fn may_contain(&self, key: &[u8]) -> bool {
         match &self.bits {
-            Bits::Bloom { lines, probes } => {
-                bloom::may_match(lines, u32::from(*probes), hash64(key))
-            }
-            Bits::Ribbon(ribbon) => ribbon.may_match(hash64(key)),
-            Bits::Legacy(legacy) => legacy.may_match(key),
+            Bits::Legacy(_) => self.may_contain_hash(u64::from(bloom_hash(key))),
+            _ => self.may_contain_hash(hash64(key)),
+        }
+    }
+
+    /// [`FilterReader::may_contain`] by the hash that [`super::FilterBuilder`] has of the key.
+    #[must_use]
+    #[inline]
+    pub fn may_contain_hash(&self, hash: u64) -> bool {
+        match &self.bits {
+            Bits::Bloom { lines, probes } => bloom::may_match(lines, u32::from(*probes), hash),
+            Bits::Ribbon(ribbon) => ribbon.may_match(hash),
+            Bits::Legacy(legacy) => legacy.may_match(hash as u32),
             Bits::AlwaysTrue => true,
             Bits::AlwaysFalse => false,
         }
