@@ -1,4 +1,4 @@
-// XXH3-64 with seed 0 (block checksums, content hashes) and XXPH3 (filters), as
+// XXH3-64 with seed 0 (block checksums) and XXPH3 (filters), as
 // xxhash 0.8 and RocksDB's util/xxph3.h define them.
 #pragma once
 
@@ -247,13 +247,6 @@ ROCKMILL_HD KeyEnds key_ends(u64 hi, u64 lo, u32 len) {
   return {byte_swap(hi), byte_swap(last)};
 }
 
-// XXH3-64 of a user key of 4 to 16 bytes.
-ROCKMILL_HD u64 xxh3_key(u64 hi, u64 lo, u32 len) {
-  const KeyEnds ends = key_ends(hi, lo, len);
-  if (len <= 8) return xxh3_4_to_8(u32(ends.first), u32(ends.last), len);
-  return xxh3_9_to_16(ends.first, ends.last, len);
-}
-
 ROCKMILL_HD u64 xxph3_avalanche(u64 h) {
   h = (h ^ h >> 37) * PRIME64_3;
   return h ^ h >> 32;
@@ -269,25 +262,6 @@ ROCKMILL_HD u64 xxph3_key(u64 hi, u64 lo, u32 len) {
   }
   const u64 low = ends.first ^ secret_word(0), high = ends.last ^ secret_word(1);
   return xxph3_avalanche(len + low + high + fold(low, high));
-}
-
-// rockmill_core::kv_hash.
-ROCKMILL_HD u64 kv_hash(u64 key_hash, u64 value_hash) {
-  return rotate_left(key_hash, 29) + value_hash;
-}
-
-// rockmill_core::entry_hash.
-ROCKMILL_HD u64 entry_hash(u64 kv_hash, u64 tag) {
-  constexpr u64 ODD = 0x9e3779b97f4a7c15;
-  const u64 mixed = (kv_hash ^ tag * ODD) * ODD;
-  return mixed ^ mixed >> 32;
-}
-
-// rockmill_core::placed_hash.
-ROCKMILL_HD u64 placed_hash(u64 entry_hash, u64 position) {
-  constexpr u64 STEP = 0xc2b2ae3d27d4eb4f, ODD = 0xd6e8feb86659fd93;
-  const u64 mixed = (entry_hash ^ position * STEP) * ODD;
-  return (mixed ^ mixed >> 32) * ODD;
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

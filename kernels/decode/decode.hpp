@@ -8,7 +8,7 @@
 #pragma once
 
 #include "../common/exec.hpp"
-#include "../common/hash.hpp"
+#include "../common/content.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -204,8 +204,8 @@ struct HashEntries {
   u64* hashes;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    const u64 value = xxh3(Alone{}, arena + values[i].at, values[i].len);
-    hashes[i] = kv_hash(xxh3_key(keys[i].hi, keys[i].lo, key_bytes), value);
+    const u64 value = rapidhash(arena + values[i].at, values[i].len);
+    hashes[i] = kv_hash(rapidhash_key(keys[i].hi, keys[i].lo, key_bytes), value);
   }
 };
 

@@ -8,6 +8,8 @@ use rockmill_format::filter::FilterOptions;
 use rockmill_format::index::IndexSettings;
 use rockmill_format::key::MAX_SEQUENCE;
 
+use crate::keys::key_prefix;
+
 /// A range of user keys: begin inclusive, end exclusive, either open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
@@ -33,6 +35,15 @@ impl KeyRange {
     #[inline]
     pub fn is_below(&self, user_key: &[u8]) -> bool {
         self.end.as_deref().is_some_and(|end| user_key >= end)
+    }
+
+    /// [`key_prefix`] of begin and end: whatever has a prefix between the two lies in the range.
+    #[inline]
+    pub fn prefixes(&self) -> (u128, u128) {
+        (
+            self.begin.as_deref().map_or(0, key_prefix),
+            self.end.as_deref().map_or(u128::MAX, key_prefix),
+        )
     }
 }
 

@@ -175,6 +175,7 @@ impl<'a> RunReader<'a> {
             )
             .map_err(fail)?;
         let mut key_bytes = 0;
+        let (begin, end) = self.range.prefixes();
         loop {
             let entry = match entries.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -190,11 +191,12 @@ impl<'a> RunReader<'a> {
             };
             let key = self.keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
-            if self.range.is_above(user_key) {
+            // Nearly all keys lie inside by their prefixes alone.
+            if key.prefix() <= begin && self.range.is_above(user_key) {
                 self.keys.forget();
                 continue;
             }
-            if self.range.is_below(user_key) {
+            if key.prefix() >= end && self.range.is_below(user_key) {
                 self.blocks.start = self.blocks.end;
                 return Ok(());
             }

@@ -1,5 +1,7 @@
 //! One order over many runs: user key ascending, newest first.
 
+use std::hint::select_unpredictable;
+
 use rockmill_core::{RestoredKey, Result};
 use rockmill_format::key;
 
@@ -44,52 +46,50 @@ fn rank(key: Option<&RestoredKey>, run: usize) -> Rank {
 
 /// A run that takes part in the tournament, and the rank of its head.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(32))]
 struct Player {
     rank: Rank,
     run: usize,
 }
 
 impl Player {
-    /// Exchanges the two if `exchange`, without a jump: which of two runs goes first is as good as random.
-    #[inline]
-    fn swap_if(&mut self, other: &mut Self, exchange: bool) {
-        let mask = 0u64.wrapping_sub(u64::from(exchange));
-        for (a, b) in self.rank.iter_mut().zip(&mut other.rank) {
-            let difference = (*a ^ *b) & mask;
-            *a ^= difference;
-            *b ^= difference;
-        }
-        let difference = (self.run ^ other.run) & mask as usize;
-        self.run ^= difference;
-        other.run ^= difference;
+    /// The two with the winner first. All of it stays in registers, without a jump: which of two runs goes
+    /// first is as good as random.
+    #[inline(always)]
+    fn play(self, other: Self, runs: &[RunReader<'_>]) -> (Self, Self) {
+        let first = self.is_before(other, runs);
+        let select = |yes: Self, no: Self| Self {
+            rank: [0, 1, 2].map(|i| select_unpredictable(first, yes.rank[i], no.rank[i])),
+            run: select_unpredictable(first, yes.run, no.run),
+        };
+        (select(self, other), select(other, self))
     }
 
     /// Whether this player's head comes before that of `other`.
-    #[inline]
-    fn is_before(&self, other: &Self, runs: &[RunReader<'_>]) -> bool {
+    #[inline(always)]
+    fn is_before(self, other: Self, runs: &[RunReader<'_>]) -> bool {
         let ([a, b, c], [x, y, z]) = (self.rank, other.rank);
         if (a ^ x) | (b ^ y) | (c ^ z) == 0 {
-            return self.wins_tie(other, runs);
+            return wins_tie(self.run, other.run, runs);
         }
         let (_, borrow) = c.overflowing_sub(z);
         let (_, borrow) = b.borrowing_sub(y, borrow);
         let (_, borrow) = a.borrowing_sub(x, borrow);
         borrow
     }
+}
 
-    /// Long keys of one prefix; and equal internal keys, which only damaged trees have: they go by the runs'
-    /// order, so that the result stays a function of the job.
-    #[inline(never)]
-    fn wins_tie(&self, other: &Self, runs: &[RunReader<'_>]) -> bool {
-        let (a, b) = (&runs[self.run], &runs[other.run]);
-        let tag = |run: &RunReader<'_>| run.key().map(|key| key.tag);
-        a.user_key()
-            .cmp(&b.user_key())
-            .then_with(|| tag(b).cmp(&tag(a)))
-            .then_with(|| self.run.cmp(&other.run))
-            .is_lt()
-    }
+/// Whether the head of run `a` comes before that of run `b`, which has the same rank: long keys of one
+/// prefix; and equal internal keys, which only damaged trees have: they go by the runs' order, so that the
+/// result stays a function of the job.
+#[inline(never)]
+fn wins_tie(a: usize, b: usize, runs: &[RunReader<'_>]) -> bool {
+    let tag = |run: usize| runs[run].key().map(|key| key.tag);
+    runs[a]
+        .user_key()
+        .cmp(&runs[b].user_key())
+        .then_with(|| tag(b).cmp(&tag(a)))
+        .then_with(|| a.cmp(&b))
+        .is_lt()
 }
 
 /// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
@@ -97,9 +97,10 @@ impl Player {
 #[derive(Debug)]
 pub struct Merge<'a> {
     runs: Vec<RunReader<'a>>,
-    /// `players[0]` is the winner; node `n` has children `2n` and `2n + 1`, leaves begin at
-    /// `runs.len()`.
-    players: Vec<Player>,
+    /// The run whose head is the smallest.
+    winner: usize,
+    /// Node `n` has children `2n` and `2n + 1`, leaves begin at `runs.len()`; node 0 is not used.
+    losers: Vec<Player>,
 }
 
 impl<'a> Merge<'a> {
@@ -110,29 +111,29 @@ impl<'a> Merge<'a> {
             run: 0,
         };
         let mut merge = Self {
-            players: vec![nobody; runs.len().max(1)],
+            losers: vec![nobody; runs.len()],
+            winner: 0,
             runs,
         };
         if merge.runs.len() > 1 {
-            merge.players[0] = merge.play(1);
+            merge.winner = merge.play_below(1).run;
         }
         merge
     }
 
     /// Plays the subtree below `node`; returns its winner.
-    fn play(&mut self, node: usize) -> Player {
+    fn play_below(&mut self, node: usize) -> Player {
         if node >= self.runs.len() {
             return self.player(node - self.runs.len());
         }
-        let (mut winner, mut loser) = (self.play(2 * node), self.play(2 * node + 1));
-        let exchange = loser.is_before(&winner, &self.runs);
-        winner.swap_if(&mut loser, exchange);
-        self.players[node] = loser;
+        let (a, b) = (self.play_below(2 * node), self.play_below(2 * node + 1));
+        let (winner, loser) = a.play(b, &self.runs);
+        self.losers[node] = loser;
         winner
     }
 
     /// A run with its head's rank.
-    #[inline]
+    #[inline(always)]
     fn player(&self, run: usize) -> Player {
         Player {
             rank: rank(self.runs[run].key(), run),
@@ -144,7 +145,7 @@ impl<'a> Merge<'a> {
     // Callers look at one or two of its parts.
     #[inline(always)]
     pub fn head(&self) -> Option<Head<'_>> {
-        self.runs.get(self.players[0].run)?.head()
+        self.runs.get(self.winner)?.head()
     }
 
     /// Takes the head.
@@ -153,17 +154,16 @@ impl<'a> Merge<'a> {
     /// Those of [`RunReader::advance`].
     #[inline]
     pub fn advance(&mut self) -> Result<()> {
-        let run = self.players[0].run;
+        let run = self.winner;
         self.runs[run].advance()?;
         let mut winner = self.player(run);
         let mut node = (run + self.runs.len()) / 2;
         while node > 0 {
-            let loser = &mut self.players[node];
-            let exchange = loser.is_before(&winner, &self.runs);
-            winner.swap_if(loser, exchange);
+            let loser = &mut self.losers[node];
+            (winner, *loser) = winner.play(*loser, &self.runs);
             node /= 2;
         }
-        self.players[0] = winner;
+        self.winner = winner.run;
         Ok(())
     }
 

@@ -126,7 +126,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             return Ok(false);
         };
         let (tag, hash) = (head.tag, head.kv_hash);
-        if !self.any_key || head.prefix != self.prefix || head.user_key != self.user_key {
+        if !self.any_key || !self.is_of_group(&head) {
             self.prefix = head.prefix;
             self.user_key.clear();
             self.user_key.extend_from_slice(head.user_key);
@@ -156,6 +156,16 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         Ok(true)
     }
 
+    /// Whether an entry has the group's key. Keys that are no longer than the prefix are equal if their
+    /// prefixes and lengths are, and need not be read.
+    #[inline]
+    fn is_of_group(&self, head: &Head<'_>) -> bool {
+        let len = self.user_key.len();
+        head.prefix == self.prefix
+            && head.user_key.len() == len
+            && (len <= size_of_val(&self.prefix) || head.user_key == self.user_key)
+    }
+
     fn reset_group(&mut self) {
         self.visible_to_last = None;
         self.emitted = false;
@@ -174,7 +184,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     /// Tag of the next entry if it has the group's key.
     fn next_of_key(&self) -> Option<u64> {
         let head = self.source.head()?;
-        (head.user_key == self.user_key).then_some(head.tag)
+        self.is_of_group(&head).then_some(head.tag)
     }
 
     fn drop_head(&mut self) -> Result<()> {
