@@ -23,6 +23,7 @@ mod findings;
 mod parallel;
 mod prepare;
 pub mod record;
+mod removal;
 mod result;
 mod ribbon_bits;
 mod run;

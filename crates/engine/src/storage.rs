@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rockmill_core::{Error, ReadAt, Result};
 
+use crate::removal;
+
 /// The file system as the engine uses it.
 pub trait Storage: Debug + Send + Sync {
     /// Opens a file for reading.
@@ -128,7 +130,7 @@ impl Storage for LocalStorage {
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::remove_dir_all(path)
+        removal::remove_dir_all(path)
     }
 
     fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
