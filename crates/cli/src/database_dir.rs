@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use rockmill_core::CancelToken;
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::tree::TreeFollower;
 use rockmill_format::manifest::Tree;
@@ -53,7 +54,7 @@ pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
 pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
     let unknown_floor = (0, 0);
     let mut follower = TreeFollower::default();
-    match follower.refresh(&LocalStorage, dir, unknown_floor) {
+    match follower.refresh(&LocalStorage, dir, unknown_floor, &CancelToken::new()) {
         Ok(()) => Ok(follower.tree().clone()),
         Err(e) if is_refused(dir) => Err(Failure::Environment(e.what)),
         Err(e) => Err(Failure::Data(e.what)),

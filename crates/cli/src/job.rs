@@ -89,7 +89,13 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
     }
     let engine = engine(Settings::default())?;
     let job = engine.full_compaction(&args.db, family.as_bytes())?;
-    let dir = record::keep(&LocalStorage, &args.dir, &args.db, &job)?;
+    let dir = record::keep(
+        &LocalStorage,
+        &args.dir,
+        &args.db,
+        &job,
+        &CancelToken::new(),
+    )?;
     output::to_stdout(|out| {
         writeln!(out, "{}", dir.join(record::JOB_FILE).display())?;
         Ok(())
@@ -139,7 +145,12 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         }
     };
     let finished = engine.run(&job, inputs, root, &CancelToken::new())?;
-    let files = record::sum_outputs(&LocalStorage, &finished.staging, &finished.outcome.files)?;
+    let files = record::sum_outputs(
+        &LocalStorage,
+        &finished.staging,
+        &finished.outcome.files,
+        &CancelToken::new(),
+    )?;
     if let Some(out) = &args.out {
         move_files(finished.staging.path(), out, &files)?;
     }

@@ -197,7 +197,7 @@ fn measure(workload: &Workload, args: &Args) -> Result<Report> {
         // The files of the round before go first.
         drop(std::mem::replace(&mut outputs, staging("none")?));
         outputs = staging("output")?;
-        let mut sink = StagingSink::new(&outputs, 0);
+        let mut sink = StagingSink::new(&outputs, Arc::default(), 0);
         let (time, made) = timed(|| bench.write(&mut sink))?;
         files = made;
         Ok(time)
@@ -402,7 +402,7 @@ fn make_inputs(
     plan.cutting.single_file = true;
     let mut tables = Vec::new();
     for run in 0..RUNS {
-        let mut sink = StagingSink::new(dir, run as usize);
+        let mut sink = StagingSink::new(dir, Arc::default(), run as usize);
         let mut writer = SstWriter::new(&plan, &mut sink)?;
         let mut value = vec![0; workload.value_bytes];
         for i in (0..keys).filter(|&i| run_has(run, i, args.versions)) {

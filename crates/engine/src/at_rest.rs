@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use rockmill_core::{DeclineReason, Error, JobInfo, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, JobInfo, Result};
 use rockmill_format::key;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::options_file::{Options, OptionsFile};
@@ -77,7 +77,7 @@ impl AtRest {
         let options_text = read_options(storage, dir, options_number)?;
         let options = OptionsFile::parse(&options_text).map_err(malformed)?;
         let mut follower = TreeFollower::default();
-        follower.refresh(storage, dir, (0, 0))?;
+        follower.refresh(storage, dir, (0, 0), &CancelToken::new())?;
         // Even an empty database's MANIFEST counts the MANIFEST itself.
         if follower.tree().next_file_number == 0 {
             let what = "the MANIFEST holds no edit";

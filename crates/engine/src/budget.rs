@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rockmill_core::{CancelToken, Result};
 
-/// How often a waiting slice looks whether it was cancelled.
-const CANCEL_POLL: Duration = Duration::from_millis(20);
+/// How often whoever waits looks whether the job was cancelled.
+pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
 /// Slots and bytes that slices hold while they run.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ pub mod forecast;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
@@ -47,6 +47,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Database {
     session_id: String,
+    /// Whether leftovers of an earlier process were removed.
+    cleaned: OnceLock<()>,
     tree: Mutex<TreeFollower>,
     /// Bits a key that were learned, by column family and OPTIONS file.
     filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
@@ -134,8 +136,14 @@ impl Engine {
     /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
     ///
     /// # Errors
-    /// Declined.
-    pub fn prepare(&self, dir: &Path, info: JobInfo, message: &[u8]) -> Result<Job> {
+    /// Declined, Cancelled.
+    pub fn prepare(
+        &self,
+        dir: &Path,
+        info: JobInfo,
+        message: &[u8],
+        cancel: &CancelToken,
+    ) -> Result<Job> {
         let input = CompactionServiceInput::decode(message)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
         if lock(&self.refused).contains(dir) {
@@ -153,7 +161,7 @@ impl Engine {
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
         let tree = {
             let mut follower = lock(&database.tree);
-            follower.refresh(&*self.storage, dir, floor)?;
+            follower.refresh(&*self.storage, dir, floor, cancel)?;
             follower.view(&input, info.cf_id)?
         };
         let key = (info.cf_id, input.options_file_number);
@@ -207,15 +215,23 @@ impl Engine {
 
     /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.
     fn database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
+        let database = self.known_database(dir, session_id);
+        // Other databases' jobs do not wait for this.
+        let clean = || staging::clean(&*self.storage, dir);
+        database.cleaned.get_or_init(clean);
+        database
+    }
+
+    fn known_database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
         let mut databases = lock(&self.databases);
         if let Some(known) = databases.get(dir)
             && known.session_id == session_id
         {
             return Arc::clone(known);
         }
-        staging::clean(&*self.storage, dir);
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
+            cleaned: OnceLock::new(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
         });
@@ -251,12 +267,12 @@ impl Engine {
         let span = tracing::info_span!("job", session = job.identity.session_id);
         let _entered = span.enter();
         let admitted = admit::from_options(job, self.policy())?;
-        let recorded = self.record(job, input_dir);
+        let recorded = self.record(job, input_dir, cancel);
         let (outcome, staging) =
             self.run_on_device(job, &admitted, input_dir, staging_root, cancel)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
-            self.record_outputs(&dir, &staging, &outcome);
+            self.record_outputs(&dir, &staging, &outcome, cancel);
         }
         let result = result::encode(job, &admitted.input, &outcome, staging.path());
         tracing::info!(
@@ -317,9 +333,9 @@ impl Engine {
 
     /// Keeps the job if the settings ask for it. A record that cannot be made is no reason to leave
     /// the job to RocksDB.
-    fn record(&self, job: &Job, input_dir: &Path) -> Option<PathBuf> {
+    fn record(&self, job: &Job, input_dir: &Path, cancel: &CancelToken) -> Option<PathBuf> {
         let root = self.settings.record_dir.as_ref()?;
-        match record::keep(&*self.storage, root, input_dir, job) {
+        match record::keep(&*self.storage, root, input_dir, job, cancel) {
             Ok(dir) => Some(dir),
             Err(error) => {
                 tracing::warn!(%error, "the job was not recorded");
@@ -328,8 +344,14 @@ impl Engine {
         }
     }
 
-    fn record_outputs(&self, dir: &Path, staging: &StagingDir, outcome: &Outcome) {
-        let kept = record::sum_outputs(&*self.storage, staging, &outcome.files)
+    fn record_outputs(
+        &self,
+        dir: &Path,
+        staging: &StagingDir,
+        outcome: &Outcome,
+        cancel: &CancelToken,
+    ) {
+        let kept = record::sum_outputs(&*self.storage, staging, &outcome.files, cancel)
             .and_then(|sums| record::keep_outputs(&*self.storage, dir, &sums));
         if let Err(error) = kept {
             tracing::warn!(%error, "the job's output was not recorded");

@@ -32,6 +32,7 @@ mod slices;
 pub mod staging;
 mod stats;
 pub mod storage;
+pub mod syncs;
 pub mod tree;
 pub mod verify;
 

@@ -28,6 +28,8 @@ pub struct Prepared {
     pub learned_filter: LearnedFilter,
     /// The slices in key order.
     pub slices: Vec<Slice>,
+    /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
+    pub slice_bytes: Vec<u64>,
     /// Bytes to read at a time from each input.
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
@@ -36,16 +38,6 @@ pub struct Prepared {
     pub cpu_elsewhere: Duration,
     /// Where the time went.
     pub stages: [StageTime; 2],
-}
-
-impl Prepared {
-    /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
-    pub fn slice_bytes(&self) -> Vec<u64> {
-        let slices = self.slices.iter();
-        slices
-            .map(|slice| slices::stored_bytes(&slice.range, &self.tables))
-            .collect()
-    }
 }
 
 /// Opens the inputs in `dir`, plans and cuts.
@@ -64,12 +56,18 @@ pub fn prepare<B: Backend>(
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
     context.backend.accepts(&planned.plan, &tables)?;
-    let slices = slices::cut(&planned.plan, &tables);
+    let slices = slices::cut(&planned.plan, &tables, context.cancel)?;
+    let slice_bytes = slices.iter().map(|slice| {
+        context.cancel.check()?;
+        Ok(slices::stored_bytes(&slice.range, &tables))
+    });
+    let slice_bytes = slice_bytes.collect::<Result<Vec<u64>>>()?;
     let (read_ahead_bytes, slice_memory_bytes) = fit_memory(context, &planned.plan, &tables)?;
     Ok(Prepared {
         plan: planned.plan,
         learned_filter: planned.learned_filter,
         slices,
+        slice_bytes,
         read_ahead_bytes,
         slice_memory_bytes,
         cpu_elsewhere,

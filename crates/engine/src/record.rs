@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
 
 use crate::staging::{StagingDir, file_name};
 use crate::storage::{InputFileReader, Storage, base_name, read_from};
@@ -38,8 +38,14 @@ pub type OutputSums = BTreeMap<String, (u64, u32)>;
 /// that cannot be finished nothing stays.
 ///
 /// # Errors
-/// Storage, also if there is such a folder already.
-pub fn keep(storage: &dyn Storage, root: &Path, input_dir: &Path, job: &Job) -> Result<PathBuf> {
+/// Storage, also if there is such a folder already; Cancelled.
+pub fn keep(
+    storage: &dyn Storage,
+    root: &Path,
+    input_dir: &Path,
+    job: &Job,
+    cancel: &CancelToken,
+) -> Result<PathBuf> {
     let dir = root.join(&job.identity.session_id);
     let failed = |e: &io::Error| Error::storage(&base_name(&dir), "make the record's folder", e);
     match storage.list(&dir) {
@@ -50,7 +56,7 @@ pub fn keep(storage: &dyn Storage, root: &Path, input_dir: &Path, job: &Job) -> 
     let filled = storage
         .create_dir_all(&dir)
         .map_err(|e| failed(&e))
-        .and_then(|()| fill(storage, &dir, input_dir, job))
+        .and_then(|()| fill(storage, &dir, input_dir, job, cancel))
         .and_then(|()| sync(storage, root));
     match filled {
         Ok(()) => Ok(dir),
@@ -63,8 +69,16 @@ pub fn keep(storage: &dyn Storage, root: &Path, input_dir: &Path, job: &Job) -> 
     }
 }
 
-fn fill(storage: &dyn Storage, dir: &Path, input_dir: &Path, job: &Job) -> Result<()> {
+fn fill(
+    storage: &dyn Storage,
+    dir: &Path,
+    input_dir: &Path,
+    job: &Job,
+    cancel: &CancelToken,
+) -> Result<()> {
     for input in &job.tree.inputs {
+        // A copy may take its time.
+        cancel.check()?;
         storage
             .link_or_copy(&input_dir.join(&input.name), &dir.join(&input.name))
             .map_err(|e| Error::storage(&input.name, "keep it in the record", &e))?;
@@ -175,11 +189,12 @@ fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
 /// Sizes and checksums of finished files.
 ///
 /// # Errors
-/// Storage.
+/// Storage, Cancelled.
 pub fn sum_outputs(
     storage: &dyn Storage,
     staging: &StagingDir,
     files: &[OutputFile],
+    cancel: &CancelToken,
 ) -> Result<OutputSums> {
     const CHUNK_BYTES: usize = 1 << 20;
     let mut sums = OutputSums::new();
@@ -189,6 +204,7 @@ pub fn sum_outputs(
         let mut at = 0;
         let mut chunk = Vec::new();
         while at < reader.len() {
+            cancel.check()?;
             chunk.resize(CHUNK_BYTES.min((reader.len() - at) as usize), 0);
             reader.read_exact_at(&mut chunk, at)?;
             crc = crc32c::crc32c_append(crc, &chunk);
@@ -300,13 +316,15 @@ mod tests {
         let (root, db) = (dir.path().join("jobs"), dir.path().join("db"));
         fs::create_dir(&db).expect("make a folder");
         let job = job(SESSION, "000011.sst");
-        let error = keep(&LocalStorage, &root, &db, &job).expect_err("no input");
+        let error =
+            keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect_err("no input");
         assert_eq!(error.kind, ErrorKind::Storage);
         assert!(!root.join(SESSION).exists());
         fs::write(db.join("000011.sst"), "input").expect("write");
-        let kept = keep(&LocalStorage, &root, &db, &job).expect("kept");
+        let kept = keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect("kept");
         assert_eq!(load(&LocalStorage, &kept.join(JOB_FILE)), Ok(job.clone()));
-        let error = keep(&LocalStorage, &root, &db, &job).expect_err("kept already");
+        let error =
+            keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect_err("kept already");
         assert_eq!(error.kind, ErrorKind::Storage);
         assert!(kept.join(JOB_FILE).exists() && kept.join("000011.sst").exists());
     }

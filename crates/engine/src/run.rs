@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
@@ -17,6 +17,7 @@ use crate::prepare::{Prepared, host_stage, prepare};
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::{InputFileReader, Storage};
+use crate::syncs::Syncs;
 use crate::verify::{verify_output, verify_tail};
 
 /// What a job came to.
@@ -78,9 +79,10 @@ pub fn run<B: Backend>(
         tables,
         plan,
         slices,
+        slice_bytes,
         ..
     } = &prepared;
-    let slice_bytes = prepared.slice_bytes();
+    let stop = context.cancel.child();
     let shared = Shared {
         context: RunContext {
             read_ahead_bytes: prepared.read_ahead_bytes,
@@ -92,13 +94,15 @@ pub fn run<B: Backend>(
         slice_memory_bytes: prepared.slice_memory_bytes,
         staging,
         next: AtomicUsize::new(0),
-        stop: context.cancel.child(),
+        syncs: Arc::new(Syncs::new(stop.clone())),
+        stop,
         progress: context.counters.begin(slice_bytes.iter().sum()),
-        slice_bytes: &slice_bytes,
+        slice_bytes,
         done: Mutex::default(),
     };
     shared.run_all()?;
     let device = shared.context.backend.name().to_owned();
+    let syncs = shared.syncs;
     let done = shared
         .done
         .into_inner()
@@ -106,7 +110,7 @@ pub fn run<B: Backend>(
     let mut outcome = gather(done.reports);
     check_accounts(&outcome, &done.entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
-    staging.sync()?;
+    staging.sync(&syncs)?;
     StageTime::add_all(&mut outcome.totals.stages, &prepared.stages);
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
@@ -116,6 +120,7 @@ pub fn run<B: Backend>(
     outcome.cpu = prepared.cpu_elsewhere
         + done.cpu
         + outcome.totals.cpu_elsewhere
+        + syncs.cpu()
         + thread_cpu().saturating_sub(cpu);
     outcome.learned_filter = match prepared.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
@@ -150,6 +155,7 @@ struct Shared<'a, B> {
     next: AtomicUsize,
     /// Set when a slice has failed or the database closes, so that all stop.
     stop: CancelToken,
+    syncs: Arc<Syncs>,
     progress: JobProgress<'a>,
     done: Mutex<Done>,
 }
@@ -225,7 +231,7 @@ impl<B: Backend> Shared<'_, B> {
             read_ahead_bytes: self.context.read_ahead_bytes,
             cancel: &self.stop,
         })?;
-        let mut sink = StagingSink::new(self.staging, slice.index);
+        let mut sink = StagingSink::new(self.staging, Arc::clone(&self.syncs), slice.index);
         let report = backend.write_ssts(run, &mut sink)?;
         check_slice(&report, slice, self.plan)?;
         for file in &report.files {

@@ -3,18 +3,21 @@
 //! The cut is a function of job and inputs alone: it looks at the inputs' index blocks, which say how
 //! many stored bytes lie up to each separator, and never at threads or memory.
 
-use rockmill_core::{Cutting, InputTable, KeyRange, Plan, Slice};
+use rockmill_core::{CancelToken, Cutting, InputTable, KeyRange, Plan, Result, Slice};
 
 /// Input bytes of a slice, in output files. RocksDB's subcompactions are at least one file; two keep
 /// the last, shorter file of a slice from becoming the rule.
 const FILES_PER_SLICE: u64 = 2;
 
 /// Cuts the job. Slices cover the job's range without gap or overlap, in key order.
-pub fn cut(plan: &Plan, tables: &[InputTable]) -> Vec<Slice> {
+///
+/// # Errors
+/// Cancelled: indexes of large jobs take their time.
+pub fn cut(plan: &Plan, tables: &[InputTable], cancel: &CancelToken) -> Result<Vec<Slice>> {
     let borders = if plan.cutting.single_file {
         Vec::new()
     } else {
-        borders(&plan.range, &plan.cutting, tables)
+        borders(&plan.range, &plan.cutting, tables, cancel)?
     };
     let begins = std::iter::once(plan.range.begin.clone()).chain(borders.iter().cloned().map(Some));
     let ends = borders
@@ -22,14 +25,13 @@ pub fn cut(plan: &Plan, tables: &[InputTable]) -> Vec<Slice> {
         .cloned()
         .map(Some)
         .chain(std::iter::once(plan.range.end.clone()));
-    begins
-        .zip(ends)
-        .enumerate()
+    let slices = begins.zip(ends).enumerate();
+    Ok(slices
         .map(|(index, (begin, end))| Slice {
             index,
             range: KeyRange { begin, end },
         })
-        .collect()
+        .collect())
 }
 
 /// Stored bytes of the data blocks that may hold keys of a range.
@@ -67,18 +69,24 @@ fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<
 }
 
 /// The first keys of all slices but the first, strictly ascending and inside the range.
-fn borders(range: &KeyRange, cutting: &Cutting, tables: &[InputTable]) -> Vec<Vec<u8>> {
+fn borders(
+    range: &KeyRange,
+    cutting: &Cutting,
+    tables: &[InputTable],
+    cancel: &CancelToken,
+) -> Result<Vec<Vec<u8>>> {
     let slice_bytes = cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE);
-    let mut grains: Vec<(&[u8], u64)> = tables
-        .iter()
-        .flat_map(|table| grains(table, range, slice_bytes / GRAINS_PER_SLICE))
-        .collect();
-    grains.sort_unstable();
-    let total: u64 = grains.iter().map(|(_, size)| size).sum();
+    let mut all: Vec<(&[u8], u64)> = Vec::new();
+    for table in tables {
+        cancel.check()?;
+        all.extend(grains(table, range, slice_bytes / GRAINS_PER_SLICE));
+    }
+    all.sort_unstable();
+    let total: u64 = all.iter().map(|(_, size)| size).sum();
     let slices = total.div_ceil(slice_bytes.max(1)).max(1);
     let mut borders: Vec<Vec<u8>> = Vec::new();
     let mut passed = 0;
-    for (separator, size) in grains {
+    for (separator, size) in all {
         passed += size;
         let next = borders.len() as u64 + 1;
         // Border `next` belongs at next/slices of the bytes.
@@ -89,5 +97,5 @@ fn borders(range: &KeyRange, cutting: &Cutting, tables: &[InputTable]) -> Vec<Ve
             borders.push(separator.to_vec());
         }
     }
-    borders
+    Ok(borders)
 }

@@ -3,23 +3,32 @@
 //! RocksDB renames the files into the database's directory, so the folder must lie on the same file
 //! system. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, Result, SstFile, SstSink};
 
 use crate::storage::{Storage, WritableFile, base_name};
+use crate::syncs::Syncs;
 
 /// Folder in the database's directory that holds all jobs' folders.
 pub const STAGING_DIR: &str = "rockmill.staging";
 
-/// Folders of jobs that this process works on; [`clean`] leaves them alone.
-static ACTIVE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Folders of jobs that this process works on, of one database; [`clean`] leaves them alone.
+type Active = Arc<Mutex<BTreeSet<PathBuf>>>;
 
-fn active() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+/// By staging folder: a file system that takes its time keeps no other database's jobs waiting.
+static ACTIVE: Mutex<BTreeMap<PathBuf, Active>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn active_in(staging: &Path) -> Active {
+    let mut active = lock(&ACTIVE);
+    Arc::clone(active.entry(staging.to_owned()).or_default())
 }
 
 /// A job's folder; removed with what is left in it when dropped.
@@ -27,6 +36,7 @@ fn active() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
 pub struct StagingDir {
     storage: Arc<dyn Storage>,
     path: PathBuf,
+    active: Active,
 }
 
 impl StagingDir {
@@ -38,11 +48,15 @@ impl StagingDir {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(Error::internal(format!("{name:?} is no name for a folder")));
         }
-        let path = root.join(STAGING_DIR).join(name);
-        let dir = Self { storage, path };
+        let parent = root.join(STAGING_DIR);
+        let dir = Self {
+            storage,
+            path: parent.join(name),
+            active: active_in(&parent),
+        };
         let made = {
             // Held, so that no other job's end removes the parent folder in between.
-            let mut active = active();
+            let mut active = lock(&dir.active);
             active.insert(dir.path.clone());
             dir.storage.create_dir_all(&dir.path)
         };
@@ -61,10 +75,11 @@ impl StagingDir {
     /// Makes the names in the folder durable.
     ///
     /// # Errors
-    /// Storage.
-    pub fn sync(&self) -> Result<()> {
-        self.storage
-            .sync_dir(&self.path)
+    /// Storage, Cancelled.
+    pub fn sync(&self, syncs: &Syncs) -> Result<()> {
+        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        syncs
+            .wait(move || storage.sync_dir(&path))?
             .map_err(|e| Error::storage(STAGING_DIR, "sync the staging folder", &e))
     }
 
@@ -87,7 +102,7 @@ impl Drop for StagingDir {
             }
             _ => {}
         }
-        let mut active = active();
+        let mut active = lock(&self.active);
         active.remove(&self.path);
         if let Some(parent) = self.path.parent() {
             // Other jobs may have folders there: then it stays.
@@ -108,9 +123,10 @@ pub fn clean(storage: &dyn Storage, root: &Path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return,
         Err(e) => return warn(&staging, &e),
     };
+    let active = active_in(&staging);
     for name in names {
         let path = staging.join(name);
-        if active().contains(&path) {
+        if lock(&active).contains(&path) {
             continue;
         }
         if let Err(e) = storage.remove_dir_all(&path) {
@@ -118,7 +134,7 @@ pub fn clean(storage: &dyn Storage, root: &Path) {
         }
     }
     // Held, so that no job makes its folder there in between.
-    let _active = active();
+    let _held = lock(&active);
     let _ = storage.remove_empty_dir(&staging);
 }
 
@@ -126,6 +142,7 @@ pub fn clean(storage: &dyn Storage, root: &Path) {
 #[derive(Debug)]
 pub struct StagingSink<'a> {
     dir: &'a StagingDir,
+    syncs: Arc<Syncs>,
     slice: usize,
     made: u64,
 }
@@ -136,9 +153,10 @@ const NUMBERS_PER_SLICE: u64 = 1 << 16;
 
 impl<'a> StagingSink<'a> {
     /// The sink of slice number `slice`.
-    pub fn new(dir: &'a StagingDir, slice: usize) -> Self {
+    pub fn new(dir: &'a StagingDir, syncs: Arc<Syncs>, slice: usize) -> Self {
         Self {
             dir,
+            syncs,
             slice,
             made: 0,
         }
@@ -165,6 +183,7 @@ impl SstSink for StagingSink<'_> {
                 file,
                 name,
                 buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
+                syncs: Arc::clone(&self.syncs),
             }),
         ))
     }
@@ -178,6 +197,7 @@ struct BufferedFile {
     file: Box<dyn WritableFile>,
     name: String,
     buffer: Vec<u8>,
+    syncs: Arc<Syncs>,
 }
 
 impl BufferedFile {
@@ -205,8 +225,14 @@ impl SstFile for BufferedFile {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.flush()?;
-        self.file
-            .sync()
-            .map_err(|e| Error::storage(&self.name, "sync it", &e))
+        let Self {
+            mut file,
+            name,
+            syncs,
+            ..
+        } = *self;
+        syncs
+            .wait(move || file.sync())?
+            .map_err(|e| Error::storage(&name, "sync it", &e))
     }
 }

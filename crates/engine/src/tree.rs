@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeView};
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeView,
+};
 use rockmill_format::key;
 use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
 use rockmill_format::wire::CompactionServiceInput;
@@ -32,13 +34,20 @@ impl TreeFollower {
     /// known.
     ///
     /// # Errors
-    /// Declined if the MANIFEST cannot be read or is older than the floor.
-    pub fn refresh(&mut self, storage: &dyn Storage, dir: &Path, floor: (u64, u64)) -> Result<()> {
+    /// Declined if the MANIFEST cannot be read or is older than the floor; Cancelled.
+    pub fn refresh(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &Path,
+        floor: (u64, u64),
+        cancel: &CancelToken,
+    ) -> Result<()> {
         let mut tried = String::new();
         for _ in 0..ATTEMPTS {
-            let Err(error) = self.try_refresh(storage, dir, floor) else {
+            let Err(error) = self.try_refresh(storage, dir, floor, cancel) else {
                 return Ok(());
             };
+            cancel.check()?;
             // A follower that failed is of no further use; another try only if CURRENT has changed.
             let failed = std::mem::take(self).manifest;
             if failed == tried {
@@ -52,7 +61,13 @@ impl TreeFollower {
         ))
     }
 
-    fn try_refresh(&mut self, storage: &dyn Storage, dir: &Path, floor: (u64, u64)) -> Result<()> {
+    fn try_refresh(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &Path,
+        floor: (u64, u64),
+        cancel: &CancelToken,
+    ) -> Result<()> {
         let (manifest, number) = current_manifest(storage, dir)?;
         if manifest != self.manifest {
             *self = Self {
@@ -63,6 +78,7 @@ impl TreeFollower {
         let file = InputFileReader::open(storage, &dir.join(&self.manifest))?;
         let mut chunk = Vec::new();
         while self.follower.bytes_fed() < file.len() {
+            cancel.check()?;
             let at = self.follower.bytes_fed();
             chunk.resize(CHUNK_BYTES.min((file.len() - at) as usize), 0);
             file.read_exact_at(&mut chunk, at)?;

@@ -36,8 +36,8 @@ pub struct Service {
 #[derive(Debug, Default)]
 struct Jobs {
     by_id: HashMap<Vec<u8>, Entry>,
-    /// How often RocksDB has told that a database closes.
-    cancellations: u64,
+    /// Shared by all jobs since RocksDB last told that a database closes; set when it does again.
+    cancel: CancelToken,
     /// Sessions that jobs came from since the last of these.
     sessions: BTreeSet<String>,
     /// Sessions one of which closes; until then, their jobs are left to RocksDB.
@@ -100,13 +100,13 @@ impl Service {
     /// Accepts a job, or says why not. Returns the id under which it is waited for.
     fn accept(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> Result<String, Error> {
         let session_id = text(info.db_session_id());
-        let cancellations = {
+        let cancel = {
             let mut jobs = self.jobs();
             if jobs.is_closing(&session_id) {
                 return Err(Error::cancelled());
             }
             jobs.sessions.insert(session_id.clone());
-            jobs.cancellations
+            jobs.cancel.clone()
         };
         let dir = absolute(Path::new(OsStr::from_bytes(info.db_name())));
         let reason = info.compaction_reason().ok_or_else(|| {
@@ -127,21 +127,14 @@ impl Service {
             base_input_level: info.base_input_level(),
             output_level: info.output_level(),
         };
-        let job = self.engine.prepare(&dir, job_info, input)?;
+        let job = self.engine.prepare(&dir, job_info, input, &cancel)?;
         let id = job.identity.session_id.clone();
-        let mut jobs = self.jobs();
-        // The database may have begun to close while the job was made.
-        if jobs.cancellations != cancellations {
-            return Err(Error::cancelled());
-        }
-        jobs.by_id.insert(
-            id.clone().into_bytes(),
-            Entry::Accepted {
-                job: Arc::new(job),
-                dir,
-                cancel: CancelToken::new(),
-            },
-        );
+        let accepted = Entry::Accepted {
+            job: Arc::new(job),
+            dir,
+            cancel,
+        };
+        self.jobs().by_id.insert(id.clone().into_bytes(), accepted);
         Ok(id)
     }
 
@@ -153,6 +146,8 @@ impl Service {
             }
             _ => return Err(Error::internal("no such job")),
         };
+        // The database may have begun to close while the job was made.
+        cancel.check()?;
         let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
         // RocksDB takes the files only if it hears of them before the database closes.
         cancel.check()?;
@@ -234,14 +229,9 @@ impl CompactionService for Service {
 
     fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
-        jobs.cancellations += 1;
         let sessions = std::mem::take(&mut jobs.sessions);
         jobs.closing = Some((sessions, Instant::now() + CLOSING));
-        for entry in jobs.by_id.values() {
-            if let Entry::Accepted { cancel, .. } = entry {
-                cancel.cancel();
-            }
-        }
+        std::mem::take(&mut jobs.cancel).cancel();
     }
 
     fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {

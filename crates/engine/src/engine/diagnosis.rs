@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rockmill_core::{Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_core::{CancelToken, Error, ErrorKind, InputFile, Result, open_table};
 use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
@@ -152,7 +152,7 @@ impl Engine {
     /// compacted it meanwhile, or has several paths.
     fn is_elsewhere(&self, dir: &Path, input: &InputFile) -> Result<bool> {
         let mut follower = TreeFollower::default();
-        follower.refresh(&*self.storage, dir, (0, 0))?;
+        follower.refresh(&*self.storage, dir, (0, 0), &CancelToken::new())?;
         let families = follower.tree().column_families.values();
         let number = input.name.trim_end_matches(".sst").parse();
         let found = number.ok().and_then(|number| {

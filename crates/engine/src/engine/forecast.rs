@@ -88,7 +88,7 @@ impl Engine {
     fn expected(&self, prepared: &Prepared) -> Expected {
         let cutting = &prepared.plan.cutting;
         let file_bytes = cutting.max_output_file_size.max(1);
-        let slices = prepared.slice_bytes();
+        let slices = &prepared.slice_bytes;
         let files = slices.iter().map(|bytes| bytes.div_ceil(file_bytes).max(1));
         let in_memory = self.budget.bytes() / prepared.slice_memory_bytes.max(1);
         let at_once = in_memory.min(self.budget.slots() as u64);

@@ -59,6 +59,7 @@ pub fn ending(ending: &Ending, fault: Fault, storage: &SimStorage, undisturbed: 
         Ending::Unprepared(error) => {
             // What keeps a job from being made is told as a reason to leave it to RocksDB.
             let fitting = [
+                ErrorKind::Cancelled,
                 ErrorKind::Declined(DeclineReason::Manifest),
                 ErrorKind::Declined(DeclineReason::OptionsFile),
                 ErrorKind::Storage,

@@ -55,10 +55,10 @@ impl Case {
         .encode()
     }
 
-    fn job(&self, engine: &Engine, life: u64) -> Result<Job, Error> {
+    fn job(&self, engine: &Engine, life: u64, cancel: &CancelToken) -> Result<Job, Error> {
         let dir = Path::new(DIR);
         let info = Database::info(&format!("session-{life}"));
-        let mut job = engine.prepare(dir, info, &self.database.message)?;
+        let mut job = engine.prepare(dir, info, &self.database.message, cancel)?;
         if self.offline {
             job = engine.full_compaction(dir, b"default")?;
         }
@@ -86,7 +86,7 @@ pub fn live(storage: &SimStorage, case: &Case, life: u64, cancel: &CancelToken) 
         ..Settings::default()
     };
     let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");
-    let prepared = case.job(&engine, life);
+    let prepared = case.job(&engine, life, cancel);
     if storage.seen().struck.is_empty() {
         let staging = storage.disk().list(&Path::new(DIR).join(STAGING_DIR));
         assert!(staging.is_err(), "the start leaves {staging:?} in staging");
