@@ -5,7 +5,7 @@
 //! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
 //! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
 //! * [`content`] compares a database with what it should hold.
-//! * [`damage`] breaks SST files region by region.
+//! * [`damage`] breaks SST files region by region, [`gate`] stops jobs at a step.
 //! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline.
 //!
 //! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
@@ -14,6 +14,7 @@
 pub mod content;
 pub mod damage;
 pub mod differential;
+pub mod gate;
 pub mod harness;
 pub mod internal;
 pub mod reasons;

@@ -1,0 +1,131 @@
+//! Storage whose jobs stop at a step until they are let through.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rockmill_engine::storage::{LocalStorage, ReadableFile, Storage, WritableFile};
+
+/// Where jobs stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Before a file's bytes are written.
+    Write,
+    /// Before a file is synced.
+    Sync,
+}
+
+#[derive(Debug)]
+struct State {
+    step: Step,
+    is_open: bool,
+    waiting: usize,
+}
+
+/// The system's storage behind a gate, which is closed at first. Clones share the gate.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+impl Gate {
+    /// A gate at `step`.
+    #[must_use]
+    pub fn new(step: Step) -> Self {
+        let state = State {
+            step,
+            is_open: false,
+            waiting: 0,
+        };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, condition: impl FnMut(&mut State) -> bool) {
+        let waited = self.0.1.wait_while(self.state(), condition);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits until so many threads have come to the gate.
+    pub fn await_threads(&self, count: usize) {
+        self.wait_while(|state| state.waiting < count);
+    }
+
+    /// Lets all through, from now on.
+    pub fn open(&self) {
+        self.state().is_open = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self, step: Step) {
+        if self.state().step != step {
+            return;
+        }
+        self.state().waiting += 1;
+        self.0.1.notify_all();
+        self.wait_while(|state| !state.is_open);
+    }
+}
+
+impl Storage for Gate {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        LocalStorage.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let file = LocalStorage.create(path)?;
+        let gate = self.clone();
+        Ok(Box::new(GatedFile { file, gate }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.create_dir_all(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_dir_all(path)
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_empty_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        LocalStorage.rename(from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        LocalStorage.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.sync_dir(path)
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        LocalStorage.link_or_copy(from, to)
+    }
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Box<dyn WritableFile>,
+    gate: Gate,
+}
+
+impl WritableFile for GatedFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.gate.pass(Step::Write);
+        self.file.append(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.gate.pass(Step::Sync);
+        self.file.sync()
+    }
+}

@@ -1,0 +1,83 @@
+//! Databases that close while jobs run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rockmill_tests::content::{Content, assert_content};
+use rockmill_tests::gate::{Gate, Step};
+use rockmill_tests::harness::{
+    assert_nothing_staged, compact_everything, fill, local_options, open, options,
+};
+use rust_rocksdb::DB;
+
+const WRITES: usize = 6_000;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// Three databases with a clone of `service` each, and their content.
+fn three(service: &rockmill::Service, directory: &Path) -> [(DB, Content); NAMES.len()] {
+    NAMES.map(|name| {
+        let db = open(&options(service), &directory.join(name));
+        let content = fill(&db, WRITES, name.len() as u64);
+        (db, content)
+    })
+}
+
+fn gated(gate: &Gate) -> rockmill::Service {
+    // A job has one slice here, and each database has one job.
+    rockmill::Service::builder()
+        .threads(NAMES.len())
+        .storage(Arc::new(gate.clone()))
+        .build()
+        .expect("the settings are good")
+}
+
+/// Stops a job of each of three databases at `step`, closes the first, lets `meanwhile` see to the gate,
+/// and checks that the other two jobs are done and nothing of the first is left.
+fn close_one_of_three(step: Step, meanwhile: impl FnOnce(&Gate, &dyn Fn())) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let gate = Gate::new(step);
+    let service = gated(&gate);
+    let databases = three(&service, directory.path());
+    std::thread::scope(|scope| {
+        let [first, others @ ..] = databases
+            .each_ref()
+            .map(|(db, _)| scope.spawn(|| compact_everything(db)));
+        gate.await_threads(NAMES.len());
+        databases[0].0.cancel_all_background_work(false);
+        let first = std::cell::Cell::new(Some(first));
+        let await_first = || {
+            if let Some(first) = first.take() {
+                first.join().expect("no panic");
+            }
+        };
+        meanwhile(&gate, &await_first);
+        await_first();
+        for other in others {
+            other.join().expect("no panic");
+        }
+    });
+    let stats = service.stats();
+    assert_eq!((stats.jobs_done, stats.jobs_failed), (2, 0), "{stats}");
+    assert_eq!(stats.declines.get("shutting-down"), Some(&1), "{stats}");
+    for ((db, content), name) in databases.into_iter().zip(NAMES) {
+        assert_content(&db, &content);
+        drop(db);
+        let path = directory.path().join(name);
+        assert_nothing_staged(&path);
+        assert_content(&open(&local_options(), &path), &content);
+    }
+}
+
+#[test]
+fn closing_one_of_three_databases_stops_its_job_and_no_other() {
+    close_one_of_three(Step::Write, |gate, _| gate.open());
+}
+
+#[test]
+fn closing_does_not_wait_for_a_sync() {
+    close_one_of_three(Step::Sync, |gate, await_first| {
+        // Its sync has not come back.
+        await_first();
+        gate.open();
+    });
+}
