@@ -1,5 +1,6 @@
 //! `rockmill bench`: measurements.
 
+mod close;
 mod compaction;
 mod input;
 
@@ -10,6 +11,8 @@ use crate::outcome::Failure;
 pub enum BenchCommand {
     /// Makes databases, lets RocksDB and Rockmill compact the same files of level 0, and compares.
     Compaction(compaction::CompactionArgs),
+    /// Closes databases at random moments of their compaction and measures how long that takes.
+    Close(close::CloseArgs),
     /// Copies files to a GPU by every path, from page cache and from the disk.
     Input(input::InputArgs),
 }
@@ -18,6 +21,7 @@ pub enum BenchCommand {
 pub fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Compaction(args) => compaction::run(&args),
+        BenchCommand::Close(args) => close::run(&args),
         BenchCommand::Input(args) => input::run(&args),
     }
 }
