@@ -5,6 +5,7 @@
 //! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
 //! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
 //! * [`content`] compares a database with what it should hold.
+//! * [`crash`] kills processes and checks what they leave.
 //! * [`damage`] breaks SST files region by region, [`gate`] stops jobs at a step.
 //! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline.
 //!
@@ -12,6 +13,7 @@
 //! case; `ROCKMILL_SEED=random` starts from the clock.
 
 pub mod content;
+pub mod crash;
 pub mod damage;
 pub mod differential;
 pub mod gate;

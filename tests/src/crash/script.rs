@@ -1,0 +1,209 @@
+//! What writers write, and what a database holds after it.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rust_rocksdb::{DB, WriteBatch};
+
+use super::shape::FAMILIES;
+use crate::content::Content;
+
+/// Threads of the process that is killed; each writes keys of its own.
+pub const WRITERS: usize = 3;
+/// The writer that the checking process is.
+pub const CHECKER: usize = WRITERS;
+
+/// Keys of a writer: few, so that most writes hide an older one.
+const KEYS: u32 = 1500;
+/// Keys that get many versions.
+const HOT_KEYS: u32 = 40;
+const MOST_OPERATIONS: usize = 12;
+/// One batch in so many is a large one, which fills several blocks of the WAL.
+const LARGE_EVERY: u32 = 400;
+const LARGE_OPERATIONS: usize = 600;
+const LONGEST_VALUE: usize = 300;
+const DELETE_EVERY: u32 = 6;
+
+/// One write of a batch.
+#[derive(Debug, PartialEq, Eq)]
+struct Operation {
+    /// Index into [`FAMILIES`].
+    family: usize,
+    key: Vec<u8>,
+    /// `None` deletes the key.
+    value: Option<Vec<u8>>,
+}
+
+/// The key under which each family holds the number of a writer's last batch.
+#[must_use]
+pub fn count_key(writer: usize) -> Vec<u8> {
+    format!("w{writer}/count").into_bytes()
+}
+
+/// Everything that is ever written, by its seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    seed: u64,
+}
+
+impl Script {
+    /// The script of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// The batch `number`, from 1, of `writer`. It touches every family, so that a part of it that were
+    /// lost would show.
+    fn operations(self, writer: usize, number: u64) -> Vec<Operation> {
+        let mut rng = SmallRng::seed_from_u64(mixed(&[self.seed, writer as u64, number]));
+        let count = if rng.random_ratio(1, LARGE_EVERY) {
+            LARGE_OPERATIONS
+        } else {
+            rng.random_range(1..=MOST_OPERATIONS)
+        };
+        let mut operations: Vec<_> = (0..count).map(|_| random(&mut rng, writer)).collect();
+        operations.extend((0..FAMILIES.len()).map(|family| Operation {
+            family,
+            key: count_key(writer),
+            value: Some(number.to_string().into_bytes()),
+        }));
+        operations
+    }
+
+    /// Writes batch `number` of `writer` to `db`.
+    ///
+    /// # Errors
+    ///
+    /// RocksDB's, as text.
+    pub fn write(self, db: &DB, writer: usize, number: u64) -> Result<(), String> {
+        let families = handles(db)?;
+        let mut batch = WriteBatch::default();
+        for operation in self.operations(writer, number) {
+            let family = families[operation.family];
+            match operation.value {
+                Some(value) => batch.put_cf(family, operation.key, value),
+                None => batch.delete_cf(family, operation.key),
+            }
+        }
+        db.write(&batch)
+            .map_err(|e| format!("batch {number} of writer {writer}: {e}"))
+    }
+}
+
+/// The handles of all [`FAMILIES`].
+///
+/// # Errors
+///
+/// If one was not opened.
+pub fn handles(db: &DB) -> Result<[&rust_rocksdb::ColumnFamily; FAMILIES.len()], String> {
+    let mut handles = Vec::new();
+    for name in FAMILIES {
+        let handle = db.cf_handle(name);
+        handles.push(handle.ok_or_else(|| format!("no column family {name}"))?);
+    }
+    handles
+        .try_into()
+        .map_err(|_| "a column family is missing".to_owned())
+}
+
+fn random(rng: &mut SmallRng, writer: usize) -> Operation {
+    let keys = if rng.random_ratio(1, 8) {
+        HOT_KEYS
+    } else {
+        KEYS
+    };
+    let number = rng.random_range(0..keys);
+    Operation {
+        family: rng.random_range(0..FAMILIES.len()),
+        key: format!("w{writer}/{number:05}").into_bytes(),
+        value: (!rng.random_ratio(1, DELETE_EVERY)).then(|| {
+            // Half of it compresses.
+            let mut value = vec![b'v'; rng.random_range(0..=LONGEST_VALUE)];
+            let half = value.len() / 2;
+            rng.fill_bytes(&mut value[half..]);
+            value
+        }),
+    }
+}
+
+/// One number out of several, by the steps of `splitmix64`.
+fn mixed(parts: &[u64]) -> u64 {
+    parts.iter().fold(0, |hash, part| {
+        let sum = (hash ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let sum = (sum ^ (sum >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let sum = (sum ^ (sum >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        sum ^ (sum >> 31)
+    })
+}
+
+/// What a database holds once each writer has written so many batches.
+#[derive(Debug)]
+pub struct Model {
+    script: Script,
+    counts: [u64; WRITERS + 1],
+    /// By family.
+    content: [Content; FAMILIES.len()],
+}
+
+impl Model {
+    /// A database before its first batch.
+    #[must_use]
+    pub fn new(script: Script) -> Self {
+        Self {
+            script,
+            counts: [0; WRITERS + 1],
+            content: Default::default(),
+        }
+    }
+
+    /// Batches of each writer, the checking process the last of them.
+    #[must_use]
+    pub fn counts(&self) -> &[u64; WRITERS + 1] {
+        &self.counts
+    }
+
+    /// By family.
+    #[must_use]
+    pub fn content(&self) -> &[Content; FAMILIES.len()] {
+        &self.content
+    }
+
+    /// Takes in a writer's batches up to `number`.
+    pub fn advance(&mut self, writer: usize, number: u64) {
+        for batch in self.counts[writer] + 1..=number {
+            for operation in self.script.operations(writer, batch) {
+                let content = &mut self.content[operation.family];
+                match operation.value {
+                    Some(value) => content.insert(operation.key, value),
+                    None => content.remove(&operation.key),
+                };
+            }
+        }
+        self.counts[writer] = number.max(self.counts[writer]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_a_function_of_seed_writer_and_number() {
+        let batch = |seed, writer, number| Script::new(seed).operations(writer, number);
+        assert_eq!(batch(1, 2, 3), batch(1, 2, 3));
+        let others = [batch(2, 2, 3), batch(1, 1, 3), batch(1, 2, 4)];
+        assert!(others.iter().all(|other| *other != batch(1, 2, 3)));
+    }
+
+    #[test]
+    fn every_batch_leaves_its_number_in_every_family() {
+        let mut model = Model::new(Script::new(1));
+        model.advance(0, 7);
+        model.advance(1, 3);
+        for content in model.content() {
+            assert_eq!(content[&count_key(0)], b"7");
+            assert_eq!(content[&count_key(1)], b"3");
+        }
+        assert_eq!(model.counts()[..2], [7, 3]);
+    }
+}

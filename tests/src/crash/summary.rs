@@ -1,0 +1,136 @@
+//! What many kills came to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::check::Remains;
+use super::progress::Gauges;
+use super::script::WRITERS;
+use super::watch::Point;
+
+/// Counts over all kills.
+#[derive(Debug, Default, Serialize)]
+pub struct Summary {
+    /// First seed.
+    pub seed: u64,
+    /// Processes killed.
+    pub kills: u64,
+    /// Databases that they wrote to, one after the other.
+    pub databases: u64,
+    /// How many of the kills came while a process was at it; one may be at several.
+    pub moments: Moments,
+    /// How many of the kills came just after a job had taken this step.
+    pub after_step: BTreeMap<Point, u64>,
+    /// Of these, how many with the job's thread stopped at the step.
+    pub held_at_step: u64,
+    /// Jobs' folders that killed processes left.
+    pub folders_left: u64,
+    /// Files in these.
+    pub staged_files_left: u64,
+    /// SST files that killed processes left and the MANIFEST did not name.
+    pub unlisted_files_left: u64,
+    /// Jobs that were done in killed processes.
+    pub jobs_done: u64,
+    /// Snapshots that were read in killed processes.
+    pub snapshots_read: u64,
+    /// Batches that were acknowledged, and found again.
+    pub batches_acknowledged: u64,
+    /// Batches that were found and not yet acknowledged.
+    pub batches_unacknowledged: u64,
+    /// Times that a database was found to hold what it should, opened by RocksDB alone.
+    pub databases_verified: u64,
+    /// Times that a service was started on it again, and found to clean up and to go on.
+    pub restarts_verified: u64,
+    /// SST files read for that.
+    pub sst_files_verified: u64,
+    /// What did not hold.
+    pub failures: u64,
+    /// From the first start to the last check.
+    pub elapsed_s: f64,
+}
+
+/// Kills by what the process was at.
+#[derive(Debug, Default, Serialize)]
+pub struct Moments {
+    /// Opening the database.
+    pub opening: u64,
+    /// Computing a job.
+    pub job_running: u64,
+    /// Files in a staging folder.
+    pub files_staged: u64,
+    /// A job's files durable and its folder still there: about to be reported, or RocksDB installs them.
+    pub installing: u64,
+    /// None of these.
+    pub idle: u64,
+}
+
+impl Summary {
+    /// Takes in a kill: how the process had been and what it left.
+    pub fn killed(&mut self, gauges: Gauges, remains: Remains) {
+        let moments = &mut self.moments;
+        moments.opening += u64::from(gauges.open == 0);
+        moments.job_running += u64::from(gauges.computing > 0);
+        moments.files_staged += u64::from(remains.staged_files > 0);
+        moments.installing += u64::from(gauges.installing > 0);
+        let idle = gauges.open > 0 && gauges.computing + gauges.installing == 0;
+        moments.idle += u64::from(idle);
+        self.kills += 1;
+        self.folders_left += remains.folders;
+        self.staged_files_left += remains.staged_files;
+        self.unlisted_files_left += remains.unlisted_files;
+        self.jobs_done += gauges.jobs_done;
+        self.snapshots_read += gauges.snapshots_read;
+    }
+
+    /// Takes in a database that was found to hold what it should: the numbers of the last batches before
+    /// the process, acknowledged by it, and found.
+    pub fn verified(&mut self, before: &[u64], acknowledged: &[u64; WRITERS], found: &[u64]) {
+        self.databases_verified += 1;
+        for ((before, acknowledged), found) in before.iter().zip(acknowledged).zip(found) {
+            self.batches_acknowledged += acknowledged - before;
+            self.batches_unacknowledged += found - acknowledged;
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Moments {
+            opening,
+            job_running,
+            files_staged,
+            installing,
+            idle,
+        } = self.moments;
+        writeln!(
+            f,
+            "{} kills of {} databases: {opening} opening, {job_running} with a job running, \
+             {files_staged} with files staged, {installing} installing, {idle} idle",
+            self.kills, self.databases
+        )?;
+        writeln!(
+            f,
+            "just after a job's step: {:?}, {} of them held there",
+            self.after_step, self.held_at_step
+        )?;
+        writeln!(
+            f,
+            "left: {} folders with {} files, {} unlisted files",
+            self.folders_left, self.staged_files_left, self.unlisted_files_left
+        )?;
+        write!(
+            f,
+            "{} jobs done, {} batches acknowledged and found, {} databases, {} restarts and {} SST files \
+             verified, {} failures, {:.1} s",
+            self.jobs_done,
+            self.batches_acknowledged,
+            self.databases_verified,
+            self.restarts_verified,
+            self.sst_files_verified,
+            self.failures,
+            self.elapsed_s
+        )
+    }
+}

@@ -1,0 +1,280 @@
+//! Storage that sees each job's steps, keeps count of them, and can stop at one.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rockmill_engine::storage::{LocalStorage, ReadableFile, Storage, WritableFile};
+use serde::Serialize;
+
+use super::progress::{Gauges, Progress};
+
+/// A step of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Point {
+    /// The job's folder was made.
+    Begun,
+    /// A file was made.
+    Created,
+    /// Something was written to a file.
+    Written,
+    /// A file was synced.
+    Synced,
+    /// The job's folder was synced: all files wait for RocksDB.
+    Staged,
+    /// RocksDB has renamed the files and has not written the MANIFEST yet.
+    Taken,
+    /// The job's folder is gone; RocksDB writes the MANIFEST next if it took the files.
+    Removed,
+    /// What an earlier process left in the staging folder is gone, or a part of it.
+    Cleaned,
+}
+
+impl Point {
+    /// All of them, in a job's order.
+    pub const ALL: [Self; 8] = [
+        Self::Begun,
+        Self::Created,
+        Self::Written,
+        Self::Synced,
+        Self::Staged,
+        Self::Taken,
+        Self::Removed,
+        Self::Cleaned,
+    ];
+
+    /// Name in arguments.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Created => "created",
+            Self::Written => "written",
+            Self::Synced => "synced",
+            Self::Staged => "staged",
+            Self::Taken => "taken",
+            Self::Removed => "removed",
+            Self::Cleaned => "cleaned",
+        }
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|point| point.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no point of a job"))
+    }
+}
+
+/// Where to say so, and perhaps to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// The step.
+    pub point: Point,
+    /// How many such steps there must have been, this one included.
+    pub nth: u64,
+    /// Whether the thread that takes the step stops there for good.
+    pub holds: bool,
+}
+
+/// What is printed when the trap's step is reached.
+pub const REACHED: &str = "reached";
+
+/// What is seen of a job.
+#[derive(Debug, Default)]
+struct Job {
+    files: u64,
+    is_staged: bool,
+}
+
+#[derive(Debug)]
+struct Watch {
+    progress: Arc<Progress>,
+    gauges: Gauges,
+    /// By staging folder.
+    jobs: BTreeMap<PathBuf, Job>,
+    trap: Option<Trap>,
+}
+
+impl Watch {
+    fn show(&mut self) -> io::Result<()> {
+        let jobs = self.jobs.values();
+        self.gauges.computing = jobs.clone().filter(|job| !job.is_staged).count() as u64;
+        self.gauges.installing = self.jobs.len() as u64 - self.gauges.computing;
+        self.gauges.staged_files = jobs.map(|job| job.files).sum();
+        self.progress.show(self.gauges)
+    }
+
+    /// Whether the trap closes at this step.
+    fn traps(&mut self, point: Point) -> Option<Trap> {
+        let trap = self.trap.as_mut().filter(|trap| trap.point == point)?;
+        trap.nth -= 1;
+        if trap.nth > 0 {
+            return None;
+        }
+        self.trap.take()
+    }
+}
+
+/// The system's storage, watched.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// The database's folder; all others belong to jobs.
+    database: PathBuf,
+    watch: Arc<Mutex<Watch>>,
+}
+
+impl Watched {
+    /// Watches the jobs of the database in `database`.
+    #[must_use]
+    pub fn new(database: &Path, progress: Arc<Progress>, trap: Option<Trap>) -> Self {
+        Self {
+            database: database.to_owned(),
+            watch: Arc::new(Mutex::new(Watch {
+                progress,
+                gauges: Gauges::default(),
+                jobs: BTreeMap::new(),
+                trap,
+            })),
+        }
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes gauges that are not about jobs.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn note(&self, change: impl FnOnce(&mut Gauges)) -> io::Result<()> {
+        let mut watch = self.watch();
+        change(&mut watch.gauges);
+        watch.show()
+    }
+
+    /// A job in `folder` has taken a step.
+    fn step(&self, point: Point, folder: &Path, change: impl FnOnce(&mut Job)) -> io::Result<()> {
+        let mut watch = self.watch();
+        if let Some(job) = watch.jobs.get_mut(folder) {
+            change(job);
+        }
+        watch.show()?;
+        let trapped = watch.traps(point);
+        drop(watch);
+        spring(trapped)
+    }
+
+    fn begun(&self, folder: &Path) -> io::Result<()> {
+        self.watch().jobs.entry(folder.to_owned()).or_default();
+        self.step(Point::Begun, folder, |_| {})
+    }
+
+    fn removed(&self, folder: &Path) -> io::Result<()> {
+        let point = {
+            let mut watch = self.watch();
+            let job = watch.jobs.remove(folder);
+            watch.gauges.jobs_done += u64::from(job.as_ref().is_some_and(|job| job.is_staged));
+            job.map_or(Point::Cleaned, |_| Point::Removed)
+        };
+        self.step(point, folder, |_| {})
+    }
+}
+
+/// Says that a trap has closed, and stays in it.
+fn spring(trap: Option<Trap>) -> io::Result<()> {
+    let Some(trap) = trap else {
+        return Ok(());
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{REACHED}")?;
+    out.flush()?;
+    drop(out);
+    if !trap.holds {
+        return Ok(());
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+impl Storage for Watched {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        LocalStorage.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let file = LocalStorage.create(path)?;
+        let folder = path.parent().unwrap_or(path).to_owned();
+        self.step(Point::Created, &folder, |job| job.files += 1)?;
+        Ok(Box::new(WatchedFile {
+            file,
+            folder,
+            watched: self.clone(),
+        }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.create_dir_all(path)?;
+        self.begun(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_dir_all(path)?;
+        self.removed(path)
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_empty_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        LocalStorage.remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        LocalStorage.rename(from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        LocalStorage.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        if path == self.database {
+            self.step(Point::Taken, path, |_| {})?;
+            return LocalStorage.sync_dir(path);
+        }
+        LocalStorage.sync_dir(path)?;
+        self.step(Point::Staged, path, |job| job.is_staged = true)
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        LocalStorage.link_or_copy(from, to)
+    }
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    file: Box<dyn WritableFile>,
+    folder: PathBuf,
+    watched: Watched,
+}
+
+impl WritableFile for WatchedFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.append(bytes)?;
+        self.watched.step(Point::Written, &self.folder, |_| {})
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync()?;
+        self.watched.step(Point::Synced, &self.folder, |_| {})
+    }
+}
