@@ -13,10 +13,15 @@ use rust_rocksdb::DB;
 const WRITES: usize = 6_000;
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
+/// Databases of a process share RocksDB's threads: enough that each can have a job.
+const BACKGROUND_JOBS: i32 = 8;
+
 /// Three databases with a clone of `service` each, and their content.
 fn three(service: &rockmill::Service, directory: &Path) -> [(DB, Content); NAMES.len()] {
     NAMES.map(|name| {
-        let db = open(&options(service), &directory.join(name));
+        let mut options = options(service);
+        options.set_max_background_jobs(BACKGROUND_JOBS);
+        let db = open(&options, &directory.join(name));
         let content = fill(&db, WRITES, name.len() as u64);
         (db, content)
     })

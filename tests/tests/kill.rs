@@ -14,7 +14,7 @@ use rockmill_tests::crash::kill;
 use rockmill_tests::crash::watch::Point;
 use rockmill_tests::seed;
 
-const DEFAULT_KILLS: u64 = 20;
+const DEFAULT_KILLS: u64 = 15;
 /// So many kills come at every moment.
 const ENOUGH_KILLS: u64 = 100;
 

@@ -223,6 +223,8 @@ impl Round {
             let path = dir.join(number.to_string());
             origin.copy_to(&path)?;
             let mut options = spec.options(1);
+            // Databases of a process share RocksDB's threads, of which some only flush.
+            options.set_max_background_jobs(2 * (databases as i32 + 1));
             options.set_compaction_service(Timed {
                 service: service.clone(),
                 clock: if number == 0 {
