@@ -43,9 +43,7 @@ fn a_killed_process_loses_nothing() {
             moments.installing,
         ];
         assert!(hit.iter().all(|&kills| kills > 0), "{summary}");
-        let missed = Point::ALL
-            .iter()
-            .find(|p| !summary.after_step.contains_key(p));
+        let missed = Point::all().find(|point| !summary.after_step.contains_key(point));
         assert_eq!(missed, None, "{summary}");
     }
 }

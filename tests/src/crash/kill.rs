@@ -34,7 +34,8 @@ const MOST_FILE_STEPS: u64 = 60;
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// `kill -9`.
 const SIGKILL: i32 = 9;
-/// After one kill in so many the next process finds what the killed one left.
+/// After one kill in so many the next process finds what the killed one left, and is killed as often
+/// just after it removed some of that as at other moments.
 const UNCLEANED_EVERY: u32 = 5;
 
 /// When a process is killed.
@@ -47,11 +48,16 @@ enum Moment {
 }
 
 impl Moment {
-    fn random(rng: &mut StdRng) -> Self {
-        if rng.random_ratio(1, ANY_TIME_EVERY) {
+    /// `finds_leftovers` says whether the process to be killed has something to remove.
+    fn random(rng: &mut StdRng, finds_leftovers: bool) -> Self {
+        let cleans = finds_leftovers && rng.random();
+        if !cleans && rng.random_ratio(1, ANY_TIME_EVERY) {
             return Self::Time(LATEST.mul_f64(rng.random()));
         }
-        let point = *Point::ALL.choose(rng).expect("not empty");
+        let point = match cleans {
+            true => Point::Cleaned,
+            false => *Point::OF_A_JOB.choose(rng).expect("not empty"),
+        };
         let most = match point {
             Point::Created | Point::Written | Point::Synced => MOST_FILE_STEPS,
             Point::Begun | Point::Staged | Point::Taken | Point::Removed => MOST_JOB_STEPS,
@@ -109,6 +115,8 @@ struct Life<'a> {
     progress: PathBuf,
     model: Model,
     rng: StdRng,
+    /// Whether the last process left something in the staging folder that nobody has removed.
+    leftovers: bool,
 }
 
 impl<'a> Life<'a> {
@@ -120,12 +128,13 @@ impl<'a> Life<'a> {
             progress: directory.join(format!("{seed}.progress")),
             model: Model::new(Script::new(seed)),
             rng: StdRng::seed_from_u64(seed),
+            leftovers: false,
         }
     }
 
     fn live(mut self, kills: u64, summary: &mut Summary) -> Result<(), String> {
         for kill in 1..=kills {
-            let moment = Moment::random(&mut self.rng);
+            let moment = Moment::random(&mut self.rng, self.leftovers);
             let cleans = kill == kills || !self.rng.random_ratio(1, UNCLEANED_EVERY);
             println!("seed {}, kill {kill}: {moment:?}", self.seed);
             self.kill(moment, summary)
@@ -164,7 +173,9 @@ impl<'a> Life<'a> {
         let gauges = progress.gauges().map_err(|e| failed("read progress", e))?;
         let acknowledged = progress.acknowledged();
         let acknowledged = acknowledged.map_err(|e| failed("read progress", e))?;
-        summary.killed(gauges, remains(&self.database)?);
+        let remains = remains(&self.database)?;
+        self.leftovers = remains.folders > 0;
+        summary.killed(gauges, remains);
         if let (Some(trap), true) = (moment.trap(), reached) {
             *summary.after_step.entry(trap.point).or_default() += 1;
             summary.held_at_step += u64::from(trap.holds);
@@ -181,6 +192,7 @@ impl<'a> Life<'a> {
         let checker = Checker::new(&self.database, self.seed);
         summary.sst_files_verified += checker.restarted(&mut self.model, family)?;
         summary.restarts_verified += 1;
+        self.leftovers = false;
         Ok(())
     }
 }

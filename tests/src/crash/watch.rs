@@ -34,8 +34,8 @@ pub enum Point {
 }
 
 impl Point {
-    /// All of them, in a job's order.
-    pub const ALL: [Self; 8] = [
+    /// Those that every job takes, in order.
+    pub const OF_A_JOB: [Self; 7] = [
         Self::Begun,
         Self::Created,
         Self::Written,
@@ -43,8 +43,12 @@ impl Point {
         Self::Staged,
         Self::Taken,
         Self::Removed,
-        Self::Cleaned,
     ];
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::OF_A_JOB.into_iter().chain([Self::Cleaned])
+    }
 
     /// Name in arguments.
     #[must_use]
@@ -66,7 +70,7 @@ impl FromStr for Point {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|point| point.name() == name);
+        let found = Self::all().find(|point| point.name() == name);
         found.ok_or_else(|| format!("{name:?} is no point of a job"))
     }
 }

@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn arguments_survive_the_command_line() {
-        for point in Point::ALL {
+        for point in Point::all() {
             let arguments = Arguments {
                 database: "/db".into(),
                 progress: "/progress".into(),
