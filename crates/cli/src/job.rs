@@ -187,10 +187,10 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
         ..Settings::default()
     };
     if let Some(threads) = args.threads {
-        settings.threads = threads as usize;
+        settings.mutable.threads = threads as usize;
     }
     if let Some(mib) = args.memory_mib {
-        settings.memory_budget_bytes = mib.saturating_mul(1 << 20);
+        settings.mutable.memory_budget_bytes = mib.saturating_mul(1 << 20);
     }
     Ok(settings)
 }

@@ -1,117 +1,110 @@
 //! How much may run at once: slices and their memory, over all jobs of an engine.
+//!
+//! ```text
+//!   enter   one job at a time opens its inputs
+//!   hold    what they take is counted until the job ends
+//!   admit   waits for the memory of one slice, which then is the job's until it ends
+//!   slice   waits for a slot and for that memory, or for as much again
+//! ```
+//!
+//! Who waits is served in order. A job that was admitted never needs memory that another one holds, so
+//! jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by small ones,
+//! since what is free is kept for it.
+
+mod share;
+mod state;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Result};
+use rockmill_core::{CancelToken, Error, Result};
+
+pub use share::JobShare;
+use state::{Answer, State, Wish};
 
 /// How often whoever waits looks whether the job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
-/// Slots and bytes that slices hold while they run.
+/// Slots for slices, and bytes, that jobs share.
 #[derive(Debug)]
 pub struct Budget {
-    slots: usize,
-    bytes: u64,
-    used: Mutex<Used>,
-    freed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Used {
-    slots: usize,
-    bytes: u64,
-}
-
-/// What a running slice holds; given back when dropped.
-#[derive(Debug)]
-pub struct Grant<'a> {
-    budget: &'a Budget,
-    bytes: u64,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
 impl Budget {
     /// A budget of `slots` slices and `bytes` bytes.
     pub fn new(slots: usize, bytes: u64) -> Self {
         Self {
-            slots: slots.max(1),
-            bytes,
-            used: Mutex::default(),
-            freed: Condvar::new(),
+            state: Mutex::new(State::new(slots, bytes)),
+            changed: Condvar::new(),
         }
     }
 
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.state().bytes
     }
 
     /// Slices at once.
     pub fn slots(&self) -> usize {
-        self.slots
+        self.state().slots
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes the budget another one. Slices that run go on; where they hold more than there is, no
+    /// further ones begin, but for one of each job, until enough is given back.
+    pub fn resize(&self, slots: usize, bytes: u64) {
+        self.change(|state| {
+            state.slots = slots.max(1);
+            state.bytes = bytes;
+        });
     }
 
-    /// Waits for a slot and `bytes` bytes, which must not be more than there are.
+    /// Waits for the turn to open inputs.
     ///
     /// # Errors
     /// Cancelled.
-    pub fn acquire(&self, bytes: u64, cancel: &CancelToken) -> Result<Grant<'_>> {
-        let bytes = bytes.min(self.bytes);
-        let mut used = self.used();
-        while used.slots >= self.slots || used.bytes + bytes > self.bytes {
-            cancel.check()?;
-            used = self
-                .freed
-                .wait_timeout(used, CANCEL_POLL)
+    pub fn enter(&self, cancel: &CancelToken) -> Result<JobShare<'_>> {
+        match self.wait(Wish::Enter, cancel)? {
+            Answer::Entered { job } => Ok(JobShare::new(self, job)),
+            _ => Err(Error::internal("a job waits for its turn alone")),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and serves who waited for that.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let result = change(&mut state);
+        state.serve();
+        drop(state);
+        self.changed.notify_all();
+        result
+    }
+
+    fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
+        let ticket = self.change(|state| state.queue(wish));
+        let mut state = self.state();
+        loop {
+            if let Some(answer) = state.take_answer(ticket) {
+                return Ok(answer);
+            }
+            if cancel.is_cancelled() {
+                state.leave_queue(ticket);
+                drop(state);
+                self.changed.notify_all();
+                return Err(Error::cancelled());
+            }
+            state = self
+                .changed
+                .wait_timeout(state, CANCEL_POLL)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        used.slots += 1;
-        used.bytes += bytes;
-        Ok(Grant {
-            budget: self,
-            bytes,
-        })
-    }
-}
-
-impl Drop for Grant<'_> {
-    fn drop(&mut self) {
-        let mut used = self.budget.used();
-        used.slots -= 1;
-        used.bytes -= self.bytes;
-        drop(used);
-        self.budget.freed.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_waits_until_memory_is_given_back() {
-        let budget = Budget::new(4, 100);
-        let cancel = CancelToken::new();
-        let first = budget.acquire(80, &cancel).expect("free");
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| budget.acquire(30, &cancel).map(|_| ()));
-            drop(first);
-            waiting.join().expect("no panic").expect("given");
-        });
-        assert_eq!(budget.used().bytes, 0);
-    }
-
-    #[test]
-    fn waiting_ends_when_cancelled() {
-        let budget = Budget::new(1, 100);
-        let cancel = CancelToken::new();
-        let _held = budget.acquire(1, &cancel).expect("free");
-        cancel.cancel();
-        assert!(budget.acquire(1, &cancel).is_err());
     }
 }

@@ -20,10 +20,11 @@ use crate::admit::{self, Admitted, Policy};
 use crate::at_rest::{AtRest, UserKeys, read_options};
 use crate::budget::Budget;
 use crate::device::{Devices, device_trouble};
+use crate::priority;
 use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
-use crate::settings::Settings;
+use crate::settings::{MutableSettings, Settings};
 use crate::staging::{self, StagingDir};
 use crate::stats::{Stats, StatsCell};
 use crate::storage::{Storage, base_name};
@@ -33,6 +34,8 @@ use crate::tree::TreeFollower;
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
+    /// What has become of `settings.mutable`.
+    mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
     devices: Devices,
     budget: Budget,
@@ -78,7 +81,11 @@ impl Engine {
         settings.check()?;
         let devices = Devices::open(settings.device, settings.cuda)?;
         Ok(Self {
-            budget: Budget::new(settings.threads, settings.memory_budget_bytes),
+            budget: Budget::new(
+                settings.mutable.threads,
+                settings.mutable.memory_budget_bytes,
+            ),
+            mutable: Mutex::new(settings.mutable),
             settings,
             storage,
             devices,
@@ -90,6 +97,29 @@ impl Engine {
                 .to_string_lossy()
                 .into_owned(),
         })
+    }
+
+    /// The settings that may change, as they are now.
+    pub fn settings(&self) -> MutableSettings {
+        *lock(&self.mutable)
+    }
+
+    /// Changes settings; see [`MutableSettings`] for what that means to jobs that run.
+    ///
+    /// # Errors
+    /// One sentence if a setting makes no sense; all stay as they were then.
+    pub fn change_settings(
+        &self,
+        change: impl FnOnce(&mut MutableSettings),
+    ) -> std::result::Result<(), String> {
+        let mut mutable = lock(&self.mutable);
+        let mut changed = *mutable;
+        change(&mut changed);
+        changed.check()?;
+        *mutable = changed;
+        self.budget
+            .resize(changed.threads, changed.memory_budget_bytes);
+        Ok(())
     }
 
     /// The counters now.
@@ -264,12 +294,28 @@ impl Engine {
         staging_root: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
+        let settings = self.settings();
+        let work = || self.run_with(settings, job, input_dir, staging_root, cancel);
+        match settings.nice {
+            0 => work(),
+            nice => priority::nicer(nice, work),
+        }
+    }
+
+    fn run_with(
+        &self,
+        settings: MutableSettings,
+        job: &Job,
+        input_dir: &Path,
+        staging_root: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Finished> {
         let span = tracing::info_span!("job", session = job.identity.session_id);
         let _entered = span.enter();
         let admitted = admit::from_options(job, self.policy())?;
         let recorded = self.record(job, input_dir, cancel);
         let (outcome, staging) =
-            self.run_on_device(job, &admitted, input_dir, staging_root, cancel)?;
+            self.run_on_device(settings, job, &admitted, input_dir, staging_root, cancel)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome, cancel);
@@ -292,6 +338,7 @@ impl Engine {
     /// Runs the job on the configured device, and on the CPU if the device cannot do it.
     fn run_on_device(
         &self,
+        settings: MutableSettings,
         job: &Job,
         admitted: &Admitted<'_>,
         input_dir: &Path,
@@ -303,7 +350,7 @@ impl Engine {
         let mut refused = None;
         if let Some(backend) = &self.devices.cuda {
             let staging = stage()?;
-            let context = self.context(backend, cancel);
+            let context = self.context(settings, backend, cancel);
             let outcome = run::run(context, job, admitted, input_dir, &staging);
             match device_trouble(&outcome) {
                 None => return Ok((outcome?, staging)),
@@ -314,18 +361,23 @@ impl Engine {
             }
         }
         let staging = stage()?;
-        let context = self.context(&self.devices.cpu, cancel);
+        let context = self.context(settings, &self.devices.cpu, cancel);
         let mut outcome = run::run(context, job, admitted, input_dir, &staging)?;
         outcome.device_refused = refused;
         Ok((outcome, staging))
     }
 
-    fn context<'a, B>(&'a self, backend: &'a B, cancel: &'a CancelToken) -> RunContext<'a, B> {
+    fn context<'a, B>(
+        &'a self,
+        settings: MutableSettings,
+        backend: &'a B,
+        cancel: &'a CancelToken,
+    ) -> RunContext<'a, B> {
         RunContext {
             backend,
             storage: &*self.storage,
             budget: &self.budget,
-            read_ahead_bytes: self.settings.read_ahead_bytes,
+            read_ahead_bytes: settings.read_ahead_bytes,
             cancel,
             counters: &self.stats,
         }

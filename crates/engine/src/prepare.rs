@@ -11,6 +11,7 @@ use rockmill_core::{
 use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
+use crate::budget::JobShare;
 use crate::parallel;
 use crate::run::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
@@ -40,18 +41,19 @@ pub struct Prepared {
     pub stages: [StageTime; 2],
 }
 
-/// Opens the inputs in `dir`, plans and cuts.
+/// Opens the inputs in `dir`, whose indexes count to the job's `share` of the budget, plans and cuts.
 ///
 /// # Errors
 /// Declined, or Corruption or Storage if an input cannot be read.
 pub fn prepare<B: Backend>(
     context: &RunContext<'_, B>,
+    share: &JobShare<'_>,
     job: &Job,
     admitted: &Admitted<'_>,
     dir: &Path,
 ) -> Result<Prepared> {
     let opening = Instant::now();
-    let (tables, cpu_elsewhere) = open_inputs(context, job, dir)?;
+    let (tables, cpu_elsewhere) = open_inputs(context, share, job, dir)?;
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
@@ -62,7 +64,8 @@ pub fn prepare<B: Backend>(
         Ok(slices::stored_bytes(&slice.range, &tables))
     });
     let slice_bytes = slice_bytes.collect::<Result<Vec<u64>>>()?;
-    let (read_ahead_bytes, slice_memory_bytes) = fit_memory(context, &planned.plan, &tables)?;
+    let (read_ahead_bytes, slice_memory_bytes) =
+        fit_memory(context, share.hold(0)?, &planned.plan, &tables)?;
     Ok(Prepared {
         plan: planned.plan,
         learned_filter: planned.learned_filter,
@@ -89,6 +92,7 @@ pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
 /// Opens all inputs, and says how much processor time other threads took for it.
 fn open_inputs<B: Sync>(
     context: &RunContext<'_, B>,
+    share: &JobShare<'_>,
     job: &Job,
     dir: &Path,
 ) -> Result<(Vec<InputTable>, Duration)> {
@@ -106,6 +110,7 @@ fn open_inputs<B: Sync>(
         }
         let table = open_table(Box::new(reader))?;
         check_identity(input, &table)?;
+        share.hold(table.index_memory_bytes())?;
         Ok(table)
     };
     parallel::map(&job.tree.inputs, context.budget.slots(), open)
@@ -141,14 +146,14 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
     }
 }
 
-/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' indexes, which stay
+/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' `indexes`, which stay
 /// in memory as long as the job runs.
 fn fit_memory<B: Backend>(
     context: &RunContext<'_, B>,
+    indexes: u64,
     plan: &Plan,
     tables: &[InputTable],
 ) -> Result<(usize, u64)> {
-    let indexes: u64 = tables.iter().map(InputTable::index_memory_bytes).sum();
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
         let bytes = context.backend.slice_memory_bytes(plan, tables, read_ahead);

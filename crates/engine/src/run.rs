@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
@@ -12,7 +13,7 @@ use rockmill_core::{
 use rockmill_format::key;
 
 use crate::admit::{Admitted, LearnedFilter};
-use crate::budget::Budget;
+use crate::budget::{Budget, JobShare};
 use crate::prepare::{Prepared, host_stage, prepare};
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
@@ -74,7 +75,9 @@ pub fn run<B: Backend>(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let prepared = prepare(&context, job, admitted, input_dir)?;
+    let share = context.budget.enter(context.cancel)?;
+    let prepared = prepare(&context, &share, job, admitted, input_dir)?;
+    share.admit(prepared.slice_memory_bytes, context.cancel)?;
     let Prepared {
         tables,
         plan,
@@ -91,9 +94,10 @@ pub fn run<B: Backend>(
         plan,
         tables,
         slices,
-        slice_memory_bytes: prepared.slice_memory_bytes,
+        share: &share,
         staging,
         next: AtomicUsize::new(0),
+        workers: AtomicUsize::new(1),
         syncs: Arc::new(Syncs::new(stop.clone())),
         stop,
         progress: context.counters.begin(slice_bytes.iter().sum()),
@@ -139,6 +143,7 @@ struct Done {
     reports: Vec<(usize, SliceReport)>,
     entries_by_input: Vec<u64>,
     error: Option<Error>,
+    /// Processor time of other threads than the caller's.
     cpu: Duration,
 }
 
@@ -150,9 +155,12 @@ struct Shared<'a, B> {
     slices: &'a [Slice],
     /// Stored bytes of each slice's input.
     slice_bytes: &'a [u64],
-    slice_memory_bytes: u64,
+    share: &'a JobShare<'a>,
     staging: &'a StagingDir,
+    /// The slice to begin next.
     next: AtomicUsize,
+    /// Threads that work on the job or have.
+    workers: AtomicUsize,
     /// Set when a slice has failed or the database closes, so that all stop.
     stop: CancelToken,
     syncs: Arc<Syncs>,
@@ -162,19 +170,8 @@ struct Shared<'a, B> {
 
 impl<B: Backend> Shared<'_, B> {
     fn run_all(&self) -> Result<()> {
-        let threads = self.context.budget.slots().min(self.slices.len());
-        std::thread::scope(|scope| {
-            // The calling thread is one of them; where the system has no more, it does what is left.
-            for _ in 1..threads {
-                let spawned = std::thread::Builder::new()
-                    .name("rockmill".to_owned())
-                    .spawn_scoped(scope, || self.work());
-                if spawned.is_err() {
-                    break;
-                }
-            }
-            self.work();
-        });
+        // The calling thread is one of those that work; where the system has no more, it does all.
+        std::thread::scope(|scope| self.work(scope));
         match self.done().error.take() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -188,24 +185,59 @@ impl<B: Backend> Shared<'_, B> {
     fn fail(&self, error: Error) {
         self.done().error.get_or_insert(error);
         self.stop.cancel();
+        self.share.end();
+    }
+
+    /// Starts as many threads as there are slots by now, if there are slices left for them.
+    fn recruit<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
+        let wanted = self.context.budget.slots().min(self.slices.len());
+        let one_more = |workers: usize| (workers < wanted).then_some(workers + 1);
+        while self.next.load(Ordering::Relaxed) < self.slices.len()
+            && self
+                .workers
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+                .is_ok()
+        {
+            let work = || {
+                self.work(scope);
+                self.done().cpu += thread_cpu();
+            };
+            let thread = std::thread::Builder::new().name("rockmill".to_owned());
+            if thread.spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
     }
 
     /// Takes slices until none is left.
-    fn work(&self) {
-        let cpu = thread_cpu();
-        while let Some(slice) = self.slices.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            match self.slice(slice) {
-                Ok(report) => {
-                    self.keep(slice.index, report);
-                    self.progress.passed(self.slice_bytes[slice.index]);
-                }
-                Err(error) => {
-                    self.fail(error);
-                    break;
-                }
+    fn work<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
+        loop {
+            self.recruit(scope);
+            let worked = self.share.slice(&self.stop).and_then(|grant| match grant {
+                Some(_grant) => self.next_slice(),
+                None => Ok(false),
+            });
+            match worked {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.fail(error),
             }
         }
-        self.done().cpu += thread_cpu().saturating_sub(cpu);
+    }
+
+    /// Does the next slice; false if there is none.
+    fn next_slice(&self) -> Result<bool> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        if index + 1 >= self.slices.len() {
+            self.share.end();
+        }
+        let Some(slice) = self.slices.get(index) else {
+            return Ok(false);
+        };
+        let report = self.slice(slice)?;
+        self.keep(slice.index, report);
+        self.progress.passed(self.slice_bytes[slice.index]);
+        Ok(true)
     }
 
     fn keep(&self, index: usize, report: SliceReport) {
@@ -218,10 +250,6 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn slice(&self, slice: &Slice) -> Result<SliceReport> {
-        let _grant = self
-            .context
-            .budget
-            .acquire(self.slice_memory_bytes, &self.stop)?;
         self.stop.check()?;
         let backend = self.context.backend;
         let run = backend.survivors(SliceWork {

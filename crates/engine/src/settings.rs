@@ -8,14 +8,10 @@ use rockmill_cuda::CudaSettings;
 use crate::device::Device;
 
 /// Settings of an engine; the defaults need no thought.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Slices in flight at most, over all jobs.
-    pub threads: usize,
-    /// Host memory that slices in flight hold at most, bytes.
-    pub memory_budget_bytes: u64,
-    /// Bytes to read at a time from each input; less where the budget demands it.
-    pub read_ahead_bytes: usize,
+    /// What may change while the engine works.
+    pub mutable: MutableSettings,
     /// Every transaction database on this engine uses the WriteCommitted policy.
     pub write_committed: bool,
     /// What OPTIONS files leave out, for all column families.
@@ -26,6 +22,21 @@ pub struct Settings {
     pub device: Device,
     /// How a GPU is used.
     pub cuda: CudaSettings,
+}
+
+/// Settings that may change while the engine works, by [`crate::Engine::change_settings`]. A job takes those
+/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next slice on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MutableSettings {
+    /// Slices in flight at most, over all jobs. Default: the processors that this process may use, by its
+    /// affinity and by the quota of its control group, as they are when the settings are made.
+    pub threads: usize,
+    /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their slices in flight.
+    pub memory_budget_bytes: u64,
+    /// Bytes to read at a time from each input; less where the budget demands it.
+    pub read_ahead_bytes: usize,
+    /// By how much a job's threads are nicer than the one of RocksDB that offers it, from 0 to 19.
+    pub nice: u8,
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -39,18 +50,16 @@ const DEFAULT_READ_AHEAD_BYTES: usize = 256 << 10;
 /// Smallest read-ahead that the budget may force.
 pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 
-impl Default for Settings {
+/// More has no meaning to Linux.
+const MAX_NICE: u8 = 19;
+
+impl Default for MutableSettings {
     fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            threads,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             memory_budget_bytes: DEFAULT_MEMORY_BUDGET_BYTES,
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
-            write_committed: false,
-            hints: Hints::default(),
-            record_dir: None,
-            device: Device::default(),
-            cuda: CudaSettings::default(),
+            nice: 0,
         }
     }
 }
@@ -61,11 +70,21 @@ impl Settings {
     /// # Errors
     /// One sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.threads == 0 {
-            return Err("threads must be at least 1".to_owned());
-        }
         if self.cuda.map_bytes == 0 || self.cuda.io_threads == 0 {
             return Err("cuda: map_bytes and io_threads must be at least 1".to_owned());
+        }
+        self.mutable.check()
+    }
+}
+
+impl MutableSettings {
+    /// Checks that the settings make sense.
+    ///
+    /// # Errors
+    /// One sentence that names the setting.
+    pub fn check(&self) -> Result<(), String> {
+        if self.threads == 0 {
+            return Err("threads must be at least 1".to_owned());
         }
         if self.memory_budget_bytes < MIN_MEMORY_BUDGET_BYTES {
             return Err(format!(
@@ -73,6 +92,48 @@ impl Settings {
                 self.memory_budget_bytes
             ));
         }
+        if self.nice > MAX_NICE {
+            return Err(format!(
+                "nice is {}; it must be from 0 to {MAX_NICE}",
+                self.nice
+            ));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::*;
+
+    #[test]
+    fn threads_are_by_default_the_processors_that_may_be_used() {
+        let threads = std::thread::spawn(|| {
+            let all = sched_getaffinity(None).expect("every thread has one");
+            let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu));
+            let mut one = CpuSet::new();
+            one.set(first.expect("it runs somewhere"));
+            sched_setaffinity(None, &one).expect("fewer are always allowed");
+            MutableSettings::default().threads
+        });
+        assert_eq!(threads.join().expect("no panic"), 1);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_named() {
+        let refused = |change: fn(&mut MutableSettings)| {
+            let mut settings = MutableSettings::default();
+            assert_eq!(settings.check(), Ok(()));
+            change(&mut settings);
+            settings.check().expect_err("it makes no sense")
+        };
+        assert!(refused(|s| s.threads = 0).contains("threads"));
+        assert!(
+            refused(|s| s.memory_budget_bytes = MIN_MEMORY_BUDGET_BYTES - 1)
+                .contains("memory_budget")
+        );
+        assert!(refused(|s| s.nice = 20).contains("nice"));
     }
 }

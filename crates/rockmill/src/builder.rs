@@ -11,7 +11,7 @@ use crate::service::Service;
 
 /// A setting that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error(String);
+pub struct Error(pub(crate) String);
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,16 +47,27 @@ const MILLI: f64 = 1000.0;
 const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
 
 impl Builder {
-    /// Slices in flight at most, over all jobs and databases. Default: the number of cores.
+    /// Slices in flight at most, over all jobs and databases. Default: the processors that this process
+    /// may use, by its affinity and by the quota of its control group. May change later
+    /// ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
-        self.settings.threads = threads;
+        self.settings.mutable.threads = threads;
         self
     }
 
-    /// Host memory in bytes that slices in flight hold at most. Default: 512 MiB. A job of which
-    /// not even one slice fits is declined.
+    /// Host memory in bytes that jobs hold at most: their inputs' indexes and their slices in flight.
+    /// Default: 512 MiB; at least 32 MiB. A job of which not even one slice fits is declined. May change
+    /// later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
-        self.settings.memory_budget_bytes = bytes;
+        self.settings.mutable.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// By how much a job's threads are nicer than the thread of RocksDB that offers it, from 0 to 19;
+    /// that thread's own niceness stays. Default: 0, so that `Env::LowerThreadPoolCPUPriority` says it
+    /// for both. May change later.
+    pub fn nice(mut self, nice: u8) -> Self {
+        self.settings.mutable.nice = nice;
         self
     }
 
@@ -131,7 +142,32 @@ mod tests {
         let refused = |builder: Builder| builder.build().map(drop).unwrap_err().to_string();
         assert!(refused(Builder::default().threads(0)).contains("threads"));
         assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
+        assert!(refused(Builder::default().nice(20)).contains("nice"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(Builder::default().build().is_ok());
+    }
+
+    #[test]
+    fn what_makes_no_sense_changes_nothing() {
+        let service = Builder::default()
+            .threads(3)
+            .build()
+            .expect("good settings");
+        service
+            .change_settings(|settings| settings.nice = 5)
+            .expect("it makes sense");
+        let before = service.settings();
+        assert_eq!((before.threads, before.nice), (3, 5));
+        let refused = service.clone().change_settings(|settings| {
+            settings.threads = 1;
+            settings.memory_budget_bytes = 0;
+        });
+        assert!(
+            refused
+                .expect_err("no memory")
+                .to_string()
+                .contains("memory_budget")
+        );
+        assert_eq!(service.settings(), before);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Job, JobInfo};
 use rockmill_engine::staging::StagingDir;
-use rockmill_engine::{Engine, Stats};
+use rockmill_engine::{Engine, MutableSettings, Stats};
 use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, ScheduleResponse,
 };
@@ -86,6 +86,37 @@ impl Service {
     /// A service with default settings, to be changed.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// The settings that may change, as they are now; the same for all clones.
+    pub fn settings(&self) -> MutableSettings {
+        self.engine.settings()
+    }
+
+    /// Changes settings for all clones, at once or, if one of them makes no sense, none.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let rockmill = rockmill::Service::builder().build()?;
+    /// rockmill.change_settings(|settings| {
+    ///     settings.threads = 2;
+    ///     settings.nice = 10;
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Slices that run go on; [`MutableSettings`] says from when on each setting holds.
+    ///
+    /// # Errors
+    /// One sentence that names the setting.
+    pub fn change_settings(
+        &self,
+        change: impl FnOnce(&mut MutableSettings),
+    ) -> Result<(), crate::Error> {
+        self.engine
+            .change_settings(change)
+            .map_err(crate::builder::Error)
     }
 
     /// What was done so far, through all clones.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rockmill::{Device, Service};
 use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::{Engine, Forecast, Settings, UserKeys};
+use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
 use crate::database_dir;
 use crate::outcome::Failure;
@@ -135,8 +135,11 @@ impl Task {
 
     fn engine(&self, memory_budget_bytes: u64) -> Result<Engine, Failure> {
         let settings = Settings {
-            threads: self.threads as usize,
-            memory_budget_bytes,
+            mutable: MutableSettings {
+                threads: self.threads as usize,
+                memory_budget_bytes,
+                ..MutableSettings::default()
+            },
             device: self.device,
             ..self.service.settings()
         };

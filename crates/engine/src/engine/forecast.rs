@@ -71,15 +71,17 @@ impl Engine {
     fn expect(&self, job: &Job, dir: &Path) -> Result<Expected> {
         let admitted = admit::from_options(job, self.policy())?;
         let cancel = CancelToken::new();
+        let settings = self.settings();
+        let share = self.budget.enter(&cancel)?;
         match &self.devices.cuda {
             Some(backend) => {
-                let context = self.context(backend, &cancel);
-                let prepared = prepare::prepare(&context, job, &admitted, dir)?;
+                let context = self.context(settings, backend, &cancel);
+                let prepared = prepare::prepare(&context, &share, job, &admitted, dir)?;
                 Ok(self.expected(&prepared))
             }
             None => {
-                let context = self.context(&self.devices.cpu, &cancel);
-                let prepared = prepare::prepare(&context, job, &admitted, dir)?;
+                let context = self.context(settings, &self.devices.cpu, &cancel);
+                let prepared = prepare::prepare(&context, &share, job, &admitted, dir)?;
                 Ok(self.expected(&prepared))
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, Identity, Job};
 use rockmill_engine::staging::STAGING_DIR;
-use rockmill_engine::{Engine, Finished, Settings};
+use rockmill_engine::{Engine, Finished, MutableSettings, Settings};
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
 
@@ -80,13 +80,30 @@ fn installed(life: u64, position: usize) -> PathBuf {
 }
 
 pub fn live(storage: &SimStorage, case: &Case, life: u64, cancel: &CancelToken) -> Ending {
+    live_with(&engine(storage, case), storage, case, life, cancel)
+}
+
+pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
     let settings = Settings {
-        threads: case.threads,
+        mutable: MutableSettings {
+            threads: case.threads,
+            ..MutableSettings::default()
+        },
         record_dir: case.records.then(|| RECORDS.into()),
         ..Settings::default()
     };
-    let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");
-    let prepared = case.job(&engine, life, cancel);
+    Engine::new(settings, Arc::new(storage.clone())).expect("sound settings")
+}
+
+/// One life of an engine that has just started.
+pub fn live_with(
+    engine: &Engine,
+    storage: &SimStorage,
+    case: &Case,
+    life: u64,
+    cancel: &CancelToken,
+) -> Ending {
+    let prepared = case.job(engine, life, cancel);
     if storage.seen().struck.is_empty() {
         let staging = storage.disk().list(&Path::new(DIR).join(STAGING_DIR));
         assert!(staging.is_err(), "the start leaves {staging:?} in staging");
@@ -95,7 +112,7 @@ pub fn live(storage: &SimStorage, case: &Case, life: u64, cancel: &CancelToken) 
     match prepared.map(|job| engine.run(&job, dir, dir, cancel)) {
         Err(error) => Ending::Unprepared(error),
         Ok(Err(error)) => Ending::Failed(error),
-        Ok(Ok(finished)) => Ending::Done(take(storage, &engine, finished, life)),
+        Ok(Ok(finished)) => Ending::Done(take(storage, engine, finished, life)),
     }
 }
 

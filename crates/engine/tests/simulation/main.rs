@@ -15,11 +15,13 @@ mod storage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::CancelToken;
+use rockmill_engine::MutableSettings;
 use rockmill_engine::staging::STAGING_DIR;
 
 use check::Lived;
@@ -71,6 +73,50 @@ fn nothing_is_lost_whatever_fails() {
         for kind in FaultKind::ALL {
             let struck = tally.by_kind.get(&kind).map_or(0, |t| t.struck.len());
             assert!(struck > 0, "no operation met {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn settings_that_change_meanwhile_change_no_bytes() {
+    const CASES: u64 = 40;
+    for seed in 0..CASES {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let case = Case {
+            seed,
+            database: Database::draw(&mut rng),
+            threads: 1,
+            records: false,
+            offline: false,
+        };
+        let machine =
+            || SimStorage::new(case.database.disk.clone(), seed, None, CancelToken::new());
+        let Ending::Done(expected) = live(&machine(), &case, FIRST, &CancelToken::new()) else {
+            panic!("the job is not done");
+        };
+        let storage = machine();
+        let engine = life::engine(&storage, &case);
+        let is_over = AtomicBool::new(false);
+        let ending = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let change = |settings: &mut MutableSettings| {
+                        settings.threads = rng.random_range(1..=4);
+                        settings.memory_budget_bytes = rng.random_range(32 << 20..64 << 20);
+                        settings.nice = rng.random_range(0..=1);
+                    };
+                    engine.change_settings(change).expect("they make sense");
+                    std::thread::yield_now();
+                }
+            });
+            let ending = life::live_with(&engine, &storage, &case, FIRST, &CancelToken::new());
+            is_over.store(true, Ordering::Relaxed);
+            ending
+        });
+        match ending {
+            Ending::Done(outputs) => assert!(outputs == expected, "other bytes"),
+            other => panic!("{other:?}"),
         }
     }
 }

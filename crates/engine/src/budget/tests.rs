@@ -1,0 +1,209 @@
+use rockmill_core::{DeclineReason, ErrorKind};
+
+use super::share::Grant;
+use super::*;
+
+fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
+    let cancel = CancelToken::new();
+    let job = budget.enter(&cancel).expect("its turn");
+    job.hold(held_bytes).expect("there is as much");
+    job.admit(slice_bytes, &cancel).expect("it fits");
+    job
+}
+
+fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
+    let grant = job.slice(&CancelToken::new()).expect("not cancelled");
+    grant.expect("the job goes on")
+}
+
+/// Whether a wish is not fulfilled as things are; it is withdrawn then.
+fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    wish(&cancel).is_err()
+}
+
+/// Waits until as many wishes wait.
+fn queue_of(budget: &Budget, wishes: usize) {
+    while budget.state().waiting() != wishes {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn memory_is_given_back() {
+    let budget = Budget::new(4, 100);
+    let job = admitted(&budget, 10, 40);
+    let (first, second) = (slice(&job), slice(&job));
+    assert_eq!(budget.state().used_bytes(), 90);
+    assert!(waits(|cancel| job.slice(cancel)), "a third does not fit");
+    drop(second);
+    drop(first);
+    assert_eq!(budget.state().used_bytes(), 50, "one slice stays the job's");
+    drop(job);
+    assert_eq!(budget.state().used_bytes(), 0);
+}
+
+#[test]
+fn indexes_of_all_jobs_count() {
+    let budget = Budget::new(4, 100);
+    let first = admitted(&budget, 30, 20);
+    let cancel = CancelToken::new();
+    let second = budget.enter(&cancel).expect("its turn");
+    second.hold(40).expect("there is as much");
+    assert!(waits(|cancel| second.admit(20, cancel)));
+    second.admit(10, &cancel).expect("it fits");
+    drop((first, second));
+
+    let greedy = budget.enter(&cancel).expect("its turn");
+    greedy.hold(60).expect("there is as much");
+    let error = greedy.hold(60).expect_err("there is less");
+    let reason = DeclineReason::MemoryBudget;
+    assert_eq!(error.kind, ErrorKind::Declined(reason));
+}
+
+#[test]
+fn one_job_opens_its_inputs_at_a_time() {
+    let budget = Budget::new(4, 100);
+    let cancel = CancelToken::new();
+    let first = budget.enter(&cancel).expect("its turn");
+    assert!(waits(|cancel| budget.enter(cancel)));
+    first.admit(10, &cancel).expect("it fits");
+    let second = budget.enter(&cancel).expect("the first is done opening");
+    assert!(waits(|cancel| budget.enter(cancel)));
+    drop(second);
+    budget.enter(&cancel).expect("the second has gone");
+}
+
+#[test]
+fn a_job_goes_on_whatever_others_hold() {
+    let budget = Budget::new(8, 100);
+    let large = admitted(&budget, 0, 40);
+    let small = admitted(&budget, 0, 10);
+    let running = (slice(&large), slice(&large));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| drop(slice(&large)));
+        queue_of(&budget, 1);
+        let own = slice(&small);
+        assert!(
+            waits(|cancel| small.slice(cancel)),
+            "what is free is kept for the third of the large ones"
+        );
+        drop(own);
+        drop(running);
+        waiting.join().expect("no panic");
+    });
+}
+
+#[test]
+fn small_slices_do_not_keep_a_large_one_waiting() {
+    let budget = Budget::new(8, 100);
+    let small = admitted(&budget, 0, 20);
+    let running = [slice(&small), slice(&small), slice(&small)];
+    let cancel = CancelToken::new();
+    let large = budget.enter(&cancel).expect("its turn");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| large.admit(70, &cancel));
+        queue_of(&budget, 1);
+        assert!(
+            waits(|cancel| small.slice(cancel)),
+            "what is free is kept for the large one"
+        );
+        drop(running);
+        waiting.join().expect("no panic").expect("admitted");
+    });
+}
+
+#[test]
+fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
+    let budget = Budget::new(8, 100);
+    let first = admitted(&budget, 0, 20);
+    let own = slice(&first);
+    let cancel = CancelToken::new();
+    let second = budget.enter(&cancel).expect("its turn");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.admit(90, &cancel));
+        queue_of(&budget, 1);
+        drop(slice(&first));
+        drop(own);
+        drop(first);
+        waiting.join().expect("no panic").expect("admitted");
+    });
+}
+
+#[test]
+fn slots_go_round() {
+    let budget = Budget::new(1, 100);
+    let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
+    let order = Mutex::new(Vec::new());
+    let running = slice(&a);
+    let take = |job: &JobShare<'_>, name| {
+        let grant = slice(job);
+        order.lock().expect("no panic").push(name);
+        drop(grant);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| take(&a, "a"));
+        queue_of(&budget, 1);
+        scope.spawn(|| take(&b, "b"));
+        queue_of(&budget, 2);
+        scope.spawn(|| take(&a, "a again"));
+        queue_of(&budget, 3);
+        drop(running);
+    });
+    assert_eq!(*order.lock().expect("no panic"), ["a", "b", "a again"]);
+}
+
+#[test]
+fn who_waits_for_a_slice_of_an_ended_job_goes() {
+    let budget = Budget::new(1, 100);
+    let job = admitted(&budget, 0, 10);
+    let _running = slice(&job);
+    let cancel = CancelToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| job.slice(&cancel).map(|grant| grant.is_some()));
+        queue_of(&budget, 1);
+        job.end();
+        assert_eq!(waiting.join().expect("no panic"), Ok(false));
+    });
+}
+
+#[test]
+fn a_budget_grows_and_shrinks_while_slices_run() {
+    let budget = Budget::new(1, 100);
+    let job = admitted(&budget, 0, 40);
+    let first = slice(&job);
+    assert!(waits(|cancel| job.slice(cancel)), "there is one slot");
+    budget.resize(3, 100);
+    let second = slice(&job);
+    assert!(waits(|cancel| job.slice(cancel)), "there is no memory");
+    budget.resize(3, 120);
+    let third = slice(&job);
+    budget.resize(1, 10);
+    drop((second, third));
+    assert!(waits(|cancel| job.slice(cancel)), "there is one slot again");
+    drop(first);
+    drop(slice(&job));
+    assert!(
+        waits(|cancel| budget.enter(cancel)?.admit(5, cancel)),
+        "what is held is more than there is"
+    );
+    drop(job);
+    admitted(&budget, 5, 20);
+}
+
+#[test]
+fn waiting_ends_when_cancelled() {
+    let budget = Budget::new(1, 100);
+    let job = admitted(&budget, 0, 10);
+    let _running = slice(&job);
+    let cancel = CancelToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| job.slice(&cancel).map(drop));
+        queue_of(&budget, 1);
+        cancel.cancel();
+        let error = waiting.join().expect("no panic").expect_err("cancelled");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+    });
+    assert_eq!(budget.state().waiting(), 0);
+}
