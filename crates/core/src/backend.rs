@@ -165,7 +165,7 @@ impl Resource {
 }
 
 /// A finished output file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OutputFile {
     /// Number within the job; see [`SstSink::create`].
     pub number: u64,

@@ -355,6 +355,7 @@ impl Engine {
             match device_trouble(&outcome) {
                 None => return Ok((outcome?, staging)),
                 Some(error) => {
+                    self.stats.device_failed(error);
                     tracing::warn!(device = backend.name(), %error, "the CPU does the job instead");
                     refused = Some(error.to_string());
                 }
@@ -375,6 +376,8 @@ impl Engine {
     ) -> RunContext<'a, B> {
         RunContext {
             backend,
+            cpu: &self.devices.cpu,
+            verification: settings.verification,
             storage: &*self.storage,
             budget: &self.budget,
             read_ahead_bytes: settings.read_ahead_bytes,

@@ -35,6 +35,7 @@ mod stats;
 pub mod storage;
 pub mod syncs;
 pub mod tree;
+pub mod verification;
 pub mod verify;
 
 pub use admit::filter_policy_without_bits;
@@ -48,3 +49,4 @@ pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::Outcome;
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};
 pub use stats::{Stats, StatsCell};
+pub use verification::Verification;

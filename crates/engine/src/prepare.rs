@@ -156,7 +156,7 @@ fn fit_memory<B: Backend>(
 ) -> Result<(usize, u64)> {
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
-        let bytes = context.backend.slice_memory_bytes(plan, tables, read_ahead);
+        let bytes = context.slice_memory_bytes(plan, tables, read_ahead);
         if bytes.saturating_add(indexes) <= context.budget.bytes() {
             return Ok((read_ahead, bytes));
         }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
 
 use crate::staging::{StagingDir, file_name};
-use crate::storage::{InputFileReader, Storage, base_name, read_from};
+use crate::storage::{InputFileReader, Storage, base_name, for_each_piece, read_from};
 
 /// Name of the file that holds the job.
 pub const JOB_FILE: &str = "job.json";
@@ -196,20 +196,11 @@ pub fn sum_outputs(
     files: &[OutputFile],
     cancel: &CancelToken,
 ) -> Result<OutputSums> {
-    const CHUNK_BYTES: usize = 1 << 20;
     let mut sums = OutputSums::new();
     for file in files {
         let reader = InputFileReader::open(storage, &staging.file(file.number))?;
         let mut crc = 0;
-        let mut at = 0;
-        let mut chunk = Vec::new();
-        while at < reader.len() {
-            cancel.check()?;
-            chunk.resize(CHUNK_BYTES.min((reader.len() - at) as usize), 0);
-            reader.read_exact_at(&mut chunk, at)?;
-            crc = crc32c::crc32c_append(crc, &chunk);
-            at += chunk.len() as u64;
-        }
+        for_each_piece(&reader, cancel, |piece| crc = crc32c::crc32c_append(crc, piece))?;
         sums.insert(file_name(file.number), (reader.len(), crc));
     }
     Ok(sums)

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     Backend, CancelToken, Error, InputTable, Job, OutputFile, Plan, Result, Slice, SliceReport,
-    SliceWork, StageTime, open_table, thread_cpu,
+    SliceWork, StageTime, thread_cpu,
 };
+use rockmill_cpu::CpuBackend;
 use rockmill_format::key;
 
 use crate::admit::{Admitted, LearnedFilter};
@@ -17,9 +18,9 @@ use crate::budget::{Budget, JobShare};
 use crate::prepare::{Prepared, host_stage, prepare};
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
-use crate::storage::{InputFileReader, Storage};
+use crate::storage::Storage;
 use crate::syncs::Syncs;
-use crate::verify::{verify_output, verify_tail};
+use crate::verification::{Verification, Verifier};
 
 /// What a job came to.
 #[derive(Debug, Default)]
@@ -50,6 +51,10 @@ pub struct Outcome {
 pub struct RunContext<'a, B> {
     /// The device.
     pub backend: &'a B,
+    /// What makes slices again to verify them.
+    pub cpu: &'a CpuBackend,
+    /// How sure to be of the output.
+    pub verification: Verification,
     /// The file system.
     pub storage: &'a dyn Storage,
     /// Shared with other jobs.
@@ -60,6 +65,24 @@ pub struct RunContext<'a, B> {
     pub cancel: &'a CancelToken,
     /// Told of progress.
     pub counters: &'a StatsCell,
+}
+
+impl<B: Backend> RunContext<'_, B> {
+    /// Host memory that a slice takes at most, and making it again to verify it.
+    pub fn slice_memory_bytes(
+        &self,
+        plan: &Plan,
+        inputs: &[InputTable],
+        read_ahead_bytes: usize,
+    ) -> u64 {
+        let bytes = self
+            .backend
+            .slice_memory_bytes(plan, inputs, read_ahead_bytes);
+        match self.verification {
+            Verification::Default => bytes,
+            _ => bytes.max(self.cpu.slice_memory_bytes(plan, inputs, read_ahead_bytes)),
+        }
+    }
 }
 
 /// Runs an admitted job over the input files in `input_dir`, leaving output in `staging`.
@@ -94,6 +117,14 @@ pub fn run<B: Backend>(
         plan,
         tables,
         slices,
+        verifier: Verifier {
+            level: context.verification,
+            cpu: context.cpu,
+            storage: context.storage,
+            staging,
+            session_id: &job.identity.session_id,
+            slices: slices.len(),
+        },
         share: &share,
         staging,
         next: AtomicUsize::new(0),
@@ -155,6 +186,7 @@ struct Shared<'a, B> {
     slices: &'a [Slice],
     /// Stored bytes of each slice's input.
     slice_bytes: &'a [u64],
+    verifier: Verifier<'a>,
     share: &'a JobShare<'a>,
     staging: &'a StagingDir,
     /// The slice to begin next.
@@ -252,26 +284,18 @@ impl<B: Backend> Shared<'_, B> {
     fn slice(&self, slice: &Slice) -> Result<SliceReport> {
         self.stop.check()?;
         let backend = self.context.backend;
-        let run = backend.survivors(SliceWork {
+        let work = SliceWork {
             inputs: self.tables,
             plan: self.plan,
             slice,
             read_ahead_bytes: self.context.read_ahead_bytes,
             cancel: &self.stop,
-        })?;
+        };
+        let run = backend.survivors(work)?;
         let mut sink = StagingSink::new(self.staging, Arc::clone(&self.syncs), slice.index);
         let report = backend.write_ssts(run, &mut sink)?;
         check_slice(&report, slice, self.plan)?;
-        for file in &report.files {
-            let path = self.staging.file(file.number);
-            let reader = InputFileReader::open(self.context.storage, &path)?;
-            let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
-            if report.verified {
-                verify_tail(&table, file)?;
-            } else {
-                verify_output(&table, file, self.plan, &self.stop)?;
-            }
-        }
+        self.verifier.verify(work, &report)?;
         Ok(report)
     }
 }

@@ -6,6 +6,7 @@ use rockmill_core::Hints;
 use rockmill_cuda::CudaSettings;
 
 use crate::device::Device;
+use crate::verification::Verification;
 
 /// Settings of an engine; the defaults need no thought.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +38,8 @@ pub struct MutableSettings {
     pub read_ahead_bytes: usize,
     /// By how much a job's threads are nicer than the one of RocksDB that offers it, from 0 to 19.
     pub nice: u8,
+    /// How sure to be of the output before it is reported.
+    pub verification: Verification,
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -60,6 +63,7 @@ impl Default for MutableSettings {
             memory_budget_bytes: DEFAULT_MEMORY_BUDGET_BYTES,
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
             nice: 0,
+            verification: Verification::Default,
         }
     }
 }

@@ -151,6 +151,17 @@ pub struct StagingSink<'a> {
 /// and offset, stay apart.
 const NUMBERS_PER_SLICE: u64 = 1 << 16;
 
+/// Number of the file that a slice makes after `made` others.
+///
+/// # Errors
+/// Internal if that is one too many.
+pub fn file_number(slice: usize, made: u64) -> Result<u64> {
+    if made >= NUMBERS_PER_SLICE {
+        return Err(Error::internal("a slice has too many output files"));
+    }
+    Ok(slice as u64 * NUMBERS_PER_SLICE + made + 1)
+}
+
 impl<'a> StagingSink<'a> {
     /// The sink of slice number `slice`.
     pub fn new(dir: &'a StagingDir, syncs: Arc<Syncs>, slice: usize) -> Self {
@@ -165,10 +176,7 @@ impl<'a> StagingSink<'a> {
 
 impl SstSink for StagingSink<'_> {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        if self.made == NUMBERS_PER_SLICE {
-            return Err(Error::internal("a slice has too many output files"));
-        }
-        let number = self.slice as u64 * NUMBERS_PER_SLICE + self.made + 1;
+        let number = file_number(self.slice, self.made)?;
         self.made += 1;
         let path = self.dir.file(number);
         let name = base_name(&path);

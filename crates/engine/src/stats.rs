@@ -43,6 +43,8 @@ pub struct Stats {
     pub busy_micros: u64,
     /// Processor time of jobs done, microseconds.
     pub cpu_micros: u64,
+    /// Times that finished output did not pass verification and was thrown away.
+    pub verification_failures: u64,
     /// Jobs that the CPU did because the configured device could not.
     pub jobs_device_refused: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
@@ -99,6 +101,11 @@ impl StatsCell {
         }
     }
 
+    /// A job's run on the configured device came to nothing.
+    pub fn device_failed(&self, error: &Error) {
+        self.lock().count_verification(error);
+    }
+
     /// A job went back to RocksDB.
     pub fn returned(&self, error: &Error) {
         let mut stats = self.lock();
@@ -114,6 +121,7 @@ impl StatsCell {
             }
             None => stats.jobs_failed += 1,
         }
+        stats.count_verification(error);
         stats.last_error = Some(error.to_string());
     }
 }
@@ -136,6 +144,12 @@ impl JobProgress<'_> {
 impl Drop for JobProgress<'_> {
     fn drop(&mut self) {
         self.passed(self.left.load(Ordering::Relaxed));
+    }
+}
+
+impl Stats {
+    fn count_verification(&mut self, error: &Error) {
+        self.verification_failures += u64::from(error.kind == ErrorKind::Verification);
     }
 }
 
@@ -171,6 +185,13 @@ impl fmt::Display for Stats {
                 f,
                 "\ndevice   {} jobs done by the CPU instead",
                 self.jobs_device_refused
+            )?;
+        }
+        if self.verification_failures > 0 {
+            write!(
+                f,
+                "\nrejected {} outputs that did not pass verification",
+                self.verification_failures
             )?;
         }
         for (reason, count) in &self.declines {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rockmill_core::{Error, ReadAt, Result};
+use rockmill_core::{CancelToken, Error, ReadAt, Result};
 
 use crate::removal;
 
@@ -273,6 +273,28 @@ pub fn read_from(storage: &dyn Storage, path: &Path, offset: u64, limit: u64) ->
     let mut bytes = vec![0; len as usize];
     reader.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
+}
+
+/// Calls `each` with all bytes of a file, in pieces.
+///
+/// # Errors
+/// Storage; Corruption if the file ends too early; Cancelled.
+pub fn for_each_piece(
+    reader: &InputFileReader,
+    cancel: &CancelToken,
+    mut each: impl FnMut(&[u8]),
+) -> Result<()> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut piece = Vec::new();
+    let mut at = 0;
+    while at < reader.len() {
+        cancel.check()?;
+        piece.resize(PIECE_BYTES.min((reader.len() - at) as usize), 0);
+        reader.read_exact_at(&mut piece, at)?;
+        each(&piece);
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 /// Last part of a path, for messages.

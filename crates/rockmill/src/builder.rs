@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{CudaSettings, Device, Engine, Settings};
+use rockmill_engine::{CudaSettings, Device, Engine, Settings, Verification};
 
 use crate::service::Service;
 
@@ -68,6 +68,13 @@ impl Builder {
     /// for both. May change later.
     pub fn nice(mut self, nice: u8) -> Self {
         self.settings.mutable.nice = nice;
+        self
+    }
+
+    /// How sure to be of finished files before RocksDB hears of them. Default:
+    /// [`Verification::Default`]. May change later.
+    pub fn verification(mut self, level: Verification) -> Self {
+        self.settings.mutable.verification = level;
         self
     }
 

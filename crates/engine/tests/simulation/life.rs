@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, Identity, Job};
 use rockmill_engine::staging::STAGING_DIR;
-use rockmill_engine::{Engine, Finished, MutableSettings, Settings};
+use rockmill_engine::{Engine, Finished, MutableSettings, Settings, Verification};
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
 
@@ -28,6 +28,7 @@ pub struct Case {
     pub seed: u64,
     pub database: Database,
     pub threads: usize,
+    pub verification: Verification,
     /// Whether jobs are recorded.
     pub records: bool,
     /// Whether the job is made from the MANIFEST alone.
@@ -87,6 +88,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
     let settings = Settings {
         mutable: MutableSettings {
             threads: case.threads,
+            verification: case.verification,
             ..MutableSettings::default()
         },
         record_dir: case.records.then(|| RECORDS.into()),

@@ -21,8 +21,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::CancelToken;
-use rockmill_engine::MutableSettings;
 use rockmill_engine::staging::STAGING_DIR;
+use rockmill_engine::{MutableSettings, Verification};
 
 use check::Lived;
 use database::{DIR, Database};
@@ -36,6 +36,12 @@ const DEFAULT_CASES: u64 = 500;
 
 /// So many cases meet every kind of fault.
 const ENOUGH_CASES: u64 = 100;
+
+const LEVELS: [Verification; 3] = [
+    Verification::Default,
+    Verification::SAMPLED,
+    Verification::Full,
+];
 
 /// What cases came to.
 #[derive(Debug, Default)]
@@ -87,6 +93,7 @@ fn settings_that_change_meanwhile_change_no_bytes() {
             seed,
             database: Database::draw(&mut rng),
             threads: 1,
+            verification: Verification::Default,
             records: false,
             offline: false,
         };
@@ -105,6 +112,7 @@ fn settings_that_change_meanwhile_change_no_bytes() {
                         settings.threads = rng.random_range(1..=4);
                         settings.memory_budget_bytes = rng.random_range(32 << 20..64 << 20);
                         settings.nice = rng.random_range(0..=1);
+                        settings.verification = *LEVELS.choose(&mut rng).expect("there are some");
                     };
                     engine.change_settings(change).expect("they make sense");
                     std::thread::yield_now();
@@ -150,6 +158,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
         database: Database::draw(&mut rng),
         // Only one thread takes the same way each time.
         threads: if rng.random_ratio(1, 4) { 3 } else { 1 },
+        verification: *LEVELS.choose(&mut rng).expect("there are some"),
         records: rng.random(),
         offline: rng.random(),
     };
