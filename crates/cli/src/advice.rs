@@ -127,6 +127,9 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::InputMissing => "run `rockmill verify` on the database",
         R::InputMessage => "nothing: report it",
         R::UnsupportedFormat => "let RocksDB compact the file once, which writes it anew",
+        R::StagingFolder => {
+            "set the service's staging_dir to a folder on the same mount as the database, or to none"
+        }
         R::MemoryBudget => {
             "give more memory: --memory-mib here, memory_budget_bytes(..) in the service"
         }

@@ -103,6 +103,8 @@ reasons! {
     InputMessage = "input-message",
     /// An input uses a feature of the format that is not read here.
     UnsupportedFormat = "unsupported-format",
+    /// The staging folder lies where RocksDB cannot rename files from into the database's directory.
+    StagingFolder = "staging-folder",
     /// The memory budget is too small for the job.
     MemoryBudget = "memory-budget",
     /// A SingleDelete meets a Delete, against its contract; RocksDB reports it.

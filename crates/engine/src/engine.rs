@@ -5,7 +5,7 @@ pub mod forecast;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
@@ -25,7 +25,7 @@ use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
 use crate::settings::{MutableSettings, Settings};
-use crate::staging::{self, StagingDir};
+use crate::staging::{self, StagingDir, place};
 use crate::stats::{Stats, StatsCell};
 use crate::storage::{Storage, base_name};
 use crate::tree::TreeFollower;
@@ -50,8 +50,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Database {
     session_id: String,
-    /// Whether leftovers of an earlier process were removed.
-    cleaned: OnceLock<()>,
+    /// Whether leftovers of an earlier process were removed and the staging folder was looked at.
+    staging_ready: Mutex<bool>,
     tree: Mutex<TreeFollower>,
     /// Bits a key that were learned, by column family and OPTIONS file.
     filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
@@ -182,7 +182,7 @@ impl Engine {
                 "the database could not take an earlier job's files",
             ));
         }
-        let database = self.database(dir, &info.db_session_id);
+        let database = self.database(dir, &info.db_session_id)?;
         if input.options_file_number == 0 {
             let what = "the job names no OPTIONS file";
             return Err(Error::declined(DeclineReason::OptionsFile, what));
@@ -243,13 +243,28 @@ impl Engine {
         Ok(job)
     }
 
-    /// The database in `dir`; at its first job in a session, leftovers of an earlier process go.
-    fn database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
+    /// The database in `dir`; at its first job in a session, leftovers of an earlier process go, and the
+    /// staging folder is looked at.
+    fn database(&self, dir: &Path, session_id: &str) -> Result<Arc<Database>> {
         let database = self.known_database(dir, session_id);
         // Other databases' jobs do not wait for this.
-        let clean = || staging::clean(&*self.storage, dir);
-        database.cleaned.get_or_init(clean);
-        database
+        let mut staging_ready = lock(&database.staging_ready);
+        if !*staging_ready {
+            self.prepare_staging(dir)?;
+            *staging_ready = true;
+        }
+        drop(staging_ready);
+        Ok(database)
+    }
+
+    fn prepare_staging(&self, dir: &Path) -> Result<()> {
+        let folder = self.staging_folder(dir)?;
+        staging::clean(&*self.storage, &folder);
+        if self.settings.staging_dir.is_some() {
+            // Of a process that had no such setting.
+            staging::clean(&*self.storage, &place::folder(&*self.storage, dir, None)?);
+        }
+        place::check(&self.storage, &folder, dir)
     }
 
     fn known_database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
@@ -261,12 +276,17 @@ impl Engine {
         }
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
-            cleaned: OnceLock::new(),
+            staging_ready: Mutex::default(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         database
+    }
+
+    /// Where files wait that are to get into `dir`.
+    fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
+        place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
     }
 
     /// A name that no other attempt has.
@@ -283,7 +303,7 @@ impl Engine {
         }
     }
 
-    /// Runs a job whose inputs lie in `input_dir`; the files wait in a folder below `staging_root`.
+    /// Runs a job whose inputs lie in `input_dir`; the files wait in the staging folder of `output_dir`.
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]; nothing is left behind then.
@@ -291,11 +311,11 @@ impl Engine {
         &self,
         job: &Job,
         input_dir: &Path,
-        staging_root: &Path,
+        output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
         let settings = self.settings();
-        let work = || self.run_with(settings, job, input_dir, staging_root, cancel);
+        let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
         match settings.nice {
             0 => work(),
             nice => priority::nicer(nice, work),
@@ -307,7 +327,7 @@ impl Engine {
         settings: MutableSettings,
         job: &Job,
         input_dir: &Path,
-        staging_root: &Path,
+        output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
         let span = tracing::info_span!("job", session = job.identity.session_id);
@@ -315,7 +335,7 @@ impl Engine {
         let admitted = admit::from_options(job, self.policy())?;
         let recorded = self.record(job, input_dir, cancel);
         let (outcome, staging) =
-            self.run_on_device(settings, job, &admitted, input_dir, staging_root, cancel)?;
+            self.run_on_device(settings, job, &admitted, input_dir, output_dir, cancel)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome, cancel);
@@ -342,11 +362,12 @@ impl Engine {
         job: &Job,
         admitted: &Admitted<'_>,
         input_dir: &Path,
-        staging_root: &Path,
+        output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<(Outcome, StagingDir)> {
         let name = &job.identity.session_id;
-        let stage = || StagingDir::create(Arc::clone(&self.storage), staging_root, name);
+        let folder = self.staging_folder(output_dir)?;
+        let stage = || StagingDir::create(Arc::clone(&self.storage), &folder, name);
         let mut refused = None;
         if let Some(backend) = &self.devices.cuda {
             let staging = stage()?;

@@ -19,6 +19,10 @@ pub struct Settings {
     pub hints: Hints,
     /// Keep every job in this folder.
     pub record_dir: Option<PathBuf>,
+    /// Where output files wait until RocksDB takes them, for any number of databases; a folder in each
+    /// database's directory if there is none. It must lie on the databases' file system, on the same
+    /// mount.
+    pub staging_dir: Option<PathBuf>,
     /// What slices run on.
     pub device: Device,
     /// How a GPU is used.
@@ -76,6 +80,13 @@ impl Settings {
     pub fn check(&self) -> Result<(), String> {
         if self.cuda.map_bytes == 0 || self.cuda.io_threads == 0 {
             return Err("cuda: map_bytes and io_threads must be at least 1".to_owned());
+        }
+        if self
+            .staging_dir
+            .as_ref()
+            .is_some_and(|dir| !dir.is_absolute())
+        {
+            return Err("staging_dir must be an absolute path".to_owned());
         }
         self.mutable.check()
     }

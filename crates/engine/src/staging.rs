@@ -1,7 +1,11 @@
-//! Where outputs wait until RocksDB takes them: `<db>/rockmill.staging/<job>/`.
+//! Where outputs wait until RocksDB takes them: `<db>/rockmill.staging/<job>/`, or
+//! `<staging_dir>/rockmill.<database>/<job>/`.
 //!
 //! RocksDB renames the files into the database's directory, so the folder must lie on the same file
-//! system. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
+//! system, which [`place::check`] looks at. A crash leaves at most this folder; [`clean`] removes what an
+//! earlier process left.
+
+pub mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -40,19 +44,18 @@ pub struct StagingDir {
 }
 
 impl StagingDir {
-    /// Makes the folder `name` below `root`'s staging folder.
+    /// Makes the folder `name` in the staging folder `folder`.
     ///
     /// # Errors
     /// Storage; Internal if `name` is no single name, since the folder is removed in the end.
-    pub fn create(storage: Arc<dyn Storage>, root: &Path, name: &str) -> Result<Self> {
+    pub fn create(storage: Arc<dyn Storage>, folder: &Path, name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(Error::internal(format!("{name:?} is no name for a folder")));
         }
-        let parent = root.join(STAGING_DIR);
         let dir = Self {
             storage,
-            path: parent.join(name),
-            active: active_in(&parent),
+            path: folder.join(name),
+            active: active_in(folder),
         };
         let made = {
             // Held, so that no other job's end removes the parent folder in between.
@@ -63,7 +66,10 @@ impl StagingDir {
         // If it was made in part, dropping it removes that.
         match made {
             Ok(()) => Ok(dir),
-            Err(e) => Err(Error::storage(STAGING_DIR, "make the staging folder", &e)),
+            Err(e) => {
+                let folder = folder.display().to_string();
+                Err(Error::storage(&folder, "make a staging folder", &e))
+            }
         }
     }
 
@@ -78,9 +84,11 @@ impl StagingDir {
     /// Storage, Cancelled.
     pub fn sync(&self, syncs: &Syncs) -> Result<()> {
         let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
-        syncs
-            .wait(move || storage.sync_dir(&path))?
-            .map_err(|e| Error::storage(STAGING_DIR, "sync the staging folder", &e))
+        let synced = syncs.wait(move || storage.sync_dir(&path))?;
+        synced.map_err(|e| {
+            let path = self.path.display().to_string();
+            Error::storage(&path, "sync the staging folder", &e)
+        })
     }
 
     /// Path of the job's file `number`.
@@ -111,21 +119,20 @@ impl Drop for StagingDir {
     }
 }
 
-/// Removes what an earlier process left in the staging folder of the database in `root`. What cannot be
-/// removed stays, with a warning: it is in nobody's way.
-pub fn clean(storage: &dyn Storage, root: &Path) {
-    let staging = root.join(STAGING_DIR);
+/// Removes what an earlier process left in a database's staging folder. What cannot be removed stays, with
+/// a warning: it is in nobody's way.
+pub fn clean(storage: &dyn Storage, folder: &Path) {
     let warn = |path: &Path, error: &std::io::Error| {
         tracing::warn!(path = %path.display(), %error, "leftover stays");
     };
-    let names = match storage.list(&staging) {
+    let names = match storage.list(folder) {
         Ok(names) => names,
         Err(e) if e.kind() == ErrorKind::NotFound => return,
-        Err(e) => return warn(&staging, &e),
+        Err(e) => return warn(folder, &e),
     };
-    let active = active_in(&staging);
+    let active = active_in(folder);
     for name in names {
-        let path = staging.join(name);
+        let path = folder.join(name);
         if lock(&active).contains(&path) {
             continue;
         }
@@ -135,7 +142,7 @@ pub fn clean(storage: &dyn Storage, root: &Path) {
     }
     // Held, so that no job makes its folder there in between.
     let _held = lock(&active);
-    let _ = storage.remove_empty_dir(&staging);
+    let _ = storage.remove_empty_dir(folder);
 }
 
 /// A slice's files, numbered so that no two slices' numbers meet.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
@@ -62,6 +62,12 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says; NotFound if there is none.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
+    /// What a folder is to the system, whatever its path.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is none.
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId>;
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors
@@ -74,6 +80,15 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// Whatever the system says.
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()>;
+}
+
+/// A folder's numbers (`man 2 stat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FolderId {
+    /// Of its file system.
+    pub device: u64,
+    /// On its file system, as long as it is there.
+    pub inode: u64,
 }
 
 /// An open file, for reading.
@@ -151,6 +166,14 @@ impl Storage for LocalStorage {
             Ok(name.to_string_lossy().into_owned())
         });
         names.collect()
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        let metadata = fs::metadata(path)?;
+        Ok(FolderId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

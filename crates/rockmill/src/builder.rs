@@ -101,6 +101,16 @@ impl Builder {
         self
     }
 
+    /// Lets output files wait in `dir`, which any number of databases may share, until RocksDB renames
+    /// them; for instance where no backup looks. Default: `rockmill.staging` in each database's directory.
+    /// It must lie on the databases' file system, on the same mount; jobs of others are declined. Files
+    /// that a crash left there go when the database next has a job, on a service with the same setting.
+    pub fn staging_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        self.settings.staging_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
+        self
+    }
+
     /// What slices run on. Default: the CPU. [`Builder::build`] fails if it cannot be used; a job that
     /// the device cannot do is done by the CPU.
     pub fn device(mut self, device: Device) -> Self {

@@ -8,6 +8,7 @@ use rand::rngs::SmallRng;
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::staging::STAGING_DIR;
+use rockmill_engine::staging::place::TRIAL_FILE;
 use rockmill_engine::verify;
 
 use crate::common;
@@ -82,8 +83,12 @@ pub fn after(storage: &SimStorage, case: &Case, of: &Lived<'_>) {
         let disk = storage.disk();
         nothing_changed(&disk, &case.database);
         if !seen.struck.iter().any(|op| op.cleans()) {
-            let staging = disk.list(&Path::new(DIR).join(STAGING_DIR));
-            assert!(staging.is_err(), "{staging:?} stays; {:?}", seen.struck);
+            for folder in [case.staging(), Path::new(DIR).join(STAGING_DIR)] {
+                let staging = disk.list(&folder);
+                assert!(staging.is_err(), "{staging:?} stays; {:?}", seen.struck);
+            }
+            let trial = disk.open(&Path::new(DIR).join(TRIAL_FILE));
+            assert!(trial.is_err(), "the trial's file stays");
             record_is_tidy(&disk, case, of.life);
         }
     }
@@ -109,7 +114,8 @@ fn nothing_changed(disk: &Disk, database: &Database) {
     for name in disk.list(Path::new(DIR)).expect("a folder") {
         let known = database.files.contains_key(&Path::new(DIR).join(&name));
         let taken = name.len() == "001000.sst".len() && name.ends_with(".sst");
-        assert!(known || taken || name == STAGING_DIR, "{name} is new");
+        let ours = name == STAGING_DIR || name == TRIAL_FILE;
+        assert!(known || taken || ours, "{name} is new");
     }
 }
 

@@ -297,6 +297,13 @@ impl Disk {
         self.set(from, None)
     }
 
+    /// A folder's number, which stays as long as it is there.
+    pub fn folder_number(&self, path: &Path) -> io::Result<u64> {
+        let node = self.find(path)?;
+        self.folder(node)?;
+        Ok(node.0 as u64)
+    }
+
     /// Names in a folder.
     pub fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let folder = self.folder(self.find(path)?)?;

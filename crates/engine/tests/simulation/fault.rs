@@ -7,6 +7,7 @@ pub enum Op {
     Size,
     Read,
     List,
+    Stat,
     Create,
     Append,
     Sync,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, Identity, Job};
-use rockmill_engine::staging::STAGING_DIR;
+use rockmill_engine::staging::place;
 use rockmill_engine::{Engine, Finished, MutableSettings, Settings, Verification};
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
@@ -29,6 +29,8 @@ pub struct Case {
     pub database: Database,
     pub threads: usize,
     pub verification: Verification,
+    /// Where output waits, if not in the database's directory.
+    pub staging_dir: Option<&'static str>,
     /// Whether jobs are recorded.
     pub records: bool,
     /// Whether the job is made from the MANIFEST alone.
@@ -47,6 +49,14 @@ pub enum Ending {
 }
 
 impl Case {
+    /// Where the database's jobs have their folders.
+    pub fn staging(&self) -> PathBuf {
+        let disk = self.database.disk.clone();
+        let storage = SimStorage::new(disk, 0, None, CancelToken::new());
+        let staging_dir = self.staging_dir.map(Path::new);
+        place::folder(&storage, Path::new(DIR), staging_dir).expect("it is there")
+    }
+
     /// The session id of a life's job; lives of one name write the same bytes.
     pub fn session_id(&self, life: u64) -> String {
         SessionId {
@@ -91,6 +101,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
             verification: case.verification,
             ..MutableSettings::default()
         },
+        staging_dir: case.staging_dir.map(PathBuf::from),
         record_dir: case.records.then(|| RECORDS.into()),
         ..Settings::default()
     };
@@ -107,7 +118,7 @@ pub fn live_with(
 ) -> Ending {
     let prepared = case.job(engine, life, cancel);
     if storage.seen().struck.is_empty() {
-        let staging = storage.disk().list(&Path::new(DIR).join(STAGING_DIR));
+        let staging = storage.disk().list(&case.staging());
         assert!(staging.is_err(), "the start leaves {staging:?} in staging");
     }
     let dir = Path::new(DIR);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::staging::STAGING_DIR;
 use rockmill_engine::{MutableSettings, Verification};
 
@@ -29,7 +29,7 @@ use database::{DIR, Database};
 use disk::{Disk, Luck};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
-use storage::{Seen, SimStorage};
+use storage::{Mounts, Seen, SimStorage};
 
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_CASES: u64 = 500;
@@ -89,14 +89,7 @@ fn settings_that_change_meanwhile_change_no_bytes() {
     for seed in 0..CASES {
         println!("seed {seed}");
         let mut rng = SmallRng::seed_from_u64(seed);
-        let case = Case {
-            seed,
-            database: Database::draw(&mut rng),
-            threads: 1,
-            verification: Verification::Default,
-            records: false,
-            offline: false,
-        };
+        let case = plain_case(seed);
         let machine =
             || SimStorage::new(case.database.disk.clone(), seed, None, CancelToken::new());
         let Ending::Done(expected) = live(&machine(), &case, FIRST, &CancelToken::new()) else {
@@ -129,6 +122,67 @@ fn settings_that_change_meanwhile_change_no_bytes() {
     }
 }
 
+/// A case with nothing set.
+fn plain_case(seed: u64) -> Case {
+    Case {
+        seed,
+        database: Database::draw(&mut SmallRng::seed_from_u64(seed)),
+        threads: 1,
+        verification: Verification::Default,
+        staging_dir: None,
+        records: false,
+        offline: false,
+    }
+}
+
+#[test]
+fn a_staging_folder_that_files_cannot_be_renamed_from_is_declined() {
+    let inside = "/db/rockmill.staging";
+    let beside = "/staging";
+    for (staging_dir, mounts) in [
+        (None, Mounts::Other(inside)),
+        (None, Mounts::Bind(inside)),
+        (Some(beside), Mounts::Other(beside)),
+        (Some(beside), Mounts::Bind(beside)),
+        (Some(beside), Mounts::Bind(DIR)),
+    ] {
+        let case = Case {
+            staging_dir,
+            ..plain_case(1)
+        };
+        let storage = SimStorage::new(case.database.disk.clone(), 1, None, CancelToken::new());
+        let storage = storage.with(mounts);
+        for life in [FIRST, FIRST + 1] {
+            let ending = live(&storage, &case, life, &CancelToken::new());
+            let Ending::Unprepared(error) = ending else {
+                panic!("{mounts:?}: {ending:?}");
+            };
+            let reason = DeclineReason::StagingFolder;
+            assert_eq!(error.kind, ErrorKind::Declined(reason), "{mounts:?}");
+        }
+        let disk = storage.disk();
+        assert!(disk.list(&case.staging()).is_err(), "{mounts:?}");
+        assert!(disk.open(Path::new("/db/rockmill.trial")).is_err());
+    }
+}
+
+#[test]
+fn databases_that_share_a_staging_folder_leave_each_others_files() {
+    let case = Case {
+        staging_dir: Some("/staging"),
+        ..plain_case(2)
+    };
+    let mut disk = case.database.disk.clone();
+    let of_another = Path::new("/staging/rockmill.ff/SOMEJOB");
+    make_folder(&mut disk, of_another);
+    leave_something(&mut disk, &case.staging());
+    let storage = SimStorage::new(disk, 2, None, CancelToken::new());
+    let ending = live(&storage, &case, FIRST, &CancelToken::new());
+    assert!(matches!(ending, Ending::Done(_)), "{ending:?}");
+    assert!(storage.disk().list(of_another).is_ok(), "it was removed");
+    assert!(storage.disk().list(&case.staging()).is_err(), "it stays");
+}
+
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
@@ -159,13 +213,16 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
         // Only one thread takes the same way each time.
         threads: if rng.random_ratio(1, 4) { 3 } else { 1 },
         verification: *LEVELS.choose(&mut rng).expect("there are some"),
+        staging_dir: rng.random_ratio(1, 3).then_some("/staging"),
         records: rng.random(),
         offline: rng.random(),
     };
     let mut disk = case.database.disk.clone();
     make_folder(&mut disk, Path::new(RECORDS));
     if rng.random_ratio(1, 3) {
-        leave_something(&mut disk);
+        // With another setting than now, or with the same.
+        let before = [case.staging(), Path::new(DIR).join(STAGING_DIR)];
+        leave_something(&mut disk, before.choose(&mut rng).expect("there are two"));
     }
     let calm = SimStorage::new(disk.clone(), seed, None, CancelToken::new());
     let Ending::Done(outputs) = live(&calm, &case, FIRST, &CancelToken::new()) else {
@@ -222,8 +279,8 @@ fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
 }
 
 /// The staging folder of an earlier process.
-fn leave_something(disk: &mut Disk) {
-    let folder = Path::new(DIR).join(STAGING_DIR).join("EARLIER");
+fn leave_something(disk: &mut Disk, staging: &Path) {
+    let folder = staging.join("EARLIER");
     make_folder(disk, &folder);
     let node = disk.create(&folder.join("000001.sst")).expect("a new file");
     disk.append(node, b"half a file");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill_core::CancelToken;
-use rockmill_engine::storage::{ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
 
 use crate::disk::{Disk, Luck, Node, Step};
 use crate::fault::{Fault, FaultKind, Op};
@@ -29,9 +29,37 @@ struct Machine {
     rng: SmallRng,
     /// Links are not possible.
     copies: bool,
+    mounts: Mounts,
     fault: Option<Fault>,
     cancel: CancelToken,
     seen: Seen,
+}
+
+/// What lies on another mount than the rest.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Mounts {
+    #[default]
+    None,
+    /// Another file system at this path.
+    Other(&'static str),
+    /// A second mount of the same one.
+    Bind(&'static str),
+}
+
+impl Mounts {
+    fn device_of(self, path: &Path) -> u64 {
+        match self {
+            Self::Other(mount) if path.starts_with(mount) => 2,
+            _ => 1,
+        }
+    }
+
+    fn lies_between(self, a: &Path, b: &Path) -> bool {
+        match self {
+            Self::None => false,
+            Self::Other(mount) | Self::Bind(mount) => a.starts_with(mount) != b.starts_with(mount),
+        }
+    }
 }
 
 /// What a machine went through.
@@ -134,10 +162,17 @@ impl SimStorage {
             disk,
             rng,
             copies,
+            mounts: Mounts::None,
             fault,
             cancel,
             seen: Seen::default(),
         })))
+    }
+
+    /// The same machine with something else mounted.
+    pub fn with(self, mounts: Mounts) -> Self {
+        self.machine().mounts = mounts;
+        self
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -172,6 +207,7 @@ impl SimStorage {
     fn rename_as(&self, op: Op, from: &Path, to: &Path) -> io::Result<()> {
         self.act(op, |machine, verdict| match machine.extent(verdict, 1) {
             0 => Ok(()),
+            _ if machine.mounts.lies_between(from, to) => Err(ErrorKind::CrossesDevices.into()),
             _ => machine.disk.rename(from, to),
         })
     }
@@ -254,6 +290,16 @@ impl Storage for SimStorage {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         self.act(Op::List, |machine, _| machine.disk.list(path))
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        self.act(Op::Stat, |machine, _| {
+            let inode = machine.disk.folder_number(path)?;
+            Ok(FolderId {
+                device: machine.mounts.device_of(path),
+                inode,
+            })
+        })
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
