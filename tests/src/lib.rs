@@ -6,7 +6,8 @@
 //! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
 //! * [`content`] compares a database with what it should hold.
 //! * [`crash`] kills processes and checks what they leave.
-//! * [`damage`] breaks SST files region by region, [`gate`] stops jobs at a step.
+//! * [`damage`] breaks SST files region by region, [`flipping`] those that are written, [`gate`] stops jobs
+//!   at a step.
 //! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline.
 //!
 //! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
@@ -16,6 +17,7 @@ pub mod content;
 pub mod crash;
 pub mod damage;
 pub mod differential;
+pub mod flipping;
 pub mod gate;
 pub mod harness;
 pub mod internal;

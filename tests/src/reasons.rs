@@ -88,6 +88,11 @@ pub const INPUT_MESSAGE: &str = "input-message";
 /// An input uses a feature of the format that Rockmill does not read.
 pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
 
+/// The input is smaller than `min_job_bytes`.
+pub const SMALL_JOB: &str = "small-job";
+/// RocksDB cannot rename files from the staging folder into the database's directory.
+pub const STAGING_FOLDER: &str = "staging-folder";
+
 /// Every reason that there is.
 pub const ALL: &[&str] = &[
     MERGE_OPERANDS,
@@ -133,6 +138,8 @@ pub const ALL: &[&str] = &[
     MANIFEST,
     INPUT_MESSAGE,
     UNSUPPORTED_FORMAT,
+    SMALL_JOB,
+    STAGING_FOLDER,
 ];
 
 #[cfg(test)]

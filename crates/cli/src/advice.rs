@@ -128,8 +128,10 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::InputMessage => "nothing: report it",
         R::UnsupportedFormat => "let RocksDB compact the file once, which writes it anew",
         R::StagingFolder => {
-            "set the service's staging_dir to a folder on the same mount as the database, or to none"
+            "name a folder on the same mount as the database, or none: --staging-dir here, \
+             staging_dir(..) in the service"
         }
+        R::SmallJob => "set the service's min_job_bytes lower, or to 0 to take every job",
         R::MemoryBudget => {
             "give more memory: --memory-mib here, memory_budget_bytes(..) in the service"
         }

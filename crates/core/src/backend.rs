@@ -5,7 +5,7 @@ use std::time::Duration;
 use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_micro_inline};
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::properties::TableProperties;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
 use crate::error::Result;
@@ -139,7 +139,7 @@ impl StageTime {
 }
 
 /// What a stage keeps busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
     /// Host processors and page cache.

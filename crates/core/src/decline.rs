@@ -105,6 +105,8 @@ reasons! {
     UnsupportedFormat = "unsupported-format",
     /// The staging folder lies where RocksDB cannot rename files from into the database's directory.
     StagingFolder = "staging-folder",
+    /// The input has fewer bytes than `min_job_bytes`.
+    SmallJob = "small-job",
     /// The memory budget is too small for the job.
     MemoryBudget = "memory-budget",
     /// A SingleDelete meets a Delete, against its contract; RocksDB reports it.

@@ -194,11 +194,22 @@ impl Engine {
             follower.refresh(&*self.storage, dir, floor, cancel)?;
             follower.view(&input, info.cf_id)?
         };
+        self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
         let job = self.draft(info, message.to_vec(), options, tree, learned);
         admit::from_options(&job, self.policy())?;
         Ok(job)
+    }
+
+    fn require_bytes(&self, tree: &TreeView) -> Result<()> {
+        let least = self.settings().min_job_bytes;
+        let bytes: u64 = tree.inputs.iter().map(|input| input.size).sum();
+        if bytes >= least {
+            return Ok(());
+        }
+        let what = format!("{bytes} bytes of input are fewer than min_job_bytes, {least}");
+        Err(Error::declined(DeclineReason::SmallJob, what))
     }
 
     /// A fresh job, which nobody has looked at yet.

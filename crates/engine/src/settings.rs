@@ -44,6 +44,8 @@ pub struct MutableSettings {
     pub nice: u8,
     /// How sure to be of the output before it is reported.
     pub verification: Verification,
+    /// Jobs whose input files have fewer bytes in all are left to RocksDB.
+    pub min_job_bytes: u64,
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -68,6 +70,7 @@ impl Default for MutableSettings {
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
             nice: 0,
             verification: Verification::Default,
+            min_job_bytes: 0,
         }
     }
 }
