@@ -6,11 +6,13 @@ use rockmill::Device;
 
 use crate::outcome::Failure;
 use crate::output;
+use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
 use crate::side_by_side::device::Tuning;
 use crate::side_by_side::row::{self, Row};
+use crate::side_by_side::worker::Worker;
 use crate::side_by_side::workload::{Compression, Workload};
-use crate::side_by_side::{self, System, compare};
+use crate::side_by_side::{self, compare};
 
 /// What `rockmill demo` takes.
 #[derive(Debug, clap::Args)]
@@ -55,20 +57,21 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     let scratch = side_by_side::scratch(args.dir, "rockmill-demo-")?;
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.path().join("origin"), &spec)?;
-    let rockmill = System::rockmill(Device::Cpu, threads, &Tuning::default())?;
-    let systems = [System::Rocksdb, rockmill];
-    let copies = [0, 1].map(|i| scratch.path().join(systems[i].name()));
-    for copy in &copies {
-        origin.copy_to(copy)?;
+    let contenders = [System::Rocksdb, System::Rockmill(Device::Cpu)].map(|system| Contender {
+        system,
+        spec: spec.clone(),
+        threads,
+        tuning: Tuning::default(),
+    });
+    let mut measured = Vec::new();
+    for contender in &contenders {
+        let copy = scratch.path().join(contender.system.name());
+        origin.copy_to(&copy)?;
+        measured.push((Worker::start(contender)?.compact(&copy)?, copy));
     }
-    let [rocksdb, rockmill] = &copies;
-    let measured = [
-        systems[0].compact(rocksdb, &spec, threads)?,
-        systems[1].compact(rockmill, &spec, threads)?,
-    ];
-    let difference = compare::databases(rocksdb, rockmill)?;
+    let difference = compare::databases(&measured[0].1, &measured[1].1)?;
     let identical = Some(difference.is_none());
-    let rows = [0, 1].map(|i| Row::new(&spec, &systems[i], threads, &measured[i], identical));
+    let rows = [0, 1].map(|i| Row::new(&contenders[i], &measured[i].0, identical));
     print(&rows, args.json)?;
     match difference {
         None => Ok(()),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use rockmill::{Device, StageTime};
+use rockmill::{Device, Verification};
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -12,7 +12,8 @@ use rockmill_engine::{Engine, Settings};
 use serde::Serialize;
 
 use crate::outcome::Failure;
-use crate::side_by_side::{device, stages};
+use crate::side_by_side::device;
+use crate::side_by_side::stages::{self, Stage};
 use crate::{database_dir, output};
 
 /// What `rockmill job` takes.
@@ -53,6 +54,9 @@ pub struct RunArgs {
     /// Memory budget in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
+    /// How sure to be of the output: default, sampled, sampled:N or full.
+    #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
+    verification: Verification,
     /// What computes: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -112,7 +116,7 @@ struct Report {
     device: String,
     wall_s: f64,
     cpu_s: f64,
-    stages: Vec<StageTime>,
+    stages: Vec<Stage>,
     /// Size and CRC-32C of each output file.
     files: OutputSums,
     /// Whether they are those of the first time; `null` if this is it, and they are kept now.
@@ -162,7 +166,13 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         entries_out: finished.outcome.totals.entries_written,
         slices: finished.outcome.slices,
         device: finished.outcome.device.clone(),
-        stages: finished.outcome.totals.stages.clone(),
+        stages: finished
+            .outcome
+            .totals
+            .stages
+            .iter()
+            .map(Stage::from)
+            .collect(),
         wall_s: finished.outcome.elapsed.as_secs_f64(),
         cpu_s: finished.outcome.cpu.as_secs_f64(),
         identical: first.map(|first| first == files),
@@ -186,6 +196,7 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
         device: device::parse(&args.device)?,
         ..Settings::default()
     };
+    settings.mutable.verification = args.verification;
     if let Some(threads) = args.threads {
         settings.mutable.threads = threads as usize;
     }

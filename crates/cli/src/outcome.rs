@@ -3,9 +3,10 @@
 use std::fmt;
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
+use serde::{Deserialize, Serialize};
 
 /// Why a command failed; decides the exit code.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// The data is damaged, or uses something that is not supported.
     Data(String),

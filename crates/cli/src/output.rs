@@ -73,6 +73,50 @@ pub fn document_or_text(
     })
 }
 
+/// A document of rows for machines, each printed once it is there; prints nothing where people read.
+#[derive(Debug)]
+pub struct Rows {
+    json: bool,
+    printed: bool,
+}
+
+impl Rows {
+    /// A document if `json` is set.
+    pub fn new(json: bool) -> Self {
+        Self {
+            json,
+            printed: false,
+        }
+    }
+
+    /// Prints a row.
+    ///
+    /// # Errors
+    /// Environment if the output takes nothing.
+    pub fn print(&mut self, row: &impl Serialize) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(());
+        }
+        let before = if self.printed { ",\n" } else { "[\n" };
+        self.printed = true;
+        to_stdout(|out| {
+            write!(out, "{before}")?;
+            Ok(serde_json::to_writer_pretty(out, row)?)
+        })
+    }
+
+    /// Ends the document, if there is any row.
+    ///
+    /// # Errors
+    /// Environment if the output takes nothing.
+    pub fn finish(self) -> Result<(), Failure> {
+        if !self.printed {
+            return Ok(());
+        }
+        to_stdout(|out| Ok(writeln!(out, "\n]")?))
+    }
+}
+
 /// A table without lines that wraps cells at the width of the terminal.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();

@@ -5,17 +5,19 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use rockmill::{Device, StageTime};
+use rockmill::Device;
 use serde::Serialize;
 
 use crate::outcome::Failure;
 use crate::output;
+use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
 use crate::side_by_side::device::{self, Tuning};
 use crate::side_by_side::row::{self, Row};
-use crate::side_by_side::stages;
+use crate::side_by_side::stages::{self, Stage};
+use crate::side_by_side::worker::Worker;
 use crate::side_by_side::workload::Workload;
-use crate::side_by_side::{self, Measured, System, compare};
+use crate::side_by_side::{self, Measured, compare};
 
 /// Threads that fill a database.
 const WRITERS: u64 = 16;
@@ -75,19 +77,18 @@ struct BenchRow {
     versions: u64,
     runs: u64,
     cpu_s_per_gb: f64,
-    /// Of all repetitions, in their order; the row is that of the median. The first includes what a
-    /// service makes once.
+    /// Of all repetitions, in their order; the row is that of the median, with the peak of all. The
+    /// first includes what a service makes once.
     walls_s: Vec<f64>,
     /// Of the median.
-    stages: Vec<StageTime>,
+    stages: Vec<Stage>,
 }
 
-/// What is measured together, and what came out so far.
+/// A contender, and what came out so far.
 #[derive(Debug)]
 struct Cell {
-    spec: Spec,
-    system: System,
-    threads: u32,
+    contender: Contender,
+    worker: Worker,
     measured: Vec<Measured>,
     /// Whether the first repetition's result is that of RocksDB.
     identical: Option<bool>,
@@ -100,7 +101,18 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
         .iter()
         .map(|device| device::parse(device))
         .collect::<Result<Vec<Device>, Failure>>()?;
-    let mut rows = Vec::new();
+    let mut rows = output::Rows::new(args.json);
+    let measured = measure_all(args, &devices, &mut rows);
+    rows.finish()?;
+    measured?.map_or(Ok(()), |what| Err(Failure::Data(what)))
+}
+
+/// Measures all workloads and returns the first difference between results.
+fn measure_all(
+    args: &CompactionArgs,
+    devices: &[Device],
+    rows: &mut output::Rows,
+) -> Result<Option<String>, Failure> {
     let mut first_difference = None;
     for &workload in &args.workload {
         let spec = Spec {
@@ -112,20 +124,15 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
             writers: WRITERS,
             target_file_bytes: args.target_file_mib[0] << 20,
         };
-        let mut cells = cells(args, &spec, &devices)?;
-        let difference = measure(args, &spec, &mut cells)?;
+        let mut cells = cells(args, &spec, devices)?;
+        let difference = measure(args, &spec, &mut cells, rows)?;
         first_difference = first_difference.or(difference);
-        let new: Vec<_> = cells.iter().map(Cell::row).collect();
         if !args.json {
-            print_table(&spec, &new, args.profile)?;
+            let of_workload: Vec<_> = cells.iter().map(Cell::row).collect();
+            print_table(&spec, &of_workload, args.profile)?;
         }
-        rows.extend(new);
     }
-    if args.json {
-        // The tables were printed as they came.
-        output::document_or_text(true, &rows, |_| Ok(()))?;
-    }
-    first_difference.map_or(Ok(()), |what| Err(Failure::Data(what)))
+    Ok(first_difference)
 }
 
 /// Every system with every number of threads and size of files, RocksDB first.
@@ -134,26 +141,31 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[Device]) -> Result<Vec<C
         [] => vec![side_by_side::usual_threads()],
         threads => threads.to_vec(),
     };
-    let cell = |spec, threads, system| Cell {
-        spec,
-        system,
-        threads,
-        measured: Vec::new(),
-        identical: None,
-    };
+    let systems: Vec<_> = args
+        .rocksdb
+        .then_some(System::Rocksdb)
+        .into_iter()
+        .chain(devices.iter().copied().map(System::Rockmill))
+        .collect();
     let mut cells = Vec::new();
     for mib in &args.target_file_mib {
-        let spec = Spec {
-            target_file_bytes: mib << 20,
-            ..spec.clone()
-        };
         for &threads in &threads {
-            if args.rocksdb {
-                cells.push(cell(spec.clone(), threads, System::Rocksdb));
-            }
-            for &device in devices {
-                let rockmill = System::rockmill(device, threads, &args.tuning)?;
-                cells.push(cell(spec.clone(), threads, rockmill));
+            for &system in &systems {
+                let contender = Contender {
+                    system,
+                    spec: Spec {
+                        target_file_bytes: mib << 20,
+                        ..spec.clone()
+                    },
+                    threads,
+                    tuning: args.tuning.clone(),
+                };
+                cells.push(Cell {
+                    worker: Worker::start(&contender)?,
+                    contender,
+                    measured: Vec::new(),
+                    identical: None,
+                });
             }
         }
     }
@@ -161,11 +173,13 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[Device]) -> Result<Vec<C
 }
 
 /// Measures all cells of a workload and returns the first difference between their results. Each
-/// repetition goes through all cells, so that a machine that gets slower does so for all of them.
+/// repetition goes through all cells, so that a machine that gets slower does so for all of them; in
+/// the last one, rows are printed as they come.
 fn measure(
     args: &CompactionArgs,
     spec: &Spec,
     cells: &mut [Cell],
+    rows: &mut output::Rows,
 ) -> Result<Option<String>, Failure> {
     let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-bench-")?;
     let origin = Origin::make(scratch.path().join("origin"), spec)?;
@@ -176,20 +190,24 @@ fn measure(
         for (number, cell) in cells.iter_mut().enumerate() {
             let copy = scratch.path().join(format!("{repetition}-{number}"));
             origin.copy_to(&copy)?;
-            let measured = cell.system.compact(&copy, &cell.spec, cell.threads)?;
-            cell.measured.push(measured);
-            if matches!(cell.system, System::Rocksdb) {
-                if reference.is_none() && !args.no_compare {
-                    reference = Some(copy);
-                    continue;
-                }
-            } else if let (Some(rocksdb), 0) = (&reference, repetition) {
+            cell.measured.push(cell.worker.compact(&copy)?);
+            let is_rocksdb = cell.contender.system == System::Rocksdb;
+            let mut keeps = false;
+            if is_rocksdb && reference.is_none() && !args.no_compare {
+                reference = Some(copy.clone());
+                keeps = true;
+            } else if let (Some(rocksdb), 0, false) = (&reference, repetition, is_rocksdb) {
                 let difference = cell.compare(rocksdb, &copy)?;
                 first_difference = first_difference.or(difference);
             }
-            // The disk need not hold more results than the two that are compared.
-            fs::remove_dir_all(&copy)
-                .map_err(|e| Failure::Environment(format!("{}: {e}", copy.display())))?;
+            if repetition + 1 == args.repeat {
+                rows.print(&cell.row())?;
+            }
+            if !keeps {
+                // The disk need not hold more results than the two that are compared.
+                fs::remove_dir_all(&copy)
+                    .map_err(|e| Failure::Environment(format!("{}: {e}", copy.display())))?;
+            }
         }
     }
     Ok(first_difference)
@@ -200,9 +218,14 @@ impl Cell {
     fn compare(&mut self, rocksdb: &Path, ours: &Path) -> Result<Option<String>, Failure> {
         let difference = compare::databases(rocksdb, ours)?;
         self.identical = Some(difference.is_none());
-        let (device, threads) = (self.system.device(), self.threads);
+        let Contender {
+            system,
+            spec,
+            threads,
+            ..
+        } = &self.contender;
         Ok(difference.map(|difference| {
-            let workload = self.spec.name();
+            let (workload, device) = (spec.name(), system.device());
             format!(
                 "{workload}: the results differ on {device} with {threads} threads: {difference}"
             )
@@ -210,14 +233,19 @@ impl Cell {
     }
 
     fn row(&self) -> BenchRow {
-        let (spec, median) = (&self.spec, median(&self.measured));
-        let row = Row::new(spec, &self.system, self.threads, median, self.identical);
+        let (spec, median) = (&self.contender.spec, median(&self.measured));
+        let peaks = self.measured.iter().map(|m| m.peak_memory_bytes);
+        let measured = Measured {
+            peak_memory_bytes: peaks.max().unwrap_or_default(),
+            ..median.clone()
+        };
+        let row = Row::new(&self.contender, &measured, self.identical);
         BenchRow {
             versions: spec.versions,
             runs: spec.runs,
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
-            stages: median.stages.clone(),
+            stages: measured.stages,
             row,
         }
     }

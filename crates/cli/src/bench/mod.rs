@@ -5,6 +5,7 @@ mod compaction;
 mod input;
 
 use crate::outcome::Failure;
+use crate::side_by_side::worker;
 
 /// What `rockmill bench` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -15,6 +16,9 @@ pub enum BenchCommand {
     Close(close::CloseArgs),
     /// Copies files to a GPU by every path, from page cache and from the disk.
     Input(input::InputArgs),
+    /// What the others start to compact in a process of its own.
+    #[command(hide = true)]
+    Worker,
 }
 
 /// Runs a subcommand.
@@ -23,5 +27,6 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Compaction(args) => compaction::run(&args),
         BenchCommand::Close(args) => close::run(&args),
         BenchCommand::Input(args) => input::run(&args),
+        BenchCommand::Worker => worker::serve(),
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill::{Device, Service};
+use rockmill::{Device, Service, Verification};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
@@ -39,6 +39,16 @@ pub struct CompactArgs {
     /// Host memory in MiB that slices in flight hold at most.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
     memory_mib: u64,
+    /// By how much Rockmill's threads are nicer than RocksDB's.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
+    nice: u8,
+    /// How sure to be of the output before RocksDB takes it: default, sampled, sampled:N or full.
+    #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
+    verification: Verification,
+    /// Where files wait until RocksDB takes them, on the database's file system [default: a folder in
+    /// the database's].
+    #[arg(long, value_name = "DIR")]
+    staging_dir: Option<PathBuf>,
     /// What Rockmill computes on: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -81,6 +91,10 @@ struct Task {
     column_family: String,
     keys: UserKeys,
     threads: u32,
+    memory_budget_bytes: u64,
+    nice: u8,
+    verification: Verification,
+    staging_dir: Option<PathBuf>,
     device: Device,
     service: ServiceArgs,
 }
@@ -99,11 +113,15 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
             to: args.to.map(|key| key.0),
         },
         threads: args.threads.unwrap_or_else(usual_threads),
+        memory_budget_bytes: args.memory_mib << 20,
+        nice: args.nice,
+        verification: args.verification,
+        staging_dir: args.staging_dir,
         device: device::parse(&args.device)?,
         service: args.service,
     };
     task.check()?;
-    let engine = task.engine(args.memory_mib << 20)?;
+    let engine = task.engine()?;
     let name = task.column_family.as_bytes();
     let forecast = engine.forecast(&task.dir, name, &task.keys)?;
     if args.dry_run {
@@ -111,7 +129,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     }
     let opening = database::Opening::new(&task, &engine)?;
     drop(engine);
-    let service = task.service(args.memory_mib << 20)?;
+    let service = task.service()?;
     let report = task.compact(opening, &service, &forecast)?;
     report.print(args.json)
 }
@@ -133,11 +151,12 @@ impl Task {
         }
     }
 
-    fn engine(&self, memory_budget_bytes: u64) -> Result<Engine, Failure> {
+    fn engine(&self) -> Result<Engine, Failure> {
         let settings = Settings {
             mutable: MutableSettings {
                 threads: self.threads as usize,
-                memory_budget_bytes,
+                memory_budget_bytes: self.memory_budget_bytes,
+                verification: self.verification,
                 ..MutableSettings::default()
             },
             device: self.device,
@@ -146,11 +165,16 @@ impl Task {
         Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)
     }
 
-    fn service(&self, memory_budget_bytes: u64) -> Result<Service, Failure> {
-        let builder = self.service.builder();
+    fn service(&self) -> Result<Service, Failure> {
+        let mut builder = self.service.builder();
+        if let Some(dir) = &self.staging_dir {
+            builder = builder.staging_dir(dir);
+        }
         let built = builder
             .threads(self.threads as usize)
-            .memory_budget_bytes(memory_budget_bytes)
+            .memory_budget_bytes(self.memory_budget_bytes)
+            .nice(self.nice)
+            .verification(self.verification)
             .device(self.device)
             .build();
         built.map_err(|e| Failure::Environment(e.to_string()))

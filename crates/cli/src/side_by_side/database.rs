@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
+use serde::{Deserialize, Serialize};
 
 use super::workload::Workload;
 use super::{fill, progress, rocksdb_failed};
@@ -15,7 +16,7 @@ use crate::outcome::Failure;
 pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
 
 /// How keys come from numbers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum Keys {
     /// Decimal text: neighbours share most of their bytes.
     Decimal,
@@ -25,7 +26,7 @@ pub enum Keys {
 }
 
 /// What is in the database.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     pub workload: Workload,
     /// So many entries for each key, in the mean; with 1, each key is there once.

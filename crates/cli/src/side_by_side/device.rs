@@ -2,20 +2,42 @@
 
 use std::str::FromStr;
 
-use rockmill::{CudaSettings, Device, InputPath, Service};
+use rockmill::{CudaSettings, Device, InputPath, Service, Verification};
+use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
 use crate::outcome::Failure;
 
-/// How GPUs are used and how much memory the host gives; the same for all measurements of a command.
-#[derive(Debug, Clone, clap::Args)]
+/// How input gets to a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+pub enum GpuInput {
+    /// Mapped from the page cache.
+    Mapped,
+    /// Read.
+    Read,
+}
+
+/// Settings of services that are measured; the same for all measurements of a command.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct Tuning {
-    /// Host memory in MiB that slices in flight hold at most.
+    /// Host memory in MiB that Rockmill's jobs hold at most.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
+    /// How sure Rockmill is of its output: default, sampled, sampled:N or full.
+    #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
+    #[serde(with = "text")]
+    verification: Verification,
+    /// By how much Rockmill's threads are nicer than RocksDB's.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
+    nice: u8,
     /// How input gets to a GPU: mapped from the page cache, or read.
-    #[arg(long, default_value = "read", value_parser = parse_input_path, value_name = "mapped|read")]
-    gpu_input: InputPath,
+    #[arg(
+        long,
+        default_value = "read",
+        value_name = "mapped|read",
+        hide_possible_values = true
+    )]
+    gpu_input: GpuInput,
     /// Threads that load each slice's input for a GPU.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpu_io_threads: u64,
@@ -23,20 +45,41 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        let cuda = CudaSettings::default();
         Self {
             memory_mib: 512,
-            gpu_input: cuda.input_path,
-            gpu_io_threads: cuda.io_threads as u64,
+            verification: Verification::Default,
+            nice: 0,
+            gpu_input: GpuInput::Read,
+            gpu_io_threads: CudaSettings::default().io_threads as u64,
         }
     }
 }
 
-fn parse_input_path(text: &str) -> Result<InputPath, String> {
-    match text {
-        "mapped" => Ok(InputPath::Mapped),
-        "read" => Ok(InputPath::Read),
-        _ => Err("say mapped or read".to_owned()),
+impl Tuning {
+    /// Host memory in bytes that Rockmill's jobs hold at most.
+    pub fn budget_bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
+}
+
+/// Values that go to another process as their text.
+pub mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: FromStr<Err: Display>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -55,11 +98,16 @@ pub fn parse(text: &str) -> Result<Device, Failure> {
 pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service, Failure> {
     let built = Service::builder()
         .threads(threads as usize)
-        .memory_budget_bytes(tuning.memory_mib << 20)
+        .memory_budget_bytes(tuning.budget_bytes())
+        .verification(tuning.verification)
+        .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         .device(device)
         .cuda(CudaSettings {
-            input_path: tuning.gpu_input,
+            input_path: match tuning.gpu_input {
+                GpuInput::Mapped => InputPath::Mapped,
+                GpuInput::Read => InputPath::Read,
+            },
             io_threads: tuning.gpu_io_threads as usize,
             ..CudaSettings::default()
         })

@@ -4,15 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rockmill::StageTime;
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
+use super::stages::Stage;
 use super::{open, progress, rocksdb_failed};
 use crate::outcome::Failure;
 
 /// What a compaction took.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub wall_s: f64,
     pub cpu_s: f64,
@@ -20,19 +21,26 @@ pub struct Measured {
     pub bytes_out: u64,
     pub entries_in: u64,
     pub entries_out: u64,
+    /// Largest resident memory of the process that compacted, above that before its first compaction.
     pub peak_memory_bytes: u64,
     /// Files that the compaction left in level 0: none, unless it failed.
     pub files_in_level_0: usize,
     /// Where Rockmill's time went, on devices that measure.
-    pub stages: Vec<StageTime>,
+    pub stages: Vec<Stage>,
 }
 
-/// Compacts everything in the database at `path` to its bottommost level.
-pub fn compact(path: &Path, options: &Options, system: &str) -> Result<Measured, Failure> {
+/// Compacts everything in the database at `path` to its bottommost level, in a process of which this
+/// remembers how much memory it had at first.
+pub fn compact(
+    path: &Path,
+    options: &Options,
+    system: &str,
+    memory: &mut PeakMemory,
+) -> Result<Measured, Failure> {
     let db = open(path, options)?;
     let (bytes_in, entries_in) = totals(&files(&db)?);
     let spinner = progress::spinner(format!("{system} compacts"));
-    let memory = PeakMemory::start();
+    memory.start();
     let cpu = process_cpu();
     let started = Instant::now();
     let mut compaction = CompactOptions::default();
@@ -75,24 +83,25 @@ pub fn process_cpu() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)
 }
 
-/// Largest resident memory of this process, since a point in time.
-struct PeakMemory {
-    before: u64,
+/// Largest resident memory of this process while it compacts.
+#[derive(Debug, Default)]
+pub struct PeakMemory {
+    /// Before the first compaction.
+    at_first: Option<u64>,
 }
 
 impl PeakMemory {
     /// Begins anew; where the system does not allow that, the peak is the process's whole life's.
-    fn start() -> Self {
+    fn start(&mut self) {
         /// Resets the high-water mark (`man 5 proc`, clear_refs).
         const RESET_PEAK: &str = "5";
         let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
-        Self {
-            before: status_bytes("VmRSS:"),
-        }
+        // What a compaction leaves to the allocator, the next one takes again.
+        self.at_first.get_or_insert_with(|| status_bytes("VmRSS:"));
     }
 
     fn growth(&self) -> u64 {
-        status_bytes("VmHWM:").saturating_sub(self.before)
+        status_bytes("VmHWM:").saturating_sub(self.at_first.unwrap_or_default())
     }
 }
 

@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::database::Spec;
-use super::{Measured, System};
+use super::Measured;
+use super::contender::Contender;
 use crate::output::megabytes;
 
 /// One line of the result.
@@ -20,8 +20,12 @@ pub struct Row {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub gb_per_s: f64,
+    /// Memory that the system may take while compacting, if that is bounded.
+    pub budget_bytes: Option<u64>,
     /// Growth of the process's resident memory while compacting.
     pub peak_memory_bytes: u64,
+    /// Whether that is at most a tenth more than the budget.
+    pub within_budget: Option<bool>,
     /// Whether the result is RocksDB's; `null` if nobody compared.
     pub identical: Option<bool>,
     #[serde(skip)]
@@ -29,26 +33,25 @@ pub struct Row {
 }
 
 impl Row {
-    /// What a system took.
-    pub fn new(
-        spec: &Spec,
-        system: &System,
-        threads: u32,
-        measured: &Measured,
-        identical: Option<bool>,
-    ) -> Self {
+    /// What a contender took.
+    pub fn new(contender: &Contender, measured: &Measured, identical: Option<bool>) -> Self {
+        let (spec, system) = (&contender.spec, contender.system);
+        let budget_bytes = contender.budget_bytes();
+        let peak_memory_bytes = measured.peak_memory_bytes;
         Self {
             workload: spec.name(),
             system: system.name(),
             device: system.device().to_string(),
-            threads,
+            threads: contender.threads,
             target_file_bytes: spec.target_file_bytes,
             wall_s: measured.wall_s,
             cpu_s: measured.cpu_s,
             bytes_in: measured.bytes_in,
             bytes_out: measured.bytes_out,
             gb_per_s: gigabytes(measured.bytes_in + measured.bytes_out) / measured.wall_s,
-            peak_memory_bytes: measured.peak_memory_bytes,
+            budget_bytes,
+            peak_memory_bytes,
+            within_budget: budget_bytes.map(|budget| peak_memory_bytes <= budget + budget / TENTH),
             identical,
             entries_dropped: measured.entries_in.saturating_sub(measured.entries_out),
         }
@@ -64,6 +67,9 @@ fn gigabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e9
 }
 
+/// What the budget leaves out: threads' stacks, the allocator's own, RocksDB's part of a job.
+const TENTH: u64 = 10;
+
 /// Title of a column, and what it shows of a row.
 type Column = (&'static str, fn(&Row) -> String);
 
@@ -76,7 +82,7 @@ pub const DEVICE: &str = "device";
 /// Title of the column of processor time for each gigabyte of input and output.
 pub const CPU_PER_GB: &str = "CPU s/GB";
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     ("system", |row| row.system.to_owned()),
     (DEVICE, |row| row.device.clone()),
     ("threads", |row| row.threads.to_string()),
@@ -88,6 +94,18 @@ const COLUMNS: [Column; 13] = [
     ("MB out", |row| megabytes(row.bytes_out)),
     ("GB/s", |row| format!("{:.3}", row.gb_per_s)),
     ("peak MB", |row| megabytes(row.peak_memory_bytes)),
+    ("of budget", |row| {
+        let Some(budget) = row.budget_bytes else {
+            return "-".to_owned();
+        };
+        let share = 100.0 * row.peak_memory_bytes as f64 / budget as f64;
+        let verdict = if row.within_budget == Some(false) {
+            " TOO MUCH"
+        } else {
+            ""
+        };
+        format!("{share:.0} %{verdict}")
+    }),
     (DROPPED, |row| row.entries_dropped.to_string()),
     ("identical", |row| {
         let said = row.identical.map(|yes| if yes { "yes" } else { "NO" });

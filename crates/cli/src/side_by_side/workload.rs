@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rust_rocksdb::DBCompressionType;
+use serde::{Deserialize, Serialize};
 
 /// Whole keys differ in their first eight bytes, and RocksDB's users seldom have longer ones than this.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
@@ -13,7 +14,7 @@ const MAX_ENTRIES: u64 = 10_000_000_000;
 const USUAL_RAW_BYTES: u64 = 1_000_000_000;
 
 /// Compression of all levels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compression {
     /// Blocks as they are.
     None,
@@ -49,7 +50,7 @@ impl Compression {
 }
 
 /// Sizes and number of the entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     pub key_bytes: usize,
     pub value_bytes: usize,
