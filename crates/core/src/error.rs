@@ -25,6 +25,21 @@ pub enum ErrorKind {
     Internal,
 }
 
+impl ErrorKind {
+    /// The kind's name in statistics: of declined jobs, the reason's.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Declined(reason) => reason.code(),
+            Self::Cancelled => DeclineReason::ShuttingDown.code(),
+            Self::Corruption => "corruption",
+            Self::Storage => "storage",
+            Self::Verification => "verification",
+            Self::Device => "device",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// Why a job did not finish, with the file and offset where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {

@@ -20,6 +20,7 @@ use crate::admit::{self, Admitted, Policy};
 use crate::at_rest::{AtRest, UserKeys, read_options};
 use crate::budget::Budget;
 use crate::device::{Devices, device_trouble};
+use crate::metrics;
 use crate::priority;
 use crate::record;
 use crate::result;
@@ -80,6 +81,7 @@ impl Engine {
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let devices = Devices::open(settings.device, settings.cuda)?;
+        metrics::describe();
         Ok(Self {
             budget: Budget::new(
                 settings.mutable.threads,
@@ -387,7 +389,6 @@ impl Engine {
             match device_trouble(&outcome) {
                 None => return Ok((outcome?, staging)),
                 Some(error) => {
-                    self.stats.device_failed(error);
                     tracing::warn!(device = backend.name(), %error, "the CPU does the job instead");
                     refused = Some(error.to_string());
                 }

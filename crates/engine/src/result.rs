@@ -26,7 +26,7 @@ pub fn encode(job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir:
         .files
         .iter()
         .map(|file| output_file(job, input, file, epoch.unwrap_or(0).max(1)));
-    let bytes_written = outcome.files.iter().map(|file| file.size).sum();
+    let bytes_written = outcome.bytes_written();
     CompactionServiceResult {
         output_files: files.collect(),
         output_level: job.info.output_level,

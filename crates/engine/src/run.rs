@@ -46,6 +46,13 @@ pub struct Outcome {
     pub device_refused: Option<String>,
 }
 
+impl Outcome {
+    /// Bytes of the output files.
+    pub fn bytes_written(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+}
+
 /// What a job runs with.
 #[derive(Debug)]
 pub struct RunContext<'a, B> {
@@ -126,6 +133,7 @@ pub fn run<B: Backend>(
             slices: slices.len(),
         },
         share: &share,
+        slice_memory_bytes: prepared.slice_memory_bytes,
         staging,
         next: AtomicUsize::new(0),
         workers: AtomicUsize::new(1),
@@ -188,6 +196,7 @@ struct Shared<'a, B> {
     slice_bytes: &'a [u64],
     verifier: Verifier<'a>,
     share: &'a JobShare<'a>,
+    slice_memory_bytes: u64,
     staging: &'a StagingDir,
     /// The slice to begin next.
     next: AtomicUsize,
@@ -245,8 +254,9 @@ impl<B: Backend> Shared<'_, B> {
     fn work<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         loop {
             self.recruit(scope);
+            let waiting = Instant::now();
             let worked = self.share.slice(&self.stop).and_then(|grant| match grant {
-                Some(_grant) => self.next_slice(),
+                Some(_grant) => self.next_slice(waiting.elapsed()),
                 None => Ok(false),
             });
             match worked {
@@ -257,8 +267,8 @@ impl<B: Backend> Shared<'_, B> {
         }
     }
 
-    /// Does the next slice; false if there is none.
-    fn next_slice(&self) -> Result<bool> {
+    /// Does the next slice, which has `waited` for threads and memory; false if there is none.
+    fn next_slice(&self, waited: Duration) -> Result<bool> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         if index + 1 >= self.slices.len() {
             self.share.end();
@@ -266,7 +276,7 @@ impl<B: Backend> Shared<'_, B> {
         let Some(slice) = self.slices.get(index) else {
             return Ok(false);
         };
-        let report = self.slice(slice)?;
+        let report = self.slice(slice, waited)?;
         self.keep(slice.index, report);
         self.progress.passed(self.slice_bytes[slice.index]);
         Ok(true)
@@ -281,8 +291,19 @@ impl<B: Backend> Shared<'_, B> {
         done.reports.push((index, report));
     }
 
-    fn slice(&self, slice: &Slice) -> Result<SliceReport> {
+    fn slice(&self, slice: &Slice, waited: Duration) -> Result<SliceReport> {
         self.stop.check()?;
+        let device = self.context.backend.name();
+        let counters = self.context.counters;
+        let running = counters.slice_begins(device, self.slice_memory_bytes, waited);
+        let done = self.compact(slice);
+        if let Err(error) = &done {
+            running.failed(error);
+        }
+        done
+    }
+
+    fn compact(&self, slice: &Slice) -> Result<SliceReport> {
         let backend = self.context.backend;
         let work = SliceWork {
             inputs: self.tables,

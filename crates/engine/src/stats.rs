@@ -1,16 +1,23 @@
-//! What an engine has done.
+//! What an engine has done: counted here, once, for [`Stats`] and for the process's metrics recorder.
+
+mod durations;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, StageTime};
+use rockmill_core::{Error, ErrorKind, StageTime};
+use serde::Serialize;
 
+pub use durations::Durations;
+
+use crate::metrics;
 use crate::run::Outcome;
 
 /// Counters since the engine was built.
-#[derive(Debug, Default, Clone, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Stats {
     /// Jobs that RocksDB offered.
     pub jobs_scheduled: u64,
@@ -23,6 +30,8 @@ pub struct Stats {
     pub jobs_failed: u64,
     /// Declined jobs by reason code.
     pub declines: BTreeMap<String, u64>,
+    /// Jobs whose slices run or wait now.
+    pub jobs_running: u64,
     /// Bytes of input that jobs have begun upon, done or not.
     pub bytes_begun: u64,
     /// Those of them that lie behind: of finished slices, and of jobs that have ended in any way.
@@ -39,11 +48,23 @@ pub struct Stats {
     pub files_out: u64,
     /// Slices of jobs done.
     pub slices: u64,
+    /// Slices that run now, of any job.
+    pub slices_running: u64,
+    /// Memory that they hold of the budget, bytes.
+    pub held_bytes: u64,
+    /// The most that slices have held at a time, bytes.
+    pub peak_held_bytes: u64,
     /// Wall time of jobs done, microseconds.
     pub busy_micros: u64,
     /// Processor time of jobs done, microseconds.
     pub cpu_micros: u64,
-    /// Times that finished output did not pass verification and was thrown away.
+    /// Wall times of jobs done.
+    pub job_times: Durations,
+    /// Wall times of slices that ended in any way, without their waits.
+    pub slice_times: Durations,
+    /// How long slices waited until threads and memory were free.
+    pub slice_waits: Durations,
+    /// Slices whose output did not pass verification and was thrown away.
     pub verification_failures: u64,
     /// Jobs that the CPU did because the configured device could not.
     pub jobs_device_refused: u64,
@@ -70,59 +91,81 @@ impl StatsCell {
     /// RocksDB offered a job.
     pub fn scheduled(&self) {
         self.lock().jobs_scheduled += 1;
+        metrics::job_offered();
     }
 
-    /// A job begins upon so many bytes of input.
+    /// A job's slices begin, over so many bytes of input.
     pub fn begin(&self, bytes: u64) -> JobProgress<'_> {
-        self.lock().bytes_begun += bytes;
+        let mut stats = self.lock();
+        stats.jobs_running += 1;
+        stats.bytes_begun += bytes;
+        drop(stats);
+        metrics::job_begins(bytes);
         JobProgress {
             counters: self,
             left: AtomicU64::new(bytes),
         }
     }
 
+    /// A slice begins on `device` after it waited for `held_bytes` of memory.
+    pub fn slice_begins<'a>(
+        &'a self,
+        device: &'a str,
+        held_bytes: u64,
+        waited: Duration,
+    ) -> RunningSlice<'a> {
+        let mut stats = self.lock();
+        stats.slices_running += 1;
+        stats.held_bytes += held_bytes;
+        stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
+        stats.slice_waits.record(waited);
+        drop(stats);
+        metrics::slice_begins(held_bytes, waited);
+        RunningSlice {
+            counters: self,
+            device,
+            held_bytes,
+            began: Instant::now(),
+        }
+    }
+
     /// A job was done.
     pub fn done(&self, outcome: &Outcome) {
-        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(0);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(0);
         let mut stats = self.lock();
         stats.jobs_done += 1;
         stats.bytes_read += outcome.totals.bytes_read;
-        stats.bytes_written += outcome.files.iter().map(|f| f.size).sum::<u64>();
+        stats.bytes_written += outcome.bytes_written();
         stats.entries_in += outcome.entries_read;
         stats.entries_out += outcome.totals.entries_written;
         stats.files_out += outcome.files.len() as u64;
         stats.slices += outcome.slices as u64;
         stats.busy_micros += micros(outcome.elapsed);
         stats.cpu_micros += micros(outcome.cpu);
+        stats.job_times.record(outcome.elapsed);
         StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
         if let Some(why) = &outcome.device_refused {
             stats.jobs_device_refused += 1;
             stats.last_error = Some(why.clone());
         }
-    }
-
-    /// A job's run on the configured device came to nothing.
-    pub fn device_failed(&self, error: &Error) {
-        self.lock().count_verification(error);
+        drop(stats);
+        metrics::job_done(outcome);
     }
 
     /// A job went back to RocksDB.
     pub fn returned(&self, error: &Error) {
         let mut stats = self.lock();
-        let reason = match error.kind {
-            ErrorKind::Declined(reason) => Some(reason),
-            ErrorKind::Cancelled => Some(DeclineReason::ShuttingDown),
-            _ => None,
-        };
-        match reason {
-            Some(reason) => {
+        match error.kind {
+            ErrorKind::Declined(_) | ErrorKind::Cancelled => {
                 stats.jobs_declined += 1;
-                *stats.declines.entry(reason.code().to_owned()).or_default() += 1;
+                let code = error.kind.code().to_owned();
+                *stats.declines.entry(code).or_default() += 1;
             }
-            None => stats.jobs_failed += 1,
+            _ => stats.jobs_failed += 1,
         }
-        stats.count_verification(error);
         stats.last_error = Some(error.to_string());
+        drop(stats);
+        metrics::job_returned(error);
     }
 }
 
@@ -138,18 +181,46 @@ impl JobProgress<'_> {
     pub fn passed(&self, bytes: u64) {
         self.left.fetch_sub(bytes, Ordering::Relaxed);
         self.counters.lock().bytes_passed += bytes;
+        metrics::bytes_passed(bytes);
     }
 }
 
 impl Drop for JobProgress<'_> {
     fn drop(&mut self) {
         self.passed(self.left.load(Ordering::Relaxed));
+        self.counters.lock().jobs_running -= 1;
+        metrics::job_ends();
     }
 }
 
-impl Stats {
-    fn count_verification(&mut self, error: &Error) {
-        self.verification_failures += u64::from(error.kind == ErrorKind::Verification);
+/// A slice that runs; it has ended, well or not, when this is dropped.
+#[derive(Debug)]
+pub struct RunningSlice<'a> {
+    counters: &'a StatsCell,
+    device: &'a str,
+    held_bytes: u64,
+    began: Instant,
+}
+
+impl RunningSlice<'_> {
+    /// Counts what sends the slice back.
+    pub fn failed(&self, error: &Error) {
+        if error.kind == ErrorKind::Verification {
+            self.counters.lock().verification_failures += 1;
+            metrics::verification_failed(self.device);
+        }
+    }
+}
+
+impl Drop for RunningSlice<'_> {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        let mut stats = self.counters.lock();
+        stats.slices_running -= 1;
+        stats.held_bytes -= self.held_bytes;
+        stats.slice_times.record(took);
+        drop(stats);
+        metrics::slice_ends(self.device, self.held_bytes, took);
     }
 }
 
@@ -224,5 +295,29 @@ mod tests {
         second.passed(5);
         drop(second);
         assert_eq!(bytes(), (15, 15));
+        assert_eq!(counters.snapshot().jobs_running, 0);
+    }
+
+    #[test]
+    fn slices_give_back_what_they_hold() {
+        let counters = StatsCell::default();
+        let wait = Duration::from_millis(3);
+        let first = counters.slice_begins("cpu", 100, wait);
+        let second = counters.slice_begins("cpu", 20, Duration::ZERO);
+        drop(first);
+        second.failed(&Error::new(ErrorKind::Verification, "not what was meant"));
+        second.failed(&Error::cancelled());
+        let during = counters.snapshot();
+        assert_eq!((during.slices_running, during.held_bytes), (1, 20));
+        drop(second);
+        let after = counters.snapshot();
+        assert_eq!((after.slices_running, after.held_bytes), (0, 0));
+        assert_eq!(after.peak_held_bytes, 120);
+        assert_eq!(
+            (after.slice_times.count(), after.slice_waits.count()),
+            (2, 2)
+        );
+        assert_eq!(after.slice_waits.longest(), Some(wait));
+        assert_eq!(after.verification_failures, 1);
     }
 }

@@ -64,7 +64,7 @@ impl Staged {
 
     fn make(&self, plan: &Plan) -> Result<SliceReport> {
         let cancel = CancelToken::new();
-        let mut sink = StagingSink::new(&self.staging, self.slice.index);
+        let mut sink = StagingSink::new(&self.staging, Arc::default(), self.slice.index);
         let run = CpuBackend.survivors(SliceWork {
             plan,
             ..self.work(&cancel)
