@@ -54,6 +54,13 @@ pub struct JobInfo {
     pub output_level: i32,
 }
 
+impl JobInfo {
+    /// The job's number in RocksDB's LOG (`[JOB 7]`), of a `job_id`. Its subcompactions share it.
+    pub fn log_number(job_id: u64) -> u64 {
+        job_id >> u32::BITS
+    }
+}
+
 /// The column family's tree as far as the job needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeView {

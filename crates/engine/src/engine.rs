@@ -26,6 +26,7 @@ use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
 use crate::settings::{MutableSettings, Settings};
+use crate::spans;
 use crate::staging::{self, StagingDir, place};
 use crate::stats::{Stats, StatsCell};
 use crate::storage::{Storage, base_name};
@@ -343,9 +344,10 @@ impl Engine {
         output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
-        let span = tracing::info_span!("job", session = job.identity.session_id);
+        let span = spans::job(job, input_dir);
         let _entered = span.enter();
         let admitted = admit::from_options(job, self.policy())?;
+        spans::admitted(&span, &admitted.input);
         let recorded = self.record(job, input_dir, cancel);
         let (outcome, staging) =
             self.run_on_device(settings, job, &admitted, input_dir, output_dir, cancel)?;
@@ -354,6 +356,7 @@ impl Engine {
             self.record_outputs(&dir, &staging, &outcome, cancel);
         }
         let result = result::encode(job, &admitted.input, &outcome, staging.path());
+        spans::job_done(&span, &outcome);
         tracing::info!(
             entries_in = outcome.entries_read,
             entries_out = outcome.totals.entries_written,

@@ -31,6 +31,7 @@ mod ribbon_bits;
 mod run;
 mod settings;
 mod slices;
+mod spans;
 pub mod staging;
 mod stats;
 pub mod storage;

@@ -12,10 +12,12 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key;
+use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{Budget, JobShare};
 use crate::prepare::{Prepared, host_stage, prepare};
+use crate::spans;
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
@@ -140,6 +142,7 @@ pub fn run<B: Backend>(
         syncs: Arc::new(Syncs::new(stop.clone())),
         stop,
         progress: context.counters.begin(slice_bytes.iter().sum()),
+        span: Span::current(),
         slice_bytes,
         done: Mutex::default(),
     };
@@ -206,6 +209,8 @@ struct Shared<'a, B> {
     stop: CancelToken,
     syncs: Arc<Syncs>,
     progress: JobProgress<'a>,
+    /// The job's, which is the parent of the slices' on any thread.
+    span: Span,
     done: Mutex<Done>,
 }
 
@@ -296,9 +301,12 @@ impl<B: Backend> Shared<'_, B> {
         let device = self.context.backend.name();
         let counters = self.context.counters;
         let running = counters.slice_begins(device, self.slice_memory_bytes, waited);
-        let done = self.compact(slice);
-        if let Err(error) = &done {
-            running.failed(error);
+        let bytes = self.slice_bytes[slice.index];
+        let span = spans::slice(&self.span, slice.index, device, bytes);
+        let done = span.in_scope(|| self.compact(slice));
+        match &done {
+            Ok(report) => spans::slice_done(&span, report),
+            Err(error) => running.failed(error),
         }
         done
     }

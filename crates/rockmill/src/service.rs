@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Job, JobInfo};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Job, JobInfo};
 use rockmill_engine::staging::StagingDir;
 use rockmill_engine::{Engine, MutableSettings, Stats};
 use rust_rocksdb::{
@@ -192,11 +192,17 @@ impl Service {
     }
 
     /// Counts and tells what sent a job back to RocksDB.
-    fn send_back(&self, error: &Error) {
+    fn send_back(&self, error: &Error, database: &str, job_id: u64) {
         self.engine.counters().returned(error);
+        let reason = error.kind.code();
+        let log_job = JobInfo::log_number(job_id);
         // The application's subscriber may panic.
         let _ = guarded(|| {
-            tracing::info!(%error, "job left to RocksDB");
+            if matches!(error.kind, ErrorKind::Declined(_) | ErrorKind::Cancelled) {
+                tracing::info!(database, log_job, reason, %error, "job left to RocksDB");
+            } else {
+                tracing::warn!(database, log_job, reason, %error, "job failed, left to RocksDB");
+            }
             Ok(())
         });
     }
@@ -237,7 +243,7 @@ impl CompactionService for Service {
             Ok(id) => ScheduleResponse::scheduled(&id, CompactionServiceJobStatus::Success)
                 .unwrap_or_else(|_| use_local()),
             Err(error) => {
-                self.send_back(&error);
+                self.send_back(&error, &text(info.db_name()), info.job_id());
                 use_local()
             }
         }
@@ -251,8 +257,12 @@ impl CompactionService for Service {
                 CompactionServiceJobStatus::Success
             }
             Err(error) => {
-                self.jobs().by_id.remove(id);
-                self.send_back(&error);
+                let entry = self.jobs().by_id.remove(id);
+                let (database, job_id) = match &entry {
+                    Some(Entry::Accepted { job, .. }) => (&*job.info.db_name, job.info.job_id),
+                    _ => Default::default(),
+                };
+                self.send_back(&error, database, job_id);
                 CompactionServiceJobStatus::UseLocal
             }
         }
