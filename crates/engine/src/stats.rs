@@ -1,9 +1,9 @@
 //! What an engine has done: counted here, once, for [`Stats`] and for the process's metrics recorder.
 
 mod durations;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -221,57 +221,6 @@ impl Drop for RunningSlice<'_> {
         stats.slice_times.record(took);
         drop(stats);
         metrics::slice_ends(self.device, self.held_bytes, took);
-    }
-}
-
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MB: f64 = 1e6;
-        const SECOND: f64 = 1e6;
-        writeln!(
-            f,
-            "jobs     {} offered, {} done, {} declined, {} failed",
-            self.jobs_scheduled, self.jobs_done, self.jobs_declined, self.jobs_failed
-        )?;
-        writeln!(
-            f,
-            "bytes    {:.1} MB read, {:.1} MB written to {} files",
-            self.bytes_read as f64 / MB,
-            self.bytes_written as f64 / MB,
-            self.files_out
-        )?;
-        writeln!(
-            f,
-            "entries  {} in, {} out, {} slices",
-            self.entries_in, self.entries_out, self.slices
-        )?;
-        write!(
-            f,
-            "time     {:.3} s, {:.3} CPU-s",
-            self.busy_micros as f64 / SECOND,
-            self.cpu_micros as f64 / SECOND
-        )?;
-        if self.jobs_device_refused > 0 {
-            write!(
-                f,
-                "\ndevice   {} jobs done by the CPU instead",
-                self.jobs_device_refused
-            )?;
-        }
-        if self.verification_failures > 0 {
-            write!(
-                f,
-                "\nrejected {} outputs that did not pass verification",
-                self.verification_failures
-            )?;
-        }
-        for (reason, count) in &self.declines {
-            write!(f, "\ndeclined {count} x {reason}")?;
-        }
-        if let Some(error) = &self.last_error {
-            write!(f, "\nlast     {error}")?;
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,244 @@
+//! The counters for people: a table of 80 columns without colours or lines.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::{Durations, Stats};
+
+/// Columns of a row's label.
+const LABEL: usize = 10;
+/// Columns of each of a row's cells; four fit into 80 columns beside the label.
+const CELL: usize = 17;
+/// Columns of a line.
+const LINE: usize = 80;
+
+const MEDIAN: f64 = 0.5;
+const P99: f64 = 0.99;
+
+impl Stats {
+    /// Gigabytes read and written a second, while a job runs; none before the first is done.
+    pub fn gb_per_s(&self) -> Option<f64> {
+        (self.busy_micros > 0).then(|| self.gigabytes() / seconds(self.busy_micros))
+    }
+
+    /// Processor seconds for each gigabyte read and written; none before the first job is done.
+    pub fn cpu_s_per_gb(&self) -> Option<f64> {
+        let gigabytes = self.gigabytes();
+        (gigabytes > 0.0).then(|| seconds(self.cpu_micros) / gigabytes)
+    }
+
+    /// Declined jobs by reason code, the most frequent reason first.
+    pub fn declines_by_count(&self) -> Vec<(&str, u64)> {
+        let declines = self.declines.iter();
+        let mut sorted: Vec<_> = declines
+            .map(|(code, &jobs)| (code.as_str(), jobs))
+            .collect();
+        sorted.sort_by_key(|&(_, jobs)| std::cmp::Reverse(jobs));
+        sorted
+    }
+
+    /// Read and written by jobs done.
+    fn gigabytes(&self) -> f64 {
+        (self.bytes_read + self.bytes_written) as f64 / 1e9
+    }
+
+    fn rows(&self) -> Vec<(&'static str, Vec<String>)> {
+        let rate = |of: Option<f64>, unit: &str| of.map(|rate| format!("{rate:.3} {unit}"));
+        let gb_per_s = rate(self.gb_per_s(), "GB/s");
+        let cpu_s_per_gb = rate(self.cpu_s_per_gb(), "s/GB");
+        let mut rows = vec![
+            (
+                "jobs",
+                vec![
+                    format!("{} offered", self.jobs_scheduled),
+                    format!("{} done", self.jobs_done),
+                    format!("{} declined", self.jobs_declined),
+                    format!("{} failed", self.jobs_failed),
+                ],
+            ),
+            (
+                "running",
+                vec![
+                    format!("{} jobs", self.jobs_running),
+                    format!("{} slices", self.slices_running),
+                    format!("{} held", size(self.held_bytes)),
+                    format!("{} peak", size(self.peak_held_bytes)),
+                ],
+            ),
+            (
+                "bytes",
+                vec![
+                    format!("{} read", size(self.bytes_read)),
+                    format!("{} written", size(self.bytes_written)),
+                    format!("{} files", self.files_out),
+                    gb_per_s.unwrap_or_default(),
+                ],
+            ),
+            (
+                "entries",
+                vec![
+                    format!("{} in", self.entries_in),
+                    format!("{} out", self.entries_out),
+                    format!("{} slices", self.slices),
+                ],
+            ),
+            (
+                "CPU",
+                vec![
+                    format!("{:.3} s", seconds(self.cpu_micros)),
+                    cpu_s_per_gb.unwrap_or_default(),
+                ],
+            ),
+        ];
+        let times = [
+            ("job time", &self.job_times),
+            ("slices", &self.slice_times),
+            ("waits", &self.slice_waits),
+        ];
+        rows.extend(times.map(|(label, times)| (label, distribution(times))));
+        if self.jobs_device_refused > 0 {
+            let jobs = format!("{} jobs done by the CPU instead", self.jobs_device_refused);
+            rows.push(("device", vec![jobs]));
+        }
+        if self.verification_failures > 0 {
+            let failed = format!(
+                "{} slices did not pass verification",
+                self.verification_failures
+            );
+            rows.push(("thrown out", vec![failed]));
+        }
+        for (reason, jobs) in self.declines_by_count() {
+            rows.push(("declined", vec![format!("{jobs} x {reason}")]));
+        }
+        rows
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (label, cells)) in self.rows().into_iter().enumerate() {
+            let mut line = format!("{label:LABEL$}");
+            for cell in cells.iter().filter(|cell| !cell.is_empty()) {
+                write!(line, " {cell:<width$}", width = CELL - 1)?;
+            }
+            let end = if at == 0 { "" } else { "\n" };
+            write!(f, "{end}{}", line.trim_end())?;
+        }
+        if let Some(error) = &self.last_error {
+            write!(f, "\n{:LABEL$} ", "last error")?;
+            wrap(f, error)?;
+        }
+        Ok(())
+    }
+}
+
+/// A sentence beside the labels, over as many lines as it takes.
+fn wrap(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let mut column = LABEL + 1;
+    for (at, word) in text.split_whitespace().enumerate() {
+        let columns = word.chars().count();
+        if at > 0 && column + 1 + columns > LINE {
+            write!(f, "\n{:LABEL$} ", "")?;
+            column = LABEL + 1;
+        } else if at > 0 {
+            f.write_char(' ')?;
+            column += 1;
+        }
+        f.write_str(word)?;
+        column += columns;
+    }
+    Ok(())
+}
+
+fn distribution(times: &Durations) -> Vec<String> {
+    let named = [
+        (times.mean(), "mean"),
+        (times.quantile(MEDIAN), "median"),
+        (times.quantile(P99), "p99"),
+        (times.longest(), "longest"),
+    ];
+    let cell = |(time, name): (Option<Duration>, &str)| {
+        time.map_or(String::new(), |time| {
+            format!("{:.3} s {name}", time.as_secs_f64())
+        })
+    };
+    named.map(cell).to_vec()
+}
+
+fn seconds(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64()
+}
+
+/// Bytes in a unit that leaves few digits.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["MB", "GB", "TB", "PB"];
+    const STEP: f64 = 1000.0;
+    let mut scaled = bytes as f64 / 1e6;
+    let mut unit = 0;
+    while scaled >= STEP && unit + 1 < UNITS.len() {
+        scaled /= STEP;
+        unit += 1;
+    }
+    format!("{scaled:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy() -> Stats {
+        let mut stats = Stats {
+            jobs_scheduled: 1_000_000,
+            jobs_done: 999_990,
+            jobs_declined: 7,
+            bytes_read: 3_000_000_000_000,
+            bytes_written: 1_000_000_000_000,
+            busy_micros: 8_000_000_000,
+            cpu_micros: 2_000_000_000,
+            entries_in: u64::MAX / 1_000_000,
+            held_bytes: 64 << 20,
+            jobs_device_refused: 1,
+            verification_failures: 1,
+            declines: [("comparator", 2), ("merge-operands", 5)]
+                .map(|(code, jobs)| (code.to_owned(), jobs))
+                .into(),
+            last_error: Some("a word ".repeat(40)),
+            ..Stats::default()
+        };
+        stats.job_times.record(Duration::from_millis(1500));
+        stats
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        for stats in [Stats::default(), busy()] {
+            let text = stats.to_string();
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(LINE), "{text}");
+            assert!(!text.contains("NaN") && !text.ends_with('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_count_what_is_read_and_written() {
+        assert_eq!(busy().gb_per_s(), Some(0.5));
+        assert_eq!(busy().cpu_s_per_gb(), Some(0.5));
+        let nothing = Stats::default();
+        assert_eq!((nothing.gb_per_s(), nothing.cpu_s_per_gb()), (None, None));
+    }
+
+    #[test]
+    fn the_most_frequent_reason_comes_first() {
+        let expected = [("merge-operands", 5), ("comparator", 2)];
+        assert_eq!(busy().declines_by_count(), expected);
+    }
+
+    #[test]
+    fn a_document_has_all_of_it() {
+        let document = serde_json::to_value(busy()).expect("serialises");
+        assert_eq!(document["jobs_done"], 999_990);
+        assert_eq!(document["declines"]["merge-operands"], 5);
+        assert_eq!(document["job_times"]["p99_s"], 1.5);
+        assert_eq!(document["slice_waits"]["mean_s"], serde_json::Value::Null);
+    }
+}
