@@ -11,6 +11,7 @@ use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::io::SstSink;
 use crate::plan::{Plan, Slice};
+use crate::progress::Progress;
 use crate::table::InputTable;
 
 /// A slice of a job with all that is needed to work on it.
@@ -26,6 +27,8 @@ pub struct SliceWork<'a> {
     pub read_ahead_bytes: usize,
     /// Checked at least once a block.
     pub cancel: &'a CancelToken,
+    /// Told how far the slice is, if someone wants to know.
+    pub progress: Option<&'a Progress<'a>>,
 }
 
 /// A device that compacts slices.

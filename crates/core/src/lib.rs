@@ -22,6 +22,7 @@ mod io;
 mod job;
 mod keys;
 mod plan;
+mod progress;
 mod sst_file;
 mod table;
 
@@ -44,5 +45,6 @@ pub use plan::{
     Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,
     TablePlan,
 };
+pub use progress::Progress;
 pub use sst_file::{BlockWriter, FileBody, FileCounts, FilterBlock, block_guard};
 pub use table::{InputTable, open_table};

@@ -63,12 +63,9 @@ impl Backend for CpuBackend {
             if input.blocks_in_range(&work.slice.range).is_empty() {
                 continue;
             }
-            runs.push(RunReader::open(
-                input,
-                &work.slice.range,
-                work.read_ahead_bytes,
-                work.cancel,
-            )?);
+            let run =
+                RunReader::open(input, &work.slice.range, work.read_ahead_bytes, work.cancel)?;
+            runs.push(run.reporting(work.progress));
             ordinals.push(ordinal);
         }
         Ok(CpuRun {

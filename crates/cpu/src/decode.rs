@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rockmill_core::{
-    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyRange, KeyRestorer, RestoredKey,
-    Result, entry_hash, kv_hash,
+    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyRange, KeyRestorer, Progress,
+    RestoredKey, Result, entry_hash, kv_hash,
 };
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::handle::BlockHandle;
@@ -65,6 +65,7 @@ pub struct RunReader<'a> {
     /// Blocks not decoded yet.
     blocks: Range<usize>,
     stream: BlockStream<'a>,
+    progress: Option<&'a Progress<'a>>,
     keys: KeyRestorer,
     /// Entries of the loaded block that lie in range.
     rows: Vec<Row>,
@@ -89,6 +90,7 @@ impl<'a> RunReader<'a> {
             cancel,
             blocks: table.blocks_in_range(range),
             stream: BlockStream::new(table, read_ahead_bytes),
+            progress: None,
             keys: KeyRestorer::default(),
             rows: Vec::new(),
             at: 0,
@@ -96,6 +98,22 @@ impl<'a> RunReader<'a> {
         };
         run.fill()?;
         Ok(run)
+    }
+
+    /// The same run, which tells of all it reads.
+    #[must_use]
+    pub fn reporting(self, progress: Option<&'a Progress<'a>>) -> Self {
+        let run = Self { progress, ..self };
+        run.report(0);
+        run
+    }
+
+    /// Tells what was read since there were so many bytes.
+    fn report(&self, read_before: u64) {
+        let read = self.stream.bytes_read() - read_before;
+        if let Some(progress) = self.progress.filter(|_| read > 0) {
+            progress.advance(read);
+        }
     }
 
     /// The entry that the run stands at; `None` behind the last.
@@ -155,7 +173,9 @@ impl<'a> RunReader<'a> {
         self.keys.forget();
         while self.rows.is_empty() && !self.blocks.is_empty() {
             self.cancel.check()?;
+            let read_before = self.stream.bytes_read();
             let handle = self.stream.load(self.blocks.clone())?;
+            self.report(read_before);
             self.blocks.start += 1;
             self.decode(handle)?;
         }

@@ -93,6 +93,7 @@ fn compact(
         slice: &slice,
         read_ahead_bytes,
         cancel: &cancel,
+        progress: None,
     })?;
     let mut sink = MemSink::numbered_from(first_number);
     let report = backend.write_ssts(run, &mut sink)?;
@@ -245,6 +246,7 @@ fn a_cancelled_job_says_so() {
             slice: &slice,
             read_ahead_bytes: 1,
             cancel: &cancel,
+            progress: None,
         })
         .expect("not cancelled yet");
     cancel.cancel();

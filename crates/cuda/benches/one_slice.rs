@@ -85,6 +85,7 @@ fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
                 slice: &slice,
                 read_ahead_bytes: 1 << 20,
                 cancel: &cancel,
+                progress: None,
             })
             .expect("survivors");
         let mut sink = MemSink::numbered_from(1);

@@ -139,6 +139,10 @@ impl Backend for CudaBackend {
         )?;
         let seconds = loading.elapsed().as_secs_f64();
         stages.add("load, in all", Resource::Host, seconds, input.bytes);
+        if let Some(progress) = work.progress {
+            // What is to be written has about as far to go.
+            progress.advance(input.bytes / 2);
+        }
         let mut marks = Marks::start(device, &workspace.stream)?;
         let ws = &mut *workspace;
         let (plan, slice) = (work.plan, work.slice);

@@ -50,6 +50,7 @@ fn compact<B: Backend>(
         slice: &slice,
         read_ahead_bytes: 1 << 16,
         cancel: &cancel,
+        progress: None,
     })?;
     let mut sink = MemSink::numbered_from(1);
     let report = backend.write_ssts(run, &mut sink)?;

@@ -345,6 +345,7 @@ impl Bench<'_> {
             slice: &slice,
             read_ahead_bytes: self.read_ahead_bytes,
             cancel: &self.cancel,
+            progress: None,
         })?;
         Ok(CpuBackend.write_ssts(run, sink)?.files)
     }

@@ -95,7 +95,7 @@ metrics_table! {
     SLICES_HELD_BYTES = Gauge Bytes "rockmill_slices_held_bytes",
         "memory that running slices hold of the budget";
     BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
-        "input of running jobs that no finished slice has passed yet";
+        "input of running jobs, but for slices that have ended";
 }
 
 impl Metric {
@@ -152,14 +152,12 @@ pub fn job_begins(bytes: u64) {
     });
 }
 
-/// A slice over so many bytes of input is finished.
-pub fn bytes_passed(bytes: u64) {
-    guarded(|| BACKLOG_BYTES.gauge().decrement(bytes as f64));
-}
-
-/// A job's slices have ended, one way or another.
-pub fn job_ends() {
-    guarded(|| JOBS_RUNNING.gauge().decrement(1));
+/// A job's slices have ended, one way or another, those over so many bytes without having begun.
+pub fn job_ends(bytes_left: u64) {
+    guarded(|| {
+        JOBS_RUNNING.gauge().decrement(1);
+        BACKLOG_BYTES.gauge().decrement(bytes_left as f64);
+    });
 }
 
 /// A job was done.
@@ -209,11 +207,12 @@ pub fn slice_begins(held_bytes: u64, waited: Duration) {
     });
 }
 
-/// A slice has ended, one way or another, and gives the memory back.
-pub fn slice_ends(device: &str, held_bytes: u64, took: Duration) {
+/// A slice over so many bytes of input has ended, one way or another, and gives its memory back.
+pub fn slice_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
     guarded(|| {
         SLICES_RUNNING.gauge().decrement(1);
         SLICES_HELD_BYTES.gauge().decrement(held_bytes as f64);
+        BACKLOG_BYTES.gauge().decrement(bytes as f64);
         SLICE_SECONDS.histogram_of(device).record(took);
     });
 }

@@ -7,8 +7,8 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, CancelToken, Error, InputTable, Job, OutputFile, Plan, Result, Slice, SliceReport,
-    SliceWork, StageTime, thread_cpu,
+    Backend, CancelToken, Error, InputTable, Job, OutputFile, Plan, Progress, Result, Slice,
+    SliceReport, SliceWork, StageTime, thread_cpu,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key;
@@ -283,7 +283,6 @@ impl<B: Backend> Shared<'_, B> {
         };
         let report = self.slice(slice, waited)?;
         self.keep(slice.index, report);
-        self.progress.passed(self.slice_bytes[slice.index]);
         Ok(true)
     }
 
@@ -299,11 +298,13 @@ impl<B: Backend> Shared<'_, B> {
     fn slice(&self, slice: &Slice, waited: Duration) -> Result<SliceReport> {
         self.stop.check()?;
         let device = self.context.backend.name();
-        let counters = self.context.counters;
-        let running = counters.slice_begins(device, self.slice_memory_bytes, waited);
         let bytes = self.slice_bytes[slice.index];
+        let held_bytes = self.slice_memory_bytes;
+        let running = self
+            .progress
+            .slice_begins(device, bytes, held_bytes, waited);
         let span = spans::slice(&self.span, slice.index, device, bytes);
-        let done = span.in_scope(|| self.compact(slice));
+        let done = span.in_scope(|| self.compact(slice, running.progress()));
         match &done {
             Ok(report) => spans::slice_done(&span, report),
             Err(error) => running.failed(error),
@@ -311,7 +312,7 @@ impl<B: Backend> Shared<'_, B> {
         done
     }
 
-    fn compact(&self, slice: &Slice) -> Result<SliceReport> {
+    fn compact(&self, slice: &Slice, progress: &Progress<'_>) -> Result<SliceReport> {
         let backend = self.context.backend;
         let work = SliceWork {
             inputs: self.tables,
@@ -319,6 +320,7 @@ impl<B: Backend> Shared<'_, B> {
             slice,
             read_ahead_bytes: self.context.read_ahead_bytes,
             cancel: &self.stop,
+            progress: Some(progress),
         };
         let run = backend.survivors(work)?;
         let mut sink = StagingSink::new(self.staging, Arc::clone(&self.syncs), slice.index);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, ErrorKind, StageTime};
+use rockmill_core::{Error, ErrorKind, Progress, StageTime};
 use serde::Serialize;
 
 pub use durations::Durations;
@@ -34,7 +34,8 @@ pub struct Stats {
     pub jobs_running: u64,
     /// Bytes of input that jobs have begun upon, done or not.
     pub bytes_begun: u64,
-    /// Those of them that lie behind: of finished slices, and of jobs that have ended in any way.
+    /// Those of them that lie behind: what running slices have read, or of a GPU's about half when it is
+    /// loaded, and all of what has ended in any way.
     pub bytes_passed: u64,
     /// Bytes read from input files by jobs done.
     pub bytes_read: u64,
@@ -76,16 +77,23 @@ pub struct Stats {
 
 /// Counters that several threads add to.
 #[derive(Debug, Default)]
-pub struct StatsCell(Mutex<Stats>);
+pub struct StatsCell {
+    counts: Mutex<Stats>,
+    /// [`Stats::bytes_passed`], which slices add to as they go.
+    bytes_passed: AtomicU64,
+}
 
 impl StatsCell {
     fn lock(&self) -> MutexGuard<'_, Stats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The counters now.
     pub fn snapshot(&self) -> Stats {
-        self.lock().clone()
+        Stats {
+            bytes_passed: self.bytes_passed.load(Ordering::Relaxed),
+            ..self.lock().clone()
+        }
     }
 
     /// RocksDB offered a job.
@@ -104,28 +112,6 @@ impl StatsCell {
         JobProgress {
             counters: self,
             left: AtomicU64::new(bytes),
-        }
-    }
-
-    /// A slice begins on `device` after it waited for `held_bytes` of memory.
-    pub fn slice_begins<'a>(
-        &'a self,
-        device: &'a str,
-        held_bytes: u64,
-        waited: Duration,
-    ) -> RunningSlice<'a> {
-        let mut stats = self.lock();
-        stats.slices_running += 1;
-        stats.held_bytes += held_bytes;
-        stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
-        stats.slice_waits.record(waited);
-        drop(stats);
-        metrics::slice_begins(held_bytes, waited);
-        RunningSlice {
-            counters: self,
-            device,
-            held_bytes,
-            began: Instant::now(),
         }
     }
 
@@ -169,27 +155,50 @@ impl StatsCell {
     }
 }
 
-/// How far a job is. When it ends, well or not, nothing of it is left.
+/// How far a job is, in bytes of slices that have not begun. When it ends, well or not, nothing of it is
+/// left.
 #[derive(Debug)]
 pub struct JobProgress<'a> {
     counters: &'a StatsCell,
     left: AtomicU64,
 }
 
-impl JobProgress<'_> {
-    /// A slice over so many bytes is finished.
-    pub fn passed(&self, bytes: u64) {
+impl<'a> JobProgress<'a> {
+    /// A slice over so many bytes begins on `device` after it waited for `held_bytes` of memory.
+    pub fn slice_begins(
+        &self,
+        device: &'a str,
+        bytes: u64,
+        held_bytes: u64,
+        waited: Duration,
+    ) -> RunningSlice<'a> {
+        let counters = self.counters;
         self.left.fetch_sub(bytes, Ordering::Relaxed);
-        self.counters.lock().bytes_passed += bytes;
-        metrics::bytes_passed(bytes);
+        let mut stats = counters.lock();
+        stats.slices_running += 1;
+        stats.held_bytes += held_bytes;
+        stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
+        stats.slice_waits.record(waited);
+        drop(stats);
+        metrics::slice_begins(held_bytes, waited);
+        RunningSlice {
+            counters,
+            progress: Progress::new(bytes, &counters.bytes_passed),
+            device,
+            bytes,
+            held_bytes,
+            began: Instant::now(),
+        }
     }
 }
 
 impl Drop for JobProgress<'_> {
     fn drop(&mut self) {
-        self.passed(self.left.load(Ordering::Relaxed));
+        let left = self.left.load(Ordering::Relaxed);
+        let passed = &self.counters.bytes_passed;
+        passed.fetch_add(left, Ordering::Relaxed);
         self.counters.lock().jobs_running -= 1;
-        metrics::job_ends();
+        metrics::job_ends(left);
     }
 }
 
@@ -197,12 +206,19 @@ impl Drop for JobProgress<'_> {
 #[derive(Debug)]
 pub struct RunningSlice<'a> {
     counters: &'a StatsCell,
+    progress: Progress<'a>,
     device: &'a str,
+    bytes: u64,
     held_bytes: u64,
     began: Instant,
 }
 
-impl RunningSlice<'_> {
+impl<'a> RunningSlice<'a> {
+    /// How far the slice is.
+    pub fn progress(&self) -> &Progress<'a> {
+        &self.progress
+    }
+
     /// Counts what sends the slice back.
     pub fn failed(&self, error: &Error) {
         if error.kind == ErrorKind::Verification {
@@ -220,7 +236,7 @@ impl Drop for RunningSlice<'_> {
         stats.held_bytes -= self.held_bytes;
         stats.slice_times.record(took);
         drop(stats);
-        metrics::slice_ends(self.device, self.held_bytes, took);
+        metrics::slice_ends(self.device, self.bytes, self.held_bytes, took);
     }
 }
 
@@ -235,13 +251,17 @@ mod tests {
             let stats = counters.snapshot();
             (stats.bytes_begun, stats.bytes_passed)
         };
+        let (none, wait) = (0, Duration::ZERO);
         let first = counters.begin(10);
         let second = counters.begin(5);
-        first.passed(4);
+        let slice = first.slice_begins("cpu", 4, none, wait);
+        slice.progress().advance(1);
+        assert_eq!(bytes(), (15, 1));
+        drop(slice);
         assert_eq!(bytes(), (15, 4));
         drop(first);
         assert_eq!(bytes(), (15, 10));
-        second.passed(5);
+        drop(second.slice_begins("cpu", 5, none, wait));
         drop(second);
         assert_eq!(bytes(), (15, 15));
         assert_eq!(counters.snapshot().jobs_running, 0);
@@ -251,8 +271,9 @@ mod tests {
     fn slices_give_back_what_they_hold() {
         let counters = StatsCell::default();
         let wait = Duration::from_millis(3);
-        let first = counters.slice_begins("cpu", 100, wait);
-        let second = counters.slice_begins("cpu", 20, Duration::ZERO);
+        let job = counters.begin(0);
+        let first = job.slice_begins("cpu", 0, 100, wait);
+        let second = job.slice_begins("cpu", 0, 20, Duration::ZERO);
         drop(first);
         second.failed(&Error::new(ErrorKind::Verification, "not what was meant"));
         second.failed(&Error::cancelled());

@@ -25,7 +25,10 @@ impl Verifier<'_> {
         work: SliceWork<'_>,
         report: &SliceReport,
     ) -> Result<()> {
-        let run = self.cpu.survivors(work)?;
+        let run = self.cpu.survivors(SliceWork {
+            progress: None,
+            ..work
+        })?;
         let mut sink = DigestSink::new(work.slice.index);
         let again = self.cpu.write_ssts(run, &mut sink)?;
         if again.entries_read != report.entries_read || again.files.len() != report.files.len() {
