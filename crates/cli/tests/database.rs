@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made, sst_files, text};
 use rust_rocksdb::compaction_filter::Decision;
-use rust_rocksdb::{DB, IteratorMode, MergeOperands, Options};
+use rust_rocksdb::{CompactionOptions, DB, IteratorMode, MergeOperands, Options};
 use serde_json::Value;
 
 type Entries = Vec<(Box<[u8]>, Box<[u8]>)>;
@@ -75,10 +75,13 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
     let (_dir, db) = made();
     let before = contents(&db);
     let report = json(DONE, &["compact", text(&db), "--threads", "2"]);
-    assert!(report["jobs_done"].as_u64() > Some(0), "{report}");
-    assert_eq!(report["jobs_done"], report["jobs_offered"]);
+    let stats = &report["stats"];
+    assert!(stats["jobs_done"].as_u64() > Some(0), "{report}");
+    assert_eq!(stats["jobs_done"], stats["jobs_scheduled"]);
+    assert_eq!(stats["job_times"]["count"], stats["jobs_done"]);
     assert_eq!(report["returned"], Value::Array(Vec::new()));
-    assert!(report["bytes_in"].as_u64() > report["bytes_out"].as_u64());
+    assert!(stats["bytes_read"].as_u64() > stats["bytes_written"].as_u64());
+    assert_eq!(stats["bytes_begun"], stats["bytes_passed"]);
     assert!(report["gb_per_s"].as_f64() > Some(0.0));
     let levels = report["levels"].as_array().expect("levels");
     let of = |level: &Value, field: &str| (level["level"].as_u64(), level[field].as_u64());
@@ -109,14 +112,14 @@ fn a_range_is_compacted_and_the_other_files_stay() {
     );
     let range = ["--from", "key015000", "--to", "0x6b65793031353130"];
     let report = json(DONE, &[&["compact", text(&db)], &range[..]].concat());
-    assert!(report["jobs_done"].as_u64() > Some(0), "{report}");
+    assert!(report["stats"]["jobs_done"].as_u64() > Some(0), "{report}");
     let stayed = sst_files(&db).iter().filter(|f| files.contains(f)).count();
     assert!(0 < stayed && stayed < files.len(), "{stayed}");
     assert!(plan["files"].as_u64() < Some(files.len() as u64), "{plan}");
     assert!(contents(&db) == before);
     let beyond = ["compact", text(&db), "--from", "z", "--to", "zz"];
     let nothing = json(DONE, &beyond);
-    assert_eq!(nothing["jobs_offered"], 0);
+    assert_eq!(nothing["stats"]["jobs_scheduled"], 0);
     let (out, _) = expect(DONE, &[&beyond[..], &["--dry-run"]].concat());
     assert!(out.contains("nothing to compact"), "{out}");
 }
@@ -127,25 +130,70 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     let before = snapshot(&db);
     let dry_run = ["compact", text(&db), "--dry-run", "--threads", "2"];
     let plan = json(DONE, &dry_run);
+    let step = &plan["steps"][0];
     assert_eq!(
-        (&plan["accepted"], &plan["decline"]),
+        (&plan["accepted"], &step["decline"]),
         (&true.into(), &Value::Null)
     );
+    assert_eq!(
+        (&step["jobs"], &step["output_level"]),
+        (&1.into(), &6.into())
+    );
+    assert_eq!(plan["steps"][1], Value::Null);
     assert_eq!(plan["files"], 4);
     let sizes = sst_files(&db)
         .into_iter()
         .map(|file| fs::metadata(file).expect("a file").len());
     assert_eq!(plan["bytes"], sizes.sum::<u64>());
-    assert_eq!(plan["inputs"][0]["level"], 0);
-    let work = &plan["work"];
+    assert_eq!(step["inputs"][0]["level"], 0);
+    let work = &step["work"];
     assert!(work["slices"].as_u64() > Some(3), "{work}");
     assert!(work["output_files"].as_u64() >= work["slices"].as_u64());
     assert_eq!(work["slices_at_once"], 2);
     assert_eq!(work["filter_bits_per_key"], 10.0);
     let (out, _) = expect(DONE, &dry_run);
-    assert!(out.contains("Rockmill would do it on cpu"), "{out}");
+    assert!(out.contains("Rockmill on cpu"), "{out}");
     expect(DONE, &["doctor", text(&db)]);
     assert!(snapshot(&db) == before);
+}
+
+#[test]
+fn a_dry_run_foretells_the_jobs_from_level_to_level() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_level_compaction_dynamic_level_bytes(false);
+    let db = DB::open(&options, dir.path()).expect("open");
+    let write = |value: &str| {
+        for number in 0..1000 {
+            db.put(format!("key{number:04}"), value).expect("put");
+        }
+        db.flush().expect("flush");
+    };
+    for level in [3, 2] {
+        write("old");
+        let files = db.live_files().expect("files").into_iter();
+        let new = files.filter(|file| file.level == 0).map(|file| file.name);
+        let new: Vec<_> = new.collect();
+        let down = CompactionOptions::default();
+        db.compact_files(&down, &new, level).expect("compact");
+    }
+    write("new");
+    drop(db);
+    let plan = json(DONE, &["compact", text(dir.path()), "--dry-run"]);
+    let report = json(DONE, &["compact", text(dir.path())]);
+    let steps = plan["steps"].as_array().expect("steps");
+    // The new file is moved to level 1.
+    let outputs: Vec<_> = steps.iter().map(|step| &step["output_level"]).collect();
+    assert_eq!(outputs, [2, 3], "{plan}");
+    let first = steps[0]["inputs"].as_array().expect("inputs").iter();
+    let first = first.map(|input| input["bytes"].as_u64());
+    assert_eq!(steps[1]["earlier_bytes"].as_u64(), first.sum(), "{plan}");
+    let jobs = steps.iter().map(|step| step["jobs"].as_u64());
+    let jobs = jobs.sum::<Option<u64>>();
+    assert_eq!(report["stats"]["jobs_done"].as_u64(), jobs, "{plan}");
+    assert_eq!(report["stats"]["jobs_scheduled"].as_u64(), jobs, "{plan}");
 }
 
 #[test]
@@ -173,11 +221,12 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
     let compact = ["compact", text(dir.path()), "--column-family", "counters"];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
-    assert_eq!(plan["decline"]["reason"], "merge-operands");
-    assert!(plan["decline"]["files"][0].is_string(), "{plan}");
+    let decline = &plan["steps"][0]["decline"];
+    assert_eq!(decline["reason"], "merge-operands");
+    assert!(decline["files"][0].is_string(), "{plan}");
     let report = json(DONE, &compact);
     assert_eq!(
-        (&report["jobs_done"], &report["jobs_returned"]),
+        (&report["stats"]["jobs_done"], &report["jobs_returned"]),
         (&0.into(), &1.into())
     );
     assert_eq!(reasons(&report["returned"]), ["merge-operands"]);
@@ -212,7 +261,8 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     let jobs = hints
         .iter()
         .find(|hint| hint["option"] == "max_background_jobs");
-    assert_eq!(jobs.expect("a hint")["value"], "2");
+    let jobs = jobs.expect("a hint");
+    assert_eq!((&jobs["value"], &jobs["set"]), (&"2".into(), &"4".into()));
     drop(db);
 
     let mut options = Options::default();
@@ -258,7 +308,8 @@ fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
         DONE,
         &[&compact[..], &["--dry-run", "--write-committed"]].concat(),
     );
-    assert_eq!(plan["decline"]["reason"], "compaction-filter");
+    let decline = &plan["steps"][0]["decline"];
+    assert_eq!(decline["reason"], "compaction-filter");
     assert!(snapshot(dir.path()) == before);
 
     let mut options = Options::default();

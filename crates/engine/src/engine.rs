@@ -17,7 +17,7 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::admit::{self, Admitted, Policy};
-use crate::at_rest::{AtRest, UserKeys, read_options};
+use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
 use crate::device::{Devices, device_trouble};
 use crate::metrics;
@@ -246,7 +246,7 @@ impl Engine {
     /// Declined, or Storage if there is no database in `dir`.
     pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
         let database = AtRest::read(&*self.storage, dir)?;
-        let (info, input) = database.request(dir, cf_name, &UserKeys::default())?;
+        let (info, input) = database.full_request(dir, cf_name)?;
         if input.input_files.is_empty() {
             let what = "the column family has no files";
             return Err(Error::declined(DeclineReason::Manifest, what));

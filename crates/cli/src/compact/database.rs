@@ -216,7 +216,7 @@ impl Database {
         let mut compaction = CompactOptions::default();
         compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         // Rockmill cuts jobs itself; what RocksDB does alone it cuts into as many parts.
-        let parts = if forecast.verdict.is_ok() {
+        let parts = if forecast.is_accepted() {
             1
         } else {
             task.threads

@@ -188,14 +188,15 @@ impl Task {
     ) -> Result<report::Report, Failure> {
         let database = opening.open(self, service)?;
         let before = database.levels()?;
-        let bytes = forecast.verdict.as_ref().map_or(0, |work| work.bytes);
         let clock = report::Clock::start();
-        progress::watch(service, bytes, || database.compact(self, forecast))?;
+        progress::watch(service, forecast.bytes(), || {
+            database.compact(self, forecast)
+        })?;
         let times = clock.stop();
         let after = database.levels()?;
         Ok(report::Report::new(
             self,
-            &service.stats(),
+            service.stats(),
             times,
             before,
             after,

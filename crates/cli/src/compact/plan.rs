@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use comfy_table::CellAlignment;
-use rockmill_engine::{Expected, Forecast};
+use rockmill_engine::{Expected, Forecast, ForecastStep};
 use serde::Serialize;
 
 use super::Task;
@@ -19,12 +19,14 @@ struct Input {
     bytes: u64,
 }
 
-/// How Rockmill would do it.
+/// How Rockmill would do a step.
 #[derive(Debug, Serialize)]
 struct Work {
     slices: u64,
     slices_at_once: u64,
     slice_memory_bytes: u64,
+    /// Stored bytes of the data blocks to read.
+    bytes_to_read: u64,
     /// Output files if no entry is dropped.
     output_files: u64,
     output_file_bytes: u64,
@@ -32,18 +34,29 @@ struct Work {
     filter_bits_per_key: Option<f64>,
 }
 
+/// What is merged into one level.
 #[derive(Debug, Serialize)]
-struct Plan {
-    column_family: String,
-    device: String,
+struct Step {
     inputs: Vec<Input>,
-    files: u64,
-    bytes: u64,
+    /// Of the results of earlier steps, if no entry is dropped.
+    earlier_bytes: u64,
     output_level: i32,
+    /// About so many, where RocksDB cuts a step.
+    jobs: u64,
     accepted: bool,
     /// Why RocksDB would do it itself.
     decline: Option<Decline>,
     work: Option<Work>,
+}
+
+#[derive(Debug, Serialize)]
+struct Plan {
+    column_family: String,
+    device: String,
+    files: u64,
+    bytes: u64,
+    accepted: bool,
+    steps: Vec<Step>,
 }
 
 /// Prints the plan of a compaction.
@@ -57,6 +70,102 @@ pub fn print(task: &Task, forecast: &Forecast, json: bool) -> Result<(), Failure
 
 impl Plan {
     fn new(task: &Task, forecast: &Forecast) -> Self {
+        let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
+        let inputs = || steps.iter().flat_map(|step| &step.inputs);
+        Self {
+            column_family: task.column_family.clone(),
+            device: task.device.to_string(),
+            files: inputs().map(|input| input.files).sum(),
+            bytes: inputs().map(|input| input.bytes).sum(),
+            accepted: forecast.is_accepted(),
+            steps,
+        }
+    }
+
+    fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.steps.is_empty() {
+            return writeln!(out, "nothing to compact: no SST file holds such keys");
+        }
+        self.print_inputs(out)?;
+        let (files, bytes) = (self.files, megabytes(self.bytes));
+        writeln!(out, "to merge: {files} files of {bytes} MB\n")?;
+        self.print_work(out)?;
+        let mut told = Vec::new();
+        for decline in self.steps.iter().filter_map(|step| step.decline.as_ref()) {
+            if !told.contains(&decline) {
+                let (reason, found) = (decline.reason, decline.found());
+                writeln!(out, "RocksDB would do it itself: {reason}: {found}")?;
+                writeln!(out, "to change that: {}", decline.change)?;
+                told.push(decline);
+            }
+        }
+        let work = self.steps.iter().find_map(|step| step.work.as_ref());
+        match work.and_then(|work| work.filter_bits_per_key) {
+            Some(bits) => writeln!(out, "filters: {bits} bits a key"),
+            None => Ok(()),
+        }
+    }
+
+    fn print_inputs(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = output::table(["step", "level", "files", "MB", "into level"]);
+        for (number, step) in (1..).zip(&self.steps) {
+            let (number, into) = (format!("{number}"), step.output_level.to_string());
+            for input in &step.inputs {
+                let (level, files) = (input.level.to_string(), input.files.to_string());
+                let bytes = megabytes(input.bytes);
+                table.add_row([number.clone(), level, files, bytes, into.clone()]);
+            }
+            if step.earlier_bytes > 0 {
+                let bytes = megabytes(step.earlier_bytes);
+                let (level, files) = ("earlier steps".to_owned(), String::new());
+                table.add_row([number.clone(), level, files, bytes, into]);
+            }
+        }
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "{table}")
+    }
+
+    fn print_work(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table = output::table([
+            "step",
+            "done by",
+            "jobs",
+            "slices",
+            "at once",
+            "memory MB",
+            "MB to read",
+            "files out",
+            "file MB",
+        ]);
+        for (number, step) in (1..).zip(&self.steps) {
+            let (number, jobs) = (format!("{number}"), step.jobs.to_string());
+            let Some(work) = &step.work else {
+                table.add_row([number, "RocksDB".to_owned(), jobs]);
+                continue;
+            };
+            table.add_row([
+                number,
+                format!("Rockmill on {}", self.device),
+                jobs,
+                work.slices.to_string(),
+                work.slices_at_once.to_string(),
+                megabytes(work.slice_memory_bytes * work.slices_at_once),
+                megabytes(work.bytes_to_read),
+                format!("<= {}", work.output_files),
+                megabytes(work.output_file_bytes),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "{table}")
+    }
+}
+
+impl Step {
+    fn new(forecast: &ForecastStep) -> Self {
         let inputs = forecast.inputs.iter().map(|level| Input {
             level: level.level,
             files: level.files,
@@ -67,48 +176,13 @@ impl Plan {
             Err(error) => (None, Some(Decline::new(error))),
         };
         Self {
-            column_family: task.column_family.clone(),
-            device: task.device.to_string(),
             inputs: inputs.collect(),
-            files: forecast.inputs.iter().map(|level| level.files).sum(),
-            bytes: forecast.inputs.iter().map(|level| level.bytes).sum(),
+            earlier_bytes: forecast.earlier_bytes,
             output_level: forecast.output_level,
+            jobs: forecast.jobs,
             accepted: decline.is_none(),
             decline,
             work,
-        }
-    }
-
-    fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.files == 0 {
-            return writeln!(out, "nothing to compact: no SST file holds such keys");
-        }
-        let mut table = output::table(["level", "files", "MB"]);
-        for input in &self.inputs {
-            let (level, files) = (input.level.to_string(), input.files.to_string());
-            table.add_row([level, files, megabytes(input.bytes)]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        writeln!(out, "{table}")?;
-        let (files, bytes, level) = (self.files, megabytes(self.bytes), self.output_level);
-        writeln!(
-            out,
-            "to merge: {files} files of {bytes} MB, into level {level}"
-        )?;
-        if let Some(decline) = &self.decline {
-            writeln!(
-                out,
-                "RocksDB would do it itself: {}: {}",
-                decline.reason,
-                decline.found()
-            )?;
-            writeln!(out, "to change that: {}", decline.change)?;
-        }
-        match &self.work {
-            Some(work) => work.print_text(out, &self.device),
-            None => Ok(()),
         }
     }
 }
@@ -120,26 +194,10 @@ impl Work {
             slices: expected.slices,
             slices_at_once: expected.slices_at_once,
             slice_memory_bytes: expected.slice_memory_bytes,
+            bytes_to_read: expected.bytes,
             output_files: expected.output_files,
             output_file_bytes: expected.output_file_bytes,
             filter_bits_per_key: bits.map(|millibits| f64::from(millibits) / 1e3),
-        }
-    }
-
-    fn print_text(&self, out: &mut dyn Write, device: &str) -> io::Result<()> {
-        let (memory, size) = (self.slice_memory_bytes, self.output_file_bytes);
-        writeln!(
-            out,
-            "Rockmill would do it on {device}: {} slices, {} at once, of {} MB of memory each",
-            self.slices,
-            self.slices_at_once,
-            megabytes(memory)
-        )?;
-        let (files, size) = (self.output_files, megabytes(size));
-        writeln!(out, "to write: at most some {files} files of {size} MB")?;
-        match self.filter_bits_per_key {
-            Some(bits) => writeln!(out, "filters: {bits} bits a key"),
-            None => Ok(()),
         }
     }
 }

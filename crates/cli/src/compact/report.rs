@@ -67,24 +67,18 @@ struct Returned {
 pub struct Report {
     column_family: String,
     device: String,
+    /// From the first job to the last, with what RocksDB did itself.
     wall_s: f64,
+    /// Of the whole process in that time.
     cpu_s: f64,
     levels: Vec<Level>,
-    jobs_offered: u64,
-    jobs_done: u64,
     /// Jobs that RocksDB did itself.
     jobs_returned: u64,
     returned: Vec<Returned>,
-    /// What the last of them was returned for, or why the CPU did a device's work.
-    last_error: Option<String>,
-    jobs_device_refused: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    entries_in: u64,
-    entries_out: u64,
-    slices: u64,
     /// Of Rockmill's jobs: input and output over the time that they took.
     gb_per_s: Option<f64>,
+    cpu_s_per_gb: Option<f64>,
+    stats: Stats,
 }
 
 /// Files and bytes by level.
@@ -92,27 +86,18 @@ type Levels = BTreeMap<u32, (u64, u64)>;
 
 impl Report {
     /// What the counters and the levels say.
-    pub fn new(task: &Task, stats: &Stats, times: Times, before: Levels, after: Levels) -> Self {
-        let gigabytes = (stats.bytes_read + stats.bytes_written) as f64 / 1e9;
-        let busy_s = stats.busy_micros as f64 / 1e6;
+    pub fn new(task: &Task, stats: Stats, times: Times, before: Levels, after: Levels) -> Self {
         Self {
             column_family: task.column_family.clone(),
             device: task.device.to_string(),
             wall_s: times.wall_s,
             cpu_s: times.cpu_s,
             levels: levels(&before, &after),
-            jobs_offered: stats.jobs_scheduled,
-            jobs_done: stats.jobs_done,
             jobs_returned: stats.jobs_declined + stats.jobs_failed,
-            returned: returned(stats),
-            last_error: stats.last_error.clone(),
-            jobs_device_refused: stats.jobs_device_refused,
-            bytes_in: stats.bytes_read,
-            bytes_out: stats.bytes_written,
-            entries_in: stats.entries_in,
-            entries_out: stats.entries_out,
-            slices: stats.slices,
-            gb_per_s: (stats.jobs_done > 0).then(|| gigabytes / busy_s),
+            returned: returned(&stats),
+            gb_per_s: stats.gb_per_s(),
+            cpu_s_per_gb: stats.cpu_s_per_gb(),
+            stats,
         }
     }
 
@@ -126,25 +111,21 @@ impl Report {
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.level_table())?;
-        writeln!(out, "{}", self.job_table())?;
+        let (wall_s, cpu_s) = (self.wall_s, self.cpu_s);
+        writeln!(out, "took {wall_s:.2} s, {cpu_s:.2} CPU-s\n")?;
+        writeln!(out, "Rockmill on {}\n{}", self.device, self.stats)?;
+        if !self.returned.is_empty() {
+            writeln!(out, "\nRocksDB did itself")?;
+        }
         for returned in &self.returned {
             let Returned {
                 reason,
                 jobs,
                 change,
             } = returned;
-            writeln!(
-                out,
-                "RocksDB did {jobs} itself: {reason}; to change that: {change}"
-            )?;
+            writeln!(out, "  {jobs} x {reason}; to change that: {change}")?;
         }
-        if self.jobs_device_refused > 0 {
-            writeln!(out, "the CPU did {} of the jobs", self.jobs_device_refused)?;
-        }
-        match &self.last_error {
-            Some(error) => writeln!(out, "last: {error}"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn level_table(&self) -> Table {
@@ -159,42 +140,11 @@ impl Report {
                 megabytes(level.bytes_after),
             ]);
         }
-        align_right(table, 0)
+        for column in table.column_iter_mut() {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
     }
-
-    fn job_table(&self) -> Table {
-        let header = [
-            "done by",
-            "jobs",
-            "slices",
-            "MB in",
-            "MB out",
-            "entries in",
-            "entries out",
-            "GB/s",
-        ];
-        let mut table = output::table(header);
-        let rate = self.gb_per_s.map(|rate| format!("{rate:.3}"));
-        table.add_row([
-            format!("Rockmill on {}", self.device),
-            self.jobs_done.to_string(),
-            self.slices.to_string(),
-            megabytes(self.bytes_in),
-            megabytes(self.bytes_out),
-            self.entries_in.to_string(),
-            self.entries_out.to_string(),
-            rate.unwrap_or_else(|| "-".to_owned()),
-        ]);
-        table.add_row(["RocksDB".to_owned(), self.jobs_returned.to_string()]);
-        align_right(table, 1)
-    }
-}
-
-fn align_right(mut table: Table, from: usize) -> Table {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn levels(before: &Levels, after: &Levels) -> Vec<Level> {
@@ -220,8 +170,9 @@ fn returned(stats: &Stats) -> Vec<Returned> {
             .find(|reason| reason.code() == code);
         reason.map_or("", |&reason| advice::change(reason))
     };
-    let declined = stats.declines.iter().map(|(reason, &jobs)| Returned {
-        reason: reason.clone(),
+    let declines = stats.declines_by_count().into_iter();
+    let declined = declines.map(|(reason, jobs)| Returned {
+        reason: reason.to_owned(),
         jobs,
         change: change(reason),
     });

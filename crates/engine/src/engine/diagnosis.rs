@@ -7,7 +7,7 @@ use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
 use crate::admit::{self, Admitted, FilterSamples};
-use crate::at_rest::{AtRest, UserKeys};
+use crate::at_rest::AtRest;
 use crate::findings::Findings;
 use crate::parallel;
 use crate::storage::InputFileReader;
@@ -70,7 +70,7 @@ impl Engine {
         database: &AtRest,
         name: &[u8],
     ) -> Result<FamilyDiagnosis> {
-        let (info, input) = database.request(dir, name, &UserKeys::default())?;
+        let (info, input) = database.full_request(dir, name)?;
         let mut found = Findings::default();
         let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
         let last_level = info.output_level;

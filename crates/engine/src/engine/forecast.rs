@@ -7,23 +7,51 @@ use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 
 use super::Engine;
 use crate::admit;
-use crate::at_rest::{AtRest, UserKeys};
+use crate::at_rest::AtRest;
 use crate::findings::Findings;
+use crate::manual::{self, Step, UserKeys};
 use crate::prepare::{self, Prepared};
 
-/// A manual compaction before it is made.
+/// A manual compaction before it is made: its steps from level to level; none if no file holds such keys.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The files to merge, by level.
+    /// The steps in their order.
+    pub steps: Vec<ForecastStep>,
+}
+
+/// The files that are merged into one level, in one or several jobs.
+#[derive(Debug)]
+pub struct ForecastStep {
+    /// Files that are merged as they are now, by level.
     pub inputs: Vec<LevelSummary>,
+    /// Bytes of the results of earlier steps that are merged too, if no entry was dropped.
+    pub earlier_bytes: u64,
     /// Level of the output.
     pub output_level: i32,
-    /// How the engine would do it, or why RocksDB would.
+    /// Jobs that it takes, about.
+    pub jobs: u64,
+    /// How the engine would do it as one job from the files as they are now, or why RocksDB would.
     pub verdict: std::result::Result<Expected, Error>,
 }
 
-/// How the engine would do a job; all zero if there are no files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+impl Forecast {
+    /// Whether the engine would do all of it.
+    pub fn is_accepted(&self) -> bool {
+        self.steps.iter().all(|step| step.verdict.is_ok())
+    }
+
+    /// Stored bytes of the data blocks that the engine would read, if no entry is dropped.
+    pub fn bytes(&self) -> u64 {
+        let accepted = self
+            .steps
+            .iter()
+            .filter_map(|step| step.verdict.as_ref().ok());
+        accepted.map(|expected| expected.bytes).sum()
+    }
+}
+
+/// How the engine would do a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     /// Slices in all.
     pub slices: u64,
@@ -42,29 +70,45 @@ pub struct Expected {
 }
 
 impl Engine {
-    /// The compaction of all files that hold some of the keys of a column family, as one job to the last
-    /// level, as the files of the database in `dir` are now.
+    /// The compaction of all files that hold some of the keys of a column family, as RocksDB would go about
+    /// it with the files of the database in `dir` as they are now.
     ///
     /// # Errors
     /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family; what
-    /// else keeps the engine from the job is the forecast's verdict.
+    /// else keeps the engine from a step is the step's verdict.
     pub fn forecast(&self, dir: &Path, cf_name: &[u8], keys: &UserKeys) -> Result<Forecast> {
         let database = AtRest::read(&*self.storage, dir)?;
-        let (info, input) = database.request(dir, cf_name, keys)?;
-        let output_level = info.output_level;
+        let (_, family) = database.family(cf_name)?;
+        let steps = manual::steps(family, &database.shape(cf_name)?, keys);
+        let steps = steps.iter();
+        let steps = steps.map(|step| self.forecast_step(dir, &database, cf_name, step));
+        Ok(Forecast {
+            steps: steps.collect::<Result<_>>()?,
+        })
+    }
+
+    fn forecast_step(
+        &self,
+        dir: &Path,
+        database: &AtRest,
+        cf_name: &[u8],
+        step: &Step,
+    ) -> Result<ForecastStep> {
+        let output_level = i32::try_from(step.output_level).unwrap_or(i32::MAX);
+        let (info, input) = database.request(dir, cf_name, &step.sources, output_level)?;
         let mut found = Findings::default();
         let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
-        let inputs = by_level(tree.inputs.iter().map(|file| (file.level, file.size)));
-        let job = self.draft(info, input.encode(), database.options_text, tree, None);
-        let verdict = if inputs.is_empty() {
-            Ok(Expected::default())
-        } else {
-            found.first().and_then(|()| self.expect(&job, dir))
-        };
-        Ok(Forecast {
+        let files = step.sources.iter().zip(&tree.inputs);
+        let merged = files.filter(|(source, _)| step.files.contains(source));
+        let inputs = by_level(merged.map(|(_, file)| (file.level, file.size)));
+        let options = database.options_text.clone();
+        let job = self.draft(info, input.encode(), options, tree, None);
+        Ok(ForecastStep {
             inputs,
+            earlier_bytes: step.earlier_bytes,
             output_level,
-            verdict,
+            jobs: step.jobs,
+            verdict: found.first().and_then(|()| self.expect(&job, dir)),
         })
     }
 
