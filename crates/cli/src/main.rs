@@ -46,6 +46,7 @@ enum Command {
     /// Compacts a closed database, or a range of its keys.
     Compact(compact::CompactArgs),
     /// Says whether a database's compactions would be accepted, and what to change if not.
+    #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
     /// Shows what is in an SST file.
     Inspect(inspect::InspectArgs),

@@ -17,23 +17,35 @@ const DEFAULT_FILE_BYTES: u64 = 64 << 20;
 /// RocksDB's default of `max_background_jobs`.
 const DEFAULT_JOBS: i64 = 2;
 
-/// An option that could be better.
+/// Jobs of which RocksDB offers three at a time.
+const ENOUGH_JOBS: i64 = 4;
+
+/// An option that could be better, though nothing is declined for it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
     /// `null` for an option of the database.
     pub column_family: Option<String>,
     pub option: &'static str,
+    /// As OPTIONS have it.
     pub value: String,
-    pub change: String,
+    /// What to set in its place, or to say to the service.
+    pub set: String,
+    pub why: &'static str,
 }
 
 impl Hint {
-    fn of_database(option: &'static str, value: impl ToString, change: &str) -> Self {
+    fn of_database(
+        option: &'static str,
+        value: impl ToString,
+        set: impl ToString,
+        why: &'static str,
+    ) -> Self {
         Self {
             column_family: None,
             option,
             value: value.to_string(),
-            change: change.to_owned(),
+            set: set.to_string(),
+            why,
         }
     }
 }
@@ -46,8 +58,9 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
     hints.extend(subcompactions(db));
     hints.push(paths());
     if service.write_committed && db.bool("allow_2pc", false) == Ok(true) {
-        let change = "build the service with write_committed()";
-        hints.push(Hint::of_database("allow_2pc", true, change));
+        let why = "the service is not told which policy transactions have";
+        let set = "write_committed() of the service";
+        hints.push(Hint::of_database("allow_2pc", true, set, why));
     }
     for family in &diagnosis.families {
         hints.extend(file_size(diagnosis, family));
@@ -62,24 +75,22 @@ fn background_jobs(db: &Options) -> Option<Hint> {
     let jobs = number("max_background_jobs", DEFAULT_JOBS)?;
     let flushes = number("max_background_flushes", -1)?;
     let compactions = number("max_background_compactions", -1)?;
-    let at_once = if flushes == -1 && compactions == -1 {
-        jobs - (jobs / 4).max(1)
+    let why = "RocksDB offers one job at a time";
+    if flushes == -1 && compactions == -1 {
+        let at_once = jobs - (jobs / 4).max(1);
+        let few = at_once <= 1;
+        few.then(|| Hint::of_database("max_background_jobs", jobs, ENOUGH_JOBS, why))
     } else {
-        compactions
-    };
-    (at_once <= 1).then(|| {
-        let change = "one job is offered at a time: raise it to 4 or more";
-        Hint::of_database("max_background_jobs", jobs, change)
-    })
+        let few = compactions <= 1;
+        let set = ENOUGH_JOBS - 1;
+        few.then(|| Hint::of_database("max_background_compactions", compactions, set, why))
+    }
 }
 
 fn subcompactions(db: &Options) -> Option<Hint> {
     let parts = db.u64("max_subcompactions", 1).ok()?;
-    (parts > 1).then(|| {
-        let change =
-            "set 1: RocksDB cuts jobs before it offers them, and Rockmill cuts them itself";
-        Hint::of_database("max_subcompactions", parts, change)
-    })
+    let why = "RocksDB cuts jobs before it offers them, and Rockmill cuts them itself";
+    (parts > 1).then(|| Hint::of_database("max_subcompactions", parts, 1, why))
 }
 
 /// What no file tells until it is too late.
@@ -87,7 +98,8 @@ fn paths() -> Hint {
     Hint::of_database(
         "db_paths",
         "not in OPTIONS",
-        "use no compaction service if db_paths or cf_paths name folders on several file systems",
+        "paths on one file system, or no compaction service",
+        "RocksDB moves results into db_paths and cf_paths by renaming them",
     )
 }
 
@@ -95,16 +107,14 @@ fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
     let options = diagnosis.options.cf(&family.name)?;
     let size = options
         .options
-        .u64("target_file_size_base", DEFAULT_FILE_BYTES)
-        .ok()?;
-    (size < SMALL_FILE_BYTES).then(|| Hint {
+        .u64("target_file_size_base", DEFAULT_FILE_BYTES);
+    let size = size.ok().filter(|&size| size < SMALL_FILE_BYTES)?;
+    Some(Hint {
         column_family: Some(output::escape(&family.name)),
         option: "target_file_size_base",
         value: size.to_string(),
-        change:
-            "raise it towards 64 MiB: slices are two files, and small ones take longer to begin \
-                 than to do"
-                .to_owned(),
+        set: DEFAULT_FILE_BYTES.to_string(),
+        why: "slices are two files, and small ones take longer to begin than to do",
     })
 }
 
@@ -116,24 +126,18 @@ fn filter_bits(
     let policy = filter_policy_without_bits(diagnosis.options.cf(&family.name)?)?;
     let said = service.filter_millibits_per_key();
     let known = said.or(family.learned_millibits_per_key);
-    let change = match known {
-        Some(millibits) => {
-            let bits = f64::from(millibits) / 1e3;
-            format!(
-                "OPTIONS lack its bits a key: build the service with filter_bits_per_key({bits:?})"
-            )
-        }
+    let bits = match known {
+        Some(millibits) => format!("{:?}", f64::from(millibits) / 1e3),
         // Declined for it, unless there is no file yet.
         None if family.files > 0 => return None,
-        None => {
-            "OPTIONS lack its bits a key: build the service with filter_bits_per_key(..)".to_owned()
-        }
+        None => "..".to_owned(),
     };
     Some(Hint {
         column_family: Some(output::escape(&family.name)),
         option: "filter_policy",
         value: policy.to_owned(),
-        change,
+        set: format!("filter_bits_per_key({bits}) of the service"),
+        why: "OPTIONS lack its bits a key",
     })
 }
 
@@ -147,15 +151,42 @@ mod tests {
 
     #[test]
     fn one_job_at_a_time_is_too_few() {
-        for few in [
-            "x=1",
-            "max_background_jobs=2",
-            "max_background_compactions=1",
+        for (few, option, value, set) in [
+            ("x=1", "max_background_jobs", "2", "4"),
+            ("max_background_jobs=1", "max_background_jobs", "1", "4"),
+            (
+                "max_background_compactions=1",
+                "max_background_compactions",
+                "1",
+                "3",
+            ),
+            (
+                "max_background_flushes=2",
+                "max_background_compactions",
+                "-1",
+                "3",
+            ),
         ] {
-            assert!(background_jobs(&db(few)).is_some(), "{few}");
+            let hint = background_jobs(&db(few)).expect(few);
+            let said = (hint.option, hint.value.as_str(), hint.set.as_str());
+            assert_eq!(said, (option, value, set));
         }
         for enough in ["max_background_jobs=3", "max_background_compactions=2"] {
             assert_eq!(background_jobs(&db(enough)), None, "{enough}");
+        }
+    }
+
+    #[test]
+    fn what_a_hint_says_to_set_gives_no_hint() {
+        for unset in [
+            "x=1",
+            "max_background_compactions=1",
+            "max_subcompactions=4",
+        ] {
+            let both = |db: &Options| background_jobs(db).or_else(|| subcompactions(db));
+            let hint = both(&db(unset)).expect(unset);
+            let set = format!("{}={};max_background_jobs=4", hint.option, hint.set);
+            assert_eq!(both(&db(&set)), None, "{set}");
         }
     }
 
@@ -164,6 +195,6 @@ mod tests {
         assert_eq!(subcompactions(&db("x=1")), None);
         assert_eq!(subcompactions(&db("max_subcompactions=1")), None);
         let hint = subcompactions(&db("max_subcompactions=4")).expect("too many");
-        assert_eq!(hint.value, "4");
+        assert_eq!((hint.value.as_str(), hint.set.as_str()), ("4", "1"));
     }
 }

@@ -14,6 +14,11 @@ use crate::outcome::Failure;
 use crate::service_args::ServiceArgs;
 use report::Report;
 
+/// How the command ends; hints alone, which `--json` has as well, change nothing about that.
+pub const EXIT_CODES: &str = "Exit code: 0 if all compactions would be accepted, 1 if some would be \
+    left to RocksDB or the database's own files are damaged, 2 on wrong usage, 3 if something cannot be \
+    read.";
+
 /// What `rockmill doctor` takes.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {

@@ -115,10 +115,12 @@ impl Report {
             let Hint {
                 option,
                 value,
-                change,
+                set,
+                why,
                 ..
             } = hint;
-            writeln!(out, "  {of}{option} ({value}): {change}")?;
+            writeln!(out, "  {of}{option} is {value}: {why}")?;
+            writeln!(out, "    set: {set}")?;
         }
         Ok(())
     }
