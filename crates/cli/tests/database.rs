@@ -83,6 +83,10 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
     assert!(stats["bytes_read"].as_u64() > stats["bytes_written"].as_u64());
     assert_eq!(stats["bytes_begun"], stats["bytes_passed"]);
     assert!(report["gb_per_s"].as_f64() > Some(0.0));
+    // The jobs' threads are among the process's.
+    let of_process = report["cpu_s"].as_f64().expect("a number") * 1e6;
+    let of_jobs = stats["cpu_micros"].as_f64().expect("a number");
+    assert!(0.0 < of_jobs && of_jobs <= of_process, "{report}");
     let levels = report["levels"].as_array().expect("levels");
     let of = |level: &Value, field: &str| (level["level"].as_u64(), level[field].as_u64());
     assert_eq!(of(&levels[0], "files_before"), (Some(0), Some(4)));
