@@ -15,6 +15,9 @@
 //! merges them by RocksDB's rules and writes SST files that RocksDB installs. What it cannot do exactly
 //! it declines, counted by reason in [`Stats`], and RocksDB does it itself; the same holds after any
 //! error. Nothing that goes wrong here becomes an error of the database.
+//!
+//! The same counts go to the process's `metrics` recorder, and spans of jobs and slices to its `tracing`
+//! subscriber, if the application installs them before it builds the service.
 
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,177 @@
+//! What the process's metrics recorder hears: the names, labels and units of docs/METRICS.md, with the
+//! values of `stats()`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshot};
+use rockmill_tests::damage::{replace, sst_files, with_flipped_bit};
+use rockmill_tests::harness::{
+    assert_jobs_add_up, compact_everything, fill, options, service, try_open,
+};
+use rust_rocksdb::Options;
+use rust_rocksdb::compaction_filter::Decision;
+
+const PAGE: &str = include_str!("../../docs/METRICS.md");
+/// Writes of a small database.
+const WRITES: usize = 2_000;
+/// What these jobs give no cause for.
+const SILENT: [&str; 2] = [
+    "rockmill_jobs_redone_by_cpu_total",
+    "rockmill_verification_failures_total",
+];
+
+/// A value by name and value of the label, which is empty if there is none.
+struct Heard(BTreeMap<(String, String), DebugValue>);
+
+impl Heard {
+    /// Checks each metric against its line in the documentation.
+    fn new(snapshot: Snapshot) -> Self {
+        let documented = documented();
+        let mut heard = BTreeMap::new();
+        for (key, unit, description, value) in snapshot.into_vec() {
+            let name = key.key().name().to_owned();
+            let labels: Vec<_> = key.key().labels().collect();
+            let line = Line {
+                unit: unit.expect("described").as_str().to_owned(),
+                label: labels.iter().map(|label| label.key().to_owned()).collect(),
+                what: description.expect("described").to_string(),
+            };
+            assert_eq!(documented.get(&name), Some(&line), "{name}");
+            let label = labels
+                .iter()
+                .map(|label| label.value().to_owned())
+                .collect();
+            heard.insert((name, label), value);
+        }
+        Self(heard)
+    }
+
+    fn counter(&self, name: &str, label: &str) -> u64 {
+        match self.0.get(&(name.to_owned(), label.to_owned())) {
+            Some(DebugValue::Counter(count)) => *count,
+            other => panic!("{name} of {label:?} is {other:?}"),
+        }
+    }
+
+    fn gauge(&self, name: &str) -> f64 {
+        match self.0.get(&(name.to_owned(), String::new())) {
+            Some(DebugValue::Gauge(value)) => value.into_inner(),
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    /// How many values a histogram has.
+    fn samples(&self, name: &str, label: &str) -> u64 {
+        match self.0.get(&(name.to_owned(), label.to_owned())) {
+            Some(DebugValue::Histogram(values)) => values.len() as u64,
+            other => panic!("{name} of {label:?} is {other:?}"),
+        }
+    }
+}
+
+/// What the documentation says of a metric.
+#[derive(Debug, PartialEq)]
+struct Line {
+    unit: String,
+    label: String,
+    what: String,
+}
+
+fn documented() -> BTreeMap<String, Line> {
+    let rows = PAGE.lines().filter(|line| line.starts_with("| `rockmill_"));
+    let row = |line: &str| {
+        let cells: Vec<_> = line
+            .split('|')
+            .map(|cell| cell.trim().replace('`', ""))
+            .collect();
+        let [_, name, _, unit, label, what, _] = cells.try_into().expect("five columns");
+        (name, Line { unit, label, what })
+    };
+    rows.map(row).collect()
+}
+
+/// Writes and compacts with `change`d options; `between` may do something to the files.
+fn compact(
+    service: &rockmill::Service,
+    change: impl Fn(&mut Options),
+    between: impl FnOnce(&rust_rocksdb::DB),
+) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut options = options(service);
+    change(&mut options);
+    let db = try_open(&options, &directory.path().join("db")).expect("room");
+    fill(&db, WRITES, 1);
+    between(&db);
+    compact_everything(&db);
+}
+
+fn damage_a_file(db: &rust_rocksdb::DB) {
+    let file = sst_files(db).swap_remove(1);
+    let bytes = fs::read(&file).expect("read");
+    replace(&file, &with_flipped_bit(&bytes, 10)).expect("replace");
+}
+
+/// The recorder is the process's, so this is one test.
+#[test]
+fn a_recorder_hears_what_the_documentation_lists() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().expect("no other recorder");
+    let service = service();
+    compact(&service, |_| {}, |_| {});
+    let keep = |options: &mut Options| {
+        options.set_compaction_filter("keep", |_, _, _| Decision::Keep);
+    };
+    compact(&service, keep, |_| {});
+    compact(&service, |_| {}, damage_a_file);
+
+    let stats = service.stats();
+    assert_jobs_add_up(&stats);
+    let heard = Heard::new(snapshotter.snapshot());
+    let names: BTreeSet<_> = heard.0.keys().map(|(name, _)| name.clone()).collect();
+    let mut expected: BTreeSet<_> = documented().into_keys().collect();
+    expected.retain(|name| !SILENT.contains(&name.as_str()));
+    assert_eq!(names, expected);
+
+    let counter = |name: &str| heard.counter(name, "");
+    let (done, failed) = (stats.jobs_done, stats.jobs_failed);
+    assert!(done > 0 && failed > 0 && stats.jobs_declined > 0, "{stats}");
+    assert_eq!(counter("rockmill_jobs_offered_total"), stats.jobs_scheduled);
+    assert_eq!(counter("rockmill_jobs_done_total"), done);
+    for (reason, &jobs) in &stats.declines {
+        assert_eq!(heard.counter("rockmill_jobs_declined_total", reason), jobs);
+    }
+    assert_eq!(
+        heard.counter("rockmill_jobs_failed_total", "corruption"),
+        failed
+    );
+    assert_eq!(heard.counter("rockmill_slices_total", "cpu"), stats.slices);
+    assert_eq!(counter("rockmill_read_bytes_total"), stats.bytes_read);
+    assert_eq!(counter("rockmill_written_bytes_total"), stats.bytes_written);
+    assert_eq!(counter("rockmill_entries_read_total"), stats.entries_in);
+    assert_eq!(counter("rockmill_entries_written_total"), stats.entries_out);
+    assert_eq!(counter("rockmill_files_written_total"), stats.files_out);
+
+    assert_eq!(heard.samples("rockmill_job_seconds", "cpu"), done);
+    assert_eq!(heard.samples("rockmill_job_cpu_seconds", "cpu"), done);
+    assert_eq!(heard.samples("rockmill_job_read_bytes", ""), done);
+    let slices = stats.slice_times.count();
+    assert_eq!(heard.samples("rockmill_slice_seconds", "cpu"), slices);
+    assert_eq!(heard.samples("rockmill_slice_wait_seconds", ""), slices);
+    for stage in &stats.stages {
+        assert_eq!(heard.samples("rockmill_stage_seconds", stage.stage), done);
+    }
+    for nothing_runs in [
+        "jobs_running",
+        "slices_running",
+        "slices_held_bytes",
+        "backlog_bytes",
+    ] {
+        assert_eq!(
+            heard.gauge(&format!("rockmill_{nothing_runs}")),
+            0.0,
+            "{nothing_runs}"
+        );
+    }
+}
