@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
 
 /// Where jobs stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,10 @@ impl Storage for Gate {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         LocalStorage.remove_file(path)
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        LocalStorage.folder_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -106,7 +106,7 @@ fn args() -> Args {
         rounds: 3,
         only: None,
         versions: 4,
-        read_ahead_bytes: Settings::default().read_ahead_bytes,
+        read_ahead_bytes: Settings::default().mutable.read_ahead_bytes,
         json: false,
     };
     let mut words = std::env::args().skip(1);

@@ -200,7 +200,9 @@ pub fn sum_outputs(
     for file in files {
         let reader = InputFileReader::open(storage, &staging.file(file.number))?;
         let mut crc = 0;
-        for_each_piece(&reader, cancel, |piece| crc = crc32c::crc32c_append(crc, piece))?;
+        for_each_piece(&reader, cancel, |piece| {
+            crc = crc32c::crc32c_append(crc, piece)
+        })?;
         sums.insert(file_name(file.number), (reader.len(), crc));
     }
     Ok(sums)

@@ -79,6 +79,7 @@ impl Staged {
             slice: &self.slice,
             read_ahead_bytes: 16 << 10,
             cancel,
+            progress: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
 use serde::Serialize;
 
 use super::progress::{Gauges, Progress};
@@ -240,6 +240,10 @@ impl Storage for Watched {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         LocalStorage.remove_file(path)
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        LocalStorage.folder_id(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, OutputFile, Result, SliceReport, SliceWork, SstFile, SstSink,
+    Backend, CancelToken, Error, ErrorKind, OutputFile, Result, SliceReport, SliceWork, SstFile,
+    SstSink,
 };
 use twox_hash::XxHash3_128;
 
