@@ -110,6 +110,22 @@ fn a_bench_has_a_row_for_each_workload_system_and_number_of_threads() {
 }
 
 #[test]
+fn a_bench_of_closing_has_a_row_for_each_number_of_databases() {
+    let bench = ["bench", "close", "--workload", "16x100:none:300K", "--json"];
+    let more = ["--databases", "1,2", "--closes", "1"];
+    let (out, _) = expect(DONE, &[&bench[..], &more].concat());
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
+    let databases: Vec<_> = rows.iter().map(|row| row["databases"].as_u64()).collect();
+    assert_eq!(databases, [Some(1), Some(2)]);
+    for row in &rows {
+        assert_eq!(row["closes"].as_u64(), Some(1), "{row}");
+        let longest = |what: &str| row[what]["max"].as_f64().expect("a time");
+        assert!(longest("job_ms") <= longest("close_ms"), "{row}");
+        assert!(row["jobs_done"].as_u64() >= row["databases"].as_u64());
+    }
+}
+
+#[test]
 fn a_bench_shows_a_table_for_each_workload() {
     let bench = ["bench", "compaction", "--workload", "8x0:7,8x32:zstd:3K"];
     let (out, _) = expect(DONE, &[&bench[..], &["--threads", "1"]].concat());
