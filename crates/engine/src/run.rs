@@ -236,7 +236,15 @@ impl<B: Backend> Shared<'_, B> {
 
     /// Starts as many threads as there are slots by now, if there are slices left for them.
     fn recruit<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
-        let wanted = self.context.budget.slots().min(self.slices.len());
+        // Those that the memory does not suffice for would take turns, and each leave what its slices took
+        // to an arena of the allocator.
+        let at_once = self.share.slices_in_memory();
+        let wanted = self
+            .context
+            .budget
+            .slots()
+            .min(self.slices.len())
+            .min(at_once);
         let one_more = |workers: usize| (workers < wanted).then_some(workers + 1);
         while self.next.load(Ordering::Relaxed) < self.slices.len()
             && self

@@ -50,6 +50,11 @@ impl<'a> JobShare<'a> {
         }
     }
 
+    /// How many of the job's slices the memory suffices for at the same time, if no other job takes any.
+    pub fn slices_in_memory(&self) -> usize {
+        self.budget.state().slices_in_memory(self.job)
+    }
+
     /// Waits until a slice may run. There is none once the job has ended.
     ///
     /// # Errors

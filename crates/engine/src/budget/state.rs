@@ -114,6 +114,14 @@ impl State {
         self.jobs.entry(job).or_default().slice_bytes = bytes.max(1);
     }
 
+    /// How many of a job's slices fit beside what it holds, at least 1.
+    pub fn slices_in_memory(&self, job: JobId) -> usize {
+        let fitting = self.jobs.get(&job).map_or(0, |job| {
+            self.bytes.saturating_sub(job.held_bytes) / job.slice_bytes.max(1)
+        });
+        usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Whoever waits for a slice of the job need not.
     pub fn end(&mut self, job: JobId) {
         self.jobs.entry(job).or_default().ended = true;

@@ -34,6 +34,7 @@ fn queue_of(budget: &Budget, wishes: usize) {
 fn memory_is_given_back() {
     let budget = Budget::new(4, 100);
     let job = admitted(&budget, 10, 40);
+    assert_eq!(job.slices_in_memory(), 2);
     let (first, second) = (slice(&job), slice(&job));
     assert_eq!(budget.state().used_bytes(), 90);
     assert!(waits(|cancel| job.slice(cancel)), "a third does not fit");
