@@ -1,0 +1,274 @@
+//! Reads and writes that go on while the caller does something else.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{ring, threads};
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the file into memory.
+    Read,
+    /// From memory to the file.
+    Write,
+}
+
+/// One read or write. The memory belongs to it until it is done.
+#[derive(Debug)]
+pub struct Transfer {
+    /// The file.
+    pub file: Arc<File>,
+    /// Which way.
+    pub direction: Direction,
+    /// The memory.
+    pub memory: Vec<u8>,
+    /// The part of it that is filled or written; cut to the memory's length.
+    pub range: Range<usize>,
+    /// Where in the file, bytes.
+    pub offset: u64,
+}
+
+impl Transfer {
+    /// The part of the memory that is meant.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        let end = self.range.end.min(self.memory.len());
+        let start = self.range.start.min(end);
+        &mut self.memory[start..end]
+    }
+
+    /// Does it now.
+    pub(crate) fn run(&mut self) -> io::Result<usize> {
+        let (file, offset) = (Arc::clone(&self.file), self.offset);
+        loop {
+            let done = match self.direction {
+                Direction::Read => file.read_at(self.bytes(), offset),
+                Direction::Write => file.write_at(self.bytes(), offset),
+            };
+            match done {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+/// How a queue does its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// `io_uring`.
+    Ring,
+    /// Threads that wait for one transfer each.
+    Threads,
+}
+
+/// Does transfers in any order, several at once. When it is dropped, what it was given is done first.
+#[derive(Debug)]
+pub struct Queue {
+    method: Method,
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Queue {
+    /// A queue over `io_uring`, or over threads where the kernel has none or forbids it, as containers
+    /// do.
+    ///
+    /// # Errors
+    /// Whatever the system says if it has no thread to give either.
+    pub fn new() -> io::Result<Self> {
+        Self::with(Method::Ring).or_else(|_| Self::with(Method::Threads))
+    }
+
+    /// A queue that works in one way.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn with(method: Method) -> io::Result<Self> {
+        let (shared, threads) = match method {
+            Method::Ring => ring::start()?,
+            Method::Threads => threads::start()?,
+        };
+        Ok(Self {
+            method,
+            shared,
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// How it works.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Begins a transfer.
+    pub fn submit(&self, transfer: Transfer) -> Pending {
+        let pending = Pending(Arc::default());
+        let task = Task {
+            transfer,
+            outcome: Arc::clone(&pending.0),
+        };
+        let mut requests = self.shared.lock();
+        if requests.is_stopped {
+            drop(requests);
+            task.run();
+        } else {
+            requests.tasks.push_back(task);
+            drop(requests);
+            self.shared.wake();
+        }
+        pending
+    }
+
+    /// Ends the threads once what was submitted is done, and returns the processor time that they took.
+    /// Later transfers are done by those who submit them.
+    pub fn stop(&self) -> Duration {
+        self.shared.lock().is_stopped = true;
+        self.shared.wake_all();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            // A panic there is a bug here; it leaves transfers that nobody will finish.
+            let _ = thread.join();
+        }
+        self.shared.lock().cpu
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What a transfer came to, once it is done.
+type Outcome = (Vec<u8>, io::Result<usize>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    outcome: Mutex<Option<Outcome>>,
+    done: Condvar,
+}
+
+impl Slot {
+    fn tell(&self, outcome: Outcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.done.notify_one();
+    }
+}
+
+/// A transfer that was begun. Dropping it leaves the transfer to itself.
+#[derive(Debug)]
+pub struct Pending(Arc<Slot>);
+
+impl Pending {
+    /// Waits for the end of the transfer: the memory, and how many bytes of it were moved.
+    pub fn wait(self) -> (Vec<u8>, io::Result<usize>) {
+        let mut outcome = self
+            .0
+            .outcome
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(outcome) = outcome.take() {
+                return outcome;
+            }
+            let done = self.0.done.wait(outcome);
+            outcome = done.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A transfer with whom to tell.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub transfer: Transfer,
+    outcome: Arc<Slot>,
+}
+
+impl Task {
+    pub fn run(mut self) {
+        let done = self.transfer.run();
+        self.complete(done);
+    }
+
+    /// Tells that nobody knows what becomes of it, and returns the transfer, whose memory something may
+    /// still write to.
+    pub fn fail(self) -> Transfer {
+        let error = io::Error::other("the queue of reads and writes broke");
+        self.outcome.tell((Vec::new(), Err(error)));
+        self.transfer
+    }
+
+    pub fn complete(self, done: io::Result<usize>) {
+        self.outcome.tell((self.transfer.memory, done));
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    pub tasks: VecDeque<Task>,
+    pub is_stopped: bool,
+    /// Processor time of threads that have ended.
+    pub cpu: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    requests: Mutex<Requests>,
+    arrived: Condvar,
+    /// Wakes a thread that waits for the kernel: written here, read there.
+    bell: Option<UnixStream>,
+}
+
+impl Shared {
+    pub fn with_bell(bell: UnixStream) -> Self {
+        Self {
+            bell: Some(bell),
+            ..Self::default()
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn wait<'a>(&self, requests: MutexGuard<'a, Requests>) -> MutexGuard<'a, Requests> {
+        let arrived = self.arrived.wait(requests);
+        arrived.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        match &self.bell {
+            Some(bell) => ring(bell),
+            None => self.arrived.notify_one(),
+        }
+    }
+
+    fn wake_all(&self) {
+        match &self.bell {
+            Some(bell) => ring(bell),
+            None => self.arrived.notify_all(),
+        }
+    }
+
+    /// The calling thread ends.
+    pub fn leave(&self) {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu = Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32);
+        self.lock().cpu += cpu;
+    }
+}
+
+fn ring(mut bell: &UnixStream) {
+    // It fails only when it has rung so often that nobody can have missed it.
+    let _ = bell.write(&[1]);
+}

@@ -1,0 +1,209 @@
+//! Transfers by `io_uring`: one thread owns the ring, gives transfers to the kernel and takes them back.
+//!
+//! The thread sleeps in the kernel until a transfer is done or an bell says that others have come.
+//! What the kernel works on lies in a table of the thread: memory and file live until their completion
+//! was seen, whatever became of those who wait for it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use crate::queue::{Direction, Shared, Task};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+
+/// Transfers that the kernel has at once; others wait for their turn.
+const MOST_IN_FLIGHT: usize = 64;
+
+/// A ring's entries: the transfers and the bell.
+const ENTRIES: u32 = 2 * MOST_IN_FLIGHT as u32;
+
+/// Rings of the bell that are heard as one.
+const BELL_BYTES: usize = 256;
+
+/// The completion that says that the bell rang.
+const BELL: u64 = u64::MAX;
+
+/// A ring with its thread.
+///
+/// # Errors
+/// Whatever the system says; Unsupported if the kernel's rings do not read and write.
+pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
+    let ring = IoUring::builder().dontfork().build(ENTRIES)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::PollAdd::CODE,
+    ];
+    if !needed.into_iter().all(|code| probe.is_supported(code)) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let (bell, rope) = UnixStream::pair()?;
+    bell.set_nonblocking(true)?;
+    rope.set_nonblocking(true)?;
+    let shared = Arc::new(Shared::with_bell(rope));
+    let worker = Worker {
+        ring,
+        bell,
+        shared: Arc::clone(&shared),
+        in_flight: InFlight::default(),
+        waiting: VecDeque::new(),
+        hears_bell: false,
+    };
+    let thread = Builder::new()
+        .name("rockmill-io".to_owned())
+        .spawn(move || worker.work())?;
+    Ok((shared, vec![thread]))
+}
+
+struct Worker {
+    ring: IoUring,
+    bell: UnixStream,
+    shared: Arc<Shared>,
+    in_flight: InFlight,
+    /// Taken over, and not given to the kernel yet.
+    waiting: VecDeque<Task>,
+    /// Whether the kernel tells when the bell rings.
+    hears_bell: bool,
+}
+
+/// What the kernel works on, by its number.
+#[derive(Default)]
+struct InFlight {
+    tasks: Vec<Option<Task>>,
+    free: Vec<usize>,
+}
+
+impl InFlight {
+    fn len(&self) -> usize {
+        self.tasks.len() - self.free.len()
+    }
+
+    /// Keeps a task and returns the entry for the kernel.
+    fn add(&mut self, mut task: Task) -> squeue::Entry {
+        let fd = types::Fd(task.transfer.file.as_raw_fd());
+        let (direction, offset) = (task.transfer.direction, task.transfer.offset);
+        let bytes = task.transfer.bytes();
+        // More than that the kernel does not move at once either.
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let address = bytes.as_mut_ptr();
+        let entry = match direction {
+            Direction::Read => opcode::Read::new(fd, address, len).offset(offset).build(),
+            Direction::Write => opcode::Write::new(fd, address, len).offset(offset).build(),
+        };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.tasks.push(None);
+            self.tasks.len() - 1
+        });
+        // The vector's bytes stay where they are when it moves.
+        self.tasks[number] = Some(task);
+        entry.user_data(number as u64)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Task> {
+        let number = usize::try_from(number).ok()?;
+        let task = self.tasks.get_mut(number)?.take()?;
+        self.free.push(number);
+        Some(task)
+    }
+}
+
+impl Worker {
+    fn work(mut self) {
+        let mut result = Ok(());
+        while result.is_ok() {
+            let is_stopped = self.take_over();
+            if is_stopped && self.waiting.is_empty() && self.in_flight.len() == 0 {
+                break;
+            }
+            self.give();
+            result = match self.ring.submit_and_wait(1) {
+                Err(e) if is_passing(&e) => Ok(()),
+                done => done.map(drop),
+            };
+            self.take_back();
+        }
+        if result.is_err() {
+            self.abandon();
+        }
+        self.shared.leave();
+    }
+
+    /// Takes over what was submitted; returns whether nothing more will be.
+    fn take_over(&mut self) -> bool {
+        let mut requests = self.shared.lock();
+        self.waiting.append(&mut requests.tasks);
+        requests.is_stopped
+    }
+
+    /// Gives the kernel what it may have.
+    fn give(&mut self) {
+        let mut entries = self.ring.submission();
+        if !self.hears_bell {
+            let fd = types::Fd(self.bell.as_raw_fd());
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            // SAFETY: no memory is passed, and the bell is closed after the ring.
+            self.hears_bell = unsafe { entries.push(&entry.user_data(BELL)) }.is_ok();
+        }
+        while self.in_flight.len() < MOST_IN_FLIGHT && !entries.is_full() {
+            let Some(task) = self.waiting.pop_front() else {
+                break;
+            };
+            let entry = self.in_flight.add(task);
+            // SAFETY: the table holds the memory and the file until the completion with this number was
+            // taken from the ring, or for ever if that cannot be; nobody else touches the memory.
+            let pushed = unsafe { entries.push(&entry) };
+            debug_assert!(pushed.is_ok(), "there was room");
+        }
+    }
+
+    /// Takes back what the kernel has done.
+    fn take_back(&mut self) {
+        let completions: Vec<_> = self.ring.completion().collect();
+        for completion in completions {
+            if completion.user_data() == BELL {
+                self.hears_bell = false;
+                // Until it rings again; it does not block.
+                let _ = self.bell.read(&mut [0; BELL_BYTES]);
+            } else if let Some(task) = self.in_flight.take(completion.user_data()) {
+                finish(task, completion.result());
+            }
+        }
+    }
+
+    /// The ring does not work any more: what the kernel does not have is done here, and what it has stays
+    /// in memory for ever.
+    fn abandon(&mut self) {
+        self.shared.lock().is_stopped = true;
+        self.take_over();
+        self.waiting.drain(..).for_each(Task::run);
+        for task in std::mem::take(&mut self.in_flight.tasks)
+            .into_iter()
+            .flatten()
+        {
+            std::mem::forget(task.fail());
+        }
+    }
+}
+
+/// Whether the kernel only wants to be asked again.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+    )
+}
+
+fn finish(task: Task, result: i32) {
+    match usize::try_from(result) {
+        Ok(bytes) => task.complete(Ok(bytes)),
+        Err(_) => match io::Error::from_raw_os_error(result.saturating_neg()) {
+            e if is_passing(&e) || e.raw_os_error() == Some(libc::ECANCELED) => task.run(),
+            e => task.complete(Err(e)),
+        },
+    }
+}

@@ -1,0 +1,45 @@
+//! Transfers by threads that wait for one each.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use crate::queue::Shared;
+
+/// Transfers at once.
+const THREADS: usize = 4;
+
+/// As many threads as the system gives.
+pub fn start() -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
+    let shared = Arc::<Shared>::default();
+    let mut threads = Vec::new();
+    for _ in 0..THREADS {
+        let shared = Arc::clone(&shared);
+        let spawned = Builder::new()
+            .name("rockmill-io".to_owned())
+            .spawn(move || work(&shared));
+        match spawned {
+            Ok(thread) => threads.push(thread),
+            Err(e) if threads.is_empty() => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok((shared, threads))
+}
+
+fn work(shared: &Shared) {
+    let mut requests = shared.lock();
+    loop {
+        if let Some(task) = requests.tasks.pop_front() {
+            drop(requests);
+            task.run();
+            requests = shared.lock();
+        } else if requests.is_stopped {
+            break;
+        } else {
+            requests = shared.wait(requests);
+        }
+    }
+    drop(requests);
+    shared.leave();
+}
