@@ -104,6 +104,32 @@ fn outputs_of_any_supported_table_shape_are_accepted() {
 }
 
 #[test]
+fn outputs_are_accepted_whether_bytes_pass_by_the_page_cache_or_not() {
+    let (table, service) = (TableShape::default(), service());
+    for (reads, writes) in [(true, false), (false, true), (true, true)] {
+        println!("direct reads {reads}, direct writes {writes}");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("db");
+        let direct = |mut options: Options| {
+            options.set_use_direct_reads(reads);
+            options.set_use_direct_io_for_flush_and_compaction(writes);
+            options.set_bytes_per_sync(100_000);
+            shaped(options, &table)
+        };
+        let done = service.stats().jobs_done;
+        let db = open(&direct(options(&service)), &path);
+        let content = fill(&db, WRITES, 1);
+        compact_everything(&db);
+        assert!(service.stats().jobs_done > done, "{}", service.stats());
+        drop(db);
+        let db = open(&direct(local_options()), &path);
+        db.verify_checksum().expect("every block's checksum holds");
+        assert_content(&db, &content);
+    }
+    assert_eq!(service.stats().jobs_failed, 0, "{}", service.stats());
+}
+
+#[test]
 fn outputs_of_each_format_version_and_checksum_are_accepted() {
     for format_version in 2..=8 {
         for checksum in 0..=4 {

@@ -54,13 +54,16 @@ pub struct RunArgs {
     /// Memory budget in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
+    /// MiB to read and write a second at most [default: no limit].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    io_mib_per_s: Option<u64>,
     /// How sure to be of the output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
     /// What computes: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Show where the time went, by stage, on devices that measure.
+    /// Show where the time went, by stage.
     #[arg(long)]
     profile: bool,
     /// Transactions are WriteCommitted.
@@ -196,6 +199,7 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
         device: device::parse(&args.device)?,
         ..Settings::default()
     };
+    settings.mutable.io_bytes_per_second = args.io_mib_per_s.unwrap_or(0) << 20;
     settings.mutable.verification = args.verification;
     if let Some(threads) = args.threads {
         settings.mutable.threads = threads as usize;

@@ -23,7 +23,7 @@ pub struct SliceWork<'a> {
     pub plan: &'a Plan,
     /// Which keys.
     pub slice: &'a Slice,
-    /// Bytes to read at a time from each input.
+    /// Bytes of each input to hold at most, unless a single block is larger.
     pub read_ahead_bytes: usize,
     /// Checked at least once a block.
     pub cancel: &'a CancelToken,

@@ -1,11 +1,13 @@
 //! A table's data blocks one after another: read ahead, verified, decompressed.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::handle::BlockHandle;
 
 use crate::error::{Error, Result};
+use crate::io::{Chunk, PlainStream, ReadStream};
 use crate::table::InputTable;
 
 /// Reads data blocks in order, several with one system call.
@@ -15,7 +17,13 @@ use crate::table::InputTable;
 pub struct BlockStream<'a> {
     table: &'a InputTable,
     read_ahead_bytes: usize,
-    chunk: Vec<u8>,
+    /// Made with the first block, which tells where the last one ends.
+    reads: Option<Box<dyn ReadStream + 'a>>,
+    /// What the reads were told to expect, in the order of the file.
+    expected: VecDeque<Range<u64>>,
+    /// First block that is not expected yet.
+    unexpected: usize,
+    chunk: Chunk,
     /// File offset of the chunk.
     chunk_at: u64,
     decompressor: Decompressor,
@@ -27,19 +35,22 @@ pub struct BlockStream<'a> {
 /// Where the payload of the current block lies.
 #[derive(Debug, Clone)]
 enum Payload {
-    /// A range of the chunk: the block is stored uncompressed.
+    /// A range of the chunk's memory: the block is stored uncompressed.
     InChunk(Range<usize>),
     /// The scratch buffer.
     Decompressed,
 }
 
 impl<'a> BlockStream<'a> {
-    /// A stream that has loaded nothing yet.
+    /// A stream that has loaded nothing yet and holds at most so many bytes ahead.
     pub fn new(table: &'a InputTable, read_ahead_bytes: usize) -> Self {
         Self {
             table,
             read_ahead_bytes,
-            chunk: Vec::new(),
+            reads: None,
+            expected: VecDeque::new(),
+            unexpected: 0,
+            chunk: Chunk::default(),
             chunk_at: 0,
             decompressor: Decompressor::new(table.meta.dictionary.clone()),
             scratch: Vec::new(),
@@ -49,7 +60,7 @@ impl<'a> BlockStream<'a> {
     }
 
     /// Loads the first of `blocks`, which are positions in the table's index, and reads ahead among
-    /// the others.
+    /// the others. Each call goes on from the one before, with the same end.
     ///
     /// # Errors
     /// Storage if reading fails; Corruption on a bad checksum or malformed compression; Declined on
@@ -64,12 +75,11 @@ impl<'a> BlockStream<'a> {
         let len = handle
             .stored_len(limit)
             .map_err(|e| Error::format(name, e))?;
-        let chunk_end = self.chunk_at + self.chunk.len() as u64;
-        if handle.offset < self.chunk_at || handle.offset + len as u64 > chunk_end {
-            self.read_chunk(handle, len, blocks)?;
+        if !self.holds(handle.offset, len) {
+            self.read_chunk(handle.offset, len, blocks)?;
         }
-        let start = (handle.offset - self.chunk_at) as usize;
-        let stored = &self.chunk[start..start + len];
+        let start = self.chunk.bytes.start + (handle.offset - self.chunk_at) as usize;
+        let stored = &self.chunk.memory[start..start + len];
         let (payload, kind) = self
             .table
             .meta
@@ -88,31 +98,104 @@ impl<'a> BlockStream<'a> {
         Ok(handle)
     }
 
-    /// Reads the block at `handle` and as many of the following ones as fit the read-ahead.
-    fn read_chunk(&mut self, handle: BlockHandle, len: usize, blocks: Range<usize>) -> Result<()> {
-        let most = handle
-            .offset
-            .saturating_add(self.read_ahead_bytes.max(len) as u64);
-        let end = self.table.meta.index[blocks]
-            .iter()
-            .map_while(|e| e.handle.checked_end().filter(|&end| end <= most))
-            .last()
-            .unwrap_or(handle.offset + len as u64);
-        let wanted = (end - handle.offset) as usize;
-        self.chunk.resize(wanted, 0);
-        self.chunk_at = handle.offset;
-        self.table
-            .file
-            .read_exact_at(&mut self.chunk, handle.offset)?;
-        self.bytes_read += wanted as u64;
-        Ok(())
+    /// Whether the chunk at hand has these bytes of the file.
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        let chunk_end = self.chunk_at + self.chunk.bytes.len() as u64;
+        offset >= self.chunk_at && offset + len as u64 <= chunk_end
+    }
+
+    /// Takes the chunk that begins with the first block, whose place is given, and expects the next ones.
+    fn read_chunk(&mut self, offset: u64, len: usize, blocks: Range<usize>) -> Result<()> {
+        let is_next = self.expected.front().is_none_or(|r| r.start == offset);
+        let mut reads = match self.reads.take() {
+            Some(reads) if is_next => reads,
+            // The first chunk, or somebody jumped.
+            _ => {
+                self.expected.clear();
+                self.stream(offset, blocks.end)
+            }
+        };
+        if self.expected.is_empty() {
+            self.unexpected = blocks.start;
+            self.expect_chunk(&mut *reads, blocks.end, u64::MAX);
+        }
+        let Some(range) = self.expected.pop_front() else {
+            return Err(Error::internal("no block to read"));
+        };
+        reads.take(&mut self.chunk)?;
+        self.chunk_at = range.start;
+        let mut held = range.end - range.start;
+        self.bytes_read += held;
+        held += self.expected.iter().map(|r| r.end - r.start).sum::<u64>();
+        let mut room = (self.read_ahead_bytes as u64).saturating_sub(held);
+        while self.expected.len() + 1 < reads.depth() && self.unexpected < blocks.end {
+            match self.expect_chunk(&mut *reads, blocks.end, room) {
+                Some(taken) => room -= taken,
+                None => break,
+            }
+        }
+        self.reads = Some(reads);
+        match self.holds(offset, len) {
+            true => Ok(()),
+            false => Err(Error::internal("a chunk lacks its first block")),
+        }
+    }
+
+    fn stream(&self, offset: u64, end: usize) -> Box<dyn ReadStream + 'a> {
+        let table = self.table;
+        let end = table.meta.index[end - 1].handle.checked_end();
+        let bytes = offset..end.unwrap_or(table.meta.file_size).max(offset);
+        table.file.stream(bytes).unwrap_or_else(|| {
+            Box::new(PlainStream {
+                file: &*table.file,
+                expected: None,
+            })
+        })
+    }
+
+    /// Tells the reads of the next chunk, if there is room for it, and returns its bytes.
+    fn expect_chunk(
+        &mut self,
+        reads: &mut dyn ReadStream,
+        end: usize,
+        room_bytes: u64,
+    ) -> Option<u64> {
+        let chunk_bytes = self.read_ahead_bytes / reads.depth().max(1);
+        let (range, blocks) = self.next_chunk(chunk_bytes as u64, end);
+        let bytes = range.end - range.start;
+        if bytes > room_bytes {
+            return None;
+        }
+        self.unexpected += blocks;
+        reads.expect(range.clone());
+        self.expected.push_back(range);
+        Some(bytes)
+    }
+
+    /// Bytes of the first block that is not expected, and of as many following ones as fit a chunk; and
+    /// the number of these blocks.
+    fn next_chunk(&self, chunk_bytes: u64, end: usize) -> (Range<u64>, usize) {
+        let index = &self.table.meta.index[self.unexpected..end];
+        let start = index[0].handle.offset;
+        let first_end = index[0].handle.checked_end().unwrap_or(start);
+        let most = first_end.max(start.saturating_add(chunk_bytes));
+        let mut range = start..first_end;
+        let mut blocks = 1;
+        for entry in &index[1..] {
+            match entry.handle.checked_end() {
+                Some(end) if end <= most => range.end = end,
+                _ => break,
+            }
+            blocks += 1;
+        }
+        (range, blocks)
     }
 
     /// The loaded block, uncompressed.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         match &self.payload {
-            Payload::InChunk(range) => &self.chunk[range.clone()],
+            Payload::InChunk(range) => &self.chunk.memory[range.clone()],
             Payload::Decompressed => &self.scratch,
         }
     }

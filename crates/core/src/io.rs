@@ -1,9 +1,10 @@
 //! How backends reach files; the engine implements these over its storage.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An input file.
 pub trait ReadAt: Debug + Send + Sync {
@@ -29,6 +30,92 @@ pub trait ReadAt: Debug + Send + Sync {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// Reads inside of `bytes` that go front to back and may begin before they are asked for. Without
+    /// one, readers use [`ReadAt::read_exact_at`].
+    fn stream(&self, bytes: Range<u64>) -> Option<Box<dyn ReadStream + '_>> {
+        let _ = bytes;
+        None
+    }
+}
+
+/// Reads of one file front to back: ranges are expected in order and taken in the same order.
+pub trait ReadStream: Debug {
+    /// How many ranges may be expected at once; each holds memory of its length until it is taken.
+    fn depth(&self) -> usize {
+        1
+    }
+
+    /// Says what is taken next after all that is expected already; reading it may begin. Ranges ascend.
+    fn expect(&mut self, range: Range<u64>);
+
+    /// Puts the bytes of the oldest expected range into `chunk`, in place of what it holds.
+    ///
+    /// # Errors
+    /// Storage if the system refuses; Corruption if the file ends too early; Cancelled; Internal if
+    /// nothing is expected.
+    fn take(&mut self, chunk: &mut Chunk) -> Result<()>;
+}
+
+/// Bytes of a file, somewhere in memory that may be larger: direct reads want it aligned.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// The memory.
+    pub memory: Vec<u8>,
+    /// Where the bytes lie in it.
+    pub bytes: Range<usize>,
+}
+
+impl Chunk {
+    /// Makes room for `len` bytes from the start of the memory, and returns it.
+    pub fn reset(&mut self, len: usize) -> &mut [u8] {
+        self.grow(len);
+        self.memory.truncate(len);
+        self.bytes = 0..len;
+        &mut self.memory
+    }
+
+    /// Makes the memory at least so long; what it holds is not needed any more.
+    fn grow(&mut self, len: usize) {
+        if self.memory.capacity() < len {
+            // New memory comes zeroed from the system.
+            self.memory = vec![0; len];
+        } else if self.memory.len() < len {
+            self.memory.resize(len, 0);
+        }
+    }
+
+    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`.
+    #[must_use]
+    pub fn aligned(mut self, len: usize, alignment: usize) -> Self {
+        self.grow(len + alignment);
+        let start = self.memory.as_ptr().align_offset(alignment);
+        // Only the compiler's own evaluation of code knows no addresses.
+        let start = start.min(alignment);
+        self.bytes = start..start + len;
+        self
+    }
+}
+
+/// A [`ReadStream`] that reads when it is asked.
+#[derive(Debug)]
+pub(crate) struct PlainStream<'a> {
+    pub file: &'a dyn ReadAt,
+    pub expected: Option<Range<u64>>,
+}
+
+impl ReadStream for PlainStream<'_> {
+    fn expect(&mut self, range: Range<u64>) {
+        self.expected = Some(range);
+    }
+
+    fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
+        let Some(range) = self.expected.take() else {
+            return Err(Error::internal("bytes are taken that nobody expects"));
+        };
+        let buffer = chunk.reset((range.end - range.start) as usize);
+        self.file.read_exact_at(buffer, range.start)
+    }
 }
 
 /// Where a slice's output files go, in key order.
@@ -49,7 +136,7 @@ pub trait SstFile: Send {
     /// Storage if the system refuses.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes everything durable and closes the file.
+    /// Ends the file. Whoever made the sink makes it durable before the job is reported.
     ///
     /// # Errors
     /// Storage if the system refuses.

@@ -36,7 +36,7 @@ pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
-pub use io::{ReadAt, SstFile, SstSink};
+pub use io::{Chunk, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };

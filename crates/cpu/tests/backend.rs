@@ -1,13 +1,18 @@
 //! `CpuBackend` as the engine uses it: the same files and reports however the inputs are read, and
 //! what the single stages give.
 
+#[path = "common/ahead.rs"]
+mod ahead;
 mod common;
 
-use common::{Entry, FILE_NAME, MemOutput, MemSink, VecSink, VecSource, config, hash_sum, open};
+use ahead::AheadFile;
+use common::{
+    Entry, FILE_NAME, MemFile, MemOutput, MemSink, VecSink, VecSource, config, hash_sum, open,
+};
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, RangesBeneath, SliceReport,
-    SliceWork,
+    SliceWork, open_table,
 };
 use rockmill_core::{Cutting, Slice};
 use rockmill_cpu::CpuBackend;
@@ -65,6 +70,15 @@ fn plans() -> impl Strategy<Value = Plan> {
             plan
         },
     )
+}
+
+/// The same files, read by streams that are told what comes next.
+fn read_ahead_tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
+    let mut plan = common::plan();
+    plan.table.block_size = block_size;
+    let files = runs.iter().map(|run| common::one_file(&plan, run));
+    let open = |file| open_table(Box::new(AheadFile(MemFile(file)))).expect("opens");
+    files.map(open).collect()
 }
 
 fn tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
@@ -129,6 +143,12 @@ proptest! {
         });
         prop_assert_eq!(&results[0], &results[1]);
         prop_assert_eq!(&results[0], &results[2]);
+        let inputs = read_ahead_tables(&runs, block_size);
+        for read_ahead in [1, 4096, 1 << 20] {
+            let ahead = compact(&inputs, &plan, &range, read_ahead, 1)
+                .map(|(report, files)| (format!("{report:#?}"), files));
+            prop_assert_eq!(&results[0], &ahead);
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Store<'_> {
         let mut compressor =
             Compressor::new(&self.plan.table.compression).map_err(|e| Error::internal(e.what))?;
         let size = image.len();
-        self.stages.time("tail + sync", Resource::Host, size, || {
+        self.stages.time("tail", Resource::Host, size, || {
             writer.finish(self.plan, body, &mut compressor)
         })
     }

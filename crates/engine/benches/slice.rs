@@ -27,6 +27,7 @@ use rockmill_cpu::merge::Merge;
 use rockmill_cpu::retain::{Sink, retain};
 use rockmill_cpu::writer::SstWriter;
 use rockmill_engine::Settings;
+use rockmill_engine::io::JobIo;
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::{InputFileReader, LocalStorage, Storage};
 use rockmill_engine::verify::verify_tail;
@@ -197,7 +198,7 @@ fn measure(workload: &Workload, args: &Args) -> Result<Report> {
         // The files of the round before go first.
         drop(std::mem::replace(&mut outputs, staging("none")?));
         outputs = staging("output")?;
-        let mut sink = StagingSink::new(&outputs, Arc::default(), 0);
+        let mut sink = StagingSink::new(&outputs, job_io(), 0);
         let (time, made) = timed(|| bench.write(&mut sink))?;
         files = made;
         Ok(time)
@@ -391,6 +392,11 @@ fn open(path: &Path) -> Result<InputTable> {
     open_table(Box::new(InputFileReader::open(&LocalStorage, path)?))
 }
 
+fn job_io() -> Arc<JobIo> {
+    let storage = Arc::new(LocalStorage);
+    Arc::new(JobIo::new(storage, CancelToken::new()))
+}
+
 /// The runs: run 0 is the oldest. Which runs have a key follows from the key.
 fn make_inputs(
     workload: &Workload,
@@ -403,7 +409,7 @@ fn make_inputs(
     plan.cutting.single_file = true;
     let mut tables = Vec::new();
     for run in 0..RUNS {
-        let mut sink = StagingSink::new(dir, Arc::default(), run as usize);
+        let mut sink = StagingSink::new(dir, job_io(), run as usize);
         let mut writer = SstWriter::new(&plan, &mut sink)?;
         let mut value = vec![0; workload.value_bytes];
         for i in (0..keys).filter(|&i| run_has(run, i, args.versions)) {

@@ -20,12 +20,13 @@ use crate::admit::{self, Admitted, Policy};
 use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
 use crate::device::{Devices, device_trouble};
+use crate::io::RateLimiter;
 use crate::metrics;
 use crate::priority;
 use crate::record;
 use crate::result;
 use crate::run::{self, Outcome, RunContext};
-use crate::settings::{MutableSettings, Settings};
+use crate::settings::{MutableSettings, Settings, THREADS_PER_SYNC_THREAD};
 use crate::spans;
 use crate::staging::{self, StagingDir, place};
 use crate::stats::{Stats, StatsCell};
@@ -41,6 +42,7 @@ pub struct Engine {
     storage: Arc<dyn Storage>,
     devices: Devices,
     budget: Budget,
+    limiter: Arc<RateLimiter>,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
@@ -88,6 +90,7 @@ impl Engine {
                 settings.mutable.threads,
                 settings.mutable.memory_budget_bytes,
             ),
+            limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,
@@ -120,6 +123,7 @@ impl Engine {
         change(&mut changed);
         changed.check()?;
         *mutable = changed;
+        self.limiter.set(changed.io_bytes_per_second);
         self.budget
             .resize(changed.threads, changed.memory_budget_bytes);
         Ok(())
@@ -414,8 +418,11 @@ impl Engine {
             backend,
             cpu: &self.devices.cpu,
             verification: settings.verification,
-            storage: &*self.storage,
+            storage: &self.storage,
             budget: &self.budget,
+            limiter: &self.limiter,
+            sync_threads: (settings.sync_threads)
+                .unwrap_or_else(|| self.budget.slots().div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
             cancel,
             counters: &self.stats,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
@@ -12,11 +13,11 @@ use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::budget::JobShare;
+use crate::io::{JobInput, JobIo};
 use crate::parallel;
 use crate::run::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
-use crate::storage::InputFileReader;
 
 /// A job that is ready to run.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub struct Prepared {
     pub slices: Vec<Slice>,
     /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
     pub slice_bytes: Vec<u64>,
-    /// Bytes to read at a time from each input.
+    /// Bytes of each input to hold ahead.
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
     pub slice_memory_bytes: u64,
@@ -47,13 +48,14 @@ pub struct Prepared {
 /// Declined, or Corruption or Storage if an input cannot be read.
 pub fn prepare<B: Backend>(
     context: &RunContext<'_, B>,
+    files: &Arc<JobIo>,
     share: &JobShare<'_>,
     job: &Job,
     admitted: &Admitted<'_>,
     dir: &Path,
 ) -> Result<Prepared> {
     let opening = Instant::now();
-    let (tables, cpu_elsewhere) = open_inputs(context, share, job, dir)?;
+    let (tables, cpu_elsewhere) = open_inputs(context, files, share, job, dir)?;
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
@@ -65,7 +67,7 @@ pub fn prepare<B: Backend>(
     });
     let slice_bytes = slice_bytes.collect::<Result<Vec<u64>>>()?;
     let (read_ahead_bytes, slice_memory_bytes) =
-        fit_memory(context, share.hold(0)?, &planned.plan, &tables)?;
+        fit_memory(context, files, share.hold(0)?, &planned.plan, &tables)?;
     Ok(Prepared {
         plan: planned.plan,
         learned_filter: planned.learned_filter,
@@ -92,6 +94,7 @@ pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
 /// Opens all inputs, and says how much processor time other threads took for it.
 fn open_inputs<B: Sync>(
     context: &RunContext<'_, B>,
+    files: &Arc<JobIo>,
     share: &JobShare<'_>,
     job: &Job,
     dir: &Path,
@@ -99,7 +102,7 @@ fn open_inputs<B: Sync>(
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
-        let opened = InputFileReader::try_open(context.storage, &path);
+        let opened = JobInput::open(files, &path);
         let reader = opened.map_err(|e| cannot_open(input, &e))?;
         if reader.len() != input.size {
             return Err(Error::corruption(
@@ -150,15 +153,19 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
 /// in memory as long as the job runs.
 fn fit_memory<B: Backend>(
     context: &RunContext<'_, B>,
+    files: &JobIo,
     indexes: u64,
     plan: &Plan,
     tables: &[InputTable],
 ) -> Result<(usize, u64)> {
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
-        let bytes = context.slice_memory_bytes(plan, tables, read_ahead);
+        let (window, held) = files.read_ahead(read_ahead);
+        let bytes = context.slice_memory_bytes(plan, tables, held);
+        // A file is made while another waits for its sync.
+        let bytes = bytes.saturating_add(files.waiting_file_bytes());
         if bytes.saturating_add(indexes) <= context.budget.bytes() {
-            return Ok((read_ahead, bytes));
+            return Ok((window, bytes));
         }
         if read_ahead == MIN_READ_AHEAD_BYTES {
             return Err(Error::declined(

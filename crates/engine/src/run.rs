@@ -16,12 +16,14 @@ use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{Budget, JobShare};
+use crate::io::{
+    FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task, measured_by_this_thread,
+};
 use crate::prepare::{Prepared, host_stage, prepare};
 use crate::spans;
 use crate::staging::{StagingDir, StagingSink};
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
-use crate::syncs::Syncs;
 use crate::verification::{Verification, Verifier};
 
 /// What a job came to.
@@ -65,9 +67,13 @@ pub struct RunContext<'a, B> {
     /// How sure to be of the output.
     pub verification: Verification,
     /// The file system.
-    pub storage: &'a dyn Storage,
+    pub storage: &'a Arc<dyn Storage>,
     /// Shared with other jobs.
     pub budget: &'a Budget,
+    /// Shared with other jobs.
+    pub limiter: &'a Arc<RateLimiter>,
+    /// Threads that sync and check finished files.
+    pub sync_threads: usize,
     /// Bytes to read at a time from each input.
     pub read_ahead_bytes: usize,
     /// Told when the database closes.
@@ -94,6 +100,25 @@ impl<B: Backend> RunContext<'_, B> {
     }
 }
 
+impl<B> RunContext<'_, B> {
+    /// What the files of a job share.
+    ///
+    /// # Errors
+    /// Declined if an option is malformed.
+    pub fn files(&self, admitted: &Admitted<'_>) -> Result<Arc<JobIo>> {
+        // A slice that is made again to verify it takes the place of one that is made.
+        let most_waiting = match (self.sync_threads, self.verification) {
+            (1.., Verification::Default) => self.budget.slots(),
+            _ => 0,
+        };
+        Ok(Arc::new(JobIo {
+            limiter: Arc::clone(self.limiter),
+            finishing: FinishQueue::new(most_waiting),
+            ..JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(admitted.io()?)
+        }))
+    }
+}
+
 /// Runs an admitted job over the input files in `input_dir`, leaving output in `staging`.
 ///
 /// # Errors
@@ -108,7 +133,8 @@ pub fn run<B: Backend>(
     let started = Instant::now();
     let cpu = thread_cpu();
     let share = context.budget.enter(context.cancel)?;
-    let prepared = prepare(&context, &share, job, admitted, input_dir)?;
+    let files = context.files(admitted)?;
+    let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
     share.admit(prepared.slice_memory_bytes, context.cancel)?;
     let Prepared {
         tables,
@@ -117,7 +143,6 @@ pub fn run<B: Backend>(
         slice_bytes,
         ..
     } = &prepared;
-    let stop = context.cancel.child();
     let shared = Shared {
         context: RunContext {
             read_ahead_bytes: prepared.read_ahead_bytes,
@@ -129,7 +154,7 @@ pub fn run<B: Backend>(
         verifier: Verifier {
             level: context.verification,
             cpu: context.cpu,
-            storage: context.storage,
+            storage: &**context.storage,
             staging,
             session_id: &job.identity.session_id,
             slices: slices.len(),
@@ -139,8 +164,8 @@ pub fn run<B: Backend>(
         staging,
         next: AtomicUsize::new(0),
         workers: AtomicUsize::new(1),
-        syncs: Arc::new(Syncs::new(stop.clone())),
-        stop,
+        at_work: AtomicUsize::new(0),
+        files,
         progress: context.counters.begin(slice_bytes.iter().sum()),
         span: Span::current(),
         slice_bytes,
@@ -148,7 +173,7 @@ pub fn run<B: Backend>(
     };
     shared.run_all()?;
     let device = shared.context.backend.name().to_owned();
-    let syncs = shared.syncs;
+    let files = shared.files;
     let done = shared
         .done
         .into_inner()
@@ -156,7 +181,9 @@ pub fn run<B: Backend>(
     let mut outcome = gather(done.reports);
     check_accounts(&outcome, &done.entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
-    staging.sync(&syncs)?;
+    staging.sync(&files.syncs)?;
+    let moved = files.meter.stages(!outcome.totals.stages.is_empty());
+    StageTime::add_all(&mut outcome.totals.stages, &moved);
     StageTime::add_all(&mut outcome.totals.stages, &prepared.stages);
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
@@ -166,7 +193,8 @@ pub fn run<B: Backend>(
     outcome.cpu = prepared.cpu_elsewhere
         + done.cpu
         + outcome.totals.cpu_elsewhere
-        + syncs.cpu()
+        + files.syncs.cpu()
+        + files.direct.as_ref().map_or(Duration::ZERO, |d| d.stop())
         + thread_cpu().saturating_sub(cpu);
     outcome.learned_filter = match prepared.learned_filter {
         LearnedFilter::Certain(millibits) => Some(millibits),
@@ -205,19 +233,47 @@ struct Shared<'a, B> {
     next: AtomicUsize,
     /// Threads that work on the job or have.
     workers: AtomicUsize,
-    /// Set when a slice has failed or the database closes, so that all stop.
-    stop: CancelToken,
-    syncs: Arc<Syncs>,
+    /// Threads that may still begin a slice.
+    at_work: AtomicUsize,
+    /// Its token is set when a slice has failed or the database closes, so that all stop.
+    files: Arc<JobIo>,
     progress: JobProgress<'a>,
     /// The job's, which is the parent of the slices' on any thread.
     span: Span,
     done: Mutex<Done>,
 }
 
+/// A thread that may still begin a slice. When none is left, also because they panicked, nothing comes to
+/// be synced any more.
+struct AtWork<'s, 'a, B>(&'s Shared<'a, B>);
+
+impl<'s, 'a, B> AtWork<'s, 'a, B> {
+    fn new(shared: &'s Shared<'a, B>) -> Self {
+        shared.at_work.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl<B> Drop for AtWork<'_, '_, B> {
+    fn drop(&mut self) {
+        if self.0.at_work.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.files.finishing.close();
+        }
+    }
+}
+
 impl<B: Backend> Shared<'_, B> {
     fn run_all(&self) -> Result<()> {
-        // The calling thread is one of those that work; where the system has no more, it does all.
-        std::thread::scope(|scope| self.work(scope));
+        std::thread::scope(|scope| {
+            for _ in 0..self.context.sync_threads {
+                let thread = std::thread::Builder::new().name("rockmill".to_owned());
+                if thread.spawn_scoped(scope, || self.finish_files()).is_err() {
+                    break;
+                }
+            }
+            // The calling thread is one of those that work; where the system has no more, it does all.
+            self.work(scope);
+        });
         match self.done().error.take() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -230,7 +286,7 @@ impl<B: Backend> Shared<'_, B> {
 
     fn fail(&self, error: Error) {
         self.done().error.get_or_insert(error);
-        self.stop.cancel();
+        self.files.stop.cancel();
         self.share.end();
     }
 
@@ -263,15 +319,77 @@ impl<B: Backend> Shared<'_, B> {
         }
     }
 
-    /// Takes slices until none is left.
+    /// Takes slices until none is left, then what others have left to do.
     fn work<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
+        let _at_work = AtWork::new(self);
+        self.take_slices(scope);
+        while let Some(task) = self.files.finishing.try_next() {
+            self.finish(task);
+        }
+    }
+
+    /// Syncs and checks files until no slice is at work.
+    fn finish_files(&self) {
+        while let Some(task) = self.files.finishing.next() {
+            self.finish(task);
+        }
+        self.done().cpu += thread_cpu();
+    }
+
+    fn finish(&self, task: Task) {
+        if let Err(error) = self.files.stop.check().and_then(|()| self.try_finish(task)) {
+            self.fail(error);
+        }
+    }
+
+    fn try_finish(&self, task: Task) -> Result<()> {
+        let next = match task {
+            Task::Sync(unsynced) => unsynced.sync(&self.files)?,
+            check @ Task::Check(_) => Some(check),
+        };
+        match next {
+            Some(Task::Check(files)) => self.check(&files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Verifies a slice's files, all of them durable.
+    fn check(&self, files: &SliceFiles) -> Result<()> {
+        let Some(report) = files.take() else {
+            return Err(Error::internal("a slice is checked twice"));
+        };
+        let work = self.work_on(&self.slices[files.slice], None);
+        let bytes = report.files.iter().map(|file| file.size).sum();
+        let meter = &self.files.meter;
+        meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report))
+    }
+
+    fn work_on<'s>(
+        &'s self,
+        slice: &'s Slice,
+        progress: Option<&'s Progress<'s>>,
+    ) -> SliceWork<'s> {
+        SliceWork {
+            inputs: self.tables,
+            plan: self.plan,
+            slice,
+            read_ahead_bytes: self.context.read_ahead_bytes,
+            cancel: &self.files.stop,
+            progress,
+        }
+    }
+
+    fn take_slices<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         loop {
             self.recruit(scope);
             let waiting = Instant::now();
-            let worked = self.share.slice(&self.stop).and_then(|grant| match grant {
-                Some(_grant) => self.next_slice(waiting.elapsed()),
-                None => Ok(false),
-            });
+            let worked = self
+                .share
+                .slice(&self.files.stop)
+                .and_then(|grant| match grant {
+                    Some(_grant) => self.next_slice(waiting.elapsed()),
+                    None => Ok(false),
+                });
             match worked {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -304,7 +422,8 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn slice(&self, slice: &Slice, waited: Duration) -> Result<SliceReport> {
-        self.stop.check()?;
+        self.files.stop.check()?;
+        self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let device = self.context.backend.name();
         let bytes = self.slice_bytes[slice.index];
         let held_bytes = self.slice_memory_bytes;
@@ -321,20 +440,18 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn compact(&self, slice: &Slice, progress: &Progress<'_>) -> Result<SliceReport> {
+        let (started, measured) = (Instant::now(), measured_by_this_thread());
         let backend = self.context.backend;
-        let work = SliceWork {
-            inputs: self.tables,
-            plan: self.plan,
-            slice,
-            read_ahead_bytes: self.context.read_ahead_bytes,
-            cancel: &self.stop,
-            progress: Some(progress),
-        };
-        let run = backend.survivors(work)?;
-        let mut sink = StagingSink::new(self.staging, Arc::clone(&self.syncs), slice.index);
+        let run = backend.survivors(self.work_on(slice, Some(progress)))?;
+        let mut sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
         let report = backend.write_ssts(run, &mut sink)?;
+        let moved = measured_by_this_thread().saturating_sub(measured);
+        let computed = started.elapsed().saturating_sub(moved);
+        self.files.meter.add(Stage::Compute, computed, 0);
         check_slice(&report, slice, self.plan)?;
-        self.verifier.verify(work, &report)?;
+        let task = sink.into_files().complete(report.clone());
+        let task = task.and_then(|task| self.files.finishing.offer(task));
+        task.map_or(Ok(()), |task| self.try_finish(task))?;
         Ok(report)
     }
 }

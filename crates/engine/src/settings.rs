@@ -30,12 +30,19 @@ pub struct Settings {
 }
 
 /// Settings that may change while the engine works, by [`crate::Engine::change_settings`]. A job takes those
-/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next slice on.
+/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next slice on, and
+/// `io_bytes_per_second`, which holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
     /// Slices in flight at most, over all jobs. Default: the processors that this process may use, by its
     /// affinity and by the quota of its control group, as they are when the settings are made.
     pub threads: usize,
+    /// Threads beside those that sync and check finished files of a job, so that slices need not wait
+    /// for the disk; with 0 each slice does it itself, and by default there is one for four slices.
+    pub sync_threads: Option<usize>,
+    /// Bytes that are read and written a second at most, together and over all jobs, those that run
+    /// included; 0 is no limit.
+    pub io_bytes_per_second: u64,
     /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their slices in flight.
     pub memory_budget_bytes: u64,
     /// Bytes to read at a time from each input; less where the budget demands it.
@@ -54,6 +61,10 @@ const DEFAULT_MEMORY_BUDGET_BYTES: u64 = 512 << 20;
 /// Below this the output buffers of a single slice do not fit.
 pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 
+/// A thread's output is synced in less than a fourth of the time that it takes to make, or the disk is
+/// what all wait for.
+pub const THREADS_PER_SYNC_THREAD: usize = 4;
+
 const DEFAULT_READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Smallest read-ahead that the budget may force.
@@ -66,6 +77,8 @@ impl Default for MutableSettings {
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            sync_threads: None,
+            io_bytes_per_second: 0,
             memory_budget_bytes: DEFAULT_MEMORY_BUDGET_BYTES,
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
             nice: 0,

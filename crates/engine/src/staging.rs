@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, Result, SstFile, SstSink};
 
-use crate::storage::{Storage, WritableFile, base_name};
+use crate::io::{BufferedFile, JobIo, SliceFiles};
+use crate::storage::Storage;
 use crate::syncs::Syncs;
 
 /// Folder in the database's directory that holds all jobs' folders.
@@ -149,8 +150,8 @@ pub fn clean(storage: &dyn Storage, folder: &Path) {
 #[derive(Debug)]
 pub struct StagingSink<'a> {
     dir: &'a StagingDir,
-    syncs: Arc<Syncs>,
-    slice: usize,
+    io: Arc<JobIo>,
+    files: Arc<SliceFiles>,
     made: u64,
 }
 
@@ -171,83 +172,27 @@ pub fn file_number(slice: usize, made: u64) -> Result<u64> {
 
 impl<'a> StagingSink<'a> {
     /// The sink of slice number `slice`.
-    pub fn new(dir: &'a StagingDir, syncs: Arc<Syncs>, slice: usize) -> Self {
+    pub fn new(dir: &'a StagingDir, io: Arc<JobIo>, slice: usize) -> Self {
         Self {
             dir,
-            syncs,
-            slice,
+            io,
+            files: SliceFiles::new(slice),
             made: 0,
         }
+    }
+
+    /// What becomes of the files once they are written.
+    pub fn into_files(self) -> Arc<SliceFiles> {
+        self.files
     }
 }
 
 impl SstSink for StagingSink<'_> {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let number = file_number(self.slice, self.made)?;
+        let number = file_number(self.files.slice, self.made)?;
         self.made += 1;
         let path = self.dir.file(number);
-        let name = base_name(&path);
-        let file = self
-            .dir
-            .storage
-            .create(&path)
-            .map_err(|e| Error::storage(&name, "make it", &e))?;
-        Ok((
-            number,
-            Box::new(BufferedFile {
-                file,
-                name,
-                buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
-                syncs: Arc::clone(&self.syncs),
-            }),
-        ))
-    }
-}
-
-/// Bytes handed to the system at a time.
-const WRITE_BUFFER_BYTES: usize = 1 << 20;
-
-#[derive(Debug)]
-struct BufferedFile {
-    file: Box<dyn WritableFile>,
-    name: String,
-    buffer: Vec<u8>,
-    syncs: Arc<Syncs>,
-}
-
-impl BufferedFile {
-    fn flush(&mut self) -> Result<()> {
-        let written = self.file.append(&self.buffer);
-        self.buffer.clear();
-        written.map_err(|e| Error::storage(&self.name, "write it", &e))
-    }
-}
-
-impl SstFile for BufferedFile {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() > WRITE_BUFFER_BYTES {
-            self.flush()?;
-        }
-        if bytes.len() >= WRITE_BUFFER_BYTES {
-            return self
-                .file
-                .append(bytes)
-                .map_err(|e| Error::storage(&self.name, "write it", &e));
-        }
-        self.buffer.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        self.flush()?;
-        let Self {
-            mut file,
-            name,
-            syncs,
-            ..
-        } = *self;
-        syncs
-            .wait(move || file.sync())?
-            .map_err(|e| Error::storage(&name, "sync it", &e))
+        let file = BufferedFile::create(&self.io, &self.files, &path)?;
+        Ok((number, Box::new(file)))
     }
 }

@@ -1,18 +1,42 @@
 //! Every touch of a file system goes through one trait, so that tests can fail any of them.
 
+pub mod direct;
+
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
+use rockmill_sysio::{cached_pages, start_writeback};
+use rustix::fs::{Advice as SystemAdvice, fadvise};
+use rustix::io::{ReadWriteFlags, preadv2};
+
+use self::direct::{DirectStorage, LocalDirect};
+use crate::clock::{Clock, SystemClock};
 
 use crate::removal;
 
 /// The file system as the engine uses it.
 pub trait Storage: Debug + Send + Sync {
+    /// The time that waiting for files takes.
+    fn clock(&self) -> &dyn Clock {
+        &SystemClock
+    }
+
+    /// Files past the page cache, for one job.
+    ///
+    /// # Errors
+    /// Whatever the system says; Unsupported if there is no such thing.
+    fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Opens a file for reading.
     ///
     /// # Errors
@@ -99,6 +123,33 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// Whatever the system says.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// As [`ReadableFile::read_at`], but reads only what needs no waiting for a disk.
+    ///
+    /// # Errors
+    /// WouldBlock if that is nothing, Unsupported if nobody can tell.
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _ = (buf, offset);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Pages of some bytes that the page cache has; nothing is read for that.
+    ///
+    /// # Errors
+    /// Unsupported if nobody can tell.
+    fn cached_pages(&self, bytes: Range<u64>) -> io::Result<u64> {
+        let _ = bytes;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Says what is going to become of some bytes, so that the system can use its cache well.
+    ///
+    /// # Errors
+    /// Whatever the system says; nothing has changed then.
+    fn advise(&self, advice: Advice, bytes: Range<u64>) -> io::Result<()> {
+        let _ = (advice, bytes);
+        Ok(())
+    }
+
     /// Bytes of the file.
     ///
     /// # Errors
@@ -111,6 +162,19 @@ pub trait ReadableFile: Debug + Send + Sync {
     }
 }
 
+/// What is going to become of some bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// They are read soon: the cache should have them.
+    WillNeed,
+    /// They are not read again: the cache need not keep them.
+    DontNeed,
+    /// Nothing but what was asked for should be read, whatever the bytes; for the whole file.
+    Random,
+    /// They are read front to back, whatever the bytes; for the whole file.
+    Sequential,
+}
+
 /// An open file, for writing front to back.
 pub trait WritableFile: Debug + Send {
     /// Writes all of `bytes`.
@@ -118,6 +182,15 @@ pub trait WritableFile: Debug + Send {
     /// # Errors
     /// Whatever the system says.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Begins to make written bytes durable, where the system can, and does not wait for them.
+    ///
+    /// # Errors
+    /// Whatever the system says; as after a sync, the bytes may be lost then.
+    fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
 
     /// Makes everything durable.
     ///
@@ -131,6 +204,10 @@ pub trait WritableFile: Debug + Send {
 pub struct LocalStorage;
 
 impl Storage for LocalStorage {
+    fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
+        Ok(Arc::new(LocalDirect::new()?))
+    }
+
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
         Ok(Box::new(File::open(path)?))
     }
@@ -198,6 +275,29 @@ impl ReadableFile for File {
         FileExt::read_at(self, buf, offset)
     }
 
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bufs = &mut [io::IoSliceMut::new(buf)];
+        Ok(preadv2(self, bufs, offset, ReadWriteFlags::NOWAIT)?)
+    }
+
+    fn cached_pages(&self, bytes: Range<u64>) -> io::Result<u64> {
+        cached_pages(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start)
+    }
+
+    fn advise(&self, advice: Advice, bytes: Range<u64>) -> io::Result<()> {
+        let advice = match advice {
+            Advice::WillNeed => SystemAdvice::WillNeed,
+            Advice::DontNeed => SystemAdvice::DontNeed,
+            Advice::Random => SystemAdvice::Random,
+            Advice::Sequential => SystemAdvice::Sequential,
+        };
+        // No length means up to the end.
+        match NonZeroU64::new(bytes.end - bytes.start) {
+            Some(len) => Ok(fadvise(self, bytes.start, Some(len), advice)?),
+            None => Ok(()),
+        }
+    }
+
     fn size(&self) -> io::Result<u64> {
         self.metadata().map(|m| m.len())
     }
@@ -210,6 +310,14 @@ impl ReadableFile for File {
 impl WritableFile for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
+    }
+
+    fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
+        match start_writeback(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start) {
+            // Then the sync does it all.
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done,
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -232,6 +340,11 @@ impl InputFileReader {
     /// Storage.
     pub fn open(storage: &dyn Storage, path: &Path) -> Result<Self> {
         Self::try_open(storage, path).map_err(|e| Error::storage(&base_name(path), "open it", &e))
+    }
+
+    /// The file itself.
+    pub fn inner(&self) -> &dyn ReadableFile {
+        &*self.file
     }
 
     /// As [`InputFileReader::open`], for callers to whom it matters what the system says.

@@ -13,6 +13,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_engine::Verification;
+use rockmill_engine::io::JobIo;
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::verification::Verifier;
@@ -64,7 +65,11 @@ impl Staged {
 
     fn make(&self, plan: &Plan) -> Result<SliceReport> {
         let cancel = CancelToken::new();
-        let mut sink = StagingSink::new(&self.staging, Arc::default(), self.slice.index);
+        let mut sink = StagingSink::new(
+            &self.staging,
+            Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new())),
+            self.slice.index,
+        );
         let run = CpuBackend.survivors(SliceWork {
             plan,
             ..self.work(&cancel)

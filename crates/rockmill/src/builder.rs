@@ -86,6 +86,14 @@ impl Builder {
         self
     }
 
+    /// Bytes that are read and written a second at most, together and over all jobs and databases.
+    /// Default: no limit. RocksDB's own `rate_limiter` does not count what a service does, and a service
+    /// is not told of it. [`Service::change_settings`] changes it later.
+    pub fn io_bytes_per_second(mut self, bytes: u64) -> Self {
+        self.settings.mutable.io_bytes_per_second = bytes;
+        self
+    }
+
     /// Says that every transaction database on this service uses the WriteCommitted policy, which is
     /// RocksDB's default. Without it, databases with `allow_2pc` are declined: the other policies
     /// keep uncommitted data in SST files and look the same from outside.

@@ -44,7 +44,7 @@ pub struct CompactionArgs {
     device: Vec<String>,
     #[command(flatten)]
     tuning: Tuning,
-    /// Show where the time of the median went, by stage, on devices that measure.
+    /// Show where the time of Rockmill's median went, by stage.
     #[arg(long)]
     profile: bool,
     /// Sizes in MiB of the files to write.

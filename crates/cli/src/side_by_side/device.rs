@@ -23,6 +23,9 @@ pub struct Tuning {
     /// Host memory in MiB that Rockmill's jobs hold at most.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
+    /// MiB that Rockmill reads and writes a second at most [default: no limit].
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    io_mib_per_s: u64,
     /// How sure Rockmill is of its output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     #[serde(with = "text")]
@@ -47,6 +50,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             memory_mib: 512,
+            io_mib_per_s: 0,
             verification: Verification::Default,
             nice: 0,
             gpu_input: GpuInput::Read,
@@ -98,6 +102,7 @@ pub fn parse(text: &str) -> Result<Device, Failure> {
 pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service, Failure> {
     let built = Service::builder()
         .threads(threads as usize)
+        .io_bytes_per_second(tuning.io_mib_per_s << 20)
         .memory_budget_bytes(tuning.budget_bytes())
         .verification(tuning.verification)
         .nice(tuning.nice)

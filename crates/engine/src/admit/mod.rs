@@ -22,6 +22,7 @@ pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn
 pub use inputs::check as check_input;
 
 use crate::findings::Findings;
+use crate::io::IoOptions;
 
 /// Newest RocksDB whose options are known here; an OPTIONS file of a newer one may hold keys whose
 /// meaning is not.
@@ -133,6 +134,14 @@ pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Pla
 }
 
 impl<'j> Admitted<'j> {
+    /// How the database's files are to be read and written.
+    ///
+    /// # Errors
+    /// Declined if an option is malformed.
+    pub fn io(&self) -> Result<IoOptions> {
+        IoOptions::read(&self.file.db)
+    }
+
     /// Reads the job's message and options; checks nothing.
     ///
     /// # Errors

@@ -120,12 +120,14 @@ impl Engine {
         match &self.devices.cuda {
             Some(backend) => {
                 let context = self.context(settings, backend, &cancel);
-                let prepared = prepare::prepare(&context, &share, job, &admitted, dir)?;
+                let files = context.files(&admitted)?;
+                let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
                 Ok(self.expected(&prepared))
             }
             None => {
                 let context = self.context(settings, &self.devices.cpu, &cancel);
-                let prepared = prepare::prepare(&context, &share, job, &admitted, dir)?;
+                let files = context.files(&admitted)?;
+                let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
                 Ok(self.expected(&prepared))
             }
         }

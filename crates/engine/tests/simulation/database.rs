@@ -232,12 +232,17 @@ fn options_text(rng: &mut SmallRng) -> String {
     let policies = ["nullptr", "bloomfilter:10:false"];
     let policy = policies.choose(rng).expect("there are some");
     let target = rng.random_range(1024..8192);
+    let [direct_reads, direct_writes] = [0; 2].map(|_| rng.random_ratio(1, 3));
+    let bytes_per_sync = *[0, 1, 2000].choose(rng).expect("there are some");
     format!(
         r#"[Version]
   rocksdb_version=11.12.0
   options_file_version=1.1
 [DBOptions]
   file_checksum_gen_factory=nullptr
+  bytes_per_sync={bytes_per_sync}
+  use_direct_reads={direct_reads}
+  use_direct_io_for_flush_and_compaction={direct_writes}
 [CFOptions "default"]
   comparator=leveldb.BytewiseComparator
   compaction_filter=nullptr

@@ -79,6 +79,15 @@ impl File {
         self.writes.push((range, State::Pending));
     }
 
+    /// Cuts what was not synced.
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        for (range, _) in &mut self.writes {
+            *range = range.start.min(len)..range.end.min(len);
+        }
+        self.writes.retain(|(range, _)| !range.is_empty());
+    }
+
     fn settle(&mut self, becomes: State) {
         for (_, state) in &mut self.writes {
             if *state == State::Pending {
@@ -263,6 +272,22 @@ impl Disk {
 
     pub fn append(&mut self, node: Node, bytes: &[u8]) {
         self.file_mut(node).append(bytes);
+    }
+
+    /// Appends at an offset, behind zeros if the file ends before.
+    pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: usize) {
+        let file = self.file_mut(node);
+        assert!(
+            file.bytes.len() <= offset,
+            "files are written front to back"
+        );
+        let gap = offset - file.bytes.len();
+        file.append(&[&vec![0; gap], bytes].concat());
+    }
+
+    /// Cuts a file to `len` bytes. That is durable once the file is synced, which it was not before.
+    pub fn truncate(&mut self, node: Node, len: usize) {
+        self.file_mut(node).truncate(len);
     }
 
     /// Makes the file's bytes durable, or loses those that are not yet.

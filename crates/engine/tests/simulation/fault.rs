@@ -6,10 +6,17 @@ pub enum Op {
     Open,
     Size,
     Read,
+    /// A read of what is cached.
+    ReadCached,
+    Advise,
     List,
     Stat,
     Create,
     Append,
+    /// A file that was written in aligned units is cut to its size.
+    Truncate,
+    /// Written bytes are sent on to the disk; nobody waits for them.
+    Writeback,
     Sync,
     SyncFolder,
     MakeFolders,
@@ -72,14 +79,14 @@ impl FaultKind {
     pub fn strikes(self, op: Op) -> bool {
         match self {
             Self::Crash | Self::Slow | Self::Closing => true,
-            Self::Io => !matches!(op, Op::Sync | Op::SyncFolder | Op::Install),
+            Self::Io => !matches!(op, Op::Writeback | Op::Sync | Op::SyncFolder | Op::Install),
             Self::NoSpace => matches!(
                 op,
                 Op::Create | Op::Append | Op::MakeFolders | Op::Link | Op::Rename
             ),
             Self::ShortWrite => op == Op::Append,
-            Self::FailedSync => matches!(op, Op::Sync | Op::SyncFolder),
-            Self::ShortRead | Self::Interrupted => op == Op::Read,
+            Self::FailedSync => matches!(op, Op::Writeback | Op::Sync | Op::SyncFolder),
+            Self::ShortRead | Self::Interrupted => matches!(op, Op::Read | Op::ReadCached),
         }
     }
 

@@ -28,6 +28,9 @@ pub struct Case {
     pub seed: u64,
     pub database: Database,
     pub threads: usize,
+    pub sync_threads: usize,
+    /// 0: no limit.
+    pub io_bytes_per_second: u64,
     pub verification: Verification,
     /// Where output waits, if not in the database's directory.
     pub staging_dir: Option<&'static str>,
@@ -98,6 +101,8 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
     let settings = Settings {
         mutable: MutableSettings {
             threads: case.threads,
+            sync_threads: Some(case.sync_threads),
+            io_bytes_per_second: case.io_bytes_per_second,
             verification: case.verification,
             ..MutableSettings::default()
         },

@@ -16,6 +16,7 @@ mod storage;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -47,7 +48,7 @@ const LEVELS: [Verification; 3] = [
 #[derive(Debug, Default)]
 struct Tally {
     ops: u64,
-    virtual_seconds: u64,
+    virtual_time: Duration,
     /// Output files of jobs after a restart.
     files: u64,
     by_kind: BTreeMap<FaultKind, KindTally>,
@@ -128,6 +129,8 @@ fn plain_case(seed: u64) -> Case {
         seed,
         database: Database::draw(&mut SmallRng::seed_from_u64(seed)),
         threads: 1,
+        sync_threads: 2,
+        io_bytes_per_second: 0,
         verification: Verification::Default,
         staging_dir: None,
         records: false,
@@ -212,6 +215,8 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
         database: Database::draw(&mut rng),
         // Only one thread takes the same way each time.
         threads: if rng.random_ratio(1, 4) { 3 } else { 1 },
+        sync_threads: if rng.random_ratio(1, 4) { 2 } else { 0 },
+        io_bytes_per_second: *[0, 1_000_000].choose(&mut rng).expect("there are some"),
         verification: *LEVELS.choose(&mut rng).expect("there are some"),
         staging_dir: rng.random_ratio(1, 3).then_some("/staging"),
         records: rng.random(),
@@ -258,7 +263,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     for storage in [calm, storage, restarted] {
         let seen = storage.seen();
         tally.ops += seen.ops.values().sum::<u64>();
-        tally.virtual_seconds += seen.virtual_seconds;
+        tally.virtual_time += seen.time;
     }
 }
 
@@ -311,7 +316,9 @@ fn count(tally: &mut Tally, kind: FaultKind, ending: &Ending, seen: &Seen) {
 fn print(tally: &Tally) {
     println!(
         "{} operations, {} virtual seconds, {} output files",
-        tally.ops, tally.virtual_seconds, tally.files
+        tally.ops,
+        tally.virtual_time.as_secs(),
+        tally.files
     );
     for (kind, of_kind) in &tally.by_kind {
         let KindTally {

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rockmill_core::CancelToken;
-use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
+use rockmill_core::{CancelToken, Chunk};
+use rockmill_engine::clock::Clock;
+use rockmill_engine::storage::direct::{DirectFile, DirectStorage, Direction, InTransfer};
+use rockmill_engine::storage::{Advice, FolderId, ReadableFile, Storage, WritableFile};
 
 use crate::disk::{Disk, Luck, Node, Step};
 use crate::fault::{Fault, FaultKind, Op};
 
-/// Virtual seconds that a slow operation takes.
-const SLOW_SECONDS: u64 = 30;
+/// Virtual time that a slow operation takes.
+const SLOW_TIME: Duration = Duration::from_secs(30);
 
 /// How often other threads go first while an operation is slow.
 const SLOW_YIELDS: usize = 50;
@@ -29,6 +33,8 @@ struct Machine {
     rng: SmallRng,
     /// Links are not possible.
     copies: bool,
+    /// Files can be read and written past the page cache, which is not modelled itself.
+    has_direct: bool,
     mounts: Mounts,
     fault: Option<Fault>,
     cancel: CancelToken,
@@ -69,7 +75,8 @@ pub struct Seen {
     /// Operations that the fault struck.
     pub struck: Vec<Op>,
     pub stopped: bool,
-    pub virtual_seconds: u64,
+    /// What slow operations and waiting came to.
+    pub time: Duration,
 }
 
 /// What becomes of an operation.
@@ -118,7 +125,7 @@ impl Machine {
             FaultKind::ShortRead => Verdict::Short,
             FaultKind::Interrupted => Verdict::Refused(ErrorKind::Interrupted),
             FaultKind::Slow => {
-                self.seen.virtual_seconds += SLOW_SECONDS;
+                self.seen.time += SLOW_TIME;
                 Verdict::Slow
             }
             FaultKind::Closing => {
@@ -158,10 +165,12 @@ impl SimStorage {
     pub fn new(disk: Disk, seed: u64, fault: Option<Fault>, cancel: CancelToken) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let copies = rng.random();
+        let has_direct = rng.random_ratio(3, 4);
         Self(Arc::new(Mutex::new(Machine {
             disk,
             rng,
             copies,
+            has_direct,
             mounts: Mounts::None,
             fault,
             cancel,
@@ -240,7 +249,30 @@ impl SimStorage {
     }
 }
 
+/// Time passes for nobody but by waiting.
+impl Clock for SimStorage {
+    fn now(&self) -> Duration {
+        self.machine().seen.time
+    }
+
+    fn pause(&self, time: Duration) {
+        self.machine().seen.time += time;
+        std::thread::yield_now();
+    }
+}
+
 impl Storage for SimStorage {
+    fn clock(&self) -> &dyn Clock {
+        self
+    }
+
+    fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
+        match self.machine().has_direct {
+            true => Ok(Arc::new(self.clone())),
+            false => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
         let node = self.act(Op::Open, |machine, _| machine.disk.open(path))?;
         Ok(Box::new(OpenFile(self.clone(), node)))
@@ -349,6 +381,36 @@ impl ReadableFile for OpenFile {
         })
     }
 
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.act(Op::ReadCached, |machine, verdict| {
+            let bytes = machine.disk.bytes(self.1);
+            let start = bytes.len().min(offset as usize);
+            let whole = buf.len().min(bytes.len() - start);
+            // Some is cached, in part or as a whole, and some is not.
+            let cached = match machine.rng.random_range(0..3) {
+                0 => 0,
+                1 => machine.rng.random_range(0..=whole),
+                _ => whole,
+            };
+            let n = machine.extent(verdict, cached);
+            let bytes = machine.disk.bytes(self.1);
+            buf[..n].copy_from_slice(&bytes[start..start + n]);
+            match n {
+                0 if whole > 0 => Err(ErrorKind::WouldBlock.into()),
+                n => Ok(n),
+            }
+        })
+    }
+
+    fn cached_pages(&self, _bytes: Range<u64>) -> io::Result<u64> {
+        self.0
+            .act(Op::Advise, |machine, _| Ok(machine.rng.random_range(0..2)))
+    }
+
+    fn advise(&self, _advice: Advice, _bytes: Range<u64>) -> io::Result<()> {
+        self.0.act(Op::Advise, |_, _| Ok(()))
+    }
+
     fn size(&self) -> io::Result<u64> {
         self.0.act(Op::Size, |machine, _| {
             Ok(machine.disk.bytes(self.1).len() as u64)
@@ -365,6 +427,16 @@ impl WritableFile for OpenFile {
         })
     }
 
+    fn start_writeback(&mut self, _bytes: Range<u64>) -> io::Result<()> {
+        self.0.act(Op::Writeback, |machine, verdict| {
+            // When it works, nothing is durable yet: what is pending stays so.
+            if let Verdict::Refused(_) = verdict {
+                machine.disk.sync(self.1, false);
+            }
+            Ok(())
+        })
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         self.0.act(Op::Sync, |machine, verdict| {
             if let Some(works) = machine.syncs(verdict) {
@@ -372,5 +444,89 @@ impl WritableFile for OpenFile {
             }
             Ok(())
         })
+    }
+}
+
+impl DirectStorage for SimStorage {
+    fn open(&self, path: &Path, _direction: Direction) -> io::Result<Box<dyn DirectFile>> {
+        let node = self.act(Op::Open, |machine, _| machine.disk.open(path))?;
+        Ok(Box::new(OpenFile(self.clone(), node)))
+    }
+
+    fn stop(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What the model's direct files want aligned.
+const ALIGNMENT: usize = 512;
+
+impl OpenFile {
+    fn transfer(&self, direction: Direction, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (address, start) = (bytes.as_ptr().addr(), offset as usize);
+        let is_aligned = |number: usize| number.is_multiple_of(ALIGNMENT);
+        assert!(is_aligned(address) && is_aligned(bytes.len()) && is_aligned(start));
+        match direction {
+            Direction::Read => self.0.act(Op::Read, |machine, verdict| {
+                let len = machine.disk.bytes(self.1).len();
+                let whole = bytes.len().min(len.saturating_sub(start));
+                // Only at the file's end is it no multiple.
+                let units = machine.extent(verdict, whole.div_ceil(ALIGNMENT));
+                let n = whole.min(units * ALIGNMENT);
+                let found = machine.disk.bytes(self.1).iter().skip(start);
+                bytes
+                    .iter_mut()
+                    .zip(found)
+                    .take(n)
+                    .for_each(|(to, from)| *to = *from);
+                Ok(n)
+            }),
+            Direction::Write => self.0.act(Op::Append, |machine, verdict| {
+                let n = machine.extent(verdict, bytes.len());
+                machine.disk.write_at(self.1, &bytes[..n], start);
+                Ok(n)
+            }),
+        }
+    }
+}
+
+impl DirectFile for OpenFile {
+    fn alignment(&self) -> usize {
+        ALIGNMENT
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        ReadableFile::size(self)
+    }
+
+    fn begin(&self, direction: Direction, mut chunk: Chunk, offset: u64) -> Box<dyn InTransfer> {
+        let bytes = chunk.bytes.clone();
+        let done = self.transfer(direction, &mut chunk.memory[bytes], offset);
+        Box::new(Done(chunk, done))
+    }
+
+    fn finish(&self, size: u64) -> io::Result<()> {
+        self.0.act(Op::Truncate, |machine, verdict| {
+            if machine.extent(verdict, 1) == 1 {
+                machine.disk.truncate(self.1, size as usize);
+            }
+            Ok(())
+        })?;
+        self.0.act(Op::Sync, |machine, verdict| {
+            if let Some(works) = machine.syncs(verdict) {
+                machine.disk.sync(self.1, works);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A transfer that was done as it began; nobody knows before it is waited for.
+#[derive(Debug)]
+struct Done(Chunk, io::Result<usize>);
+
+impl InTransfer for Done {
+    fn wait(self: Box<Self>) -> (Chunk, io::Result<usize>) {
+        (self.0, self.1)
     }
 }

@@ -1,0 +1,244 @@
+//! What is left to do with written files: each is synced, and once all of a slice are, they are checked.
+//!
+//! Threads of their own do it while slices go on. They may have so much to do at most; beyond that, and
+//! where there are none, the thread that has something to do does it itself, so nobody waits.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{Error, Result, SliceReport};
+
+use super::{JobIo, Stage};
+use crate::storage::WritableFile;
+
+/// Something to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Make a file durable.
+    Sync(Unsynced),
+    /// Compare a slice's files, which are all durable, with what was meant.
+    Check(Arc<SliceFiles>),
+}
+
+/// A written file.
+#[derive(Debug)]
+pub struct Unsynced {
+    file: Box<dyn WritableFile>,
+    name: String,
+    bytes: u64,
+    slice: Arc<SliceFiles>,
+}
+
+impl Unsynced {
+    /// A file of a slice; errors call it `name`.
+    pub fn new(
+        file: Box<dyn WritableFile>,
+        name: String,
+        bytes: u64,
+        slice: &Arc<SliceFiles>,
+    ) -> Self {
+        slice.unsettled.fetch_add(1, Ordering::Relaxed);
+        Self {
+            file,
+            name,
+            bytes,
+            slice: Arc::clone(slice),
+        }
+    }
+
+    /// Makes the file durable; if it was the last of its slice, returns what comes next.
+    ///
+    /// # Errors
+    /// Storage, Cancelled.
+    pub fn sync(self, io: &JobIo) -> Result<Option<Task>> {
+        let Self {
+            mut file,
+            name,
+            bytes,
+            slice,
+        } = self;
+        let synced = io
+            .meter
+            .time(Stage::Sync, bytes, || io.syncs.wait(move || file.sync()))?;
+        synced.map_err(|e| Error::storage(&name, "sync it", &e))?;
+        Ok(SliceFiles::settle(slice))
+    }
+}
+
+/// A slice's files.
+#[derive(Debug)]
+pub struct SliceFiles {
+    /// Number of the slice.
+    pub slice: usize,
+    /// Files that are not durable, and one more until the slice has written all of them.
+    unsettled: AtomicUsize,
+    /// What the slice came to, once that is known.
+    report: Mutex<Option<SliceReport>>,
+}
+
+impl SliceFiles {
+    /// Of a slice that has not written anything.
+    pub fn new(slice: usize) -> Arc<Self> {
+        Arc::new(Self {
+            slice,
+            unsettled: AtomicUsize::new(1),
+            report: Mutex::default(),
+        })
+    }
+
+    /// The slice has written all its files; if they are durable already, returns what comes next.
+    pub fn complete(self: Arc<Self>, report: SliceReport) -> Option<Task> {
+        *self.lock() = Some(report);
+        Self::settle(self)
+    }
+
+    /// What the slice came to, once.
+    pub fn take(&self) -> Option<SliceReport> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SliceReport>> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(files: Arc<Self>) -> Option<Task> {
+        // Whoever comes last sees what all others did.
+        let is_last = files.unsettled.fetch_sub(1, Ordering::AcqRel) == 1;
+        is_last.then(|| Task::Check(files))
+    }
+}
+
+/// Tasks that wait for a thread.
+#[derive(Debug)]
+pub struct FinishQueue {
+    most_waiting: usize,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    tasks: VecDeque<Task>,
+    is_closed: bool,
+}
+
+impl FinishQueue {
+    /// A queue that takes so many tasks.
+    pub fn new(most_waiting: usize) -> Self {
+        Self {
+            most_waiting,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a task to another thread, or gives it back: then the caller is to do it.
+    pub fn offer(&self, task: Task) -> Option<Task> {
+        let mut waiting = self.lock();
+        if waiting.is_closed || waiting.tasks.len() >= self.most_waiting {
+            return Some(task);
+        }
+        waiting.tasks.push_back(task);
+        drop(waiting);
+        self.changed.notify_one();
+        None
+    }
+
+    /// The oldest task, if there is one.
+    pub fn try_next(&self) -> Option<Task> {
+        self.lock().tasks.pop_front()
+    }
+
+    /// Waits for a task; none comes once the queue is closed and empty.
+    pub fn next(&self) -> Option<Task> {
+        let mut waiting = self.lock();
+        loop {
+            if let Some(task) = waiting.tasks.pop_front() {
+                return Some(task);
+            }
+            if waiting.is_closed {
+                return None;
+            }
+            let changed = self.changed.wait(waiting);
+            waiting = changed.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes no more tasks; those that wait are still handed out.
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rockmill_core::CancelToken;
+
+    use super::*;
+    use crate::storage::LocalStorage;
+
+    #[derive(Debug)]
+    struct NoFile;
+
+    impl WritableFile for NoFile {
+        fn append(&mut self, _bytes: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn job_io() -> JobIo {
+        JobIo::new(Arc::new(LocalStorage), CancelToken::new())
+    }
+
+    fn unsynced(slice: &Arc<SliceFiles>) -> Unsynced {
+        Unsynced::new(Box::new(NoFile), "file".to_owned(), 1, slice)
+    }
+
+    #[test]
+    fn a_slice_is_checked_once_all_its_files_are_written_and_synced() {
+        let io = job_io();
+        let slice = SliceFiles::new(3);
+        let (first, second) = (unsynced(&slice), unsynced(&slice));
+        assert!(first.sync(&io).expect("synced").is_none());
+        let report = SliceReport {
+            verified: true,
+            ..SliceReport::default()
+        };
+        assert!(Arc::clone(&slice).complete(report).is_none());
+        match second.sync(&io).expect("synced") {
+            Some(Task::Check(files)) => {
+                assert!(files.slice == 3 && files.take().is_some_and(|report| report.verified));
+                assert!(files.take().is_none());
+            }
+            other => panic!("{other:?}"),
+        }
+        let slice = SliceFiles::new(4);
+        assert!(unsynced(&slice).sync(&io).expect("synced").is_none());
+        assert!(slice.complete(SliceReport::default()).is_some());
+    }
+
+    #[test]
+    fn a_full_or_closed_queue_gives_tasks_back() {
+        let slice = SliceFiles::new(0);
+        let task = || Task::Check(Arc::clone(&slice));
+        let queue = FinishQueue::new(1);
+        assert!(queue.offer(task()).is_none());
+        assert!(queue.offer(task()).is_some());
+        queue.close();
+        assert!(queue.next().is_some() && queue.next().is_none());
+        assert!(queue.offer(task()).is_some() && queue.try_next().is_none());
+        assert!(FinishQueue::new(0).offer(task()).is_some());
+    }
+}

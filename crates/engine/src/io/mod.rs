@@ -1,0 +1,131 @@
+//! How a job's bytes flow between files and slices.
+//!
+//! ```text
+//! input file --InputStream--> slice --OutputFile--> staging file --sync--> durable --> verified
+//! ```
+//!
+//! All of it goes through [`Storage`] and is measured by a [`Meter`].
+
+mod cached;
+mod direct_read;
+#[cfg(test)]
+mod direct_tests;
+mod direct_write;
+mod finish;
+mod input;
+mod limit;
+mod meter;
+mod options;
+mod output;
+
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, Result};
+
+use crate::storage::Storage;
+use crate::storage::direct::DirectStorage;
+use crate::syncs::Syncs;
+use direct_read::{DEPTH, SLACK_BYTES};
+use direct_write::{DirectOutput, OUTPUT_BYTES};
+pub use finish::{FinishQueue, SliceFiles, Task, Unsynced};
+pub use input::JobInput;
+pub use limit::RateLimiter;
+pub use meter::{Meter, Stage, measured_by_this_thread};
+pub use options::IoOptions;
+pub use output::BufferedFile;
+
+/// What the files of a job share.
+#[derive(Debug)]
+pub struct JobIo {
+    /// The file system.
+    pub storage: Arc<dyn Storage>,
+    /// How files are read and written.
+    pub options: IoOptions,
+    /// Files past the page cache, if the options ask for it and the system has them.
+    pub direct: Option<Arc<dyn DirectStorage>>,
+    /// How fast, together with all other jobs.
+    pub limiter: Arc<RateLimiter>,
+    /// Where the time goes.
+    pub meter: Meter,
+    /// What is left to do with written files.
+    pub finishing: FinishQueue,
+    /// Syncs that nobody waits for once the job is to stop.
+    pub(crate) syncs: Syncs,
+    /// Set when the job is to stop.
+    pub stop: CancelToken,
+}
+
+impl JobIo {
+    /// For a job that ends when `stop` is set; files are read and written as RocksDB does by default,
+    /// without a limit, and synced by those who wrote them.
+    pub fn new(storage: Arc<dyn Storage>, stop: CancelToken) -> Self {
+        Self {
+            storage,
+            options: IoOptions::default(),
+            direct: None,
+            limiter: Arc::new(RateLimiter::new(0)),
+            meter: Meter::default(),
+            finishing: FinishQueue::new(0),
+            syncs: Syncs::new(stop.clone()),
+            stop,
+        }
+    }
+
+    /// The same with a database's options.
+    #[must_use]
+    pub fn with_options(mut self, options: IoOptions) -> Self {
+        self.options = options;
+        if options.direct_reads || options.direct_writes {
+            self.direct = match self.storage.direct() {
+                Ok(direct) => Some(direct),
+                Err(error) => {
+                    tracing::warn!(%error, "no direct I/O here: files go through the page cache");
+                    None
+                }
+            };
+        }
+        self
+    }
+
+    /// Where inputs are to be read past the page cache.
+    pub fn direct_reads(&self) -> Option<&dyn DirectStorage> {
+        self.direct.as_deref().filter(|_| self.options.direct_reads)
+    }
+
+    /// Where outputs are to be written past the page cache.
+    pub fn direct_writes(&self) -> Option<&dyn DirectStorage> {
+        self.direct
+            .as_deref()
+            .filter(|_| self.options.direct_writes)
+    }
+
+    /// What a slice holds of an input when that is read `read_ahead_bytes` at a time: the bytes read ahead
+    /// and the memory that this takes.
+    pub fn read_ahead(&self, read_ahead_bytes: usize) -> (usize, usize) {
+        match self.direct_reads() {
+            None => (read_ahead_bytes, read_ahead_bytes),
+            Some(_) => {
+                let window = read_ahead_bytes.saturating_mul(DEPTH);
+                (window, window.saturating_add(SLACK_BYTES))
+            }
+        }
+    }
+
+    /// What a written file holds until it is synced.
+    pub fn waiting_file_bytes(&self) -> u64 {
+        self.direct_writes().map_or(0, |_| OUTPUT_BYTES)
+    }
+
+    /// Waits until so many bytes may be read or written.
+    ///
+    /// # Errors
+    /// Cancelled.
+    pub fn wait_for_limit(&self, bytes: u64) -> Result<()> {
+        if !self.limiter.is_limited() {
+            return Ok(());
+        }
+        self.meter.time(Stage::WaitForLimit, bytes, || {
+            self.limiter.wait(bytes, self.storage.clock(), &self.stop)
+        })
+    }
+}

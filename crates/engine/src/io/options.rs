@@ -1,0 +1,82 @@
+//! What a database's options say about its files.
+
+use rockmill_core::{DeclineReason, Error, Result};
+use rockmill_format::options_file::Options;
+
+/// How a job's files are read and written (`options.h`; `file_system.cc:OptimizeForCompactionTableRead`,
+/// `OptimizeForCompactionTableWrite`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoOptions {
+    /// Inputs pass by the page cache: `use_direct_reads` or `use_direct_io_for_compaction_reads`.
+    pub direct_reads: bool,
+    /// Outputs do: `use_direct_io_for_flush_and_compaction`.
+    pub direct_writes: bool,
+    /// Written bytes after which they are sent on to the disk: `bytes_per_sync`, or
+    /// [`IoOptions::BYTES_PER_SYNC`] where it is 0.
+    pub bytes_per_sync: u64,
+}
+
+impl Default for IoOptions {
+    fn default() -> Self {
+        Self {
+            direct_reads: false,
+            direct_writes: false,
+            bytes_per_sync: Self::BYTES_PER_SYNC,
+        }
+    }
+}
+
+impl IoOptions {
+    /// RocksDB leaves it to the system when to write if `bytes_per_sync` is 0, and waits for all of a
+    /// file when it syncs it.
+    pub const BYTES_PER_SYNC: u64 = 8 << 20;
+
+    /// From the section `[DBOptions]`.
+    ///
+    /// # Errors
+    /// Declined if an option is malformed.
+    pub fn read(db: &Options) -> Result<Self> {
+        let flag = |name| db.bool(name, false);
+        let read = || {
+            Ok(Self {
+                direct_reads: flag("use_direct_reads")?
+                    || flag("use_direct_io_for_compaction_reads")?,
+                direct_writes: flag("use_direct_io_for_flush_and_compaction")?,
+                bytes_per_sync: match db.u64("bytes_per_sync", 0)? {
+                    0 => Self::BYTES_PER_SYNC,
+                    bytes => bytes,
+                },
+            })
+        };
+        read().map_err(|e: rockmill_format::Error| {
+            Error::declined(DeclineReason::OptionsFile, e.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_that_makes_reads_direct_counts() {
+        let read = |text: &str| IoOptions::read(&Options::from_value(text).expect("options"));
+        let default = IoOptions::default();
+        assert_eq!(read("{bytes_per_sync=0;}"), Ok(default));
+        let direct_reads = IoOptions {
+            direct_reads: true,
+            ..default
+        };
+        assert_eq!(read("{use_direct_reads=true;}"), Ok(direct_reads));
+        let text = "{use_direct_io_for_compaction_reads=true;}";
+        assert_eq!(read(text), Ok(direct_reads));
+        let text = "{use_direct_io_for_flush_and_compaction=true;bytes_per_sync=1048576;}";
+        let direct_writes = IoOptions {
+            direct_writes: true,
+            bytes_per_sync: 1 << 20,
+            ..default
+        };
+        assert_eq!(read(text), Ok(direct_writes));
+        assert!(read("{use_direct_reads=perhaps;}").is_err());
+    }
+}
