@@ -64,29 +64,31 @@ impl Player {
         (select(self, other), select(other, self))
     }
 
-    /// Whether this player's head comes before that of `other`.
+    /// Whether this player's head comes before that of `other`. Equal internal keys, which only damaged
+    /// trees have, go by the runs' order, so that the result stays a function of the job.
     #[inline(always)]
     fn is_before(self, other: Self, runs: &[RunReader<'_>]) -> bool {
         let ([a, b, c], [x, y, z]) = (self.rank, other.rank);
-        if (a ^ x) | (b ^ y) | (c ^ z) == 0 {
-            return wins_tie(self.run, other.run, runs);
+        if c >= (LONG as u64) << LEN_SHIFT {
+            return long_is_before(self.rank, other.rank, [self.run, other.run], runs);
         }
-        let (_, borrow) = c.overflowing_sub(z);
+        // One subtraction of 256 bits.
+        let (_, borrow) = self.run.overflowing_sub(other.run);
+        let (_, borrow) = c.borrowing_sub(z, borrow);
         let (_, borrow) = b.borrowing_sub(y, borrow);
         let (_, borrow) = a.borrowing_sub(x, borrow);
         borrow
     }
 }
 
-/// Whether the head of run `a` comes before that of run `b`, which has the same rank: long keys of one
-/// prefix; and equal internal keys, which only damaged trees have: they go by the runs' order, so that the
-/// result stays a function of the job.
+/// [`Player::is_before`] where the first of `pair` has a long key or is exhausted.
 #[inline(never)]
-fn wins_tie(a: usize, b: usize, runs: &[RunReader<'_>]) -> bool {
+fn long_is_before(rank: Rank, other: Rank, pair: [usize; 2], runs: &[RunReader<'_>]) -> bool {
+    let user_key = |run: usize| runs[run].user_key();
     let tag = |run: usize| runs[run].key().map(|key| key.tag);
-    runs[a]
-        .user_key()
-        .cmp(&runs[b].user_key())
+    let [a, b] = pair;
+    rank.cmp(&other)
+        .then_with(|| user_key(a).cmp(&user_key(b)))
         .then_with(|| tag(b).cmp(&tag(a)))
         .then_with(|| a.cmp(&b))
         .is_lt()

@@ -65,7 +65,8 @@ pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 /// what all wait for.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
-const DEFAULT_READ_AHEAD_BYTES: usize = 256 << 10;
+/// A dozen inputs' windows stay in the second-level cache until they are decoded.
+const DEFAULT_READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// Smallest read-ahead that the budget may force.
 pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
