@@ -40,15 +40,19 @@ impl Backend for CpuBackend {
         const SMALL_BLOCK_BYTES: u64 = 64 << 10;
         /// Output block built, compressed, and on its way out.
         const OUTPUT_BLOCKS: u64 = 4;
-        /// Write buffer and what else is small.
+        /// Write buffer, a compressor's tables and what else is small.
         const OUTPUT_BYTES: u64 = 4 << 20;
+        /// What ZSTD, the largest, keeps to decompress.
+        const DECOMPRESSOR_BYTES: u64 = 192 << 10;
         let blocks = inputs.iter().map(InputTable::largest_block_bytes);
         let largest = blocks.clone().max().unwrap_or(0).max(plan.table.block_size);
         let runs: u64 = blocks
             .map(|block| {
                 let read = block.max(read_ahead_bytes as u64);
                 let decoded = DECODED_BLOCKS * block.min(SMALL_BLOCK_BYTES);
-                read.saturating_add(block).saturating_add(decoded)
+                read.saturating_add(block)
+                    .saturating_add(decoded)
+                    .saturating_add(DECOMPRESSOR_BYTES)
             })
             .fold(0, u64::saturating_add);
         runs.saturating_add(largest.saturating_mul(OUTPUT_BLOCKS))
@@ -57,14 +61,14 @@ impl Backend for CpuBackend {
     }
 
     fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CpuRun<'a>> {
+        let window_bytes = window_bytes(work.read_ahead_bytes, work.inputs.len());
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
         for (ordinal, input) in work.inputs.iter().enumerate() {
             if input.blocks_in_range(&work.slice.range).is_empty() {
                 continue;
             }
-            let run =
-                RunReader::open(input, &work.slice.range, work.read_ahead_bytes, work.cancel)?;
+            let run = RunReader::open(input, &work.slice.range, window_bytes, work.cancel)?;
             runs.push(run.reporting(work.progress));
             ordinals.push(ordinal);
         }
@@ -107,6 +111,15 @@ impl Backend for CpuBackend {
         }
         Ok(report)
     }
+}
+
+/// Bytes to read at a time from each of so many inputs: few enough that all windows together stay in the
+/// second-level cache until they are decoded, and that a system call is still worth while.
+fn window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
+    const ALL_WINDOWS_BYTES: usize = 1 << 20;
+    const LEAST_BYTES: usize = 16 << 10;
+    let share = ALL_WINDOWS_BYTES / inputs.max(1);
+    read_ahead_bytes.min(share.max(LEAST_BYTES))
 }
 
 /// Filter hashes and index of the output file at hand: at most those of all entries, and of no more than

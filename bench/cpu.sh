@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# RocksDB against Rockmill on the CPU: one thread, then as many as there are, on DIR, JSON into OUT.
+#
+#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some five minutes; /dev/shm is the default for DIR
+#
+# Workloads are 16 B/256 B and 8 B/32 B without compression, and 16 B/256 B with LZ4 and ZSTD; four versions
+# a key and one; eight input files and forty. The page cache is warm, since the input was just written.
+set -euo pipefail
+
+out=$1
+dir=${2:-/dev/shm}
+rockmill=${3:-target/release/rockmill}
+cores=$(nproc)
+plain=(--workload 16x256:none:4M --workload 8x32:none:8M)
+mkdir -p "$out"
+
+bench() {
+    local name=$1
+    shift
+    echo "== $name"
+    "$rockmill" bench compaction --dir "$dir" --json "$@" >"$out/$name.json"
+}
+
+for runs in 8 40; do
+    for versions in 4 1; do
+        bench "one-thread-$versions-versions-$runs-runs" "${plain[@]}" \
+            --versions "$versions" --runs "$runs" --threads 1 --repeat 3
+    done
+done
+bench one-thread-compressed --workload 16x256:lz4:2M --workload 16x256:zstd:2M --threads 1 --repeat 3
+threads=1
+while [ "$threads" -lt "$cores" ]; do
+    bench "threads-$threads" --workload 16x256:none:8M --workload 8x32:none:16M \
+        --threads "$threads" --repeat 3 --no-compare
+    threads=$((2 * threads))
+done
+bench "threads-$cores" --workload 16x256:none:8M --workload 8x32:none:16M \
+    --threads "$cores" --repeat 3 --profile
