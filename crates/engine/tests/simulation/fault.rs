@@ -30,11 +30,12 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether cleaning up takes it, so that leftovers are no wonder if it fails.
+    /// Whether cleaning up takes it, so that leftovers are no wonder if it fails. Where they lie in a folder
+    /// of the user's choice, the system must say first.
     pub fn cleans(self) -> bool {
         matches!(
             self,
-            Self::List | Self::RemoveFile | Self::RemoveFolder | Self::RemoveTree
+            Self::Stat | Self::List | Self::RemoveFile | Self::RemoveFolder | Self::RemoveTree
         )
     }
 }
