@@ -31,6 +31,11 @@ pub trait ReadAt: Debug + Send + Sync {
         None
     }
 
+    /// Whether reads pass by the page cache.
+    fn is_direct(&self) -> bool {
+        false
+    }
+
     /// Reads inside of `bytes` that go front to back and may begin before they are asked for. Without
     /// one, readers use [`ReadAt::read_exact_at`].
     fn stream(&self, bytes: Range<u64>) -> Option<Box<dyn ReadStream + '_>> {

@@ -20,7 +20,7 @@ impl<'a> Progress<'a> {
     }
 
     /// So many more bytes lie behind, as far as there are so many. Backends that read in portions say so
-    /// for each, of a few hundred KiB at least, since all threads share the count.
+    /// for each, of 16 KiB at least, since all threads share the count.
     pub fn advance(&self, bytes: u64) {
         let take = |left: u64| Some(left.saturating_sub(bytes));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

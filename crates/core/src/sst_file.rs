@@ -86,7 +86,7 @@ impl BlockWriter {
         Ok(handle)
     }
 
-    /// Writes all that follows the data blocks, makes the file durable and describes it.
+    /// Writes all that follows the data blocks, hands the file over and describes it.
     ///
     /// # Errors
     /// Storage; Internal if the index cannot be compressed.

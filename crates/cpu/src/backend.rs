@@ -61,13 +61,16 @@ impl Backend for CpuBackend {
     }
 
     fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CpuRun<'a>> {
-        let window_bytes = window_bytes(work.read_ahead_bytes, work.inputs.len());
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
         for (ordinal, input) in work.inputs.iter().enumerate() {
             if input.blocks_in_range(&work.slice.range).is_empty() {
                 continue;
             }
+            let window_bytes = match input.file.is_direct() {
+                true => work.read_ahead_bytes,
+                false => cached_window_bytes(work.read_ahead_bytes, work.inputs.len()),
+            };
             let run = RunReader::open(input, &work.slice.range, window_bytes, work.cancel)?;
             runs.push(run.reporting(work.progress));
             ordinals.push(ordinal);
@@ -113,9 +116,9 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Bytes to read at a time from each of so many inputs: few enough that all windows together stay in the
-/// second-level cache until they are decoded, and that a system call is still worth while.
-fn window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
+/// Bytes to copy at a time from the page cache, of each of so many inputs: few enough that all windows
+/// together stay in the second-level cache until they are decoded, and enough to be worth a system call.
+fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
     const ALL_WINDOWS_BYTES: usize = 1 << 20;
     const LEAST_BYTES: usize = 16 << 10;
     let share = ALL_WINDOWS_BYTES / inputs.max(1);

@@ -85,7 +85,7 @@ metrics_table! {
     STAGE_SECONDS = Histogram Seconds "rockmill_stage_seconds" by "stage",
         "time of a stage in a job done, summed over its threads";
     SLICE_SECONDS = Histogram Seconds "rockmill_slice_seconds" by "device",
-        "wall time of a slice, from when it may begin until its files are verified or it fails";
+        "wall time of a slice, from when it may begin until its last file is written or it fails";
     SLICE_WAIT_SECONDS = Histogram Seconds "rockmill_slice_wait_seconds",
         "time that a slice waited until threads and memory were free";
     JOBS_RUNNING = Gauge Count "rockmill_jobs_running",

@@ -28,8 +28,10 @@ pub fn remove_dir_all(path: &Path) -> io::Result<()> {
     removed
 }
 
-/// The large files of a folder, open. They are no more than the job had for its inputs; one that cannot be
-/// opened is freed while it is removed.
+/// Most files that are held open at once: a process has a thousand descriptors or so.
+const MOST_HELD: usize = 64;
+
+/// Large files of a folder, open, but no more than [`MOST_HELD`]; others are freed while they are removed.
 fn large_files(path: &Path) -> Vec<File> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();
@@ -38,7 +40,8 @@ fn large_files(path: &Path) -> Vec<File> {
         let metadata = entry.metadata();
         metadata.is_ok_and(|m| m.is_file() && m.len() >= LARGE_BYTES)
     });
-    large.flat_map(|entry| File::open(entry.path())).collect()
+    let held = large.take(MOST_HELD);
+    held.flat_map(|entry| File::open(entry.path())).collect()
 }
 
 #[cfg(test)]

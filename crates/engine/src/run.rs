@@ -106,15 +106,18 @@ impl<B> RunContext<'_, B> {
     /// # Errors
     /// Declined if an option is malformed.
     pub fn files(&self, admitted: &Admitted<'_>) -> Result<Arc<JobIo>> {
-        // A slice that is made again to verify it takes the place of one that is made.
+        let io =
+            JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(admitted.io()?);
+        // A slice that is made again to verify it takes the place of one that is made, and a file that is
+        // written directly holds memory of its slice until it is synced.
         let most_waiting = match (self.sync_threads, self.verification) {
-            (1.., Verification::Default) => self.budget.slots(),
+            (1.., Verification::Default) if io.direct_writes().is_none() => self.budget.slots(),
             _ => 0,
         };
         Ok(Arc::new(JobIo {
             limiter: Arc::clone(self.limiter),
             finishing: FinishQueue::new(most_waiting),
-            ..JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(admitted.io()?)
+            ..io
         }))
     }
 }
@@ -285,6 +288,8 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn fail(&self, error: Error) {
+        let device = self.context.backend.name();
+        self.context.counters.slice_failed(device, &error);
         self.done().error.get_or_insert(error);
         self.files.stop.cancel();
         self.share.end();
@@ -432,9 +437,8 @@ impl<B: Backend> Shared<'_, B> {
             .slice_begins(device, bytes, held_bytes, waited);
         let span = spans::slice(&self.span, slice.index, device, bytes);
         let done = span.in_scope(|| self.compact(slice, running.progress()));
-        match &done {
-            Ok(report) => spans::slice_done(&span, report),
-            Err(error) => running.failed(error),
+        if let Ok(report) = &done {
+            spans::slice_done(&span, report);
         }
         done
     }

@@ -65,7 +65,9 @@ pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 /// what all wait for.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
-/// A dozen inputs' windows stay in the second-level cache until they are decoded.
+/// More threads than any disk needs to be kept busy with syncs.
+const MAX_SYNC_THREADS: usize = 256;
+
 const DEFAULT_READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// Smallest read-ahead that the budget may force.
@@ -123,6 +125,12 @@ impl MutableSettings {
                 "memory_budget_bytes is {}; it must be at least {MIN_MEMORY_BUDGET_BYTES}",
                 self.memory_budget_bytes
             ));
+        }
+        if self
+            .sync_threads
+            .is_some_and(|threads| threads > MAX_SYNC_THREADS)
+        {
+            return Err(format!("sync_threads must be at most {MAX_SYNC_THREADS}"));
         }
         if self.nice > MAX_NICE {
             return Err(format!(

@@ -138,6 +138,14 @@ impl StatsCell {
         metrics::job_done(outcome);
     }
 
+    /// A slice did not come to its end on `device`, or its files were not what was meant.
+    pub fn slice_failed(&self, device: &str, error: &Error) {
+        if error.kind == ErrorKind::Verification {
+            self.lock().verification_failures += 1;
+            metrics::verification_failed(device);
+        }
+    }
+
     /// A job went back to RocksDB.
     pub fn returned(&self, error: &Error) {
         let mut stats = self.lock();
@@ -218,14 +226,6 @@ impl<'a> RunningSlice<'a> {
     pub fn progress(&self) -> &Progress<'a> {
         &self.progress
     }
-
-    /// Counts what sends the slice back.
-    pub fn failed(&self, error: &Error) {
-        if error.kind == ErrorKind::Verification {
-            self.counters.lock().verification_failures += 1;
-            metrics::verification_failed(self.device);
-        }
-    }
 }
 
 impl Drop for RunningSlice<'_> {
@@ -275,8 +275,11 @@ mod tests {
         let first = job.slice_begins("cpu", 0, 100, wait);
         let second = job.slice_begins("cpu", 0, 20, Duration::ZERO);
         drop(first);
-        second.failed(&Error::new(ErrorKind::Verification, "not what was meant"));
-        second.failed(&Error::cancelled());
+        counters.slice_failed(
+            "cpu",
+            &Error::new(ErrorKind::Verification, "not what was meant"),
+        );
+        counters.slice_failed("cpu", &Error::cancelled());
         let during = counters.snapshot();
         assert_eq!((during.slices_running, during.held_bytes), (1, 20));
         drop(second);

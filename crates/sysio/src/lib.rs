@@ -1,5 +1,5 @@
 //! The file operations of Linux that the standard library and rustix do not have, as safe functions.
-//! All that is unsafe about files is here; who uses it forbids unsafe code.
+//! All that is unsafe about reading and writing files is here; who uses it forbids unsafe code.
 //!
 //! ```text
 //! Queue::submit(Transfer) -> Pending     several reads and writes at once

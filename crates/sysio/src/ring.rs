@@ -1,6 +1,6 @@
 //! Transfers by `io_uring`: one thread owns the ring, gives transfers to the kernel and takes them back.
 //!
-//! The thread sleeps in the kernel until a transfer is done or an bell says that others have come.
+//! The thread sleeps in the kernel until a transfer is done or a bell says that others have come.
 //! What the kernel works on lies in a table of the thread: memory and file live until their completion
 //! was seen, whatever became of those who wait for it.
 
@@ -127,10 +127,6 @@ impl Worker {
             };
             self.take_back();
         }
-        if result.is_err() {
-            self.abandon();
-        }
-        self.shared.leave();
     }
 
     /// Takes over what was submitted; returns whether nothing more will be.
@@ -187,6 +183,15 @@ impl Worker {
         {
             std::mem::forget(task.fail());
         }
+    }
+}
+
+impl Drop for Worker {
+    /// However the thread ends, nobody waits for it any more, and memory that the kernel may still work on
+    /// stays.
+    fn drop(&mut self) {
+        self.abandon();
+        self.shared.leave();
     }
 }
 

@@ -89,6 +89,10 @@ impl ReadAt for JobInput {
         }
     }
 
+    fn is_direct(&self) -> bool {
+        matches!(self.file, Source::Direct(_))
+    }
+
     fn stream(&self, bytes: Range<u64>) -> Option<Box<dyn ReadStream + '_>> {
         let io = &*self.io;
         Some(match &self.file {

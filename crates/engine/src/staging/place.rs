@@ -22,7 +22,7 @@ const TRIAL_JOB: &str = "trial";
 /// folder is on, and one that was closed finds its own again.
 ///
 /// # Errors
-/// Storage if the system cannot say.
+/// Declined if `staging_dir` is on another file system; Storage if the system cannot say.
 pub fn folder(storage: &dyn Storage, dir: &Path, staging_dir: Option<&Path>) -> Result<PathBuf> {
     let Some(shared) = staging_dir else {
         return Ok(dir.join(STAGING_DIR));
@@ -30,6 +30,14 @@ pub fn folder(storage: &dyn Storage, dir: &Path, staging_dir: Option<&Path>) -> 
     let id = storage
         .folder_id(dir)
         .map_err(|e| refused(dir, "look at the database's directory", &e))?;
+    // Elsewhere, a folder of that name may be another database's, and is not to be cleaned.
+    match storage.folder_id(shared) {
+        Ok(found) if found.device != id.device => return Err(elsewhere(shared)),
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            return Err(refused(shared, "look at the staging folder", &e));
+        }
+        _ => {}
+    }
     Ok(shared.join(format!("rockmill.{:x}", id.inode)))
 }
 
