@@ -15,7 +15,6 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
 use rockmill_sysio::{cached_pages, start_writeback};
 use rustix::fs::{Advice as SystemAdvice, fadvise};
-use rustix::io::{ReadWriteFlags, preadv2};
 
 use self::direct::{DirectStorage, LocalDirect};
 use crate::clock::{Clock, SystemClock};
@@ -123,15 +122,6 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// Whatever the system says.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// As [`ReadableFile::read_at`], but reads only what needs no waiting for a disk.
-    ///
-    /// # Errors
-    /// WouldBlock if that is nothing, Unsupported if nobody can tell.
-    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let _ = (buf, offset);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Pages of some bytes that the page cache has; nothing is read for that.
     ///
     /// # Errors
@@ -165,12 +155,8 @@ pub trait ReadableFile: Debug + Send + Sync {
 /// What is going to become of some bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// They are read soon: the cache should have them.
-    WillNeed,
     /// They are not read again: the cache need not keep them.
     DontNeed,
-    /// Nothing but what was asked for should be read, whatever the bytes; for the whole file.
-    Random,
     /// They are read front to back, whatever the bytes; for the whole file.
     Sequential,
 }
@@ -275,20 +261,13 @@ impl ReadableFile for File {
         FileExt::read_at(self, buf, offset)
     }
 
-    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let bufs = &mut [io::IoSliceMut::new(buf)];
-        Ok(preadv2(self, bufs, offset, ReadWriteFlags::NOWAIT)?)
-    }
-
     fn cached_pages(&self, bytes: Range<u64>) -> io::Result<u64> {
         cached_pages(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start)
     }
 
     fn advise(&self, advice: Advice, bytes: Range<u64>) -> io::Result<()> {
         let advice = match advice {
-            Advice::WillNeed => SystemAdvice::WillNeed,
             Advice::DontNeed => SystemAdvice::DontNeed,
-            Advice::Random => SystemAdvice::Random,
             Advice::Sequential => SystemAdvice::Sequential,
         };
         // No length means up to the end.

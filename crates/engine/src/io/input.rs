@@ -99,7 +99,7 @@ impl ReadAt for JobInput {
             Source::Cached(file) => Box::new(CachedStream {
                 io,
                 file,
-                reads: CachedReads::new(file.inner(), bytes.end),
+                reads: CachedReads::new(file.inner(), bytes),
                 expected: None,
             }),
             Source::Direct(file) => Box::new(DirectStream {
@@ -132,10 +132,8 @@ impl ReadStream for CachedStream<'_> {
         self.io.wait_for_limit(len)?;
         let buffer = chunk.reset(len as usize);
         self.io.meter.time(Stage::Read, len, || {
-            let done = self.reads.read_cached(buffer, range.start);
-            let rest = &mut buffer[done..];
-            self.file.read_exact_at(rest, range.start + done as u64)?;
-            self.reads.drop_behind(range.end);
+            self.file.read_exact_at(buffer, range.start)?;
+            self.reads.passed(range.end);
             Ok(())
         })
     }

@@ -6,8 +6,6 @@ pub enum Op {
     Open,
     Size,
     Read,
-    /// A read of what is cached.
-    ReadCached,
     Advise,
     List,
     Stat,
@@ -87,7 +85,7 @@ impl FaultKind {
             ),
             Self::ShortWrite => op == Op::Append,
             Self::FailedSync => matches!(op, Op::Writeback | Op::Sync | Op::SyncFolder),
-            Self::ShortRead | Self::Interrupted => matches!(op, Op::Read | Op::ReadCached),
+            Self::ShortRead | Self::Interrupted => op == Op::Read,
         }
     }
 

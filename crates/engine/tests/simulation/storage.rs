@@ -381,27 +381,6 @@ impl ReadableFile for OpenFile {
         })
     }
 
-    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.act(Op::ReadCached, |machine, verdict| {
-            let bytes = machine.disk.bytes(self.1);
-            let start = bytes.len().min(offset as usize);
-            let whole = buf.len().min(bytes.len() - start);
-            // Some is cached, in part or as a whole, and some is not.
-            let cached = match machine.rng.random_range(0..3) {
-                0 => 0,
-                1 => machine.rng.random_range(0..=whole),
-                _ => whole,
-            };
-            let n = machine.extent(verdict, cached);
-            let bytes = machine.disk.bytes(self.1);
-            buf[..n].copy_from_slice(&bytes[start..start + n]);
-            match n {
-                0 if whole > 0 => Err(ErrorKind::WouldBlock.into()),
-                n => Ok(n),
-            }
-        })
-    }
-
     fn cached_pages(&self, _bytes: Range<u64>) -> io::Result<u64> {
         self.0
             .act(Op::Advise, |machine, _| Ok(machine.rng.random_range(0..2)))
