@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rockmill_engine::storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+
+use crate::local::as_local_storage;
 
 /// Flips a bit in the first SST file that is written after so many others, at `at_byte`. Clones count
 /// together.
@@ -27,9 +29,18 @@ impl FlippingStorage {
 }
 
 impl Storage for FlippingStorage {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
-        LocalStorage.open(path)
-    }
+    as_local_storage!(
+        open,
+        create_dir_all,
+        remove_dir_all,
+        remove_empty_dir,
+        remove_file,
+        folder_id,
+        rename,
+        list,
+        sync_dir,
+        link_or_copy
+    );
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let file = LocalStorage.create(path)?;
@@ -45,42 +56,6 @@ impl Storage for FlippingStorage {
             at_byte,
             written: 0,
         }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.create_dir_all(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_dir_all(path)
-    }
-
-    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_empty_dir(path)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_file(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.rename(from, to)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        LocalStorage.list(path)
-    }
-
-    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
-        LocalStorage.folder_id(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.sync_dir(path)
-    }
-
-    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.link_or_copy(from, to)
     }
 }
 

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+
+use crate::local::as_local_storage;
 
 /// Where jobs stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,50 +71,23 @@ impl Gate {
 }
 
 impl Storage for Gate {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
-        LocalStorage.open(path)
-    }
+    as_local_storage!(
+        open,
+        create_dir_all,
+        remove_dir_all,
+        remove_empty_dir,
+        remove_file,
+        folder_id,
+        rename,
+        list,
+        sync_dir,
+        link_or_copy
+    );
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let file = LocalStorage.create(path)?;
         let gate = self.clone();
         Ok(Box::new(GatedFile { file, gate }))
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.create_dir_all(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_dir_all(path)
-    }
-
-    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_empty_dir(path)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_file(path)
-    }
-
-    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
-        LocalStorage.folder_id(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.rename(from, to)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        LocalStorage.list(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.sync_dir(path)
-    }
-
-    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.link_or_copy(from, to)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod flipping;
 pub mod gate;
 pub mod harness;
 pub mod internal;
+mod local;
 pub mod reasons;
 pub mod seed;
 pub mod switch;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{FolderId, LocalStorage, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+
+use crate::local::as_local_storage;
 use serde::Serialize;
 
 use super::progress::{Gauges, Progress};
@@ -209,9 +212,15 @@ fn spring(trap: Option<Trap>) -> io::Result<()> {
 }
 
 impl Storage for Watched {
-    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
-        LocalStorage.open(path)
-    }
+    as_local_storage!(
+        open,
+        remove_empty_dir,
+        remove_file,
+        folder_id,
+        rename,
+        list,
+        link_or_copy
+    );
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
         let file = LocalStorage.create(path)?;
@@ -234,26 +243,6 @@ impl Storage for Watched {
         self.removed(path)
     }
 
-    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_empty_dir(path)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        LocalStorage.remove_file(path)
-    }
-
-    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
-        LocalStorage.folder_id(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.rename(from, to)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        LocalStorage.list(path)
-    }
-
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         if path == self.database {
             self.step(Point::Taken, path, |_| {})?;
@@ -261,10 +250,6 @@ impl Storage for Watched {
         }
         LocalStorage.sync_dir(path)?;
         self.step(Point::Staged, path, |job| job.is_staged = true)
-    }
-
-    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
-        LocalStorage.link_or_copy(from, to)
     }
 }
 
@@ -279,6 +264,10 @@ impl WritableFile for WatchedFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.append(bytes)?;
         self.watched.step(Point::Written, &self.folder, |_| {})
+    }
+
+    fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
+        self.file.start_writeback(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -1,0 +1,41 @@
+//! What storage doubles leave to the file system.
+
+/// Methods of `rockmill_engine::storage::Storage` by name, each as `LocalStorage` has it.
+macro_rules! as_local_storage {
+    (@ open) => {
+        fn open(
+            &self,
+            path: &std::path::Path,
+        ) -> std::io::Result<Box<dyn rockmill_engine::storage::ReadableFile>> {
+            LocalStorage.open(path)
+        }
+    };
+    (@ folder_id) => {
+        fn folder_id(
+            &self,
+            path: &std::path::Path,
+        ) -> std::io::Result<rockmill_engine::storage::FolderId> {
+            LocalStorage.folder_id(path)
+        }
+    };
+    (@ list) => {
+        fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<String>> {
+            LocalStorage.list(path)
+        }
+    };
+    (@ rename) => { as_local_storage!(@@ rename); };
+    (@ link_or_copy) => { as_local_storage!(@@ link_or_copy); };
+    (@@ $two_paths:ident) => {
+        fn $two_paths(&self, from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+            LocalStorage.$two_paths(from, to)
+        }
+    };
+    (@ $one_path:ident) => {
+        fn $one_path(&self, path: &std::path::Path) -> std::io::Result<()> {
+            LocalStorage.$one_path(path)
+        }
+    };
+    ($($method:ident),+) => { $( as_local_storage!(@ $method); )+ };
+}
+
+pub(crate) use as_local_storage;
