@@ -4,6 +4,7 @@
 #include "encode/blocks.hpp"
 #include "encode/filter.hpp"
 #include "merge/merge.hpp"
+#include "retain/groups.hpp"
 #include "retain/retain.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
@@ -24,35 +25,42 @@ inline int probe(const Exec* exec) { return for_each(*exec, 1, Nothing{}); }
 
 inline u64 scratch_bytes(u64 n) { return scratch_bytes_for<Key, KeyLess>(n); }
 
+inline KeyBytes key_bytes_of(const DecodeArgs* a) { return {a->key_bytes, a->key_at}; }
+
 inline int check_blocks(const Exec* exec, const DecodeArgs* a) {
   return for_each_group(*exec, a->num_blocks, CheckBlock{a->arena, a->blocks, a->errors});
 }
 
+inline int count_alone(const Exec* exec, const DecodeArgs* a) {
+  const CountEntries count{a->arena, a->blocks, a->counts, a->key_sums, a->longest, a->errors};
+  return for_each_group(*exec, a->num_blocks, count);
+}
+
 inline int count_entries(const Exec* exec, const DecodeArgs* a) {
-  ROCKMILL_STEP(for_each_group(*exec, a->num_blocks,
-                               CountEntries{a->arena, a->blocks, a->key_bytes, a->counts, a->errors}));
-  return exclusive_sum(*exec, a->counts, a->starts, a->num_blocks + 1);
+  ROCKMILL_STEP(count_alone(exec, a));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->counts, a->starts, a->num_blocks + 1));
+  return exclusive_sum(*exec, a->key_sums, a->key_starts, a->num_blocks + 1);
 }
 
 inline int decode_entries(const Exec* exec, const DecodeArgs* a) {
   return for_each_group(*exec, a->num_blocks,
-                        DecodeEntries{a->arena, a->blocks, a->key_bytes, a->starts, a->keys, a->values,
-                                      a->errors});
+                        DecodeEntries{a->arena, a->blocks, a->starts, a->keys, a->values, a->key_starts,
+                                      a->key_bytes, a->key_at, a->errors});
 }
 
 inline int hash_entries(const Exec* exec, const DecodeArgs* a, u64 n) {
-  return for_each(*exec, n, HashEntries{a->arena, a->keys, a->values, a->key_bytes, a->hashes});
+  return for_each(*exec, n, HashEntries{a->arena, a->keys, key_bytes_of(a), a->values, a->hashes});
 }
 
 inline int check_order(const Exec* exec, const DecodeArgs* a, u64 first, u64 end) {
-  return end - first < 2 ? 0
-                         : for_each(*exec, end - first - 1, CheckOrder{a->keys + first, a->errors});
+  if (end - first < 2) return 0;
+  return for_each(*exec, end - first - 1, CheckOrder{a->keys + first, key_bytes_of(a), a->errors});
 }
 
 inline int trim_runs(const Exec* exec, const DecodeArgs* a, const u32* run_starts, u32 num_runs,
-                     const Bound* begin, const Bound* end, u32* trimmed) {
+                     const UserKey* begin, const UserKey* end, u32* trimmed) {
   return for_each(*exec, num_runs,
-                  TrimRun{a->keys, run_starts, a->key_bytes, *begin, *end, trimmed});
+                  TrimRun{a->keys, key_bytes_of(a), run_starts, *begin, *end, trimmed});
 }
 
 inline int sum_input(const Exec* exec, const DecodeArgs* a, u64 first, u64 end, InputTotals* totals) {
@@ -61,27 +69,56 @@ inline int sum_input(const Exec* exec, const DecodeArgs* a, u64 first, u64 end, 
   return accumulate<InputSums>(*exec, end - first, sum, totals);
 }
 
-inline int merge(const Exec* exec, Key* a, Key* b, const u32* trimmed, u32 num_runs, Key** merged) {
-  return merge_runs(*exec, a, b, trimmed, num_runs, merged);
+inline int merge(const Exec* exec, const KeyBytes* key_bytes, Key* a, Key* b, const u32* trimmed,
+                 u32 num_runs, Key** merged) {
+  return merge_runs(*exec, *key_bytes, a, b, trimmed, num_runs, merged);
+}
+
+inline int decide(const Exec* exec, const RetainArgs* a) {
+  if (a->one_by_one) {
+    const RetainGroup groups{a->keys, a->key_bytes, a->n,    a->values,
+                             a->hashes, a->rules,   a->keep, a->errors};
+    return accumulate<RetainSums>(*exec, a->n, groups, a->totals);
+  }
+  ROCKMILL_STEP(for_each(*exec, a->n, MarkHeads{a->keys, a->key_bytes, a->rules, a->heads}));
+  ROCKMILL_STEP(inclusive_max(*exec, a->heads, a->heads, a->n));
+  ROCKMILL_STEP(for_each(*exec, a->n, MarkOlder{a->keys, a->key_bytes, a->heads, a->has_older}));
+  const Decide decide{a->keys, a->key_bytes, a->heads, a->has_older, a->hashes, a->rules, a->keep};
+  return accumulate<RetainSums>(*exec, a->n, decide, a->totals);
 }
 
 inline int retain(const Exec* exec, const RetainArgs* a) {
-  ROCKMILL_STEP(for_each(*exec, a->n, MarkHeads{a->keys, a->rules, a->heads}));
-  ROCKMILL_STEP(inclusive_max(*exec, a->heads, a->heads, a->n));
-  ROCKMILL_STEP(for_each(*exec, a->n, MarkOlder{a->keys, a->heads, a->has_older}));
-  const Decide decide{a->keys, a->heads, a->has_older, a->hashes, a->rules, a->keep};
-  ROCKMILL_STEP((accumulate<RetainSums>(*exec, a->n, decide, a->totals)));
+  ROCKMILL_STEP(decide(exec, a));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
-  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, a->rules, a->survivors});
+  RetainRules rules = a->rules;
+  // Their tags are final.
+  if (a->one_by_one) rules.bottommost = 0;
+  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, rules, a->survivors});
+}
+
+inline FilterKeys filter_keys(const LayoutArgs* a) {
+  return {a->survivors, a->key_bytes, a->filter, a->last_with_prefix};
 }
 
 inline int cut(const Exec* exec, const LayoutArgs* a) {
-  const FileSum sum{a->survivors, a->values, a->prefix, a->layout.key_bytes};
-  ROCKMILL_STEP(
-      for_each(*exec, a->n, MeasureEntries{a->survivors, a->values, a->layout, a->shared, a->sizes}));
+  const FileSum sum{a->survivors, a->values, a->prefix};
+  if (a->key_sums != nullptr) {
+    ROCKMILL_STEP(for_each(*exec, a->n, MeasureKeys{a->survivors, a->sizes}));
+    ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->key_sums, a->n + 1));
+  }
+  if (a->last_with_prefix != nullptr) {
+    ROCKMILL_STEP(for_each(*exec, a->n, MarkPrefixed{filter_keys(a), a->last_with_prefix}));
+    ROCKMILL_STEP(inclusive_max(*exec, a->last_with_prefix, a->last_with_prefix, a->n));
+  }
+  ROCKMILL_STEP(for_each(*exec, a->n, MeasureEntries{a->survivors, a->key_bytes, a->values, a->layout,
+                                                     a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
-  ROCKMILL_STEP(for_each(*exec, 1, CutFiles{sum, a->layout, a->n, a->most_files, a->file_starts,
-                                            a->num_files, a->errors}));
+  ROCKMILL_STEP(for_each(*exec, a->cutting.num_grandparents,
+                         FindGrandparents{a->survivors, a->key_bytes, a->n, a->cutting,
+                                          a->grandparent_places}));
+  ROCKMILL_STEP(for_each(*exec, 1,
+                         CutFiles{sum, a->key_bytes, a->cutting, a->grandparent_places, a->n,
+                                  a->most_files, a->file_starts, a->num_files, a->errors}));
   ROCKMILL_STEP(
       for_each(*exec, a->n, MarkBlocks{sum, a->layout, a->file_starts, a->num_files, a->begins}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->begins, a->before, a->n + 1));
@@ -91,55 +128,68 @@ inline int cut(const Exec* exec, const LayoutArgs* a) {
 }
 
 inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks,
+                         FindPrefixes{a->survivors, a->key_bytes, a->layout, a->block_starts,
+                                      a->prefix_lens}));
   ROCKMILL_STEP(for_each(*exec, a->n,
                          MeasureStored{a->survivors, a->values, a->layout, a->begins, a->before,
-                                       a->block_starts, a->shared, a->sizes}));
+                                       a->block_starts, a->prefix_lens, a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                         MeasureBlocks{a->block_starts, a->prefix, a->layout, a->block_sizes,
-                                       a->errors}));
+                         MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout,
+                                       a->block_sizes, a->errors}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
+  if (a->edge_sizes != nullptr) {
+    ROCKMILL_STEP(for_each(*exec, a->num_blocks,
+                           MeasureEdges{a->survivors, a->block_starts, a->edge_sizes}));
+    ROCKMILL_STEP(exclusive_sum(*exec, a->edge_sizes, a->edge_starts, a->num_blocks + 1));
+  }
   return for_each(*exec, a->most_files + 1,
                   FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
 }
 
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
-  const SumFile sum{a->survivors, a->values, a->hashes, a->layout.key_bytes, start};
+  const SumFile sum{a->survivors, a->values, a->hashes, filter_keys(a), start};
   return accumulate<FileSums>(*exec, n, sum, totals);
 }
 
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files, const u64* images) {
-  return for_each(*exec, a->num_blocks,
-                  PlaceBlocks{a->survivors, a->block_starts, a->block_offsets, a->file_starts,
-                              a->file_offsets, num_files, images, a->blocks});
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks,
+                         PlaceBlocks{a->survivors, a->block_starts, a->block_offsets, a->file_starts,
+                                     a->file_offsets, num_files, images, a->key_sums, a->edge_starts,
+                                     a->blocks}));
+  if (a->edges == nullptr) return 0;
+  return for_each_group(*exec, a->num_blocks, CopyEdges{a->key_bytes, a->blocks, a->edges});
 }
 
 inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {
   return for_each_group(*exec, a->num_blocks,
-                        WriteBlocks{a->arena, a->survivors, a->values, a->layout, a->shared,
-                                    a->prefix, a->blocks, images});
+                        WriteBlocks{a->arena, a->survivors, a->key_bytes, a->values, a->layout,
+                                    a->shared, a->prefix, a->prefix_lens, a->blocks, images});
 }
 
-inline int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u8* images) {
-  return for_each_group(*exec, n, SealBlocks{blocks, bases, images});
+inline int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum,
+                       u8* images) {
+  return for_each_group(*exec, n, SealBlocks{blocks, bases, checksum, images});
 }
 
 inline int build_filter(const Exec* exec, const LayoutArgs* a, const FilterArgs* filter) {
+  const FilterShape shape{a->filter.format, filter->num_lines, filter->num_probes};
   return for_each(*exec, filter->num_entries,
-                  SetFilterBits{a->survivors, filter->file_start, a->layout.key_bytes,
-                                filter->num_lines, filter->num_probes, filter->lines});
+                  SetFilterBits{filter_keys(a), filter->file_start, shape, filter->lines});
 }
 
 inline int decode_images(const Exec* exec, const VerifyArgs* a) {
   const DecodeArgs& d = a->decode;
-  const ReferBlocks refer{a->blocks, a->bases, a->num_blocks, u32(a->num_entries), a->refs, d.starts};
+  const ReferBlocks refer{a->blocks,           a->bases, a->layout, a->num_blocks, u32(a->num_entries),
+                          a->num_key_bytes, a->refs,  d.starts,  d.key_starts};
   ROCKMILL_STEP(for_each(*exec, a->num_blocks + 1, refer));
-  ROCKMILL_STEP(for_each_group(*exec, a->num_blocks,
-                               CountEntries{d.arena, d.blocks, d.key_bytes, d.counts, d.errors}));
+  ROCKMILL_STEP(count_alone(exec, &d));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareCounts{a->blocks, d.counts, d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
-  ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareKeys{a->blocks, d.keys, d.errors}));
-  ROCKMILL_STEP((accumulate<Added<BlocksTotal>>(*exec, a->num_blocks, HashBlocks{a->blocks},
+  const CompareKeys compare{a->blocks, d.keys, key_bytes_of(&d), a->edges, d.errors};
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, compare));
+  ROCKMILL_STEP((accumulate<Added<BlocksTotal>>(*exec, a->num_blocks, HashBlocks{a->blocks, a->edges},
                                                 reinterpret_cast<BlocksTotal*>(a->blocks_hash))));
   return hash_entries(exec, &d, a->num_entries);
 }
@@ -147,8 +197,14 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
 inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, const u8* lines,
                        u32 num_lines, u32 num_probes, FileTotals* totals) {
   const DecodeArgs& decode = a->decode;
-  const VerifyFile verify{decode.keys, decode.values, decode.hashes, start, decode.key_bytes,
-                          lines, num_lines, num_probes, decode.errors};
+  const VerifyFile verify{decode.keys,
+                          decode.values,
+                          decode.hashes,
+                          start,
+                          {decode.keys, key_bytes_of(&decode), a->filter, nullptr},
+                          lines,
+                          {a->filter.format, num_lines, num_probes},
+                          decode.errors};
   return accumulate<FileSums>(*exec, n, verify, totals);
 }
 
@@ -157,11 +213,12 @@ inline KernelTable table() {
   KernelTable t{};
   t.table_bytes = sizeof t;
   const u32 records[] = {sizeof(BlockRef),    sizeof(Key),          sizeof(ValueRef),
-                         sizeof(OutBlock),    sizeof(Bound),        sizeof(KeySpan),
+                         sizeof(OutBlock),    sizeof(UserKey),      sizeof(KeySpan),
                          sizeof(InputTotals), sizeof(RetainTotals), sizeof(FileTotals),
                          sizeof(RetainRules), sizeof(Layout),       sizeof(Exec),
                          sizeof(DecodeArgs),  sizeof(RetainArgs),   sizeof(LayoutArgs),
-                         sizeof(FilterArgs),  sizeof(VerifyArgs),   sizeof(DeviceInfo)};
+                         sizeof(FilterArgs),  sizeof(VerifyArgs),   sizeof(DeviceInfo),
+                         sizeof(KeyBytes),    sizeof(Cutting),      sizeof(FilterRules)};
   static_assert(sizeof records == sizeof t.record_bytes);
   std::memcpy(t.record_bytes, records, sizeof records);
   t.scratch_bytes = scratch_bytes;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/exec.hpp"
+#include "common/key.hpp"
 #include "common/types.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
@@ -21,48 +22,73 @@ struct DecodeArgs {
   const u8* arena;
   const BlockRef* blocks;
   u64 num_blocks;
-  u32 key_bytes;
-  u32 unused;
   // Entries of each block, one more than blocks; and the sums of those before.
   u32* counts;
   u32* starts;
+  // The same of the bytes of internal keys; and the longest user key, which is found with them.
+  u64* key_sums;
+  u64* key_starts;
+  u64* longest;
   Key* keys;
   ValueRef* values;
   u64* hashes;
+  // Null in a narrow slice (key.hpp:KeyBytes).
+  u8* key_bytes;
+  u64* key_at;
   u64* errors;
 };
 
 struct RetainArgs {
-  const Key* keys;
+  Key* keys;
   u64 n;
-  const u64* hashes;
+  KeyBytes key_bytes;
+  ValueRef* values;
+  u64* hashes;
   RetainRules rules;
-  // n each.
+  // n each; `heads` and `has_older` are not used one by one.
   u32* heads;
   u8* has_older;
   u32* keep;
   u32* places;
   Key* survivors;
   RetainTotals* totals;
+  u64* errors;
+  // Whether user keys are gone through one by one (retain/groups.hpp).
+  u32 one_by_one;
+  u32 unused;
 };
 
 struct LayoutArgs {
   const u8* arena;
   const Key* survivors;
   u64 n;
+  KeyBytes key_bytes;
   const ValueRef* values;
   const u64* hashes;
   Layout layout;
+  Cutting cutting;
+  FilterRules filter;
   // n + 1 each.
-  u8* shared;
+  u32* shared;
   u32* sizes;
   u64* prefix;
   u32* begins;
   u32* before;
   u32* block_starts;
+  // n + 1, in a wide slice; else null.
+  u64* key_sums;
+  // n, if some keys may have no prefix; else null.
+  u32* last_with_prefix;
+  // Two of each grandparent.
+  u64* grandparent_places;
   // num_blocks + 1 each.
+  u32* prefix_lens;
   u32* block_sizes;
   u64* block_offsets;
+  // In a wide slice; else null.
+  u64* edge_sizes;
+  u64* edge_starts;
+  u8* edges;
   OutBlock* blocks;
   u64 num_blocks;
   // most_files + 1 each.
@@ -85,11 +111,15 @@ struct FilterArgs {
 };
 
 struct VerifyArgs {
-  const u8* images;
   const OutBlock* blocks;
   u64 num_blocks;
   u64 num_entries;
+  // Bytes of all survivors' internal keys, in a wide slice.
+  u64 num_key_bytes;
+  Layout layout;
+  FilterRules filter;
   const u32* bases;
+  const u8* edges;
   BlockRef* refs;
   // A hash of `blocks` is added to it.
   u64* blocks_hash;
@@ -99,7 +129,7 @@ struct VerifyArgs {
 struct KernelTable {
   u32 table_bytes;
   // Sizes of all records, in the order of stages.hpp:table.
-  u32 record_bytes[18];
+  u32 record_bytes[21];
 
   const char* (*error_text)(int);
   int (*device_count)(int*);
@@ -133,7 +163,7 @@ struct KernelTable {
   // Scratch memory that stages over so many entries need.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
-  // Fills counts and starts.
+  // Fills counts and starts, key_sums and key_starts, longest.
   int (*count_entries)(const Exec*, const DecodeArgs*);
   // Fills keys and values.
   int (*decode_entries)(const Exec*, const DecodeArgs*);
@@ -141,19 +171,21 @@ struct KernelTable {
   // Keys of the run from `first` to `end` ascend.
   int (*check_order)(const Exec*, const DecodeArgs*, u64 first, u64 end);
   int (*trim_runs)(const Exec*, const DecodeArgs*, const u32* run_starts, u32 num_runs,
-                   const Bound* host_begin, const Bound* host_end, u32* trimmed);
+                   const UserKey* host_begin, const UserKey* host_end, u32* trimmed);
   // Adds the entries from `first` to `end` of the order in which they were decoded.
   int (*sum_input)(const Exec*, const DecodeArgs*, u64 first, u64 end, InputTotals*);
-  int (*merge_runs)(const Exec*, Key*, Key*, const u32* host_trimmed, u32 num_runs, Key** host_merged);
+  int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
+                    u32 num_runs, Key** host_merged);
   int (*retain)(const Exec*, const RetainArgs*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*cut)(const Exec*, const LayoutArgs*);
-  // Sizes and offsets of blocks, offsets of files.
+  // Sizes and offsets of blocks, offsets of files; the last of edge_starts is the number of bytes of edges.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
+  // Fills blocks, and edges in a wide slice.
   int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files, const u64* image_starts);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);
-  int (*seal_blocks)(const Exec*, const OutBlock*, u64 n, const u32* bases, u8* images);
+  int (*seal_blocks)(const Exec*, const OutBlock*, u64 n, const u32* bases, u32 checksum, u8* images);
   int (*build_filter)(const Exec*, const LayoutArgs*, const FilterArgs*);
   // Decodes images; keys, values and hashes are filled.
   int (*decode_images)(const Exec*, const VerifyArgs*);

@@ -76,12 +76,6 @@ ROCKMILL_HD u32 varint_len(u64 value) {
   return len;
 }
 
-// Appends a varint to the bytes packed in `word`, of which `len` are used.
-ROCKMILL_HD void pack_varint(u64& word, u32& len, u64 value) {
-  for (; value >= 0x80; value >>= 7) word |= u64(u8(value) | 0x80) << 8 * len++;
-  word |= value << 8 * len++;
-}
-
 // Copies with the whole group, in words where the target is aligned; see load64.
 template <class G>
 ROCKMILL_HD void copy_bytes(const G& g, u8* to, const u8* from, u64 len) {

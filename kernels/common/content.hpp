@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hash.hpp"
+#include "key.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -60,10 +61,17 @@ ROCKMILL_HD u64 rapidhash(const u8* data, u64 len) {
   return rapid_finish(load64(end - 16) ^ rest, load64(end - 8), seed, rest);
 }
 
-// rapidhash of a user key of 4 to 16 bytes.
-ROCKMILL_HD u64 rapidhash_key(u64 hi, u64 lo, u32 len) {
-  const KeyEnds ends = len == 8 ? KeyEnds{byte_swap(hi), byte_swap(hi)} : key_ends(hi, lo, len);
-  return rapid_finish(ends.first, ends.last, RAPID_SEED ^ len, len);
+// rapidhash of a user key.
+ROCKMILL_HD u64 rapidhash_key(const KeyBytes& bytes, const Key& key) {
+  if (key.len > WORD_KEY_BYTES) return rapidhash(bytes.of(key), key.len);
+  if (key.len >= 4) {
+    const KeyEnds ends =
+        key.len == 8 ? KeyEnds{byte_swap(key.hi), byte_swap(key.hi)} : key_ends(key.hi, key.lo, key.len);
+    return rapid_finish(ends.first, ends.last, RAPID_SEED ^ key.len, key.len);
+  }
+  if (key.len == 0) return rapid_finish(0, 0, RAPID_SEED, 0);
+  return rapid_finish(word_byte(key.hi, 0) << 45 | word_byte(key.hi, key.len - 1),
+                      word_byte(key.hi, key.len / 2), RAPID_SEED, key.len);
 }
 
 // rockmill_core::kv_hash.

@@ -109,15 +109,17 @@ int merge_two(const Exec& exec, const T* a, u64 na, const T* b, u64 nb, T* out, 
 
 template <class T, class Less>
 u64 scratch_bytes_for(u64 n) {
-  size_t scan32 = 0, scan64 = 0, max = 0, merge = 0;
+  size_t scan32 = 0, scan64 = 0, max = 0, merge = 0, wide = 0;
   cub::DeviceScan::ExclusiveScan(nullptr, scan32, (u32*)nullptr, (u32*)nullptr, cuda::std::plus<>{},
                                  u32{0}, n);
   cub::DeviceScan::ExclusiveScan(nullptr, scan64, (u32*)nullptr, (u64*)nullptr, cuda::std::plus<>{},
                                  u64{0}, n);
+  cub::DeviceScan::ExclusiveScan(nullptr, wide, (u64*)nullptr, (u64*)nullptr, cuda::std::plus<>{},
+                                 u64{0}, n);
   cub::DeviceScan::InclusiveScan(nullptr, max, (u32*)nullptr, (u32*)nullptr, cuda::maximum<>{}, n);
   cub::DeviceMerge::MergeKeys(nullptr, merge, (T*)nullptr, int64_t(n), (T*)nullptr, int64_t(n),
                               (T*)nullptr, Less{});
-  return std::max(std::max<u64>(scan32, scan64), std::max<u64>(max, merge));
+  return std::max<u64>({scan32, scan64, wide, max, merge});
 }
 
 ROCKMILL_HD void atomic_add(u64* to, u64 value) {

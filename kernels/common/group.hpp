@@ -14,6 +14,9 @@ struct Alone {
   ROCKMILL_HD u32 sum(u32 value) const { return value; }
   // Sum over the lower ranks.
   ROCKMILL_HD u32 sum_below(u32) const { return 0; }
+  ROCKMILL_HD u64 sum64(u64 value) const { return value; }
+  ROCKMILL_HD u64 sum64_below(u64) const { return 0; }
+  ROCKMILL_HD u32 reduce_xor(u32 value) const { return value; }
 };
 
 #if defined(__CUDACC__)
@@ -24,13 +27,20 @@ struct Warp {
   __device__ __forceinline__ u32 rank() const { return threadIdx.x % width; }
   __device__ __forceinline__ void sync() const { __syncwarp(all); }
   __device__ __forceinline__ u32 sum(u32 value) const { return __reduce_add_sync(all, value); }
-  __device__ __forceinline__ u32 sum_below(u32 value) const {
-    u32 total = value;
+  __device__ __forceinline__ u32 sum_below(u32 value) const { return prefix_sum(value) - value; }
+  __device__ __forceinline__ u64 sum64(u64 value) const {
+    return __shfl_sync(all, prefix_sum(value), width - 1);
+  }
+  __device__ __forceinline__ u64 sum64_below(u64 value) const { return prefix_sum(value) - value; }
+  __device__ __forceinline__ u32 reduce_xor(u32 value) const { return __reduce_xor_sync(all, value); }
+  // Sum up to and with this rank.
+  template <class T>
+  __device__ __forceinline__ T prefix_sum(T value) const {
     for (u32 step = 1; step < width; step *= 2) {
-      u32 below = __shfl_up_sync(all, total, step);
-      if (rank() >= step) total += below;
+      const T below = __shfl_up_sync(all, value, step);
+      if (rank() >= step) value += below;
     }
-    return total - value;
+    return value;
   }
   __device__ __forceinline__ u64 shuffle_xor(u64 value, u32 mask) const {
     return __shfl_xor_sync(all, value, mask);

@@ -1,6 +1,7 @@
 // The sums that stages accumulate, and how two of them become one.
 #pragma once
 
+#include "content.hpp"
 #include "exec.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
@@ -33,10 +34,22 @@ struct FileSums : FileTotals {
     return sums;
   }
   ROCKMILL_HD u64& word(u32 i) { return reinterpret_cast<u64*>(this)[i]; }
+  // Adds entry `i` of a file.
+  ROCKMILL_HD void add(const Key& key, u64 hash, u64 hash_of_kv, u64 value_len, u64 i) {
+    const u64 sequence = key.tag >> 8;
+    content_hash += placed_hash(hash, i);
+    kv_hash += hash_of_kv;
+    deletions += (key.tag & 0xff) != TYPE_VALUE;
+    key_bytes += key.len + TAG_BYTES;
+    value_bytes += value_len;
+    if (sequence < smallest_seqno) smallest_seqno = sequence;
+    if (sequence > largest_seqno) largest_seqno = sequence;
+  }
   ROCKMILL_HD void merge(const FileSums& other) {
     content_hash += other.content_hash;
     kv_hash += other.kv_hash;
     deletions += other.deletions;
+    key_bytes += other.key_bytes;
     value_bytes += other.value_bytes;
     filter_entries += other.filter_entries;
     if (other.smallest_seqno < smallest_seqno) smallest_seqno = other.smallest_seqno;
@@ -46,6 +59,7 @@ struct FileSums : FileTotals {
     atomic_add(&total.content_hash, content_hash);
     atomic_add(&total.kv_hash, kv_hash);
     atomic_add(&total.deletions, deletions);
+    atomic_add(&total.key_bytes, key_bytes);
     atomic_add(&total.value_bytes, value_bytes);
     atomic_add(&total.filter_entries, filter_entries);
     atomic_min(&total.smallest_seqno, smallest_seqno);

@@ -34,17 +34,34 @@ struct BlockRef {
   u64 file_offset;
   u32 size;
   u32 checksum_base;
+  // ChecksumType.
+  u32 checksum;
+  // Of the block's file, as its properties say; matters where values are stored apart from keys.
+  u32 restart_interval;
 };
 
-// An internal key: the user key, of 4 to 16 bytes, as two big-endian words, zero padded; the tag; where its
-// value is found. All user keys of a slice have one length.
+// Leading bytes of a user key that stand in its record.
+constexpr u32 WORD_KEY_BYTES = 16;
+
+// An internal key: the first 16 bytes of the user key as two big-endian words, zero padded; the tag; the user
+// key's length. The bytes of longer ones are found by `entry` (key.hpp:KeyBytes).
 struct Key {
   u64 hi;
   u64 lo;
   u64 tag;
   // Position of the entry in the order in which it was decoded.
   u32 entry;
-  u32 unused;
+  u32 len;
+};
+
+// A user key that no entry has: a bound, or the end of a file elsewhere in the tree.
+struct UserKey {
+  u64 hi;
+  u64 lo;
+  // All of it.
+  const u8* bytes;
+  u32 len;
+  u32 present;
 };
 
 // Where a value lies in the arena.
@@ -62,22 +79,18 @@ struct OutBlock {
   u32 file;
   u32 first;
   u32 count;
+  // In a wide slice: bytes of the internal keys in front of the block, and where its first and last user key
+  // stand among those that the host needs.
+  u64 key_start;
+  u64 edge_start;
   Key first_key;
   Key last_key;
 };
 
-// A user key as a bound; `len` is its length before padding.
-struct Bound {
-  u64 hi;
-  u64 lo;
-  u32 len;
-  u32 present;
-};
-
-// A range of user keys, both ends inclusive, of the files beneath the output level.
+// A range of user keys, both ends inclusive, of a file of another level; its size if that matters.
 struct KeySpan {
-  u64 first_hi, first_lo;
-  u64 last_hi, last_lo;
+  UserKey first, last;
+  u64 file_size;
 };
 
 // What decides which entries survive.
@@ -92,13 +105,14 @@ struct RetainRules {
   u32 bottommost;
   // Whether anything may lie beneath.
   u32 beneath_unknown;
-  u32 unused;
+  // Whether a SingleDelete that meets a Delete is an error.
+  u32 enforce_single_delete;
 };
 
 // Sums over the entries of a slice as they were decoded.
 struct InputTotals {
   u64 hash;
-  u64 tombstones, value_bytes;
+  u64 tombstones, single_deletes, key_bytes, value_bytes;
 };
 
 // Sums over the entries of a slice once they are merged.
@@ -114,7 +128,7 @@ struct FileTotals {
   u64 content_hash;
   // Sum of kv_hash.
   u64 kv_hash;
-  u64 deletions, value_bytes;
+  u64 deletions, key_bytes, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
 };
@@ -122,12 +136,38 @@ struct FileTotals {
 // How entries become data blocks.
 struct Layout {
   u64 block_size;
+  u32 restart_interval;
+  u32 delta_keys;
+  // Whether the prefix that all user keys of a block share is stored once.
+  u32 common_prefix;
+  // ChecksumType.
+  u32 checksum;
+};
+
+// Where files end; see rockmill_core::Cutting.
+struct Cutting {
   // A file ends before the first new user key at which its encoded entries reach so many bytes.
   u64 file_size;
-  u32 restart_interval;
-  u32 key_bytes;
-  u32 delta_keys;
+  // The rest matters where there are grandparents.
+  const KeySpan* grandparents;
+  u64 num_grandparents;
+  u64 target_file_size;
+  u64 max_compaction_bytes;
+  // Stored bytes for so many uncompressed ones; 0 for as many.
+  u64 stored, uncompressed;
+  u32 level_style;
   u32 unused;
+};
+
+// What goes into filters.
+struct FilterRules {
+  // FilterFormat.
+  u32 format;
+  u32 whole_keys;
+  // PrefixKind, and the length of prefixes.
+  u32 prefix_kind;
+  u32 unused;
+  u64 prefix_len;
 };
 
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.
@@ -142,10 +182,23 @@ enum ErrorCode : u32 {
   ERROR_ORDER = 7,
   ERROR_LAYOUT = 8,
   ERROR_TOO_MANY_FILES = 9,
+  ERROR_SINGLE_DELETE = 10,
 };
+
+enum ChecksumType : u32 {
+  CHECKSUM_NONE = 0,
+  CHECKSUM_CRC32C = 1,
+  CHECKSUM_XXHASH = 2,
+  CHECKSUM_XXHASH64 = 3,
+  CHECKSUM_XXH3 = 4,
+};
+
+enum FilterFormat : u32 { FILTER_NONE = 0, FILTER_FAST_LOCAL = 1, FILTER_LEGACY = 2 };
+enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 
 constexpr u64 TYPE_DELETION = 0;
 constexpr u64 TYPE_VALUE = 1;
+constexpr u64 TYPE_SINGLE_DELETION = 7;
 constexpr u64 MAX_SEQUENCE = (u64{1} << 56) - 1;
 
 }  // namespace rockmill::ROCKMILL_TARGET

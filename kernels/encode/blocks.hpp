@@ -1,48 +1,66 @@
 // Writing data blocks into the images: each value moves once, from where it was decoded.
 #pragma once
 
+#include "../common/checksum.hpp"
 #include "layout.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
+// Up to three varints, packed.
+struct PackedHeader {
+  u64 words[2] = {0, 0};
+  u32 len = 0;
+
+  ROCKMILL_HD void push(u8 byte) {
+    if (len < 8) words[0] |= u64(byte) << 8 * len;
+    else words[1] |= u64(byte) << 8 * (len - 8);
+    ++len;
+  }
+  ROCKMILL_HD void varint(u64 value) {
+    for (; value >= 0x80; value >>= 7) push(u8(value) | 0x80);
+    push(u8(value));
+  }
+  ROCKMILL_HD u8 byte(u32 i) const { return u8(i < 8 ? words[0] >> 8 * i : words[1] >> 8 * (i - 8)); }
+};
+
 struct WriteBlocks {
   const u8* arena;
   const Key* survivors;
+  KeyBytes bytes;
   const ValueRef* values;
   Layout layout;
-  const u8* shared;
+  const u32* shared;
   // Prefix sums of the stored entries.
   const u64* prefix;
+  const u32* prefix_lens;
   const OutBlock* blocks;
   u8* images;
-
-  // Byte `i` of an internal key.
-  ROCKMILL_HD u8 key_byte(const Key& key, u32 i) const {
-    if (i >= layout.key_bytes) return u8(key.tag >> 8 * (i - layout.key_bytes));
-    return i < 8 ? u8(key.hi >> (56 - 8 * i)) : u8(key.lo >> (120 - 8 * i));
-  }
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b) const {
     const OutBlock block = blocks[b];
     u8* payload = images + block.at;
-    const u64 base = prefix[block.first];
+    const u32 prefix_len = prefix_lens[b];
+    for (u32 k = g.rank(); k < prefix_len; k += g.width) payload[k] = bytes.byte(block.first_key, k);
+    // Where the entries' prefix sums count from.
+    const u64 base = prefix[block.first] - prefix_len;
     const u32 restarts = num_restarts(block.count, layout.restart_interval);
     for (u32 j = 0; j < block.count; ++j) {
       const u64 i = block.first + j;
       const Key key = survivors[i];
       const ValueRef value = values[key.entry];
-      const u32 kept = j % layout.restart_interval == 0 ? 0 : shared[i];
-      const u32 non_shared = layout.key_bytes + TAG_BYTES - kept;
-      u64 header = 0;
-      u32 header_len = 0;
-      pack_varint(header, header_len, kept);
-      pack_varint(header, header_len, non_shared);
-      pack_varint(header, header_len, value.len);
+      const bool at_restart = j % layout.restart_interval == 0;
+      const u32 kept = at_restart ? 0 : shared[i];
+      const u32 from = at_restart ? prefix_len : kept;
+      const u32 non_shared = key.len + TAG_BYTES - from;
+      PackedHeader header;
+      header.varint(kept);
+      header.varint(non_shared);
+      header.varint(value.len);
       u8* out = payload + (prefix[i] - base);
-      for (u32 k = g.rank(); k < header_len + non_shared; k += g.width)
-        out[k] = k < header_len ? u8(header >> 8 * k) : key_byte(key, kept + k - header_len);
-      copy_bytes(g, out + header_len + non_shared, arena + value.at, value.len);
+      for (u32 k = g.rank(); k < header.len + non_shared; k += g.width)
+        out[k] = k < header.len ? header.byte(k) : bytes.byte(key, from + k - header.len);
+      copy_bytes(g, out + header.len + non_shared, arena + value.at, value.len);
     }
     u8* table = payload + (prefix[block.first + block.count] - base);
     for (u32 r = g.rank(); r < restarts; r += g.width)
@@ -57,13 +75,15 @@ struct WriteBlocks {
 struct SealBlocks {
   const OutBlock* blocks;
   const u32* bases;
+  u32 checksum;
   u8* images;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b) const {
     const OutBlock& block = blocks[b];
     u8* payload = images + block.at;
-    const u32 sum = block_checksum(g, payload, block.size, bases[block.file], block.file_offset);
+    const u32 sum =
+        block_checksum(g, checksum, payload, block.size, bases[block.file], block.file_offset);
     if (g.rank() != 0) return;
     payload[block.size] = 0;
     store32(payload + block.size + 1, sum);

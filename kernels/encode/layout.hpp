@@ -6,6 +6,7 @@
 //   CutFiles        first entry of each file
 //   MarkBlocks      entries at which a block begins                 -> exclusive_sum
 //   StartBlocks     first entry of each block
+//   FindPrefixes    bytes that the user keys of each block share, if they are stored once
 //   MeasureStored   size of each entry as it is stored              -> exclusive_sum
 //   MeasureBlocks   size of each block                              -> exclusive_sum
 //   PlaceBlocks     place of each block in the images
@@ -14,83 +15,34 @@
 #include "../common/exec.hpp"
 #include "../decode/decode.hpp"
 #include "../retain/retain.hpp"
+#include "cut.hpp"
+#include "filter.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Leading bytes that two internal keys have in common.
-ROCKMILL_HD u32 common_bytes(const Key& a, const Key& b, u32 key_bytes) {
-  if (a.hi != b.hi) return leading_zeros(a.hi ^ b.hi) / 8;
-  if (a.lo != b.lo) return 8 + leading_zeros(a.lo ^ b.lo) / 8;
-  if (a.tag == b.tag) return key_bytes + TAG_BYTES;
-  return key_bytes + leading_zeros(byte_swap(a.tag ^ b.tag)) / 8;
-}
-
-ROCKMILL_HD u64 entry_bytes(u32 shared, u32 key_bytes, u64 value_len) {
-  const u32 non_shared = key_bytes + TAG_BYTES - shared;
-  return varint_len(shared) + varint_len(non_shared) + varint_len(value_len) + non_shared + value_len;
-}
-
 struct MeasureEntries {
   const Key* survivors;
+  KeyBytes bytes;
   const ValueRef* values;
   Layout layout;
-  u8* shared;
+  u32* shared;
   u32* sizes;
 
   ROCKMILL_HD void operator()(u64 i) const {
     const Key& key = survivors[i];
     const bool delta = i > 0 && layout.delta_keys;
-    const u32 common = delta ? common_bytes(survivors[i - 1], key, layout.key_bytes) : 0;
-    shared[i] = u8(common);
-    sizes[i] = u32(entry_bytes(common, layout.key_bytes, values[key.entry].len));
+    const u32 common = delta ? common_bytes(bytes, survivors[i - 1], key) : 0;
+    shared[i] = common;
+    sizes[i] = u32(entry_bytes(common, key.len + TAG_BYTES - common, values[key.entry].len));
   }
 };
 
-// Q of an entry of the file that begins at `start`, of which no key precedes the first.
-struct FileSum {
+// Bytes of each survivor's internal key.
+struct MeasureKeys {
   const Key* survivors;
-  const ValueRef* values;
-  const u64* prefix;
-  u32 key_bytes;
+  u32* sizes;
 
-  ROCKMILL_HD u64 at(u64 start, u64 i) const {
-    if (i == start) return 0;
-    const u64 first = entry_bytes(0, key_bytes, values[survivors[start].entry].len);
-    return first + prefix[i] - prefix[start + 1];
-  }
-};
-
-// One thread: files are few, and each is found by binary search.
-struct CutFiles {
-  FileSum sum;
-  Layout layout;
-  u64 n;
-  u32 most_files;
-  u32* file_starts;
-  u32* num_files;
-  u64* errors;
-
-  ROCKMILL_HD void operator()(u64) const {
-    u32 files = 0;
-    u64 start = 0;
-    while (start < n) {
-      if (files == most_files) {
-        report(errors, start, ERROR_TOO_MANY_FILES);
-        break;
-      }
-      file_starts[files++] = u32(start);
-      u64 from = start + 1, to = n;
-      while (from < to) {
-        const u64 middle = from + (to - from) / 2;
-        if (sum.at(start, middle) >= layout.file_size) to = middle;
-        else from = middle + 1;
-      }
-      while (from < n && same_user_key(sum.survivors[from - 1], sum.survivors[from])) ++from;
-      start = from;
-    }
-    file_starts[files] = u32(n);
-    *num_files = files;
-  }
+  ROCKMILL_HD void operator()(u64 i) const { sizes[i] = survivors[i].len + TAG_BYTES; }
 };
 
 // Last of the ascending `starts` that is not above i.
@@ -155,6 +107,20 @@ struct FindFileOffsets {
   }
 };
 
+// Keys ascend, so that what the first and the last share, all share.
+struct FindPrefixes {
+  const Key* survivors;
+  KeyBytes bytes;
+  Layout layout;
+  const u32* block_starts;
+  u32* prefix_lens;
+
+  ROCKMILL_HD void operator()(u64 b) const {
+    const Key &first = survivors[block_starts[b]], &last = survivors[block_starts[b + 1] - 1];
+    prefix_lens[b] = layout.common_prefix ? common_user_bytes(bytes, first, last) : 0;
+  }
+};
+
 struct MeasureStored {
   const Key* survivors;
   const ValueRef* values;
@@ -162,14 +128,18 @@ struct MeasureStored {
   const u32* begins;
   const u32* before;
   const u32* block_starts;
-  const u8* shared;
+  const u32* prefix_lens;
+  const u32* shared;
   u32* sizes;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    const u32 start = block_starts[before[i] + begins[i] - 1];
-    const u32 in_block = u32(i) - start;
-    const u32 stored_shared = in_block % layout.restart_interval == 0 ? 0 : shared[i];
-    sizes[i] = u32(entry_bytes(stored_shared, layout.key_bytes, values[survivors[i].entry].len));
+    const u32 block = before[i] + begins[i] - 1;
+    const u32 in_block = u32(i) - block_starts[block];
+    const bool restarts = in_block % layout.restart_interval == 0;
+    const u32 stored_shared = restarts ? 0 : shared[i];
+    const u32 elsewhere = restarts ? prefix_lens[block] : stored_shared;
+    const Key& key = survivors[i];
+    sizes[i] = u32(entry_bytes(stored_shared, key.len + TAG_BYTES - elsewhere, values[key.entry].len));
   }
 };
 
@@ -178,6 +148,7 @@ ROCKMILL_HD u32 num_restarts(u32 entries, u32 interval) { return (entries + inte
 // Sizes with trailers.
 struct MeasureBlocks {
   const u32* block_starts;
+  const u32* prefix_lens;
   const u64* prefix;
   Layout layout;
   u32* block_sizes;
@@ -186,7 +157,8 @@ struct MeasureBlocks {
   ROCKMILL_HD void operator()(u64 b) const {
     const u32 first = block_starts[b], end = block_starts[b + 1];
     const u32 restarts = num_restarts(end - first, layout.restart_interval);
-    const u64 size = prefix[end] - prefix[first] + 4 * u64(restarts) + 4 + TRAILER_BYTES;
+    const u64 size =
+        prefix_lens[b] + prefix[end] - prefix[first] + 4 * u64(restarts) + 4 + TRAILER_BYTES;
     if (size > 0xffffffff) report(errors, first, ERROR_LAYOUT);
     block_sizes[b] = u32(size);
   }
@@ -201,6 +173,9 @@ struct PlaceBlocks {
   u32 num_files;
   // Where each file's image begins.
   const u64* images;
+  // In a wide slice; else null.
+  const u64* key_sums;
+  const u64* edge_starts;
   OutBlock* blocks;
 
   ROCKMILL_HD void operator()(u64 b) const {
@@ -214,8 +189,35 @@ struct PlaceBlocks {
     block.file = file;
     block.first = first;
     block.count = end - first;
+    block.key_start = key_sums != nullptr ? key_sums[first] : 0;
+    block.edge_start = edge_starts != nullptr ? edge_starts[b] : 0;
     block.first_key = survivors[first];
     block.last_key = survivors[end - 1];
+  }
+};
+
+// Bytes of each block's first and last user key, which the host makes the index of.
+struct MeasureEdges {
+  const Key* survivors;
+  const u32* block_starts;
+  u64* sizes;
+
+  ROCKMILL_HD void operator()(u64 b) const {
+    sizes[b] = u64(survivors[block_starts[b]].len) + survivors[block_starts[b + 1] - 1].len;
+  }
+};
+
+struct CopyEdges {
+  KeyBytes bytes;
+  const OutBlock* blocks;
+  u8* edges;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b) const {
+    const OutBlock& block = blocks[b];
+    u8* to = edges + block.edge_start;
+    copy_bytes(g, to, bytes.of(block.first_key), block.first_key.len);
+    copy_bytes(g, to + block.first_key.len, bytes.of(block.last_key), block.last_key.len);
   }
 };
 
@@ -224,23 +226,14 @@ struct SumFile {
   const Key* survivors;
   const ValueRef* values;
   const u64* hashes;
-  u32 key_bytes;
+  FilterKeys filter;
   u64 start;
 
   ROCKMILL_HD void operator()(u64 i, FileSums& sums) const {
     const Key& key = survivors[start + i];
-    const u64 sequence = sequence_of(key.tag);
-    sums.content_hash += placed_hash(entry_hash(hashes[key.entry], key.tag), i);
-    sums.kv_hash += hashes[key.entry];
-    sums.deletions += (key.tag & 0xff) != TYPE_VALUE;
-    sums.value_bytes += values[key.entry].len;
-    if (sequence < sums.smallest_seqno) sums.smallest_seqno = sequence;
-    if (sequence > sums.largest_seqno) sums.largest_seqno = sequence;
-    // Equal hashes in a row count once, also those of different keys.
-    const u64 hash = xxph3_key(key.hi, key.lo, key_bytes);
-    const bool repeats = i > 0 && xxph3_key(survivors[start + i - 1].hi, survivors[start + i - 1].lo,
-                                            key_bytes) == hash;
-    sums.filter_entries += !repeats;
+    const u64 hash = hashes[key.entry];
+    sums.add(key, entry_hash(hash, key.tag), hash, values[key.entry].len, i);
+    filter.for_each_hash(start, i, [&sums](u64) { sums.filter_entries += 1; });
   }
 };
 

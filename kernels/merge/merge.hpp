@@ -11,8 +11,8 @@ namespace rockmill::ROCKMILL_TARGET {
 
 // Merges the runs [trimmed[2r], trimmed[2r + 1]) of `a`; `b` has room for as many keys. Both are
 // overwritten. `*merged` is set to the one that holds the result, from its start.
-inline int merge_runs(const Exec& exec, Key* a, Key* b, const u32* trimmed, u32 num_runs,
-                      Key** merged) {
+inline int merge_runs(const Exec& exec, const KeyBytes& key_bytes, Key* a, Key* b, const u32* trimmed,
+                      u32 num_runs, Key** merged) {
   struct Run {
     const Key* keys;
     u64 len;
@@ -29,7 +29,8 @@ inline int merge_runs(const Exec& exec, Key* a, Key* b, const u32* trimmed, u32 
     for (size_t r = 0; r < runs.size(); r += 2) {
       const Run &x = runs[r], y = r + 1 < runs.size() ? runs[r + 1] : Run{nullptr, 0};
       const int error = y.len == 0 ? copy_inside(exec, out, x.keys, x.len * sizeof(Key))
-                                   : merge_two(exec, x.keys, x.len, y.keys, y.len, out, KeyLess{});
+                                   : merge_two(exec, x.keys, x.len, y.keys, y.len, out,
+                                               KeyLess{key_bytes});
       if (error != 0) return error;
       longer.push_back({out, x.len + y.len});
       out += x.len + y.len;

@@ -7,7 +7,7 @@
 //   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
 //   Gather       survivors with their final tags
 //
-// SingleDelete is not handled: the decoder reports it.
+// Where a slice has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
 #pragma once
 
 #include "../common/sums.hpp"
@@ -29,7 +29,7 @@ ROCKMILL_HD u64 stripe_of(const RetainRules& rules, u64 sequence) {
 }
 
 // Whether no file beneath can hold the key.
-ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const Key& key) {
+ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const KeyBytes& bytes, const Key& key) {
   if (rules.beneath_unknown) return false;
   u32 from = 0;
   for (u32 level = 0; level < rules.num_levels; ++level) {
@@ -38,18 +38,20 @@ ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const Key& key) {
     // First file whose last key is not below the key.
     while (from < to) {
       const u32 middle = from + (to - from) / 2;
-      const KeySpan& file = rules.beneath[middle];
-      const bool below = file.last_hi != key.hi ? file.last_hi < key.hi : file.last_lo < key.lo;
-      if (below) from = middle + 1;
+      if (compare_user(bytes, key, rules.beneath[middle].last) > 0) from = middle + 1;
       else to = middle;
     }
-    if (from < end) {
-      const KeySpan& file = rules.beneath[from];
-      if (file.first_hi != key.hi ? file.first_hi < key.hi : file.first_lo <= key.lo) return false;
-    }
+    if (from < end && compare_user(bytes, key, rules.beneath[from].first) >= 0) return false;
     from = end;
   }
   return true;
+}
+
+// The tag with which an entry is written: what every reader sees and nothing older exists for gets sequence
+// number 0.
+ROCKMILL_HD u64 final_tag(const RetainRules& rules, u64 tag) {
+  const u64 sequence = sequence_of(tag);
+  return rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE ? tag & 0xff : tag;
 }
 
 // Sums over entries in the order in which they were decoded: what merging must not lose.
@@ -60,19 +62,23 @@ struct SumInput {
 
   ROCKMILL_HD void operator()(u64 i, InputSums& sums) const {
     sums.hash += entry_hash(hashes[i], keys[i].tag);
-    sums.tombstones += (keys[i].tag & 0xff) == TYPE_DELETION;
+    const u64 type = keys[i].tag & 0xff;
+    sums.tombstones += type != TYPE_VALUE;
+    sums.single_deletes += type == TYPE_SINGLE_DELETION;
+    sums.key_bytes += keys[i].len + TAG_BYTES;
     sums.value_bytes += values[i].len;
   }
 };
 
 struct MarkHeads {
   const Key* keys;
+  KeyBytes bytes;
   RetainRules rules;
   u32* heads;
 
   ROCKMILL_HD void operator()(u64 i) const {
     const bool is_head =
-        i == 0 || !same_user_key(keys[i - 1], keys[i]) ||
+        i == 0 || !same_user_key(bytes, keys[i - 1], keys[i]) ||
         stripe_of(rules, sequence_of(keys[i - 1].tag)) != stripe_of(rules, sequence_of(keys[i].tag));
     heads[i] = is_head ? u32(i) : 0;
   }
@@ -80,16 +86,18 @@ struct MarkHeads {
 
 struct MarkOlder {
   const Key* keys;
+  KeyBytes bytes;
   const u32* heads;
   u8* has_older;
 
   ROCKMILL_HD void operator()(u64 i) const {
-    if (i > 0 && heads[i] == i && same_user_key(keys[i - 1], keys[i])) has_older[heads[i - 1]] = 1;
+    if (i > 0 && heads[i] == i && same_user_key(bytes, keys[i - 1], keys[i])) has_older[heads[i - 1]] = 1;
   }
 };
 
 struct Decide {
   const Key* keys;
+  KeyBytes bytes;
   const u32* heads;
   const u8* has_older;
   const u64* hashes;
@@ -109,7 +117,7 @@ struct Decide {
       return false;
     }
     if ((tag & 0xff) != TYPE_DELETION) return true;
-    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_beneath(rules, keys[i]);
+    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_beneath(rules, bytes, keys[i]);
     if (obsolete || (rules.bottommost && !has_older[i])) {
       sums.tombstones_dropped += 1;
       return false;
@@ -138,9 +146,7 @@ struct Gather {
   ROCKMILL_HD void operator()(u64 i) const {
     if (!keep[i]) return;
     Key key = keys[i];
-    const u64 sequence = sequence_of(key.tag);
-    // What every reader sees and nothing older exists for gets sequence number 0.
-    if (rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE) key.tag &= 0xff;
+    key.tag = final_tag(rules, key.tag);
     survivors[places[i]] = key;
   }
 };

@@ -116,14 +116,11 @@ impl Backend for CudaBackend {
     }
 
     fn accepts(&self, plan: &Plan, inputs: &[InputTable]) -> Result<()> {
-        let key_bytes = limits::key_bytes(plan, inputs)?;
-        limits::beneath(&plan.rules.beneath, key_bytes).map(drop)
+        limits::check(plan, inputs)
     }
 
     fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CudaRun<'a>> {
         let started = Instant::now();
-        // Asked before anything is read.
-        limits::bounds(&work.slice.range)?;
         let device = self.pool.device();
         let _current = device.make_current()?;
         let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
@@ -179,13 +176,11 @@ impl Backend for CudaBackend {
         run.stages
             .add("slice, in all", Resource::Host, seconds, bytes);
         let (input, totals) = (run.survivors.input, run.survivors.totals);
-        let entries: u64 = run.entries_read.iter().sum();
-        let key_bytes = u64::from(run.survivors.key_bytes) + rockmill_format::key::TAG_SIZE as u64;
         let (stages, cpu_elsewhere) = run.stages.take();
         let report = SliceReport {
             files,
             tombstones_read: input.tombstones,
-            key_bytes_read: entries * key_bytes,
+            key_bytes_read: input.key_bytes,
             value_bytes_read: input.value_bytes,
             bytes_read: run.bytes_read,
             entries_replaced: totals.replaced,

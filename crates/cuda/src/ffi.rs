@@ -10,6 +10,8 @@ pub struct BlockRef {
     pub file_offset: u64,
     pub size: u32,
     pub checksum_base: u32,
+    pub checksum: u32,
+    pub restart_interval: u32,
 }
 
 /// `Key`: an internal key and where its value is found.
@@ -20,7 +22,15 @@ pub struct Key {
     pub lo: u64,
     pub tag: u64,
     pub entry: u32,
-    pub unused: u32,
+    pub len: u32,
+}
+
+/// `KeyBytes`: where the bytes of long user keys lie.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KeyBytes {
+    pub bytes: *const u8,
+    pub at: *const u64,
 }
 
 /// `ValueRef`: where a value lies.
@@ -41,28 +51,33 @@ pub struct OutBlock {
     pub file: u32,
     pub first: u32,
     pub count: u32,
+    pub key_start: u64,
+    pub edge_start: u64,
     pub first_key: Key,
     pub last_key: Key,
 }
 
-/// `Bound`: a user key as a bound.
+/// `UserKey`: a user key that no entry has.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Bound {
+#[derive(Debug, Clone, Copy)]
+pub struct UserKey {
     pub hi: u64,
     pub lo: u64,
+    pub bytes: *const u8,
     pub len: u32,
     pub present: u32,
 }
 
-/// `KeySpan`: a range of user keys beneath the output.
+// SAFETY: the pointer is an address on the device, which host code never looks behind.
+unsafe impl Send for UserKey {}
+
+/// `KeySpan`: a range of user keys in another level.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct KeySpan {
-    pub first_hi: u64,
-    pub first_lo: u64,
-    pub last_hi: u64,
-    pub last_lo: u64,
+    pub first: UserKey,
+    pub last: UserKey,
+    pub file_size: u64,
 }
 
 /// `RetainRules`.
@@ -77,7 +92,7 @@ pub struct RetainRules {
     pub num_levels: u32,
     pub bottommost: u32,
     pub beneath_unknown: u32,
-    pub unused: u32,
+    pub enforce_single_delete: u32,
 }
 
 /// `InputTotals`.
@@ -86,6 +101,8 @@ pub struct RetainRules {
 pub struct InputTotals {
     pub hash: u64,
     pub tombstones: u64,
+    pub single_deletes: u64,
+    pub key_bytes: u64,
     pub value_bytes: u64,
 }
 
@@ -108,6 +125,7 @@ pub struct FileTotals {
     pub content_hash: u64,
     pub kv_hash: u64,
     pub deletions: u64,
+    pub key_bytes: u64,
     pub value_bytes: u64,
     pub smallest_seqno: u64,
     pub largest_seqno: u64,
@@ -119,11 +137,36 @@ pub struct FileTotals {
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     pub block_size: u64,
-    pub file_size: u64,
     pub restart_interval: u32,
-    pub key_bytes: u32,
     pub delta_keys: u32,
+    pub common_prefix: u32,
+    pub checksum: u32,
+}
+
+/// `Cutting`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Cutting {
+    pub file_size: u64,
+    pub grandparents: *const KeySpan,
+    pub num_grandparents: u64,
+    pub target_file_size: u64,
+    pub max_compaction_bytes: u64,
+    pub stored: u64,
+    pub uncompressed: u64,
+    pub level_style: u32,
     pub unused: u32,
+}
+
+/// `FilterRules`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FilterRules {
+    pub format: u32,
+    pub whole_keys: u32,
+    pub prefix_kind: u32,
+    pub unused: u32,
+    pub prefix_len: u64,
 }
 
 /// `Exec`.
@@ -142,13 +185,16 @@ pub struct DecodeArgs {
     pub arena: *const u8,
     pub blocks: *const BlockRef,
     pub num_blocks: u64,
-    pub key_bytes: u32,
-    pub unused: u32,
     pub counts: *mut u32,
     pub starts: *mut u32,
+    pub key_sums: *mut u64,
+    pub key_starts: *mut u64,
+    pub longest: *mut u64,
     pub keys: *mut Key,
     pub values: *mut ValueRef,
     pub hashes: *mut u64,
+    pub key_bytes: *mut u8,
+    pub key_at: *mut u64,
     pub errors: *mut u64,
 }
 
@@ -156,9 +202,11 @@ pub struct DecodeArgs {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RetainArgs {
-    pub keys: *const Key,
+    pub keys: *mut Key,
     pub n: u64,
-    pub hashes: *const u64,
+    pub key_bytes: KeyBytes,
+    pub values: *mut ValueRef,
+    pub hashes: *mut u64,
     pub rules: RetainRules,
     pub heads: *mut u32,
     pub has_older: *mut u8,
@@ -166,6 +214,9 @@ pub struct RetainArgs {
     pub places: *mut u32,
     pub survivors: *mut Key,
     pub totals: *mut RetainTotals,
+    pub errors: *mut u64,
+    pub one_by_one: u32,
+    pub unused: u32,
 }
 
 /// `LayoutArgs`.
@@ -175,17 +226,27 @@ pub struct LayoutArgs {
     pub arena: *const u8,
     pub survivors: *const Key,
     pub n: u64,
+    pub key_bytes: KeyBytes,
     pub values: *const ValueRef,
     pub hashes: *const u64,
     pub layout: Layout,
-    pub shared: *mut u8,
+    pub cutting: Cutting,
+    pub filter: FilterRules,
+    pub shared: *mut u32,
     pub sizes: *mut u32,
     pub prefix: *mut u64,
     pub begins: *mut u32,
     pub before: *mut u32,
     pub block_starts: *mut u32,
+    pub key_sums: *mut u64,
+    pub last_with_prefix: *mut u32,
+    pub grandparent_places: *mut u64,
+    pub prefix_lens: *mut u32,
     pub block_sizes: *mut u32,
     pub block_offsets: *mut u64,
+    pub edge_sizes: *mut u64,
+    pub edge_starts: *mut u64,
+    pub edges: *mut u8,
     pub blocks: *mut OutBlock,
     pub num_blocks: u64,
     pub file_starts: *mut u32,
@@ -212,11 +273,14 @@ pub struct FilterArgs {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct VerifyArgs {
-    pub images: *const u8,
     pub blocks: *const OutBlock,
     pub num_blocks: u64,
     pub num_entries: u64,
+    pub num_key_bytes: u64,
+    pub layout: Layout,
+    pub filter: FilterRules,
     pub bases: *const u32,
+    pub edges: *const u8,
     pub refs: *mut BlockRef,
     pub blocks_hash: *mut u64,
     pub decode: DecodeArgs,
@@ -238,7 +302,7 @@ type Handle = *mut c_void;
 #[repr(C)]
 pub struct KernelTable {
     pub table_bytes: u32,
-    pub record_bytes: [u32; 18],
+    pub record_bytes: [u32; 21],
 
     pub error_text: unsafe extern "C" fn(c_int) -> *const c_char,
     pub device_count: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -277,14 +341,15 @@ pub struct KernelTable {
         *const DecodeArgs,
         *const u32,
         u32,
-        *const Bound,
-        *const Bound,
+        *const UserKey,
+        *const UserKey,
         *mut u32,
     ) -> c_int,
     pub sum_input:
         unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64, *mut InputTotals) -> c_int,
     pub merge_runs: unsafe extern "C" fn(
         *const Exec,
+        *const KeyBytes,
         *mut Key,
         *mut Key,
         *const u32,
@@ -300,7 +365,7 @@ pub struct KernelTable {
         unsafe extern "C" fn(*const Exec, *const LayoutArgs, u32, *const u64) -> c_int,
     pub write_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, *mut u8) -> c_int,
     pub seal_blocks:
-        unsafe extern "C" fn(*const Exec, *const OutBlock, u64, *const u32, *mut u8) -> c_int,
+        unsafe extern "C" fn(*const Exec, *const OutBlock, u64, *const u32, u32, *mut u8) -> c_int,
     pub build_filter:
         unsafe extern "C" fn(*const Exec, *const LayoutArgs, *const FilterArgs) -> c_int,
     pub decode_images: unsafe extern "C" fn(*const Exec, *const VerifyArgs) -> c_int,
@@ -317,12 +382,12 @@ pub struct KernelTable {
 }
 
 /// Sizes of the records as Rust lays them out, to be compared with the table's.
-pub const RECORD_BYTES: [u32; 18] = [
+pub const RECORD_BYTES: [u32; 21] = [
     size_of::<BlockRef>() as u32,
     size_of::<Key>() as u32,
     size_of::<ValueRef>() as u32,
     size_of::<OutBlock>() as u32,
-    size_of::<Bound>() as u32,
+    size_of::<UserKey>() as u32,
     size_of::<KeySpan>() as u32,
     size_of::<InputTotals>() as u32,
     size_of::<RetainTotals>() as u32,
@@ -336,6 +401,9 @@ pub const RECORD_BYTES: [u32; 18] = [
     size_of::<FilterArgs>() as u32,
     size_of::<VerifyArgs>() as u32,
     size_of::<DeviceInfo>() as u32,
+    size_of::<KeyBytes>() as u32,
+    size_of::<Cutting>() as u32,
+    size_of::<FilterRules>() as u32,
 ];
 
 unsafe extern "C" {

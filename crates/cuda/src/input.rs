@@ -103,6 +103,9 @@ impl<'a> Input<'a> {
         // Decoding the index has checked that offsets ascend.
         let offset = entries[0].handle.offset;
         let mut end = offset;
+        let guard = table.meta.footer.guard;
+        let interval = table.meta.properties.data_block_restart_interval;
+        let restart_interval = u32::try_from(interval).unwrap_or(u32::MAX);
         for entry in entries {
             let handle = entry.handle;
             let len = handle
@@ -116,7 +119,9 @@ impl<'a> Input<'a> {
                     .ok()
                     .filter(|&size| size <= MAX_BLOCK_BYTES)
                     .ok_or_else(|| refused("blocks of more than 2 GiB"))?,
-                checksum_base: table.meta.footer.guard.base_context_checksum,
+                checksum_base: guard.base_context_checksum,
+                checksum: guard.checksum as u32,
+                restart_interval,
             });
         }
         self.runs.push((ordinal, self.blocks.len()));

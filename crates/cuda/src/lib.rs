@@ -14,9 +14,9 @@
 //! same bodies run one item after another: so they are tested without a GPU. Three storeys keep unsafe
 //! code small: [`ffi`](self) word for word, `device` with every error code looked at, and safe types above.
 //!
-//! What this backend does not do yet it refuses with [`rockmill_core::ErrorKind::Device`] before anything is
-//! written: compression, checksums other than XXH3, keys of several lengths or longer than 16 bytes,
-//! SingleDelete, grandparents, prefix and legacy filters, format_version 8.
+//! What this backend does not do it refuses with [`rockmill_core::ErrorKind::Device`] before anything is
+//! written: compression; legacy filters with prefixes; `target_file_size_is_upper_bound` and
+//! `paranoid_file_checks`, which ask of each entry what came of all before it.
 
 mod backend;
 mod device;

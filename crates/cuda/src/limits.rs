@@ -1,17 +1,15 @@
-//! What the stages on the device do, and what they leave to other backends.
+//! What the stages on the device leave to other backends, and plans in the device's words.
 
 use rockmill_core::{
-    Error, ErrorKind, InputTable, KeyRange, Plan, RangesBeneath, Result, key_prefix,
+    Error, ErrorKind, Grandparent, InputTable, Plan, RangesBeneath, Result, key_prefix,
 };
-use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::Compressor;
-use rockmill_format::filter::FilterFormat;
-use rockmill_format::key::TAG_SIZE;
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::prefix::PrefixExtractor;
 
-use crate::ffi::{Bound, KeySpan};
-
-/// Lengths of user keys that fit the two words of a key (`types.hpp`).
-const KEY_BYTES: std::ops::RangeInclusive<u64> = 4..=16;
+use crate::ffi::{FilterRules, KeySpan, UserKey};
+use crate::memory::DeviceBuffer;
+use crate::stream::Stream;
 
 /// An error that says that another backend must do the job.
 pub fn refused(what: impl Into<String>) -> Error {
@@ -21,95 +19,189 @@ pub fn refused(what: impl Into<String>) -> Error {
     )
 }
 
-/// Looks whether the stages can do `plan` over `inputs`; returns the length of all user keys.
-pub fn key_bytes(plan: &Plan, inputs: &[InputTable]) -> Result<u32> {
+/// Looks whether the stages can do `plan` over `inputs`.
+///
+/// # Errors
+/// Device, saying what they cannot do.
+pub fn check(plan: &Plan, inputs: &[InputTable]) -> Result<()> {
     let table = &plan.table;
     let stored = Compressor::new(&table.compression).is_ok_and(|c| c.is_stored());
-    let filter_known = table.filter.is_none_or(|filter| {
-        filter.format == FilterFormat::FastLocalBloom
-            && filter.whole_key_filtering
-            && filter.prefix_extractor.is_none()
+    let compressed_input = |input: &InputTable| {
+        let properties = &input.meta.properties;
+        // Before trailers.
+        properties.uncompressed_data_size > properties.data_size
+    };
+    let legacy_prefixes = table.filter.is_some_and(|filter| {
+        filter.format == FilterFormat::Legacy && filter.prefix_extractor.is_some()
     });
-    let checks = [
-        (stored, "compression"),
+    let refusals = [
+        (!stored, "compression"),
+        (inputs.iter().any(compressed_input), "compressed inputs"),
         (
-            table.checksum == ChecksumType::Xxh3,
-            "checksums other than XXH3",
+            legacy_prefixes,
+            "prefixes in filters of the legacy format, whose hashes of 32 bits may collide",
         ),
-        (!table.common_prefix, "common prefixes (format_version 8)"),
+        // Both are sums over a file's entries of which each depends on the one before.
         (
-            filter_known,
-            "filters with prefixes or of the legacy format",
-        ),
-        (
-            plan.cutting.grandparents.is_empty(),
-            "cutting files at grandparents",
-        ),
-        (
-            !plan.cutting.size_is_upper_bound,
+            plan.cutting.size_is_upper_bound,
             "target_file_size_is_upper_bound",
         ),
-        (!plan.paranoid_hash, "paranoid_file_checks"),
-        // Rules that ask for "the snapshot below, or 0" take it for none.
-        (
-            plan.rules.snapshots.first() != Some(&0),
-            "a snapshot with sequence number 0",
-        ),
+        (plan.paranoid_hash, "paranoid_file_checks"),
     ];
-    if let Some((_, what)) = checks.iter().find(|(done, _)| !done) {
-        return Err(refused(*what));
+    match refusals.iter().find(|(is, _)| *is) {
+        Some((_, what)) => Err(refused(*what)),
+        None => Ok(()),
     }
-    let mut key_bytes = None;
-    for input in inputs {
-        let properties = &input.meta.properties;
-        if input.meta.footer.guard.checksum != ChecksumType::Xxh3 {
-            return Err(refused("inputs with checksums other than XXH3"));
-        }
-        let entries = properties.num_entries.max(1);
-        let mean = (properties.raw_key_size / entries).saturating_sub(TAG_SIZE as u64);
-        let whole = (mean + TAG_SIZE as u64).checked_mul(properties.num_entries)
-            == Some(properties.raw_key_size);
-        if !whole || !KEY_BYTES.contains(&mean) || *key_bytes.get_or_insert(mean) != mean {
-            return Err(refused("keys of several lengths, or not of 4 to 16 bytes"));
-        }
-    }
-    Ok(key_bytes.unwrap_or(*KEY_BYTES.end()) as u32)
 }
 
-/// A user key of at most 16 bytes as two words.
-fn words(user_key: &[u8]) -> (u64, u64) {
-    let prefix = key_prefix(user_key);
-    ((prefix >> 64) as u64, prefix as u64)
-}
+/// `types.hpp:FilterFormat` and `PrefixKind`.
+const FAST_LOCAL: u32 = 1;
+const LEGACY: u32 = 2;
+const FIXED: u32 = 1;
+const CAPPED: u32 = 2;
 
-/// The bounds of a range.
-pub fn bounds(range: &KeyRange) -> Result<(Bound, Bound)> {
-    let bound = |key: &Option<Vec<u8>>| match key {
-        None => Ok(Bound::default()),
-        Some(key) if key.len() as u64 <= *KEY_BYTES.end() => {
-            let (hi, lo) = words(key);
-            Ok(Bound {
-                hi,
-                lo,
-                len: key.len() as u32,
-                present: 1,
-            })
-        }
-        Some(_) => Err(refused("bounds longer than 16 bytes")),
+/// What goes into filters.
+pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
+    let Some(filter) = filter.filter(|filter| filter.millibits_per_key > 0) else {
+        return FilterRules::default();
     };
-    Ok((bound(&range.begin)?, bound(&range.end)?))
+    let (prefix_kind, prefix_len) = match filter.prefix_extractor {
+        None => (0, 0),
+        Some(PrefixExtractor::Fixed(len)) => (FIXED, len),
+        Some(PrefixExtractor::Capped(len)) => (CAPPED, len),
+    };
+    FilterRules {
+        format: match filter.format {
+            FilterFormat::FastLocalBloom => FAST_LOCAL,
+            FilterFormat::Legacy => LEGACY,
+        },
+        whole_keys: u32::from(filter.whole_key_filtering),
+        prefix_kind,
+        unused: 0,
+        prefix_len: prefix_len as u64,
+    }
+}
+
+/// Whether some keys may have no prefix.
+pub fn may_lack_prefix(rules: &FilterRules) -> bool {
+    rules.prefix_kind == FIXED
+}
+
+/// User keys that go to the device together, with their bytes.
+#[derive(Debug, Default)]
+pub struct UserKeys {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl UserKeys {
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Key `i`, whose bytes are all at `memory` on the device.
+    fn at(&self, i: usize, memory: *const u8) -> UserKey {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        let key = &self.bytes[start..self.ends[i]];
+        let prefix = key_prefix(key);
+        UserKey {
+            hi: (prefix >> 64) as u64,
+            lo: prefix as u64,
+            bytes: memory.wrapping_add(start),
+            len: key.len() as u32,
+            present: 1,
+        }
+    }
+
+    fn upload(&self, memory: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<*const u8> {
+        /// Words are read whole (`types.hpp:ARENA_PADDING`).
+        const PADDING: usize = 64;
+        let padded = [&[0; PADDING], &self.bytes[..], &[0; PADDING]].concat();
+        Ok(memory.upload(&padded, stream)?.wrapping_add(PADDING))
+    }
+
+    /// The bounds of a range.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn bounds(
+        bounds: [Option<&[u8]>; 2],
+        memory: &mut DeviceBuffer<u8>,
+        stream: &Stream,
+    ) -> Result<[UserKey; 2]> {
+        let mut keys = Self::default();
+        bounds
+            .iter()
+            .for_each(|key| keys.push(key.unwrap_or_default()));
+        let at = keys.upload(memory, stream)?;
+        Ok([0, 1].map(|i| UserKey {
+            present: u32::from(bounds[i].is_some()),
+            ..keys.at(i, at)
+        }))
+    }
+}
+
+/// Files of other levels, on their way to the device.
+#[derive(Debug, Default)]
+pub struct Spans {
+    keys: UserKeys,
+    sizes: Vec<u64>,
+}
+
+impl Spans {
+    fn push(&mut self, first: &[u8], last: &[u8], size: u64) {
+        self.keys.push(first);
+        self.keys.push(last);
+        self.sizes.push(size);
+    }
+
+    /// Files whose ends decide where files are cut.
+    pub fn grandparents(files: &[Grandparent]) -> Self {
+        let mut spans = Self::default();
+        for file in files {
+            spans.push(&file.smallest, &file.largest, file.size);
+        }
+        spans
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Copies all to the device.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn upload(
+        &self,
+        spans: &mut DeviceBuffer<KeySpan>,
+        bytes: &mut DeviceBuffer<u8>,
+        stream: &Stream,
+    ) -> Result<*const KeySpan> {
+        let at = self.keys.upload(bytes, stream)?;
+        let span = |(i, &file_size): (usize, &u64)| KeySpan {
+            first: self.keys.at(2 * i, at),
+            last: self.keys.at(2 * i + 1, at),
+            file_size,
+        };
+        let all: Vec<_> = self.sizes.iter().enumerate().map(span).collect();
+        Ok(spans.upload(&all, stream)?)
+    }
 }
 
 /// Files beneath the output: spans, the end of each level among them, and whether anything may lie there.
 #[derive(Debug, Default)]
 pub struct Beneath {
-    pub spans: Vec<KeySpan>,
+    pub spans: Spans,
     pub level_ends: Vec<u32>,
     pub unknown: bool,
 }
 
-/// What lies beneath, for keys of `key_bytes`.
-pub fn beneath(ranges: &RangesBeneath, key_bytes: u32) -> Result<Beneath> {
+/// What lies beneath.
+pub fn beneath(ranges: &RangesBeneath) -> Beneath {
     let mut beneath = Beneath::default();
     match ranges {
         RangesBeneath::Nothing => {}
@@ -117,20 +209,11 @@ pub fn beneath(ranges: &RangesBeneath, key_bytes: u32) -> Result<Beneath> {
         RangesBeneath::Files(levels) => {
             for files in levels {
                 for (first, last) in files {
-                    if first.len() != key_bytes as usize || last.len() != key_bytes as usize {
-                        return Err(refused("keys of another length beneath the output"));
-                    }
-                    let ((first_hi, first_lo), (last_hi, last_lo)) = (words(first), words(last));
-                    beneath.spans.push(KeySpan {
-                        first_hi,
-                        first_lo,
-                        last_hi,
-                        last_lo,
-                    });
+                    beneath.spans.push(first, last, 0);
                 }
                 beneath.level_ends.push(beneath.spans.len() as u32);
             }
         }
     }
-    Ok(beneath)
+    beneath
 }

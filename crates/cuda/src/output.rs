@@ -2,22 +2,26 @@
 //! compares while the host copies them back.
 
 use std::ops::Range;
+use std::ptr::null_mut;
 
 use rockmill_core::{
-    Cutting, Error, ErrorKind, OutputFile, Plan, Result, SstSink, block_guard, entry_hash,
+    Cutting, Error, ErrorKind, OutputFile, Plan, Result, SstSink, block_guard, entry_hash, kv_hash,
     placed_hash,
 };
-use rockmill_format::filter::{FilterOptions, METADATA_LEN, bloom};
+use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::backend::CudaRun;
 use crate::device::Device;
 use crate::ffi::{
-    DecodeArgs, FileTotals, FilterArgs, Key, Layout, LayoutArgs, OutBlock, VerifyArgs,
+    self, DecodeArgs, FileTotals, FilterArgs, Key, KeyBytes, Layout, LayoutArgs, OutBlock,
+    VerifyArgs,
 };
-use crate::limits::refused;
-use crate::stages::{FirstError, Survivors, clear_errors, first_error};
+use crate::limits::{Spans, filter_rules, may_lack_prefix, refused};
+use crate::stages::{
+    FirstError, Survivors, WORD_KEY_BYTES, clear_errors, first_error, key_memory, longest_key,
+};
 use crate::store::store;
 use crate::workspace::{Pool, Workspace};
 
@@ -57,6 +61,66 @@ pub struct Filter {
     pub num_probes: u32,
     /// Bytes of the payload.
     pub bytes: u64,
+    /// What stands behind the lines.
+    pub metadata: [u8; METADATA_LEN],
+}
+
+/// Data blocks of a slice, and what the host needs of keys that are too long for their records.
+#[derive(Debug)]
+pub struct OutBlocks {
+    pub blocks: Vec<OutBlock>,
+    /// First and last user key of each block, in a wide slice.
+    edges: Option<Vec<u8>>,
+}
+
+impl OutBlocks {
+    /// Internal key at the beginning of a block.
+    pub fn first_key(&self, block: &OutBlock) -> Vec<u8> {
+        self.key(&block.first_key, block.edge_start as usize)
+    }
+
+    /// Internal key at the end of a block.
+    pub fn last_key(&self, block: &OutBlock) -> Vec<u8> {
+        let at = block.edge_start as usize + block.first_key.len as usize;
+        self.key(&block.last_key, at)
+    }
+
+    fn key(&self, key: &Key, edge: usize) -> Vec<u8> {
+        let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
+        let len = key.len as usize;
+        let mut out = match &self.edges {
+            Some(edges) => edges[edge..edge + len].to_vec(),
+            None => prefix.to_be_bytes()[..len].to_vec(),
+        };
+        out.extend_from_slice(&key.tag.to_le_bytes());
+        out
+    }
+
+    /// `verify.hpp:HashBlocks` of the host's copy.
+    fn hash(&self) -> u64 {
+        let placed = (0..).zip(&self.blocks).map(|(i, block)| {
+            let mut hash = hash_of(block);
+            if let Some(edges) = &self.edges {
+                let (first, last) = (block.first_key.len as usize, block.last_key.len as usize);
+                let both = &edges[block.edge_start as usize..][..first + last];
+                hash = entry_hash(hash, kv_hash(&both[..first], &both[first..]));
+            }
+            placed_hash(hash, i)
+        });
+        placed.fold(0, u64::wrapping_add)
+    }
+
+    /// Whether all blocks' keys lie within the bytes that came back.
+    fn are_whole(&self) -> bool {
+        self.blocks.iter().all(|block| {
+            let lens = [block.first_key.len, block.last_key.len].map(u64::from);
+            let end = block.edge_start.saturating_add(lens[0] + lens[1]);
+            match &self.edges {
+                Some(edges) => end <= edges.len() as u64,
+                None => lens.iter().all(|&len| len <= WORD_KEY_BYTES),
+            }
+        })
+    }
 }
 
 impl Image {
@@ -110,7 +174,11 @@ pub fn write(
 
 /// What came back from the device is not taken for granted: data blocks follow one another and fill their
 /// file.
-fn check_shape(images: &[Image], blocks: &[OutBlock]) -> Result<()> {
+fn check_shape(images: &[Image], blocks: &OutBlocks) -> Result<()> {
+    if !blocks.are_whole() {
+        return Err(altered("a block's keys are not where they should be"));
+    }
+    let blocks = &blocks.blocks;
     let is_sound = |image: &Image| {
         let mut end = 0;
         let follow = blocks.get(image.blocks.clone()).is_some_and(|blocks| {
@@ -144,6 +212,8 @@ fn lay_out(
     let n = survivors.len;
     let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     clear_errors(ws)?;
+    let filter = filter_rules(plan.table.filter);
+    let cutting = upload_cutting(ws, &plan.cutting)?;
     let file_starts = ws.file_starts.room(NUM_FILES_AT + 1)?;
     ws.file_starts.fill(0, NUM_FILES_AT + 1, 0, &ws.stream)?;
     // `keep` and `places` are of the size that these need, and no longer in use.
@@ -151,25 +221,40 @@ fn lay_out(
         arena: ws.arena.as_ptr(),
         survivors: survivors.keys,
         n: n as u64,
+        key_bytes: key_bytes(ws, survivors.wide),
         values: ws.values.as_ptr(),
         hashes: ws.hashes.as_ptr(),
         layout: Layout {
             block_size: plan.table.block_size.max(1),
-            file_size: uncompressed_file_size(&plan.cutting),
             restart_interval: narrow(plan.table.restart_interval),
-            key_bytes: survivors.key_bytes,
             delta_keys: u32::from(plan.table.delta_keys),
-            unused: 0,
+            common_prefix: u32::from(plan.table.common_prefix),
+            checksum: plan.table.checksum as u32,
         },
+        cutting,
+        filter,
         shared: ws.shared.room(n + 1)?,
         sizes: ws.sizes.room(n + 1)?,
         prefix: ws.prefix.room(n + 1)?,
         begins: ws.keep.room(n + 1)?,
         before: ws.places.room(n + 1)?,
         block_starts: ws.block_starts.room(n + 1)?,
-        block_sizes: std::ptr::null_mut(),
-        block_offsets: std::ptr::null_mut(),
-        blocks: std::ptr::null_mut(),
+        key_sums: match survivors.wide {
+            true => ws.survivor_key_sums.room(n + 1)?,
+            false => null_mut(),
+        },
+        last_with_prefix: match may_lack_prefix(&filter) {
+            true => ws.last_with_prefix.room(n)?,
+            false => null_mut(),
+        },
+        grandparent_places: ws.grandparent_places.as_ptr(),
+        prefix_lens: null_mut(),
+        block_sizes: null_mut(),
+        block_offsets: null_mut(),
+        edge_sizes: null_mut(),
+        edge_starts: null_mut(),
+        edges: null_mut(),
+        blocks: null_mut(),
         num_blocks: 0,
         file_starts,
         num_files: file_starts.wrapping_add(NUM_FILES_AT),
@@ -186,6 +271,36 @@ fn lay_out(
     let code = unsafe { (device.table().cut)(&ws.exec(), &raw const args) };
     device.check(code, "cut files and blocks")?;
     Ok(args)
+}
+
+/// The bytes of the entries' keys.
+fn key_bytes(ws: &Workspace, wide: bool) -> KeyBytes {
+    let at = ws.key_at.as_ptr().cast_const();
+    KeyBytes {
+        bytes: key_memory(ws),
+        at: if wide { at } else { std::ptr::null() },
+    }
+}
+
+/// Where files end, with the grandparents on the device.
+fn upload_cutting(ws: &mut Workspace, cutting: &Cutting) -> Result<ffi::Cutting> {
+    let spans = match cutting.single_file {
+        true => Spans::default(),
+        false => Spans::grandparents(&cutting.grandparents),
+    };
+    let (stored, uncompressed) = cutting.compression_ratio;
+    ws.grandparent_places.room(2 * spans.len())?;
+    Ok(ffi::Cutting {
+        file_size: uncompressed_file_size(cutting),
+        num_grandparents: spans.len() as u64,
+        grandparents: spans.upload(&mut ws.grandparents, &mut ws.grandparent_bytes, &ws.stream)?,
+        target_file_size: cutting.target_file_size,
+        max_compaction_bytes: cutting.max_compaction_bytes,
+        stored,
+        uncompressed,
+        level_style: u32::from(cutting.level_style),
+        unused: 0,
+    })
 }
 
 /// The uncompressed size at which a file ends: the smallest whose stored size reaches the target.
@@ -228,7 +343,13 @@ fn plan_images(
     args.block_sizes = ws.block_sizes.room(num_blocks + 1)?;
     args.block_offsets = ws.block_offsets.room(num_blocks + 1)?;
     args.blocks = ws.out_blocks.room(num_blocks)?;
+    args.prefix_lens = ws.prefix_lens.room(num_blocks)?;
     ws.block_sizes.fill(num_blocks, 1, 0, &ws.stream)?;
+    if survivors.wide {
+        args.edge_sizes = ws.edge_sizes.room(num_blocks + 1)?;
+        args.edge_starts = ws.edge_starts.room(num_blocks + 1)?;
+        ws.edge_sizes.fill(num_blocks, 1, 0, &ws.stream)?;
+    }
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (device.table().measure_blocks)(&ws.exec(), &raw const *args) };
     device.check(code, "measure blocks")?;
@@ -243,6 +364,10 @@ fn plan_images(
         return Err(altered("files do not hold the entries that were kept"));
     }
     let offsets = ws.file_offsets.download(0, num_files + 1, &ws.stream)?;
+    if survivors.wide {
+        let bytes = ws.edge_starts.download(num_blocks, 1, &ws.stream)?[0] as usize;
+        args.edges = room_for_edges(ws, bytes)?;
+    }
     let mut images = Vec::with_capacity(num_files);
     let mut at = IMAGE_ALIGNMENT;
     for (f, totals) in totals.into_iter().enumerate() {
@@ -272,17 +397,38 @@ fn plan_images(
     Ok(images)
 }
 
+/// Room for the keys at the blocks' ends, cleared where only whole words reach.
+fn room_for_edges(ws: &mut Workspace, bytes: usize) -> Result<*mut u8> {
+    let padding = PADDING as usize;
+    let memory = ws.edges.room(bytes.saturating_add(2 * padding))?;
+    for at in [0, padding + bytes] {
+        ws.edges.fill(at, padding, 0, &ws.stream)?;
+    }
+    Ok(memory.wrapping_add(padding))
+}
+
 /// The filter over so many hashes; `None` without any.
 fn filter_of(options: FilterOptions, hashes: u64) -> Option<Filter> {
     let millibits = options.millibits_per_key;
     if hashes == 0 || millibits == 0 {
         return None;
     }
-    let (len, num_probes) = bloom::shape(hashes, millibits, options.optimize_filters_for_memory);
+    let (len, num_probes, metadata) = match options.format {
+        FilterFormat::FastLocalBloom => {
+            let (len, probes) =
+                bloom::shape(hashes, millibits, options.optimize_filters_for_memory);
+            (len, probes, bloom::metadata(probes))
+        }
+        FilterFormat::Legacy => {
+            let (len, probes) = legacy::shape(hashes, legacy::whole_bits_per_key(millibits));
+            (len, probes, legacy::metadata(len, probes))
+        }
+    };
     Some(Filter {
         num_lines: (len / bloom::LINE_LEN as u64) as u32,
         num_probes,
         bytes: len + METADATA_LEN as u64,
+        metadata,
     })
 }
 
@@ -321,7 +467,7 @@ fn encode(
     args: &LayoutArgs,
     images: &[Image],
     guards: &[BlockGuard],
-) -> Result<Vec<OutBlock>> {
+) -> Result<OutBlocks> {
     let (ws, table) = (&mut *run.workspace, device.table());
     let starts: Vec<u64> = images.iter().map(|image| image.at).collect();
     let starts = ws.image_starts.upload(&starts, &ws.stream)?;
@@ -346,6 +492,7 @@ fn encode(
             args.blocks,
             args.num_blocks,
             bases,
+            args.layout.checksum,
             image_memory,
         )
     };
@@ -353,8 +500,18 @@ fn encode(
     run.marks.end(device, &ws.stream, "seal blocks", bytes)?;
     write_filters(device, ws, args, images)?;
     run.marks.end(device, &ws.stream, "filters", bytes / 64)?;
-    ws.out_blocks
-        .download(0, args.num_blocks as usize, &ws.stream)
+    let num_blocks = args.num_blocks as usize;
+    let edges = match run.survivors.wide {
+        true => {
+            let bytes = ws.edge_starts.download(num_blocks, 1, &ws.stream)?[0] as usize;
+            Some(ws.edges.download(PADDING as usize, bytes, &ws.stream)?)
+        }
+        false => None,
+    };
+    Ok(OutBlocks {
+        blocks: ws.out_blocks.download(0, num_blocks, &ws.stream)?,
+        edges,
+    })
 }
 
 fn write_filters(
@@ -384,7 +541,7 @@ fn write_filters(
         // Bits are set in words, for which the place behind the data blocks is not aligned.
         let at = image.at + image.data_bytes;
         let to = ws.images.as_ptr().wrapping_add(at as usize);
-        let mut metadata = bloom::metadata(filter.num_probes).to_vec();
+        let mut metadata = filter.metadata.to_vec();
         // The trailer shares words with the metadata.
         metadata.resize(METADATA_LEN + BLOCK_TRAILER_SIZE, 0);
         // SAFETY: the image has room for the filter behind its data blocks.
@@ -404,7 +561,10 @@ fn write_filters(
     let refs = ws.filter_blocks.upload(&blocks, &ws.stream)?;
     let (bases, memory) = (ws.bases.as_ptr(), ws.images.as_ptr());
     // SAFETY: each filter lies in its file's image with room for the trailer.
-    let code = unsafe { (table.seal_blocks)(&ws.exec(), refs, blocks.len() as u64, bases, memory) };
+    let code = unsafe {
+        let (n, checksum) = (blocks.len() as u64, args.layout.checksum);
+        (table.seal_blocks)(&ws.exec(), refs, n, bases, checksum, memory)
+    };
     device.check(code, "seal filters")
 }
 
@@ -420,6 +580,7 @@ fn start_verification(
 ) -> Result<Verification> {
     let (ws, table) = (&mut *run.workspace, device.table());
     let (n, num_blocks) = (run.survivors.len, args.num_blocks as usize);
+    let wide = run.survivors.wide;
     clear_errors(ws)?;
     // Entries of the inputs are not needed any more: what is decoded now takes their place.
     let refs = ws.blocks.room(num_blocks)?;
@@ -427,21 +588,33 @@ fn start_verification(
         arena: ws.images.as_ptr(),
         blocks: refs,
         num_blocks: num_blocks as u64,
-        key_bytes: run.survivors.key_bytes,
-        unused: 0,
         counts: ws.counts.room(num_blocks + 1)?,
         starts: ws.starts.room(num_blocks + 1)?,
+        key_sums: ws.key_sums.room(num_blocks + 1)?,
+        key_starts: ws.key_starts.room(num_blocks + 1)?,
+        longest: longest_key(ws),
         keys: run.survivors.spare_keys,
         values: ws.values.as_ptr(),
         hashes: ws.hashes.as_ptr(),
+        key_bytes: key_memory(ws),
+        key_at: match wide {
+            true => ws.key_at.as_ptr(),
+            false => null_mut(),
+        },
         errors: ws.errors.as_ptr(),
     };
     let verify = VerifyArgs {
-        images: ws.images.as_ptr(),
         blocks: ws.out_blocks.as_ptr(),
         num_blocks: num_blocks as u64,
         num_entries: n as u64,
+        num_key_bytes: match wide {
+            true => ws.survivor_key_sums.download(n, 1, &ws.stream)?[0],
+            false => 0,
+        },
+        layout: args.layout,
+        filter: args.filter,
         bases: ws.bases.as_ptr(),
+        edges: args.edges,
         refs,
         blocks_hash: ws.blocks_hash.upload(&[0], &ws.stream)?,
         decode,
@@ -486,10 +659,10 @@ fn start_verification(
 
 impl Verification {
     /// Waits, and compares what was found with what was meant.
-    fn finish(self, ws: &Workspace, images: &[Image], blocks: &[OutBlock]) -> Result<()> {
+    fn finish(self, ws: &Workspace, images: &[Image], blocks: &OutBlocks) -> Result<()> {
         let found = ws.file_totals.download(0, images.len(), &ws.stream)?;
         let first_error = first_error(ws)?;
-        if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != hash_of(blocks) {
+        if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != blocks.hash() {
             return Err(altered("the list of blocks changed on its way back"));
         }
         let equal = found.iter().zip(images).all(|(found, image)| {
@@ -510,29 +683,19 @@ impl Verification {
     }
 }
 
-/// `verify.hpp:HashBlocks` of the host's copy.
-fn hash_of(blocks: &[OutBlock]) -> u64 {
-    let of_key = |key: &Key| {
-        let last = u64::from(key.entry) | u64::from(key.unused) << 32;
-        [key.hi, key.lo, key.tag, last]
-    };
-    let of_block = |block: &OutBlock| {
-        let pair = |low, high| u64::from(low) | u64::from(high) << 32;
-        let places = [
-            block.at,
-            block.file_offset,
-            pair(block.size, block.file),
-            pair(block.first, block.count),
-        ];
-        let words = [places, of_key(&block.first_key), of_key(&block.last_key)];
-        words
-            .iter()
-            .flatten()
-            .fold(0, |hash, &w| entry_hash(hash, w))
-    };
-    let placed = blocks
-        .iter()
-        .zip(0..)
-        .map(|(block, i)| placed_hash(of_block(block), i));
-    placed.fold(0, u64::wrapping_add)
+/// A hash of a block's record, word by word.
+fn hash_of(block: &OutBlock) -> u64 {
+    let pair = |low, high| u64::from(low) | u64::from(high) << 32;
+    let of_key = |key: &Key| [key.hi, key.lo, key.tag, pair(key.entry, key.len)];
+    let places = [
+        block.at,
+        block.file_offset,
+        pair(block.size, block.file),
+        pair(block.first, block.count),
+        block.key_start,
+        block.edge_start,
+    ];
+    let keys = [of_key(&block.first_key), of_key(&block.last_key)];
+    let words = places.iter().chain(keys.iter().flatten());
+    words.fold(0, |hash, &word| entry_hash(hash, word))
 }

@@ -1,11 +1,13 @@
 //! Decode, merge, retain: from an arena of blocks to survivors, all of it on the device.
 
-use rockmill_core::{Error, ErrorKind, InputTable, Plan, Result, Slice};
+use std::ptr;
+
+use rockmill_core::{DeclineReason, Error, ErrorKind, InputTable, Plan, Result, Slice};
 
 use crate::device::Device;
-use crate::ffi::{DecodeArgs, InputTotals, Key, RetainArgs, RetainRules, RetainTotals};
+use crate::ffi::{DecodeArgs, InputTotals, Key, KeyBytes, RetainArgs, RetainRules, RetainTotals};
 use crate::input::Input;
-use crate::limits::{self, refused};
+use crate::limits::{self, UserKeys, refused};
 use crate::timing::Marks;
 use crate::workspace::Workspace;
 
@@ -18,6 +20,13 @@ const ERROR_COMPRESSED: u64 = 2;
 const ERROR_KEY_LENGTH: u64 = 5;
 const ERROR_VALUE_TYPE: u64 = 6;
 const ERROR_ORDER: u64 = 7;
+const ERROR_SINGLE_DELETE: u64 = 10;
+
+/// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
+pub const WORD_KEY_BYTES: u64 = 16;
+
+/// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`).
+const PADDING: usize = 64;
 
 /// Survivors on the device.
 #[derive(Debug)]
@@ -34,8 +43,8 @@ pub struct Survivors {
     pub totals: RetainTotals,
     /// Entries of the slice by run.
     pub entries_by_run: Vec<u64>,
-    /// Length of all user keys.
-    pub key_bytes: u32,
+    /// Whether some user key is too long for its record, so that all keys have bytes.
+    pub wide: bool,
 }
 
 /// What a block's error code means. The CPU backend looks again, so that what only might be damage is
@@ -46,14 +55,27 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, inputs: &[InputTable]) -
         ERROR_CHECKSUM => Error::new(ErrorKind::Corruption, "block checksum mismatch"),
         ERROR_ORDER => Error::new(ErrorKind::Corruption, "keys out of order"),
         ERROR_COMPRESSED => refused("compressed blocks"),
-        ERROR_KEY_LENGTH => refused("keys of several lengths, or damaged ones"),
-        ERROR_VALUE_TYPE => refused("entries that are neither Put nor Delete"),
+        ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
+        ERROR_VALUE_TYPE => refused("entries that are neither Put nor a kind of Delete"),
         _ => refused("blocks of another layout, or damaged ones"),
     };
     Error {
         offset: Some(offset),
         ..error.in_file(file)
     }
+}
+
+/// Where the longest user key stands among the words of errors.
+const LONGEST_AT: usize = 1;
+
+/// Where the longest user key is noted.
+pub fn longest_key(ws: &Workspace) -> *mut u64 {
+    ws.errors.as_ptr().wrapping_add(LONGEST_AT)
+}
+
+/// Where the bytes of keys begin.
+pub fn key_memory(ws: &Workspace) -> *mut u8 {
+    ws.key_bytes.as_ptr().wrapping_add(PADDING)
 }
 
 /// Clears the error word.
@@ -72,11 +94,23 @@ pub struct FirstError {
 
 /// Reads the error word, having waited for the stages before.
 pub fn first_error(ws: &Workspace) -> Result<Option<FirstError>> {
-    let word = ws.errors.download(0, 1, &ws.stream)?[0];
-    Ok((word != NO_ERROR).then_some(FirstError {
+    Ok(error_in(ws.errors.download(0, 1, &ws.stream)?[0]))
+}
+
+fn error_in(word: u64) -> Option<FirstError> {
+    (word != NO_ERROR).then_some(FirstError {
         at: (word >> 8) as usize,
         code: word & 0xff,
-    }))
+    })
+}
+
+/// Room for the bytes of the internal keys of `entries`, cleared, and for where each begins.
+fn room_for_keys(ws: &mut Workspace, bytes: usize, entries: usize) -> Result<(*mut u8, *mut u64)> {
+    let padded = bytes.saturating_add(2 * PADDING);
+    ws.key_bytes.room(padded)?;
+    // Words are read whole while lanes beside are still writing.
+    ws.key_bytes.fill(0, padded, 0, &ws.stream)?;
+    Ok((key_memory(ws), ws.key_at.room(entries)?))
 }
 
 /// Decodes, merges and retains what `input` has put into the arena.
@@ -92,17 +126,18 @@ pub fn survivors(
     input: &Input<'_>,
     marks: &mut Marks,
 ) -> Result<Survivors> {
-    let key_bytes = limits::key_bytes(plan, inputs)?;
-    let decoded = decode(device, ws, inputs, input, key_bytes, marks)?;
+    let decoded = decode(device, ws, inputs, input, marks)?;
     let (trimmed, entries_by_run) = trim(device, ws, slice, &decoded)?;
     let input_totals = sum_input(device, ws, &decoded.args, &trimmed)?;
     let table = device.table();
     let (a, b) = (ws.keys.as_ptr(), ws.other_keys.as_ptr());
-    let mut merged = std::ptr::null_mut();
+    let key_bytes = decoded.key_bytes();
+    let mut merged = ptr::null_mut();
     // SAFETY: `trimmed` holds two ends for each run, all within the `n` keys that both buffers hold.
     let code = unsafe {
         (table.merge_runs)(
             &ws.exec(),
+            &raw const key_bytes,
             a,
             b,
             trimmed.as_ptr(),
@@ -116,7 +151,14 @@ pub fn survivors(
     let rounds = entries_by_run.len().next_power_of_two().ilog2().max(1);
     let merged_bytes = u64::from(rounds) * 2 * (n * size_of::<Key>()) as u64;
     marks.end(device, &ws.stream, "merge", merged_bytes)?;
-    let totals = retain(device, ws, plan, key_bytes, (merged, spare_keys), n)?;
+    let one_by_one = input_totals.single_deletes > 0 || plan.rules.snapshots.first() == Some(&0);
+    let merged_keys = Merged {
+        keys: merged,
+        key_bytes,
+        len: n,
+        one_by_one,
+    };
+    let totals = retain(device, ws, plan, &merged_keys, spare_keys)?;
     marks.end(
         device,
         &ws.stream,
@@ -130,7 +172,7 @@ pub fn survivors(
         input: input_totals,
         totals,
         entries_by_run,
-        key_bytes,
+        wide: !decoded.args.key_at.is_null(),
     })
 }
 
@@ -141,12 +183,20 @@ struct Decoded {
     run_starts: Vec<u32>,
 }
 
+impl Decoded {
+    fn key_bytes(&self) -> KeyBytes {
+        KeyBytes {
+            bytes: self.args.key_bytes,
+            at: self.args.key_at,
+        }
+    }
+}
+
 fn decode(
     device: &Device,
     ws: &mut Workspace,
     inputs: &[InputTable],
     input: &Input<'_>,
-    key_bytes: u32,
     marks: &mut Marks,
 ) -> Result<Decoded> {
     let table = device.table();
@@ -162,17 +212,22 @@ fn decode(
         arena: ws.arena.as_ptr(),
         blocks: ws.blocks.upload(&input.blocks, &ws.stream)?,
         num_blocks: num_blocks as u64,
-        key_bytes,
-        unused: 0,
         counts: ws.counts.room(num_blocks + 1)?,
         starts: ws.starts.room(num_blocks + 1)?,
-        keys: std::ptr::null_mut(),
-        values: std::ptr::null_mut(),
-        hashes: std::ptr::null_mut(),
+        key_sums: ws.key_sums.room(num_blocks + 1)?,
+        key_starts: ws.key_starts.room(num_blocks + 1)?,
+        longest: longest_key(ws),
+        keys: ptr::null_mut(),
+        values: ptr::null_mut(),
+        hashes: ptr::null_mut(),
+        key_bytes: ptr::null_mut(),
+        key_at: ptr::null_mut(),
         errors: ws.errors.as_ptr(),
     };
-    // The count behind the last block's.
+    // What stands behind the last block's.
     ws.counts.fill(num_blocks, 1, 0, &ws.stream)?;
+    ws.key_sums.fill(num_blocks, 1, 0, &ws.stream)?;
+    ws.errors.fill(LONGEST_AT, 1, 0, &ws.stream)?;
     // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
     // one more than there are blocks.
     let code = unsafe { (table.check_blocks)(&ws.exec(), &raw const args) };
@@ -182,7 +237,8 @@ fn decode(
     let code = unsafe { (table.count_entries)(&ws.exec(), &raw const args) };
     device.check(code, "count entries")?;
     let starts = ws.starts.download(0, num_blocks + 1, &ws.stream)?;
-    if let Some(FirstError { at, code }) = first_error(ws)? {
+    let words = ws.errors.download(0, LONGEST_AT + 1, &ws.stream)?;
+    if let Some(FirstError { at, code }) = error_in(words[0]) {
         return Err(error_of(code, at, input, inputs));
     }
     let n = starts[num_blocks] as usize;
@@ -196,6 +252,10 @@ fn decode(
     args.keys = ws.keys.room(n)?;
     args.values = ws.values.room(n)?;
     args.hashes = ws.hashes.room(n)?;
+    if words[LONGEST_AT] > WORD_KEY_BYTES {
+        let bytes = ws.key_starts.download(num_blocks, 1, &ws.stream)?[0] as usize;
+        (args.key_bytes, args.key_at) = room_for_keys(ws, bytes, n)?;
+    }
     // SAFETY: keys, values and hashes have room for as many entries as were counted.
     let code = unsafe { (table.decode_entries)(&ws.exec(), &raw const args) };
     device.check(code, "decode")?;
@@ -238,7 +298,8 @@ fn trim(
     decoded: &Decoded,
 ) -> Result<(Vec<u32>, Vec<u64>)> {
     let num_runs = decoded.run_starts.len() - 1;
-    let (begin, end) = limits::bounds(&slice.range)?;
+    let range = [&slice.range.begin, &slice.range.end].map(Option::as_deref);
+    let [begin, end] = UserKeys::bounds(range, &mut ws.bound_bytes, &ws.stream)?;
     let run_starts = ws.run_starts.upload(&decoded.run_starts, &ws.stream)?;
     let trimmed = ws.trimmed.room(2 * num_runs)?;
     // SAFETY: `run_starts` holds the runs' ends, `trimmed` has room for two ends each.
@@ -282,34 +343,46 @@ fn sum_input(
     Ok(ws.input_totals.download(0, 1, &ws.stream)?[0])
 }
 
+/// Entries in one order.
+struct Merged {
+    keys: *mut Key,
+    key_bytes: KeyBytes,
+    len: usize,
+    /// Whether user keys are to be gone through one by one.
+    one_by_one: bool,
+}
+
 fn retain(
     device: &Device,
     ws: &mut Workspace,
     plan: &Plan,
-    key_bytes: u32,
-    (keys, survivors): (*mut Key, *mut Key),
-    n: usize,
+    merged: &Merged,
+    survivors: *mut Key,
 ) -> Result<RetainTotals> {
-    let rules = &plan.rules;
-    let beneath = limits::beneath(&rules.beneath, key_bytes)?;
-    let num_levels = beneath.level_ends.len() as u32;
+    let (rules, n) = (&plan.rules, merged.len);
+    let beneath = limits::beneath(&rules.beneath);
     if n == 0 {
         return Ok(RetainTotals::default());
     }
+    let spans = beneath
+        .spans
+        .upload(&mut ws.beneath, &mut ws.beneath_bytes, &ws.stream)?;
     let args = RetainArgs {
-        keys,
+        keys: merged.keys,
         n: n as u64,
+        key_bytes: merged.key_bytes,
+        values: ws.values.as_ptr(),
         hashes: ws.hashes.as_ptr(),
         rules: RetainRules {
             snapshots: ws.snapshots.upload(&rules.snapshots, &ws.stream)?,
             num_snapshots: rules.snapshots.len() as u64,
             earliest: rules.earliest(),
-            beneath: ws.beneath.upload(&beneath.spans, &ws.stream)?,
+            beneath: spans,
             level_ends: ws.level_ends.upload(&beneath.level_ends, &ws.stream)?,
-            num_levels,
+            num_levels: beneath.level_ends.len() as u32,
             bottommost: u32::from(rules.bottommost),
             beneath_unknown: u32::from(beneath.unknown),
-            unused: 0,
+            enforce_single_delete: u32::from(rules.enforce_single_del_contracts),
         },
         heads: ws.heads.room(n)?,
         has_older: ws.has_older.room(n)?,
@@ -317,11 +390,21 @@ fn retain(
         places: ws.places.room(n)?,
         survivors,
         totals: ws.totals.room(1)?,
+        errors: ws.errors.as_ptr(),
+        one_by_one: u32::from(merged.one_by_one),
+        unused: 0,
     };
     ws.has_older.fill(0, n, 0, &ws.stream)?;
     ws.totals.fill(0, 1, 0, &ws.stream)?;
     // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
     let code = unsafe { (device.table().retain)(&ws.exec(), &raw const args) };
     device.check(code, "retain")?;
-    Ok(ws.totals.download(0, 1, &ws.stream)?[0])
+    let totals = ws.totals.download(0, 1, &ws.stream)?[0];
+    match merged.one_by_one.then(|| first_error(ws)).transpose()? {
+        Some(Some(FirstError { code, .. })) if code == ERROR_SINGLE_DELETE => Err(Error::declined(
+            DeclineReason::SingleDeleteContract,
+            "a SingleDelete and a Delete of the same key",
+        )),
+        _ => Ok(totals),
+    }
 }

@@ -11,15 +11,14 @@ use rockmill_core::{
     OutputFile, Plan, Resource, Result, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
-use rockmill_format::filter::{METADATA_LEN, bloom};
+use rockmill_format::filter::METADATA_LEN;
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 use rockmill_format::index::IndexBuilder;
-use rockmill_format::key::TAG_SIZE;
 
 use crate::backend::CudaRun;
-use crate::ffi::{Key, OutBlock};
+use crate::ffi::OutBlock;
 use crate::memory::PinnedBuffer;
-use crate::output::Image;
+use crate::output::{Image, OutBlocks};
 use crate::timing::Stages;
 use crate::workspace::{CHUNK_BYTES, Lane, Pool};
 
@@ -34,14 +33,13 @@ pub fn store(
     pool: &Pool,
     run: &CudaRun<'_>,
     images: &[Image],
-    blocks: &[OutBlock],
+    blocks: &OutBlocks,
     files: Vec<NewFile>,
 ) -> Result<Vec<OutputFile>> {
     let started = Instant::now();
     let context = Store {
         pool,
         plan: run.work.plan,
-        key_bytes: run.survivors.key_bytes,
         images: Images(run.workspace.images.as_ptr()),
         stages: &run.stages,
         cancel: run.work.cancel,
@@ -85,12 +83,11 @@ unsafe impl Sync for Images {}
 struct Store<'a> {
     pool: &'a Pool,
     plan: &'a Plan,
-    key_bytes: u32,
     images: Images,
     stages: &'a Stages,
     cancel: &'a CancelToken,
     /// Of all images.
-    blocks: &'a [OutBlock],
+    blocks: &'a OutBlocks,
     waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
     /// Files that are done, or the first error.
     done: Mutex<Result<Vec<OutputFile>>>,
@@ -136,7 +133,7 @@ impl Store<'_> {
     }
 
     fn store_file(&self, image: &Image, (number, file): NewFile) -> Result<OutputFile> {
-        let blocks = &self.blocks[image.blocks.clone()];
+        let blocks = &self.blocks.blocks[image.blocks.clone()];
         let device = self.pool.device();
         let _current = device.make_current()?;
         let mut lane = self.pool.lane()?;
@@ -150,7 +147,7 @@ impl Store<'_> {
         let filter = image.filter.map(|filter| Stored {
             offset: image.data_bytes,
             payload: filter.bytes,
-            metadata: Some(bloom::metadata(filter.num_probes)),
+            metadata: Some(filter.metadata),
         });
         let stored: Vec<Stored> = data.chain(filter).collect();
         let done = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
@@ -234,26 +231,24 @@ impl Store<'_> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::internal("a file without blocks"));
         };
-        let key = |key: &Key| internal_key(key, self.key_bytes);
         let mut index = IndexBuilder::new(self.plan.table.index);
         for (i, block) in blocks.iter().enumerate() {
-            let next = blocks.get(i + 1).map(|next| key(&next.first_key));
+            let next = blocks.get(i + 1).map(|next| self.blocks.first_key(next));
             let handle = BlockHandle {
                 offset: block.file_offset,
                 size: u64::from(block.size),
             };
-            index.add(&key(&block.last_key), next.as_deref(), handle);
+            index.add(&self.blocks.last_key(block), next.as_deref(), handle);
         }
         let (totals, entries) = (&image.totals, image.entries.len() as u64);
         let num_blocks = blocks.len() as u64;
-        let key_len = u64::from(self.key_bytes) + TAG_SIZE as u64;
         Ok(FileBody {
             data_size: image.data_bytes,
-            first_key: key(&first.first_key),
-            last_key: key(&last.last_key),
+            first_key: self.blocks.first_key(first),
+            last_key: self.blocks.last_key(last),
             counts: FileCounts {
                 deletions: totals.deletions,
-                raw_key_bytes: entries * key_len,
+                raw_key_bytes: totals.key_bytes,
                 raw_value_bytes: totals.value_bytes,
                 uncompressed_bytes: image.data_bytes - num_blocks * BLOCK_TRAILER_SIZE as u64,
                 blocks: num_blocks,
@@ -278,13 +273,6 @@ impl Store<'_> {
             paranoid_hash: 0,
         })
     }
-}
-
-fn internal_key(key: &Key, key_bytes: u32) -> Vec<u8> {
-    let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
-    let mut out = prefix.to_be_bytes()[..key_bytes as usize].to_vec();
-    out.extend_from_slice(&key.tag.to_le_bytes());
-    out
 }
 
 fn bytes_of(blocks: &[Stored]) -> u64 {
@@ -339,6 +327,7 @@ fn check_blocks(blocks: &[Stored], guard: BlockGuard, bytes: &[u8]) -> Result<()
 mod tests {
     use super::*;
     use rockmill_format::checksum::ChecksumType;
+    use rockmill_format::filter::bloom;
 
     const GUARD: BlockGuard = BlockGuard {
         checksum: ChecksumType::Xxh3,

@@ -74,8 +74,9 @@ pub fn bits_len(num_hashes: u64, bits_per_key: u32, line_len: usize) -> u64 {
 /// No hashes give five bytes of metadata, which readers take as "always false".
 #[must_use]
 pub fn build(hashes: impl ExactSizeIterator<Item = u32>, bits_per_key: u32) -> Vec<u8> {
-    let len = bits_len(hashes.len() as u64, bits_per_key, LINE_LEN) as usize;
-    let probes = num_probes(bits_per_key);
+    let (len, probes) = shape(hashes.len() as u64, bits_per_key);
+    let metadata = metadata(len, probes);
+    let len = len as usize;
     let mut payload = vec![0; len + METADATA_LEN];
     let lines = payload[..len].as_chunks_mut::<LINE_LEN>().0;
     let num_lines = lines.len() as u32;
@@ -85,9 +86,25 @@ pub fn build(hashes: impl ExactSizeIterator<Item = u32>, bits_per_key: u32) -> V
             line[bit / 8] |= 1 << (bit % 8);
         }
     }
-    payload[len] = probes as u8;
-    payload[len + 1..].copy_from_slice(&num_lines.to_le_bytes());
+    payload[len..].copy_from_slice(&metadata);
     payload
+}
+
+/// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of so many
+/// hashes.
+#[must_use]
+pub fn shape(num_hashes: u64, bits_per_key: u32) -> (u64, u32) {
+    let len = bits_len(num_hashes, bits_per_key, LINE_LEN);
+    (len, num_probes(bits_per_key))
+}
+
+/// What stands behind so many bytes of bits.
+#[must_use]
+pub fn metadata(len: u64, num_probes: u32) -> [u8; METADATA_LEN] {
+    let mut metadata = [num_probes as u8; METADATA_LEN];
+    let num_lines = (len / LINE_LEN as u64) as u32;
+    metadata[1..].copy_from_slice(&num_lines.to_le_bytes());
+    metadata
 }
 
 /// The bits within a line of so many bytes, a power of two.

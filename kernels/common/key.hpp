@@ -1,0 +1,109 @@
+// Keys of any length: order, equality, what two have in common, single bytes.
+#pragma once
+
+#include "bytes.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Where the bytes of long user keys lie. If no user key of a slice is longer than its two words, it is narrow,
+// and has no bytes; if one is, all entries have theirs, tag included.
+struct KeyBytes {
+  const u8* bytes;
+  // Of each entry; null in a narrow slice.
+  const u64* at;
+
+  ROCKMILL_HD bool wide() const { return at != nullptr; }
+  ROCKMILL_HD const u8* of(const Key& key) const { return bytes + at[key.entry]; }
+
+  // Byte `i` of the internal key.
+  ROCKMILL_HD u8 byte(const Key& key, u32 i) const {
+    if (i >= key.len) return u8(key.tag >> 8 * (i - key.len));
+    if (i < 8) return u8(key.hi >> (56 - 8 * i));
+    return i < WORD_KEY_BYTES ? u8(key.lo >> (120 - 8 * i)) : of(key)[i];
+  }
+};
+
+ROCKMILL_HD u32 min_of(u32 a, u32 b) { return a < b ? a : b; }
+
+// Leading bytes that a and b have in common of `len`, of which the first 16 are known to be equal.
+ROCKMILL_HD u32 common_tail(const u8* a, const u8* b, u32 len) {
+  u32 i = WORD_KEY_BYTES;
+  for (; i + 8 <= len; i += 8) {
+    const u64 differing = load64(a + i) ^ load64(b + i);
+    if (differing != 0) return i + leading_zeros(byte_swap(differing)) / 8;
+  }
+  while (i < len && a[i] == b[i]) ++i;
+  return i;
+}
+
+// Order of two user keys whose words are equal: below 0, 0, above 0.
+ROCKMILL_HD int compare_tails(const u8* a, u32 a_len, const u8* b, u32 b_len) {
+  const u32 len = min_of(a_len, b_len);
+  const u32 common = common_tail(a, b, len);
+  if (common < len) return a[common] < b[common] ? -1 : 1;
+  return a_len < b_len ? -1 : a_len > b_len;
+}
+
+ROCKMILL_HD int compare_user(const KeyBytes& bytes, const Key& a, const Key& b) {
+  if (a.hi != b.hi) return a.hi < b.hi ? -1 : 1;
+  if (a.lo != b.lo) return a.lo < b.lo ? -1 : 1;
+  // The shorter of two keys whose padded words are equal is the beginning of the other.
+  if (a.len <= WORD_KEY_BYTES || b.len <= WORD_KEY_BYTES) return a.len < b.len ? -1 : a.len > b.len;
+  return compare_tails(bytes.of(a), a.len, bytes.of(b), b.len);
+}
+
+ROCKMILL_HD int compare_user(const KeyBytes& bytes, const Key& a, const UserKey& b) {
+  if (a.hi != b.hi) return a.hi < b.hi ? -1 : 1;
+  if (a.lo != b.lo) return a.lo < b.lo ? -1 : 1;
+  if (a.len <= WORD_KEY_BYTES || b.len <= WORD_KEY_BYTES) return a.len < b.len ? -1 : a.len > b.len;
+  return compare_tails(bytes.of(a), a.len, b.bytes, b.len);
+}
+
+ROCKMILL_HD bool same_user_key(const KeyBytes& bytes, const Key& a, const Key& b) {
+  if (a.hi != b.hi || a.lo != b.lo || a.len != b.len) return false;
+  return a.len <= WORD_KEY_BYTES || common_tail(bytes.of(a), bytes.of(b), a.len) == a.len;
+}
+
+// User key ascending, newest first.
+struct KeyLess {
+  KeyBytes bytes;
+
+  ROCKMILL_HD bool operator()(const Key& a, const Key& b) const {
+    const int order = compare_user(bytes, a, b);
+    return order != 0 ? order < 0 : a.tag > b.tag;
+  }
+};
+
+// First of the keys [from, to) that is not below the bound; with `above`, the first that is above it.
+ROCKMILL_HD u64 lower_bound(const KeyBytes& bytes, const Key* keys, u64 from, u64 to,
+                            const UserKey& bound, bool above) {
+  while (from < to) {
+    const u64 middle = from + (to - from) / 2;
+    const int order = compare_user(bytes, keys[middle], bound);
+    if (order < 0 || (above && order == 0)) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+// Leading bytes that two user keys have in common.
+ROCKMILL_HD u32 common_user_bytes(const KeyBytes& bytes, const Key& a, const Key& b) {
+  const u32 len = min_of(a.len, b.len);
+  if (a.hi != b.hi) return min_of(len, leading_zeros(a.hi ^ b.hi) / 8);
+  if (a.lo != b.lo) return min_of(len, 8 + leading_zeros(a.lo ^ b.lo) / 8);
+  return len <= WORD_KEY_BYTES ? len : common_tail(bytes.of(a), bytes.of(b), len);
+}
+
+// Leading bytes that two internal keys have in common.
+ROCKMILL_HD u32 common_bytes(const KeyBytes& bytes, const Key& a, const Key& b) {
+  const u32 len = min_of(a.len, b.len);
+  u32 common = common_user_bytes(bytes, a, b);
+  if (common < len) return common;
+  if (a.len == b.len)
+    return len + (a.tag == b.tag ? TAG_BYTES : leading_zeros(byte_swap(a.tag ^ b.tag)) / 8);
+  // The tag of the shorter one faces bytes of the longer user key.
+  while (common < len + TAG_BYTES && bytes.byte(a, common) == bytes.byte(b, common)) ++common;
+  return common;
+}
+
+}  // namespace rockmill::ROCKMILL_TARGET
