@@ -21,6 +21,9 @@ int device_info(int device, DeviceInfo* info) {
   if (int error = checked(cudaGetDeviceProperties(&properties, device))) return error;
   *info = DeviceInfo{};
   std::memcpy(info->name, properties.name, sizeof info->name - 1);
+  if (int error = checked(cudaDeviceGetPCIBusId(info->pci_bus_id, sizeof info->pci_bus_id, device))) {
+    return error;
+  }
   info->memory_bytes = properties.totalGlobalMem;
   info->compute_major = properties.major;
   info->compute_minor = properties.minor;
@@ -34,6 +37,17 @@ KernelTable make() {
   t.device_info = device_info;
   t.get_device = [](int* device) { return checked(cudaGetDevice(device)); };
   t.set_device = [](int device) { return checked(cudaSetDevice(device)); };
+  t.versions = [](int* driver, int* build) {
+    *build = CUDART_VERSION;
+    return checked(cudaDriverGetVersion(driver));
+  };
+  t.memory_info = [](u64* free, u64* total) {
+    size_t free_bytes = 0, total_bytes = 0;
+    const int error = checked(cudaMemGetInfo(&free_bytes, &total_bytes));
+    *free = free_bytes;
+    *total = total_bytes;
+    return error;
+  };
   t.allocate = [](void** out, u64 bytes) { return checked(cudaMalloc(out, bytes)); };
   t.release = [](void* memory) { return checked(cudaFree(memory)); };
   t.allocate_pinned = [](void** out, u64 bytes) {

@@ -36,6 +36,11 @@ KernelTable make() {
   };
   t.get_device = [](int* device) { return *device = 0; };
   t.set_device = [](int) { return 0; };
+  t.versions = [](int* driver, int* build) { return *driver = *build = 0; };
+  t.memory_info = [](u64* free, u64* total) {
+    *free = *total = 0;
+    return 0;
+  };
   t.allocate = allocate;
   t.release = release;
   t.allocate_pinned = allocate;

@@ -13,6 +13,8 @@ namespace rockmill::ROCKMILL_TARGET {
 
 struct DeviceInfo {
   char name[128];
+  // As in "0000:01:00.0"; empty on the host.
+  char pci_bus_id[16];
   u64 memory_bytes;
   int compute_major, compute_minor;
 };
@@ -137,6 +139,11 @@ struct KernelTable {
   // The calling thread's device, and another one.
   int (*get_device)(int*);
   int (*set_device)(int);
+  // Of CUDA, as 1000 * major + 10 * minor: the newest that the driver does, 0 without a driver, and that of
+  // this build.
+  int (*versions)(int* driver, int* build);
+  // Bytes of the calling thread's device.
+  int (*memory_info)(u64* free, u64* total);
 
   int (*allocate)(void**, u64);
   int (*release)(void*);

@@ -20,20 +20,31 @@ pub enum Target {
     Host,
 }
 
+/// What a device says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is plugged in, as `0000:01:00.0`; empty on the host.
+    pub pci_bus_id: String,
+    /// Bytes of its memory; 0 on the host.
+    pub memory_bytes: u64,
+    /// Major and minor number of the instructions that it understands; 0 on the host.
+    pub compute_capability: (u32, u32),
+}
+
 /// A device whose kernels can be called. Clones are the same device.
 #[derive(Clone)]
 pub struct Device {
     table: &'static KernelTable,
     number: c_int,
-    name: Arc<str>,
-    /// Bytes of the device's memory; 0 on the host.
-    memory_bytes: u64,
+    about: Arc<About>,
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device")
-            .field("name", &self.name)
+            .field("name", &self.about.name)
             .finish_non_exhaustive()
     }
 }
@@ -66,16 +77,61 @@ fn cuda_table() -> Result<*const KernelTable> {
     ))
 }
 
+/// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
+const NO_CODE: c_int = 209;
+
+/// Versions of CUDA are counted in thousands.
+const CUDA_MAJOR: c_int = 1000;
+
+/// Whoever has no driver for this version cannot use the build.
+fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
+    let needed = build / CUDA_MAJOR;
+    let shown = |version: c_int| format!("{}.{}", version / CUDA_MAJOR, version % CUDA_MAJOR / 10);
+    match driver {
+        0 if build > 0 => Some(format!(
+            "no NVIDIA driver was found; install one that does CUDA {needed}"
+        )),
+        _ if driver / CUDA_MAJOR < needed => Some(format!(
+            "the NVIDIA driver does CUDA {} at most and this build needs {needed}; update the driver",
+            shown(driver)
+        )),
+        _ => None,
+    }
+}
+
 impl Device {
     /// Opens a device; on a GPU this makes its context, which takes some tenths of a second.
     ///
     /// # Errors
     /// Device, with a sentence that says what is missing.
     pub fn open(target: Target) -> Result<Self> {
-        let (table, number) = match target {
-            Target::Cuda(number) => (cuda_table()?, number),
+        let number = match target {
+            Target::Cuda(number) => number,
+            Target::Host => 0,
+        };
+        let device = Self::find(target, number)?;
+        device.probe()?;
+        Ok(device)
+    }
+
+    /// All GPUs, whether they can be used or not.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says why there are none.
+    pub fn all_gpus() -> Result<Vec<Self>> {
+        let target = Target::Cuda(0);
+        let count = Self::unknown(target, 0)?.count()?;
+        (0..count.unsigned_abs())
+            .map(|number| Self::find(target, number))
+            .collect()
+    }
+
+    /// A device that was not asked for anything yet.
+    fn unknown(target: Target, number: u32) -> Result<Self> {
+        let table = match target {
+            Target::Cuda(_) => cuda_table()?,
             // SAFETY: the function takes nothing and returns the address of a static.
-            Target::Host => (unsafe { ffi::rockmill_host_kernels() }, 0),
+            Target::Host => unsafe { ffi::rockmill_host_kernels() },
         };
         // SAFETY: both functions return the address of a table that lives as long as the program.
         let table = unsafe { &*table };
@@ -88,49 +144,93 @@ impl Device {
             table.record_bytes, RECORD_BYTES,
             "types.hpp and ffi.rs differ"
         );
-        let number = c_int::try_from(number).map_err(|_| unusable("no such device"))?;
-        let mut device = Self {
+        Ok(Self {
             table,
-            number,
-            name: Arc::from(""),
-            memory_bytes: 0,
-        };
-        let mut count = 0;
-        // SAFETY: `count` is a place for an int.
-        let code = unsafe { (table.device_count)(&raw mut count) };
-        device.check(code, "look for GPUs").map_err(|e| {
-            let hint = "is there an NVIDIA driver, and is it new enough for CUDA 13?";
-            unusable(format!("{}; {hint}", e.what))
-        })?;
-        if number >= count {
+            number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
+            about: Arc::default(),
+        })
+    }
+
+    /// A device that exists and has said what it is.
+    fn find(target: Target, number: u32) -> Result<Self> {
+        let device = Self::unknown(target, number)?;
+        let count = device.count()?;
+        if device.number >= count {
             let what = format!("there is no GPU number {number}: the machine has {count}");
             return Err(unusable(what));
         }
         let mut info = DeviceInfo {
             name: [0; 128],
+            pci_bus_id: [0; 16],
             memory_bytes: 0,
             compute_major: 0,
             compute_minor: 0,
         };
         // SAFETY: `info` is a place for the record.
-        let code = unsafe { (table.device_info)(number, &raw mut info) };
+        let code = unsafe { (device.table.device_info)(device.number, &raw mut info) };
         device.check(code, "ask the GPU for its properties")?;
-        // SAFETY: the table ends the name with a zero.
-        let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-        device.name = Arc::from(name.to_string_lossy());
-        device.memory_bytes = info.memory_bytes;
-        device.probe()?;
-        Ok(device)
+        // SAFETY: the table ends both texts with a zero.
+        let [name, pci_bus_id] = [info.name.as_ptr(), info.pci_bus_id.as_ptr()].map(|text| {
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned()
+        });
+        let about = About {
+            name,
+            pci_bus_id,
+            memory_bytes: info.memory_bytes,
+            compute_capability: (
+                info.compute_major.unsigned_abs(),
+                info.compute_minor.unsigned_abs(),
+            ),
+        };
+        Ok(Self {
+            about: Arc::new(about),
+            ..device
+        })
     }
 
-    /// What the device calls itself.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Number of devices.
+    fn count(&self) -> Result<c_int> {
+        let (mut driver, mut build, mut count) = (0, 0, 0);
+        // SAFETY: `driver` and `build` are places for an int.
+        let code = unsafe { (self.table.versions)(&raw mut driver, &raw mut build) };
+        self.check(code, "ask for the driver's version")?;
+        if let Some(what) = driver_trouble(driver, build) {
+            return Err(unusable(what));
+        }
+        // SAFETY: `count` is a place for an int.
+        let code = unsafe { (self.table.device_count)(&raw mut count) };
+        self.check(code, "look for GPUs")?;
+        Ok(count)
+    }
+
+    /// Device number `n` of its kind.
+    pub fn number(&self) -> u32 {
+        self.number.unsigned_abs()
+    }
+
+    /// What the device says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
     }
 
     /// Bytes of the device's memory; 0 on the host.
     pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+        self.about.memory_bytes
+    }
+
+    /// Bytes of the device's memory that nobody has taken; 0 on the host.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let _current = self.make_current()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are places for a number.
+        let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
+        self.check(code, "ask for the GPU's free memory")?;
+        Ok(free)
     }
 
     /// Makes this device the calling thread's until the guard is dropped: the thread may be the user's,
@@ -153,12 +253,26 @@ impl Device {
     }
 
     /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
-    fn probe(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn probe(&self) -> Result<()> {
         let _current = self.make_current()?;
         let stream = Stream::new(self)?;
         // SAFETY: the kernel touches nothing.
         let code = unsafe { (self.table.probe)(&stream.exec(ptr::null_mut(), 0)) };
-        self.check(code, &format!("run this build's kernels on {}", self.name))?;
+        let About {
+            name,
+            compute_capability: (major, minor),
+            ..
+        } = self.about();
+        if code == NO_CODE {
+            return Err(unusable(format!(
+                "this build has no code for {name}, of compute capability {major}.{minor}; \
+                 build with ROCKMILL_CUDA_ARCH={major}{minor}, or without it for all kinds"
+            )));
+        }
+        self.check(code, &format!("run this build's kernels on {name}"))?;
         stream.synchronize()
     }
 
@@ -189,5 +303,29 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         // SAFETY: takes a number alone; it was the thread's device before.
         unsafe { (self.device.table.set_device)(self.before) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_missing_or_too_old_is_named() {
+        let trouble = |driver| driver_trouble(driver, 13_000).expect("it does not do");
+        assert!(trouble(0).contains("no NVIDIA driver"));
+        assert!(trouble(12_080).contains("CUDA 12.8 at most and this build needs 13"));
+        assert_eq!(driver_trouble(13_000, 13_010), None);
+        assert_eq!(driver_trouble(14_000, 13_000), None);
+        assert_eq!(driver_trouble(0, 0), None);
+    }
+
+    #[test]
+    fn a_device_says_what_it_is() {
+        let device = Device::open(test_target()).expect("it is there");
+        assert!(!device.about().name.is_empty());
+        assert!(device.free_bytes().expect("it tells") <= device.about().memory_bytes);
+        let none = Device::find(test_target(), 4711).expect_err("so many there are not");
+        assert!(none.what.contains("no GPU number 4711"), "{none}");
     }
 }

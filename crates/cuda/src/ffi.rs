@@ -291,6 +291,7 @@ pub struct VerifyArgs {
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceInfo {
     pub name: [c_char; 128],
+    pub pci_bus_id: [c_char; 16],
     pub memory_bytes: u64,
     pub compute_major: c_int,
     pub compute_minor: c_int,
@@ -309,6 +310,8 @@ pub struct KernelTable {
     pub device_info: unsafe extern "C" fn(c_int, *mut DeviceInfo) -> c_int,
     pub get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
     pub set_device: unsafe extern "C" fn(c_int) -> c_int,
+    pub versions: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    pub memory_info: unsafe extern "C" fn(*mut u64, *mut u64) -> c_int,
 
     pub allocate: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
     pub release: unsafe extern "C" fn(Handle) -> c_int,

@@ -23,6 +23,7 @@ mod device;
 mod ffi;
 mod input;
 mod limits;
+mod link;
 mod memory;
 mod output;
 mod stages;
@@ -32,8 +33,9 @@ mod timing;
 mod workspace;
 
 pub use backend::{CudaBackend, CudaRun};
-pub use device::{Device, Target};
+pub use device::{About, Device, Target};
 pub use input::InputPath;
+pub use link::LinkRates;
 
 /// How the backend uses host and device.
 #[derive(Debug, Clone, Copy)]

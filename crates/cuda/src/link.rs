@@ -1,0 +1,80 @@
+//! How fast bytes get to a device and back.
+
+use std::time::Instant;
+
+use rockmill_core::Result;
+
+use crate::device::Device;
+use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::stream::Stream;
+
+/// Enough that starting a copy does not count.
+const COPY_BYTES: usize = 64 << 20;
+const COPIES: usize = 4;
+const ROUNDS: usize = 3;
+
+/// Rates of the link between pinned host memory and a device, bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkRates {
+    /// To the device.
+    pub to_device: f64,
+    /// Back.
+    pub from_device: f64,
+}
+
+impl LinkRates {
+    /// Copies for a tenth of a second and takes the best of a few rounds, one direction at a time.
+    ///
+    /// # Errors
+    /// Device, also if there is not enough memory.
+    pub fn measure(device: &Device) -> Result<Self> {
+        let _current = device.make_current()?;
+        let stream = Stream::new(device)?;
+        let pinned = PinnedBuffer::new(device, COPY_BYTES)?;
+        let mut memory = DeviceBuffer::<u8>::new(device);
+        let (there, here) = (memory.room(COPY_BYTES)?, pinned.as_ptr());
+        let done = best_rate(&stream, || {
+            // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
+            // thread's alone.
+            unsafe { stream.copy_to_device(there.cast(), here.cast(), COPY_BYTES) }
+        })
+        .and_then(|to_device| {
+            // SAFETY: as above.
+            let back = || unsafe { stream.copy_from_device(here.cast(), there.cast(), COPY_BYTES) };
+            Ok(Self {
+                to_device,
+                from_device: best_rate(&stream, back)?,
+            })
+        });
+        // Whatever went wrong, nothing may be on its way when the memory goes.
+        stream.synchronize()?;
+        done
+    }
+}
+
+fn best_rate(stream: &Stream, copy: impl Fn() -> Result<()>) -> Result<f64> {
+    let mut best = 0.0_f64;
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        for _ in 0..COPIES {
+            copy()?;
+        }
+        stream.synchronize()?;
+        let bytes = (COPIES * COPY_BYTES) as f64;
+        best = best.max(bytes / started.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::test_target;
+
+    #[test]
+    fn both_directions_have_a_rate() {
+        let device = Device::open(test_target()).expect("it is there");
+        let rates = LinkRates::measure(&device).expect("there is memory");
+        assert!(rates.to_device > 0.0 && rates.from_device > 0.0);
+    }
+}
