@@ -8,7 +8,9 @@ use std::process::Command;
 const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
 
 fn main() {
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
+    // Asked when this runs: checkouts that share a target folder share what this was compiled to.
+    let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let kernels = Path::new(&manifest_dir).join("../../kernels");
     println!("cargo:rerun-if-changed={}", kernels.display());
     println!("cargo:rerun-if-env-changed=ROCKMILL_CUDA_ARCH");
     for variable in [

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use rockmill::Device;
-
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::Tuning;
+use crate::side_by_side::device::{self, Tuning};
 use crate::side_by_side::row::{self, Row};
 use crate::side_by_side::worker::Worker;
 use crate::side_by_side::workload::{Compression, Workload};
@@ -24,6 +22,9 @@ pub struct DemoArgs {
     /// [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    #[arg(long, default_value = "cpu")]
+    device: String,
     /// Folder for the databases, which are removed at the end [default: the system's for temporary
     /// files].
     #[arg(long)]
@@ -53,11 +54,12 @@ fn spec(entries: u64) -> Spec {
 
 /// Runs the demo.
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
+    let device = device::parse(&args.device)?;
     let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
     let scratch = side_by_side::scratch(args.dir, "rockmill-demo-")?;
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.path().join("origin"), &spec)?;
-    let contenders = [System::Rocksdb, System::Rockmill(Device::Cpu)].map(|system| Contender {
+    let contenders = [System::Rocksdb, System::Rockmill(device)].map(|system| Contender {
         system,
         spec: spec.clone(),
         threads,
@@ -81,7 +83,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 
 fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
     output::document_or_text(json, rows, |out| {
-        let table = row::table(rows, &[row::DEVICE, row::FILE_SIZE, row::CPU_PER_GB]);
+        let table = row::table(rows, &[row::FILE_SIZE, row::CPU_PER_GB]);
         writeln!(out, "{}\n{table}", rows[0].workload)?;
         Ok(())
     })

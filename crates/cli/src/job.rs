@@ -60,7 +60,7 @@ pub struct RunArgs {
     /// How sure to be of the output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
-    /// What computes: cpu, cuda or cuda:N.
+    /// What computes: cpu, cuda, cuda:N or auto, a GPU if there is one and the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Show where the time went, by stage.
@@ -129,11 +129,12 @@ struct Report {
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let settings = settings(args)?;
     let engine = match settings.device {
-        Device::Cpu => engine(settings)?,
-        Device::Cuda(_) => {
+        Device::Cpu | Device::Auto => engine(settings)?,
+        Device::Cuda(_) | Device::Kernels(_) => {
             Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?
         }
     };
+    device::tell(engine.device_choice());
     let job = record::load(&LocalStorage, &args.file)?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
     let inputs = beside.unwrap_or(Path::new("."));

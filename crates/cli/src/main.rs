@@ -10,6 +10,7 @@ mod bench;
 mod compact;
 mod database_dir;
 mod demo;
+mod devices;
 mod doctor;
 mod inspect;
 mod job;
@@ -43,6 +44,8 @@ enum Command {
     /// Measures RocksDB and Rockmill on the same files.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Lists what can compute here, with the rates of GPUs' links, or says why a GPU cannot.
+    Devices(devices::DevicesArgs),
     /// Compacts a closed database, or a range of its keys.
     Compact(compact::CompactArgs),
     /// Says whether a database's compactions would be accepted, and what to change if not.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         .init();
     let done = match cli.command {
         Command::Demo(args) => demo::run(args),
+        Command::Devices(args) => devices::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Compact(args) => compact::run(args),
         Command::Doctor(args) => doctor::run(&args),

@@ -34,11 +34,33 @@ fn the_demo_finds_both_results_identical() {
             assert!(!row[field].is_null(), "{field}");
         }
     }
-    let (table, _) = expect(DONE, &["demo", "--entries", "2000"]);
+    let (table, err) = expect(DONE, &["demo", "--entries", "2000", "--device", "auto"]);
     assert!(
         table.contains("rockmill") && table.contains("yes"),
         "{table}"
     );
+    assert!(err.contains("device auto: "), "{err}");
+    expect(WRONG_USAGE, &["demo", "--device", "gpu"]);
+}
+
+#[test]
+fn devices_are_listed_with_and_without_a_gpu() {
+    let (out, _) = expect(DONE, &["devices", "--json"]);
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let devices = report["devices"].as_array().expect("a list");
+    assert_eq!(devices[0]["device"], "cpu");
+    assert!(devices[0]["threads"].as_u64() > Some(0));
+    assert!(devices[0]["memory_bytes"].as_u64() > Some(1 << 20));
+    assert_eq!(report["no_gpu"].is_null(), devices.len() > 1);
+    for gpu in &devices[1..] {
+        assert!(gpu["memory_bytes"].as_u64() > Some(1 << 20), "{gpu}");
+        let is_usable = gpu["unusable"].is_null();
+        assert_eq!(gpu["to_device"].is_number(), is_usable, "{gpu}");
+        assert_eq!(gpu["from_device"].is_number(), is_usable, "{gpu}");
+    }
+    let (text, _) = expect(DONE, &["devices"]);
+    assert!(text.contains("GB/s to"), "{text}");
+    assert_eq!(text.contains("no GPU: "), devices.len() == 1, "{text}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use rockmill_core::{
-    Backend, CancelToken, InputTable, Plan, ReadAt, Resource, Result, SliceReport, SliceWork,
-    SstSink, StageTime,
+    Backend, CancelToken, Error, ErrorKind, InputTable, Plan, ReadAt, Resource, Result,
+    SliceReport, SliceWork, SstSink, StageTime,
 };
 
 use crate::CudaSettings;
@@ -57,6 +57,21 @@ impl CudaBackend {
             pool: Pool::new(Device::open(target)?),
             settings,
         })
+    }
+
+    /// A backend on the first GPU that can be used.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says why there is none.
+    pub fn first_usable(settings: CudaSettings) -> Result<Self> {
+        let mut first_trouble = None;
+        for gpu in Device::all_gpus()? {
+            match Self::new(Target::Cuda(gpu.number()), settings) {
+                Ok(backend) => return Ok(backend),
+                Err(error) => _ = first_trouble.get_or_insert(error),
+            }
+        }
+        Err(first_trouble.unwrap_or_else(|| Error::new(ErrorKind::Device, "the machine has none")))
     }
 
     /// Copies whole files to the device and does nothing with them; for measurements. Returns where the

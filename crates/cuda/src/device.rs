@@ -1,7 +1,7 @@
 //! The device. With `memory` and `stream` this is the second and third storey over [`crate::ffi`]: calls whose
 //! error codes are looked at, and types that own what they hold.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -169,15 +169,14 @@ impl Device {
         // SAFETY: `info` is a place for the record.
         let code = unsafe { (device.table.device_info)(device.number, &raw mut info) };
         device.check(code, "ask the GPU for its properties")?;
-        // SAFETY: the table ends both texts with a zero.
-        let [name, pci_bus_id] = [info.name.as_ptr(), info.pci_bus_id.as_ptr()].map(|text| {
-            unsafe { CStr::from_ptr(text) }
-                .to_string_lossy()
-                .into_owned()
-        });
+        let text = |text: &[c_char]| {
+            let bytes = text.iter().map(|&c| c.to_ne_bytes()[0]);
+            let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
         let about = About {
-            name,
-            pci_bus_id,
+            name: text(&info.name),
+            pci_bus_id: text(&info.pci_bus_id),
             memory_bytes: info.memory_bytes,
             compute_capability: (
                 info.compute_major.unsigned_abs(),

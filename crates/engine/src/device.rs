@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{Backend, DeclineReason, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 
-/// A device as settings and command lines name it: `cpu`, `cuda`, `cuda:N`.
+/// A device as settings and command lines name it: `cpu`, `cuda`, `cuda:N`, `auto`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// The host's processors.
@@ -15,13 +15,24 @@ pub enum Device {
     Cpu,
     /// CUDA device number `n`.
     Cuda(u32),
+    /// The first GPU that can be used, for jobs of 16 MiB and more; the CPU for others, and if there is none.
+    Auto,
+    /// The GPU's kernels elsewhere; for tests.
+    #[doc(hidden)]
+    Kernels(Target),
 }
+
+/// Jobs with less input are not worth a GPU: copies, some sixty launches and twenty waits cost it some
+/// milliseconds, in which a few threads are done.
+const AUTO_MIN_JOB_BYTES: u64 = 16 << 20;
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
+            Self::Auto => f.write_str("auto"),
+            Self::Kernels(_) => f.write_str("cuda-on-host"),
         }
     }
 }
@@ -32,13 +43,14 @@ impl FromStr for Device {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let number = match text {
             "cpu" => return Ok(Self::Cpu),
+            "auto" => return Ok(Self::Auto),
             "cuda" => Some("0"),
             _ => text.strip_prefix("cuda:"),
         };
         number
             .and_then(|number| number.parse().ok())
             .map(Self::Cuda)
-            .ok_or_else(|| format!("{text:?} is no device: say cpu, cuda or cuda:N"))
+            .ok_or_else(|| format!("{text:?} is no device: say cpu, cuda, cuda:N or auto"))
     }
 }
 
@@ -46,7 +58,12 @@ impl FromStr for Device {
 #[derive(Debug)]
 pub struct Devices {
     pub cpu: CpuBackend,
-    pub cuda: Option<CudaBackend>,
+    /// The GPU, if one is used.
+    cuda: Option<CudaBackend>,
+    /// Jobs with fewer bytes of input are the CPU's.
+    cuda_min_job_bytes: u64,
+    /// What was taken where that was left open.
+    choice: Option<String>,
 }
 
 impl Devices {
@@ -55,17 +72,53 @@ impl Devices {
     /// # Errors
     /// One sentence about what is missing.
     pub fn open(device: Device, cuda: CudaSettings) -> std::result::Result<Self, String> {
-        let backend = match device {
-            Device::Cpu => None,
-            Device::Cuda(number) => {
-                let opened = CudaBackend::new(Target::Cuda(number), cuda);
-                Some(opened.map_err(|e| format!("device {device}: {}", e.what))?)
-            }
+        let target = match device {
+            Device::Cpu => return Ok(Self::new(None)),
+            Device::Auto => return Ok(Self::choose(cuda)),
+            Device::Cuda(number) => Target::Cuda(number),
+            Device::Kernels(target) => target,
         };
-        Ok(Self {
+        let opened = CudaBackend::new(target, cuda);
+        let opened = opened.map_err(|e| format!("device {device}: {}", e.what))?;
+        Ok(Self::new(Some(opened)))
+    }
+
+    fn new(cuda: Option<CudaBackend>) -> Self {
+        Self {
             cpu: CpuBackend,
-            cuda: backend,
-        })
+            cuda,
+            cuda_min_job_bytes: 0,
+            choice: None,
+        }
+    }
+
+    /// A GPU if one can be used.
+    fn choose(settings: CudaSettings) -> Self {
+        let opened = CudaBackend::first_usable(settings);
+        let choice = match &opened {
+            Ok(backend) => {
+                let (name, gpu) = (backend.name(), &backend.device().about().name);
+                let least = AUTO_MIN_JOB_BYTES >> 20;
+                format!("{name}, {gpu}, for jobs of {least} MiB and more, the CPU for others")
+            }
+            Err(error) => format!("the CPU; no GPU: {}", error.what),
+        };
+        tracing::info!(%choice, "what computes");
+        Self {
+            cuda_min_job_bytes: AUTO_MIN_JOB_BYTES,
+            choice: Some(choice),
+            ..Self::new(opened.ok())
+        }
+    }
+
+    /// The GPU, if a job with so many bytes of input is its.
+    pub fn gpu_for(&self, job_bytes: u64) -> Option<&CudaBackend> {
+        (self.cuda.as_ref()).filter(|_| job_bytes >= self.cuda_min_job_bytes)
+    }
+
+    /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices.
+    pub fn choice(&self) -> Option<&str> {
+        self.choice.as_deref()
     }
 }
 
@@ -100,12 +153,32 @@ mod tests {
 
     #[test]
     fn devices_are_read_as_they_are_shown() {
-        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(3)] {
+        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(3), Device::Auto] {
             assert_eq!(device.to_string().parse(), Ok(device));
         }
         assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
         for wrong in ["", "gpu", "cuda:", "cuda:x", "CPU"] {
             assert!(wrong.parse::<Device>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_left_open_is_told_and_small_jobs_are_the_cpus() {
+        let opened = |device| Devices::open(device, CudaSettings::default()).expect("it opens");
+        let auto = opened(Device::Auto);
+        let choice = auto.choice().expect("it was left open");
+        match &auto.cuda {
+            Some(gpu) => assert!(choice.starts_with(gpu.name()), "{choice}"),
+            None => assert!(choice.starts_with("the CPU; no GPU: "), "{choice}"),
+        }
+        let gpu = opened(Device::Kernels(Target::Host));
+        assert!(gpu.choice().is_none() && gpu.gpu_for(0).is_some());
+        let auto = Devices {
+            cuda_min_job_bytes: AUTO_MIN_JOB_BYTES,
+            ..gpu
+        };
+        assert!(auto.gpu_for(AUTO_MIN_JOB_BYTES - 1).is_none());
+        assert!(auto.gpu_for(AUTO_MIN_JOB_BYTES).is_some());
+        assert!(opened(Device::Cpu).gpu_for(u64::MAX).is_none());
     }
 }

@@ -129,6 +129,12 @@ impl Engine {
         Ok(())
     }
 
+    /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
+    /// devices.
+    pub fn device_choice(&self) -> Option<&str> {
+        self.devices.choice()
+    }
+
     /// The counters now.
     pub fn stats(&self) -> Stats {
         self.stats.snapshot()
@@ -211,7 +217,7 @@ impl Engine {
 
     fn require_bytes(&self, tree: &TreeView) -> Result<()> {
         let least = self.settings().min_job_bytes;
-        let bytes: u64 = tree.inputs.iter().map(|input| input.size).sum();
+        let bytes = input_bytes(tree);
         if bytes >= least {
             return Ok(());
         }
@@ -389,7 +395,7 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let stage = || StagingDir::create(Arc::clone(&self.storage), &folder, name);
         let mut refused = None;
-        if let Some(backend) = &self.devices.cuda {
+        if let Some(backend) = self.devices.gpu_for(input_bytes(&job.tree)) {
             let staging = stage()?;
             let context = self.context(settings, backend, cancel);
             let outcome = run::run(context, job, admitted, input_dir, &staging);
@@ -467,6 +473,11 @@ impl Engine {
             learned.insert((job.info.cf_id, input.options_file_number), millibits);
         }
     }
+}
+
+/// Bytes of all input files.
+fn input_bytes(tree: &TreeView) -> u64 {
+    tree.inputs.iter().map(|input| input.size).sum()
 }
 
 /// The upper half of a session id has 62 bits.

@@ -127,8 +127,8 @@ impl Builder {
         self
     }
 
-    /// What slices run on. Default: the CPU. [`Builder::build`] fails if it cannot be used; a job that
-    /// the device cannot do is done by the CPU.
+    /// What slices run on. Default: the CPU. [`Builder::build`] fails if it cannot be used, other than with
+    /// [`Device::Auto`]; a job that the device cannot do is done by the CPU.
     pub fn device(mut self, device: Device) -> Self {
         self.settings.device = device;
         self

@@ -119,6 +119,12 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
+    /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
+    /// devices.
+    pub fn device_choice(&self) -> Option<&str> {
+        self.engine.device_choice()
+    }
+
     /// What was done so far, through all clones.
     pub fn stats(&self) -> Stats {
         self.engine.stats()

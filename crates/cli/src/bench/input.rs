@@ -22,7 +22,7 @@ use crate::side_by_side::{self, device, process_cpu};
 /// What `rockmill bench input` takes.
 #[derive(Debug, clap::Args)]
 pub struct InputArgs {
-    /// The GPU: cuda or cuda:N.
+    /// The GPU: cuda, cuda:N or auto, the first that can be used.
     #[arg(long, default_value = "cuda")]
     device: String,
     /// Folder for the files, which are removed at the end [default: the system's for temporary files].
@@ -70,12 +70,14 @@ struct Row {
 
 /// Runs the measurement.
 pub fn run(args: &InputArgs) -> Result<(), Failure> {
-    let number = match device::parse(&args.device)? {
-        Device::Cuda(number) => number,
+    let settings = CudaSettings::default();
+    let backend = match device::parse(&args.device)? {
+        Device::Cuda(number) => CudaBackend::new(Target::Cuda(number), settings),
+        Device::Kernels(target) => CudaBackend::new(target, settings),
+        Device::Auto => CudaBackend::first_usable(settings),
         Device::Cpu => return Err(Failure::Usage("--device: a GPU is needed".to_owned())),
     };
-    let backend = CudaBackend::new(Target::Cuda(number), CudaSettings::default())
-        .map_err(|e| Failure::Environment(e.to_string()))?;
+    let backend = backend.map_err(|e| Failure::Environment(e.to_string()))?;
     let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-input-")?;
     let paths = make_files(scratch.path(), args)?;
     let mut rows = Vec::new();

@@ -49,7 +49,7 @@ pub struct CompactArgs {
     /// the database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda or cuda:N.
+    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     #[command(flatten)]
@@ -162,7 +162,10 @@ impl Task {
             device: self.device,
             ..self.service.settings()
         };
-        Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)
+        let engine = Engine::new(settings, Arc::new(LocalStorage));
+        let engine = engine.map_err(Failure::Environment)?;
+        device::tell(engine.device_choice());
+        Ok(engine)
     }
 
     fn service(&self) -> Result<Service, Failure> {

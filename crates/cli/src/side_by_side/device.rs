@@ -95,7 +95,14 @@ pub fn parse(text: &str) -> Result<Device, Failure> {
     Device::from_str(text).map_err(|what| Failure::Usage(format!("--device: {what}")))
 }
 
-/// A service that compacts on a device.
+/// Says on standard error what `auto` came to.
+pub fn tell(choice: Option<&str>) {
+    if let Some(choice) = choice {
+        eprintln!("rockmill: device auto: {choice}");
+    }
+}
+
+/// A service that compacts on a device; says what `auto` came to.
 ///
 /// # Errors
 /// Environment if the device cannot be used, Usage if the settings make no sense.
@@ -117,8 +124,10 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
             ..CudaSettings::default()
         })
         .build();
-    built.map_err(|e| match device {
-        Device::Cpu => Failure::Usage(e.to_string()),
-        Device::Cuda(_) => Failure::Environment(e.to_string()),
-    })
+    let service = built.map_err(|e| match device {
+        Device::Cpu | Device::Auto => Failure::Usage(e.to_string()),
+        Device::Cuda(_) | Device::Kernels(_) => Failure::Environment(e.to_string()),
+    })?;
+    tell(service.device_choice());
+    Ok(service)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 
-use super::Engine;
+use super::{Engine, input_bytes};
 use crate::admit;
 use crate::at_rest::AtRest;
 use crate::findings::Findings;
@@ -117,7 +117,7 @@ impl Engine {
         let cancel = CancelToken::new();
         let settings = self.settings();
         let share = self.budget.enter(&cancel)?;
-        match &self.devices.cuda {
+        match self.devices.gpu_for(input_bytes(&job.tree)) {
             Some(backend) => {
                 let context = self.context(settings, backend, &cancel);
                 let files = context.files(&admitted)?;

@@ -1,0 +1,155 @@
+//! `rockmill devices`: what can compute here, and why not.
+
+use comfy_table::{CellAlignment, Table};
+use rockmill::Device;
+use rockmill_cuda::{Device as Gpu, LinkRates};
+use serde::Serialize;
+
+use crate::outcome::Failure;
+use crate::output;
+use crate::side_by_side::usual_threads;
+
+/// What `rockmill devices` takes.
+#[derive(Debug, clap::Args)]
+pub struct DevicesArgs {
+    /// Print a document for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// All devices of the machine.
+#[derive(Debug, Serialize)]
+struct Report {
+    devices: Vec<Row>,
+    /// Why there are no GPUs, if that is so.
+    no_gpu: Option<String>,
+}
+
+/// A device.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// What `--device` takes.
+    device: String,
+    name: String,
+    /// Processors that may be used, of the CPU.
+    threads: Option<u32>,
+    memory_bytes: u64,
+    free_bytes: Option<u64>,
+    /// As in `9.0`.
+    compute_capability: Option<String>,
+    /// Rates of the link, bytes a second.
+    to_device: Option<f64>,
+    from_device: Option<f64>,
+    /// Why it cannot be used, if that is so.
+    unusable: Option<String>,
+}
+
+/// Lists the devices. Machines without a GPU are no failure.
+///
+/// # Errors
+/// Environment if the output takes nothing.
+pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
+    let mut devices = vec![cpu()];
+    let no_gpu = match Gpu::all_gpus() {
+        Ok(gpus) => {
+            devices.extend(gpus.iter().map(gpu));
+            gpus.is_empty().then(|| "the machine has none".to_owned())
+        }
+        Err(error) => Some(error.what),
+    };
+    let report = Report { devices, no_gpu };
+    output::document_or_text(args.json, &report, |out| {
+        writeln!(out, "{}", table(&report.devices))?;
+        for row in &report.devices {
+            if let Some(why) = &row.unusable {
+                writeln!(out, "{} cannot be used: {why}", row.device)?;
+            }
+        }
+        if let Some(why) = &report.no_gpu {
+            writeln!(out, "no GPU: {why}")?;
+        }
+        Ok(())
+    })
+}
+
+fn cpu() -> Row {
+    let system = rustix::system::sysinfo();
+    let unit = u64::from(system.mem_unit);
+    Row {
+        device: Device::Cpu.to_string(),
+        name: processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        threads: Some(usual_threads()),
+        memory_bytes: system.totalram * unit,
+        free_bytes: None,
+        compute_capability: None,
+        to_device: None,
+        from_device: None,
+        unusable: None,
+    }
+}
+
+fn processor_name() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// A GPU after a short probe.
+fn gpu(gpu: &Gpu) -> Row {
+    let about = gpu.about();
+    let probed = gpu
+        .probe()
+        .and_then(|()| Ok((gpu.free_bytes()?, LinkRates::measure(gpu)?)));
+    let (major, minor) = about.compute_capability;
+    let (measured, unusable) = match probed {
+        Ok(measured) => (Some(measured), None),
+        Err(error) => (None, Some(error.what)),
+    };
+    Row {
+        device: Device::Cuda(gpu.number()).to_string(),
+        name: about.name.clone(),
+        threads: None,
+        memory_bytes: about.memory_bytes,
+        free_bytes: measured.map(|(free, _)| free),
+        compute_capability: Some(format!("{major}.{minor}")),
+        to_device: measured.map(|(_, rates)| rates.to_device),
+        from_device: measured.map(|(_, rates)| rates.from_device),
+        unusable,
+    }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = output::table([
+        "device",
+        "name",
+        "threads",
+        "GB",
+        "free GB",
+        "compute",
+        "GB/s to",
+        "GB/s from",
+        "usable",
+    ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let giga = |amount: Option<f64>| or_dash(amount.map(|amount| format!("{:.1}", amount / 1e9)));
+    for row in rows {
+        table.add_row([
+            row.device.clone(),
+            row.name.clone(),
+            or_dash(row.threads.map(|threads| threads.to_string())),
+            giga(Some(row.memory_bytes as f64)),
+            giga(row.free_bytes.map(|bytes| bytes as f64)),
+            or_dash(row.compute_capability.clone()),
+            giga(row.to_device),
+            giga(row.from_device),
+            match row.unusable {
+                None => "yes".to_owned(),
+                Some(_) => "no".to_owned(),
+            },
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
