@@ -9,13 +9,16 @@ use rockmill_core::{
 
 use crate::CudaSettings;
 use crate::device::{Device, Target};
+use crate::extent::Extent;
 use crate::input::Input;
 use crate::limits;
 use crate::output;
+use crate::pool::{CHUNK_BYTES, LANE_BYTES, Pool};
 use crate::stages::{self, Survivors};
 use crate::store;
+use crate::stream::STAGING_BYTES;
 use crate::timing::{Marks, Stages};
-use crate::workspace::{CHUNK_BYTES, Pool, Workspace};
+use crate::workspace::Workspace;
 
 /// Compacts slices on one device.
 #[derive(Debug)]
@@ -52,9 +55,11 @@ impl CudaBackend {
             Target::Cuda(number) => format!("cuda:{number}"),
             Target::Host => "cuda-on-host".to_owned(),
         };
+        let device = Device::open(target)?;
+        let pinned_bytes = settings.pinned_bytes.unwrap_or(u64::MAX);
         Ok(Self {
             name,
-            pool: Pool::new(Device::open(target)?),
+            pool: Pool::new(device, settings.memory_bytes, pinned_bytes)?,
             settings,
         })
     }
@@ -86,11 +91,19 @@ impl CudaBackend {
     ) -> Result<Vec<StageTime>> {
         let _current = self.device().make_current()?;
         let input = Input::whole(files, settings.map_bytes);
-        let mut workspace = self.pool.workspace()?;
         let (stages, cancel) = (Stages::default(), CancelToken::new());
+        let extent = Extent {
+            arena_bytes: input.arena_bytes,
+            ..Extent::default()
+        };
+        let mut workspace = self.pool.workspace(&extent, &cancel)?;
         input.load(&self.pool, settings, &mut workspace.arena, &cancel, &stages)?;
-        self.pool.put_workspace(workspace);
         Ok(stages.take().0)
+    }
+
+    /// Bytes that were got of the device's memory, and the most that may be.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        self.pool.memory_bytes()
     }
 
     /// The device.
@@ -122,12 +135,13 @@ impl Backend for CudaBackend {
         let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
         let filter = entries.saturating_mul(u64::from(millibits)) / MILLIBITS_PER_BYTE;
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
-        let chunk = largest.unwrap_or(0).max(filter).max(CHUNK_BYTES as u64);
-        let loading = 2 * self.settings.io_threads as u64 * CHUNK_BYTES as u64;
-        let blocks = file / plan.table.block_size.max(1) * WRITERS;
-        loading
-            .saturating_add(chunk.saturating_mul(2 * WRITERS))
-            .saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK))
+        // What does not fit a chunk is put together.
+        let large = largest.unwrap_or(0).max(filter);
+        let large = if large > CHUNK_BYTES as u64 { large } else { 0 };
+        let loading = self.settings.io_threads as u64 * LANE_BYTES;
+        let blocks = file / plan.table.block_size.max(1) * BYTES_PER_BLOCK;
+        let storing = LANE_BYTES.saturating_add(large).saturating_add(blocks);
+        (storing.saturating_mul(WRITERS).max(loading)).saturating_add(STAGING_BYTES as u64)
     }
 
     fn accepts(&self, plan: &Plan, inputs: &[InputTable]) -> Result<()> {
@@ -139,7 +153,8 @@ impl Backend for CudaBackend {
         let device = self.pool.device();
         let _current = device.make_current()?;
         let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
-        let mut workspace = self.pool.workspace()?;
+        let extent = Extent::foreseen(&input, work.plan, &work.slice.range, work.inputs);
+        let mut workspace = self.pool.workspace(&extent, work.cancel)?;
         let stages = Stages::default();
         let loading = Instant::now();
         input.load(
@@ -209,7 +224,6 @@ impl Backend for CudaBackend {
             cpu_elsewhere,
             entries_read: run.entries_read,
         };
-        self.pool.put_workspace(run.workspace);
         Ok(report)
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
@@ -39,6 +40,8 @@ pub struct Device {
     table: &'static KernelTable,
     number: c_int,
     about: Arc<About>,
+    /// How often memory was asked for, pinned host memory included.
+    allocations: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Device {
@@ -148,6 +151,7 @@ impl Device {
             table,
             number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
             about: Arc::default(),
+            allocations: Arc::default(),
         })
     }
 
@@ -230,6 +234,16 @@ impl Device {
         let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
         self.check(code, "ask for the GPU's free memory")?;
         Ok(free)
+    }
+
+    /// How often device or pinned host memory was asked for. It does not grow once slices find what they
+    /// need among what earlier ones have left.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_allocation(&self) {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes this device the calling thread's until the guard is dropped: the thread may be the user's,

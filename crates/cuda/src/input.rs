@@ -17,13 +17,14 @@ use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::CudaSettings;
+use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::ffi::BlockRef;
 use crate::limits::refused;
-use crate::memory::{DeviceBuffer, Registration};
+use crate::memory::Registration;
+use crate::pool::{CHUNK_BYTES, Lane, Pool};
 use crate::stream::Stream;
 use crate::timing::Stages;
-use crate::workspace::{CHUNK_BYTES, Lane, Pool};
 
 /// How input gets to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,16 +248,13 @@ impl Loader<'_> {
     /// Takes pieces until none is left.
     fn work(&self) -> Result<()> {
         let _current = self.pool.device().make_current()?;
-        let mut lane = self.pool.lane()?;
+        let mut lane = self.pool.lane(self.cancel)?;
         let done = self.work_with(&mut lane);
         if done.is_err() {
             // The others need not go on.
             self.next.store(self.pieces.len(), Ordering::Relaxed);
         }
-        // Whatever went wrong, nothing may be on its way from the lane's chunks when it is lent again.
-        done.and(lane.stream.synchronize())?;
-        self.pool.put_lane(lane);
-        Ok(())
+        done.and(lane.stream.synchronize())
     }
 
     fn work_with(&self, lane: &mut Lane) -> Result<()> {
@@ -459,6 +457,7 @@ fn resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::DeviceMemory;
     use std::os::fd::AsFd;
 
     #[test]
@@ -485,13 +484,16 @@ mod tests {
         let mapping = Mapping::populated(file.as_fd(), 0, LEN as u64).expect("resident");
         let registered = Registered::new(&device, mapping).expect("registers");
         file.set_len(0).expect("shorter");
-        let stream = Stream::new(&device).expect("a stream");
-        let mut buffer = DeviceBuffer::<u8>::new(&device);
-        let to = buffer.room(LEN).expect("memory");
-        // SAFETY: the buffer has room, the pages are registered.
-        let copied = unsafe { stream.copy_to_device(to.cast(), registered.bytes(), LEN) };
-        copied.and_then(|()| stream.synchronize()).expect("copies");
-        let found = buffer.download(0, LEN, &stream).expect("copies");
+        let stream = Stream::with_staging(&device).expect("a stream");
+        let memory = DeviceMemory::new(&device, LEN as u64).expect("memory");
+        let mut found = vec![0; LEN];
+        // SAFETY: both ends have room, the pages are registered, and the copies are waited for.
+        unsafe {
+            let copied = stream.copy_to_device(memory.as_ptr().cast(), registered.bytes(), LEN);
+            copied.and_then(|()| stream.synchronize()).expect("copies");
+            let back = stream.download(found.as_mut_ptr(), memory.as_ptr(), LEN);
+            back.expect("copies");
+        }
         assert!(found.iter().all(|&byte| byte == 7));
     }
 

@@ -19,13 +19,18 @@
 //! `paranoid_file_checks`, which ask of each entry what came of all before it.
 
 mod backend;
+mod buffer;
 mod device;
+mod extent;
 mod ffi;
 mod input;
 mod limits;
 mod link;
 mod memory;
 mod output;
+mod pool;
+mod regions;
+mod reserve;
 mod stages;
 mod store;
 mod stream;
@@ -40,6 +45,12 @@ pub use link::LinkRates;
 /// How the backend uses host and device.
 #[derive(Debug, Clone, Copy)]
 pub struct CudaSettings {
+    /// Device memory that slices hold at most, bytes; four fifths of what is free at the start if nothing is
+    /// said. A slice waits for all that it needs, and one that needs more is left to another backend.
+    pub memory_bytes: Option<u64>,
+    /// Pinned host memory through which files go to the device and back, at most, bytes, but at least that of
+    /// one thread; no more than slices in flight ask for if nothing is said.
+    pub pinned_bytes: Option<u64>,
     /// How input gets to the device.
     pub input_path: InputPath,
     /// Threads of a slice that read or map its input.
@@ -56,6 +67,8 @@ impl Default for CudaSettings {
         const IO_THREADS: usize = 2;
         const MAP_BYTES: u64 = 32 << 20;
         Self {
+            memory_bytes: None,
+            pinned_bytes: None,
             input_path: InputPath::Read,
             io_threads: IO_THREADS,
             map_bytes: MAP_BYTES,

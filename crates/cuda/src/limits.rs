@@ -7,8 +7,8 @@ use rockmill_format::compression::Compressor;
 use rockmill_format::filter::{FilterFormat, FilterOptions};
 use rockmill_format::prefix::PrefixExtractor;
 
+use crate::buffer::DeviceBuffer;
 use crate::ffi::{FilterRules, KeySpan, UserKey};
-use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
 
 /// An error that says that another backend must do the job.
@@ -87,6 +87,9 @@ pub fn may_lack_prefix(rules: &FilterRules) -> bool {
     rules.prefix_kind == FIXED
 }
 
+/// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
+pub const KEY_PADDING: usize = 64;
+
 /// User keys that go to the device together, with their bytes.
 #[derive(Debug, Default)]
 pub struct UserKeys {
@@ -116,10 +119,8 @@ impl UserKeys {
     }
 
     fn upload(&self, memory: &mut DeviceBuffer<u8>, stream: &Stream) -> Result<*const u8> {
-        /// Words are read whole (`types.hpp:ARENA_PADDING`).
-        const PADDING: usize = 64;
-        let padded = [&[0; PADDING], &self.bytes[..], &[0; PADDING]].concat();
-        Ok(memory.upload(&padded, stream)?.wrapping_add(PADDING))
+        let padded = [&[0; KEY_PADDING], &self.bytes[..], &[0; KEY_PADDING]].concat();
+        Ok(memory.upload(&padded, stream)?.wrapping_add(KEY_PADDING))
     }
 
     /// The bounds of a range.

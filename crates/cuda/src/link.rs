@@ -5,7 +5,7 @@ use std::time::Instant;
 use rockmill_core::Result;
 
 use crate::device::Device;
-use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::memory::{DeviceMemory, PinnedBuffer};
 use crate::stream::Stream;
 
 /// Enough that starting a copy does not count.
@@ -31,8 +31,8 @@ impl LinkRates {
         let _current = device.make_current()?;
         let stream = Stream::new(device)?;
         let pinned = PinnedBuffer::new(device, COPY_BYTES)?;
-        let mut memory = DeviceBuffer::<u8>::new(device);
-        let (there, here) = (memory.room(COPY_BYTES)?, pinned.as_ptr());
+        let memory = DeviceMemory::new(device, COPY_BYTES as u64)?;
+        let (there, here) = (memory.as_ptr(), pinned.as_ptr());
         let done = best_rate(&stream, || {
             // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
             // thread's alone.

@@ -7,153 +7,59 @@ use std::ptr;
 use rockmill_core::Result;
 
 use crate::device::Device;
-use crate::stream::Stream;
 
-/// Memory of the device for values of `T`, which grows when asked and never shrinks.
-pub struct DeviceBuffer<T> {
+/// Memory of the device, got from it and given back to it.
+pub struct DeviceMemory {
     device: Device,
-    memory: *mut T,
-    capacity: usize,
+    memory: *mut u8,
+    len: u64,
 }
 
-// SAFETY: the memory belongs to the buffer alone, and the device may be used from any thread.
-unsafe impl<T: Send> Send for DeviceBuffer<T> {}
+// SAFETY: the memory belongs to this alone, and the device may be used from any thread.
+unsafe impl Send for DeviceMemory {}
 
-impl<T> fmt::Debug for DeviceBuffer<T> {
+impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceBuffer")
-            .field("capacity", &self.capacity)
+        f.debug_struct("DeviceMemory")
+            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }
 
-impl<T: Copy> DeviceBuffer<T> {
-    /// A buffer without memory.
-    pub fn new(device: &Device) -> Self {
-        Self {
-            device: device.clone(),
-            memory: ptr::null_mut(),
-            capacity: 0,
-        }
-    }
-
-    /// Makes room for `len` values; what was there before is lost if the memory has to grow. Returns
-    /// where they go.
+impl DeviceMemory {
+    /// Gets `len` bytes; what they are is not said.
     ///
     /// # Errors
     /// Device if there is not so much memory.
-    pub fn room(&mut self, len: usize) -> Result<*mut T> {
-        if len > self.capacity {
-            // A quarter more, so that slices that differ a little do not allocate again.
-            let capacity = len.saturating_add(len / 4);
-            let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
-            self.free();
-            let mut memory = ptr::null_mut();
-            // SAFETY: `memory` is a place for a pointer.
-            let code = unsafe { (self.device.table().allocate)(&raw mut memory, bytes) };
-            let doing = format!("get {bytes} bytes of device memory");
-            self.device.check(code, &doing)?;
-            self.memory = memory.cast();
-            self.capacity = capacity;
-        }
-        Ok(self.memory)
+    pub fn new(device: &Device, len: u64) -> Result<Self> {
+        let mut memory = ptr::null_mut();
+        device.count_allocation();
+        // SAFETY: `memory` is a place for a pointer.
+        let code = unsafe { (device.table().allocate)(&raw mut memory, len) };
+        device.check(code, &format!("get {len} bytes of device memory"))?;
+        Ok(Self {
+            device: device.clone(),
+            memory: memory.cast(),
+            len,
+        })
     }
 
-    /// Where the values are.
-    pub fn as_ptr(&self) -> *mut T {
+    /// Where the bytes are.
+    pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }
 
-    /// Copies `values` to the front, making room.
-    ///
-    /// # Errors
-    /// Device.
-    pub fn upload(&mut self, values: &[T], stream: &Stream) -> Result<*mut T> {
-        let to = self.room(values.len())?;
-        self.write(0, values, stream)?;
-        Ok(to)
-    }
-
-    /// Copies `values` to the place of value `first`.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Panics
-    /// If the buffer has no room for them.
-    pub fn write(&self, first: usize, values: &[T], stream: &Stream) -> Result<()> {
-        let to = self.range(first, values.len());
-        if values.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the range lies in the buffer; `values` are not pinned, so that their bytes are taken
-        // before this returns.
-        unsafe { stream.copy_to_device(to.cast(), values.as_ptr().cast(), size_of_val(values)) }
-    }
-
-    /// Sets every byte of `len` values from `first` on.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Panics
-    /// If the buffer has no room for so many.
-    pub fn fill(&self, first: usize, len: usize, byte: u8, stream: &Stream) -> Result<()> {
-        let to = self.range(first, len);
-        // SAFETY: the range lies in the buffer, and what is queued before may still use it, since streams
-        // keep the order.
-        unsafe { stream.fill(to.cast(), byte, len * size_of::<T>()) }
-    }
-
-    /// Where `len` values from `first` on are.
-    fn range(&self, first: usize, len: usize) -> *mut T {
-        assert!(first <= self.capacity && len <= self.capacity - first);
-        self.memory.wrapping_add(first)
-    }
-
-    /// Copies `len` values from `first` on back and waits for them.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Panics
-    /// If the buffer has no room for so many.
-    pub fn download(&self, first: usize, len: usize, stream: &Stream) -> Result<Vec<T>>
-    where
-        T: Default,
-    {
-        let from = self.range(first, len);
-        // A copy to memory that is not pinned waits busily for what was queued before.
-        stream.synchronize()?;
-        let mut values = vec![T::default(); len];
-        // SAFETY: both ends hold `len` values, and this waits for the copy.
-        unsafe {
-            stream.copy_from_device(
-                values.as_mut_ptr().cast(),
-                from.cast(),
-                size_of_val(&*values),
-            )?;
-        }
-        stream.synchronize()?;
-        Ok(values)
+    /// How many they are.
+    pub fn len(&self) -> u64 {
+        self.len
     }
 }
 
-impl<T> DeviceBuffer<T> {
-    fn free(&mut self) {
-        if !self.memory.is_null() {
-            // SAFETY: the memory came from `allocate` and is given back once. A failure here is one of
-            // work before; it shows again at the next call.
-            unsafe { (self.device.table().release)(self.memory.cast()) };
-            self.memory = ptr::null_mut();
-            self.capacity = 0;
-        }
-    }
-}
-
-impl<T> Drop for DeviceBuffer<T> {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        self.free();
+        // SAFETY: the memory came from `allocate` and is given back once. A failure here is one of work
+        // before; it shows again at the next call.
+        unsafe { (self.device.table().release)(self.memory.cast()) };
     }
 }
 
@@ -175,6 +81,7 @@ impl PinnedBuffer {
     /// Device.
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let mut memory = ptr::null_mut();
+        device.count_allocation();
         // SAFETY: `memory` is a place for a pointer.
         let code = unsafe { (device.table().allocate_pinned)(&raw mut memory, len as u64) };
         device.check(code, &format!("pin {len} bytes of host memory"))?;

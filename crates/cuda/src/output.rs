@@ -18,21 +18,22 @@ use crate::ffi::{
     self, DecodeArgs, FileTotals, FilterArgs, Key, KeyBytes, Layout, LayoutArgs, OutBlock,
     VerifyArgs,
 };
-use crate::limits::{Spans, filter_rules, may_lack_prefix, refused};
+use crate::limits::{KEY_PADDING, Spans, filter_rules, may_lack_prefix, refused};
+use crate::pool::Pool;
 use crate::stages::{
     FirstError, Survivors, WORD_KEY_BYTES, clear_errors, first_error, key_memory, longest_key,
 };
 use crate::store::store;
-use crate::workspace::{Pool, Workspace};
+use crate::workspace::Workspace;
 
 /// Files of one slice at most; all of them are open at once.
-const MOST_FILES: usize = 256;
+pub const MOST_FILES: usize = 256;
 
 /// The number of files stands behind room for the files' starts, to be read with them.
 const NUM_FILES_AT: usize = MOST_FILES + 1;
 
 /// Images begin on multiples of this, with as much room between them as decoders may read too far.
-const IMAGE_ALIGNMENT: u64 = 4096;
+pub const IMAGE_ALIGNMENT: u64 = 4096;
 const PADDING: u64 = 64;
 
 /// A file as it lies in the images.
@@ -399,12 +400,11 @@ fn plan_images(
 
 /// Room for the keys at the blocks' ends, cleared where only whole words reach.
 fn room_for_edges(ws: &mut Workspace, bytes: usize) -> Result<*mut u8> {
-    let padding = PADDING as usize;
-    let memory = ws.edges.room(bytes.saturating_add(2 * padding))?;
-    for at in [0, padding + bytes] {
-        ws.edges.fill(at, padding, 0, &ws.stream)?;
+    let memory = ws.edges.room(bytes.saturating_add(2 * KEY_PADDING))?;
+    for at in [0, KEY_PADDING + bytes] {
+        ws.edges.fill(at, KEY_PADDING, 0, &ws.stream)?;
     }
-    Ok(memory.wrapping_add(padding))
+    Ok(memory.wrapping_add(KEY_PADDING))
 }
 
 /// The filter over so many hashes; `None` without any.
@@ -504,7 +504,7 @@ fn encode(
     let edges = match run.survivors.wide {
         true => {
             let bytes = ws.edge_starts.download(num_blocks, 1, &ws.stream)?[0] as usize;
-            Some(ws.edges.download(PADDING as usize, bytes, &ws.stream)?)
+            Some(ws.edges.download(KEY_PADDING, bytes, &ws.stream)?)
         }
         false => None,
     };

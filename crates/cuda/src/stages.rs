@@ -7,7 +7,7 @@ use rockmill_core::{DeclineReason, Error, ErrorKind, InputTable, Plan, Result, S
 use crate::device::Device;
 use crate::ffi::{DecodeArgs, InputTotals, Key, KeyBytes, RetainArgs, RetainRules, RetainTotals};
 use crate::input::Input;
-use crate::limits::{self, UserKeys, refused};
+use crate::limits::{self, KEY_PADDING, UserKeys, refused};
 use crate::timing::Marks;
 use crate::workspace::Workspace;
 
@@ -24,9 +24,6 @@ const ERROR_SINGLE_DELETE: u64 = 10;
 
 /// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
 pub const WORD_KEY_BYTES: u64 = 16;
-
-/// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`).
-const PADDING: usize = 64;
 
 /// Survivors on the device.
 #[derive(Debug)]
@@ -75,7 +72,7 @@ pub fn longest_key(ws: &Workspace) -> *mut u64 {
 
 /// Where the bytes of keys begin.
 pub fn key_memory(ws: &Workspace) -> *mut u8 {
-    ws.key_bytes.as_ptr().wrapping_add(PADDING)
+    ws.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
 }
 
 /// Clears the error word.
@@ -106,7 +103,7 @@ fn error_in(word: u64) -> Option<FirstError> {
 
 /// Room for the bytes of the internal keys of `entries`, cleared, and for where each begins.
 fn room_for_keys(ws: &mut Workspace, bytes: usize, entries: usize) -> Result<(*mut u8, *mut u64)> {
-    let padded = bytes.saturating_add(2 * PADDING);
+    let padded = bytes.saturating_add(2 * KEY_PADDING);
     ws.key_bytes.room(padded)?;
     // Words are read whole while lanes beside are still writing.
     ws.key_bytes.fill(0, padded, 0, &ws.stream)?;

@@ -17,10 +17,9 @@ use rockmill_format::index::IndexBuilder;
 
 use crate::backend::CudaRun;
 use crate::ffi::OutBlock;
-use crate::memory::PinnedBuffer;
 use crate::output::{Image, OutBlocks};
+use crate::pool::{CHUNK_BYTES, Lane, Pool};
 use crate::timing::Stages;
-use crate::workspace::{CHUNK_BYTES, Lane, Pool};
 
 /// Files of a slice that are written at once. A slice is two target files before anything is dropped.
 pub const WRITERS: usize = 3;
@@ -136,7 +135,7 @@ impl Store<'_> {
         let blocks = &self.blocks.blocks[image.blocks.clone()];
         let device = self.pool.device();
         let _current = device.make_current()?;
-        let mut lane = self.pool.lane()?;
+        let mut lane = self.pool.lane(self.cancel)?;
         let mut writer = BlockWriter::new(self.plan, number, file);
         let guard = block_guard(self.plan, number);
         let data = blocks.iter().map(|block| Stored {
@@ -150,16 +149,8 @@ impl Store<'_> {
             metadata: Some(filter.metadata),
         });
         let stored: Vec<Stored> = data.chain(filter).collect();
-        let done = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
-        done.and(lane.stream.synchronize())?;
-        // Chunks that had to grow for a block are not kept.
-        if lane
-            .chunks
-            .iter()
-            .all(|chunk| chunk.bytes().len() == CHUNK_BYTES)
-        {
-            self.pool.put_lane(lane);
-        }
+        self.copy_back(image, &stored, guard, &mut writer, &mut lane)?;
+        drop(lane);
         let body = self
             .stages
             .time("index", Resource::Host, 0, || self.body(image, blocks))?;
@@ -172,7 +163,7 @@ impl Store<'_> {
     }
 
     /// Copies the image back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way.
+    /// its way. A block that is larger than a chunk is put together first.
     fn copy_back(
         &self,
         image: &Image,
@@ -181,49 +172,57 @@ impl Store<'_> {
         writer: &mut BlockWriter,
         lane: &mut Lane,
     ) -> Result<()> {
-        let largest = blocks.iter().map(|b| b.end() - b.offset).max().unwrap_or(0);
-        if largest > CHUNK_BYTES as u64 {
-            let device = self.pool.device();
-            for chunk in &mut lane.chunks {
-                if (chunk.bytes().len() as u64) < largest {
-                    *chunk = PinnedBuffer::new(device, largest as usize)?;
-                }
-            }
-        }
-        let chunks = chunks_of(blocks, largest.max(CHUNK_BYTES as u64));
+        let parts = parts_of(blocks);
+        let mut large = Vec::new();
         let mut turn = 0;
-        if let Some(first) = chunks.first() {
-            self.start_copy(image, &blocks[first.clone()], lane, turn)?;
+        if let Some(first) = parts.first() {
+            self.start_copy(image, &first.bytes, lane, turn)?;
         }
-        for (i, chunk) in chunks.iter().enumerate() {
-            let part = &blocks[chunk.clone()];
-            let len = bytes_of(part);
+        for (i, part) in parts.iter().enumerate() {
+            let len = part.bytes.end - part.bytes.start;
             self.stages
                 .time("copy back", Resource::FromDevice, len, || {
                     lane.stream.synchronize()
                 })?;
-            if let Some(next) = chunks.get(i + 1) {
-                self.start_copy(image, &blocks[next.clone()], lane, 1 - turn)?;
+            if let Some(next) = parts.get(i + 1) {
+                self.start_copy(image, &next.bytes, lane, 1 - turn)?;
             }
             self.cancel.check()?;
-            let bytes = &lane.chunks[turn].bytes()[..len as usize];
+            let mut bytes = &lane.chunks[turn].bytes()[..len as usize];
+            turn = 1 - turn;
+            if !part.is_whole {
+                large.extend_from_slice(bytes);
+                if part.blocks.is_empty() {
+                    continue;
+                }
+                bytes = &large;
+            }
+            let (blocks, len) = (&blocks[part.blocks.clone()], bytes.len() as u64);
             self.stages.time("check blocks", Resource::Host, len, || {
-                check_blocks(part, guard, bytes)
+                check_blocks(blocks, guard, bytes)
             })?;
             self.stages
                 .time("write", Resource::Host, len, || writer.append(bytes))?;
-            turn = 1 - turn;
+            large.clear();
         }
         Ok(())
     }
 
-    fn start_copy(&self, image: &Image, part: &[Stored], lane: &Lane, turn: usize) -> Result<()> {
-        let from = image.at + part[0].offset;
-        let from = self.images.0.wrapping_add(from as usize);
+    fn start_copy(
+        &self,
+        image: &Image,
+        bytes: &Range<u64>,
+        lane: &Lane,
+        turn: usize,
+    ) -> Result<()> {
+        let from = self
+            .images
+            .0
+            .wrapping_add((image.at + bytes.start) as usize);
         let to = lane.chunks[turn].as_ptr();
-        let len = bytes_of(part) as usize;
-        // SAFETY: the part lies in its image, and a chunk holds as much as the largest part; it is read only
-        // when the stream was waited for.
+        let len = (bytes.end - bytes.start) as usize;
+        // SAFETY: the part lies in its image and is no longer than a chunk; the chunk is read only when the
+        // stream was waited for.
         unsafe { lane.stream.copy_from_device(to.cast(), from.cast(), len) }
     }
 
@@ -275,27 +274,40 @@ impl Store<'_> {
     }
 }
 
-fn bytes_of(blocks: &[Stored]) -> u64 {
-    match (blocks.first(), blocks.last()) {
-        (Some(first), Some(last)) => last.end() - first.offset,
-        _ => 0,
-    }
+/// What is copied back at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    /// Of the file, as many as a chunk holds at most.
+    bytes: Range<u64>,
+    /// The blocks that end here.
+    blocks: Range<usize>,
+    /// Whether these begin here too; if not, there is one, and it begins some parts before.
+    is_whole: bool,
 }
 
-/// Ranges of consecutive blocks of at most `chunk_bytes`, which is as large as the largest block.
-fn chunks_of(blocks: &[Stored], chunk_bytes: u64) -> Vec<Range<usize>> {
-    let mut chunks = Vec::new();
-    let mut first = 0;
+/// Consecutive blocks, as many as a chunk holds; larger ones in several parts.
+fn parts_of(blocks: &[Stored]) -> Vec<Part> {
+    let chunk = CHUNK_BYTES as u64;
+    let mut parts: Vec<Part> = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
-        if block.end() - blocks[first].offset > chunk_bytes {
-            chunks.push(first..i);
-            first = i;
+        let end = block.end();
+        match parts.last_mut() {
+            Some(part) if part.is_whole && end - part.bytes.start <= chunk => {
+                part.bytes.end = end;
+                part.blocks.end = i + 1;
+            }
+            _ => {
+                let is_whole = end - block.offset <= chunk;
+                let starts = (block.offset..end).step_by(CHUNK_BYTES);
+                parts.extend(starts.map(|start| Part {
+                    bytes: start..end.min(start + chunk),
+                    blocks: if start + chunk < end { i..i } else { i..i + 1 },
+                    is_whole,
+                }));
+            }
         }
     }
-    if first < blocks.len() {
-        chunks.push(first..blocks.len());
-    }
-    chunks
+    parts
 }
 
 /// Verifies the checksum of each block of what came back.
@@ -372,17 +384,46 @@ mod tests {
         assert!(error.what.contains("metadata"), "{error}");
     }
 
-    #[test]
-    fn chunks_hold_whole_blocks_and_all_of_them() {
-        let block = |offset| Stored {
-            offset,
-            payload: 95,
-            metadata: None,
+    fn blocks_of(sizes: &[u64]) -> Vec<Stored> {
+        let mut end = 0;
+        let block = |&size: &u64| {
+            let offset = end;
+            end += size;
+            Stored {
+                offset,
+                payload: size - BLOCK_TRAILER_SIZE as u64,
+                metadata: None,
+            }
         };
-        let blocks: Vec<_> = (0..10).map(|i| block(100 * i)).collect();
-        assert_eq!(chunks_of(&blocks, 100).len(), 10);
-        assert_eq!(chunks_of(&blocks, 399), [0..3, 3..6, 6..9, 9..10]);
-        assert_eq!(chunks_of(&blocks, 1 << 20).len(), 1);
-        assert_eq!(chunks_of(&[], 100), []);
+        sizes.iter().map(block).collect()
+    }
+
+    #[test]
+    fn parts_are_all_of_the_bytes_and_end_where_blocks_do() {
+        const CHUNK: u64 = CHUNK_BYTES as u64;
+        for sizes in [
+            &[100; 10][..],
+            &[CHUNK, 100, 100],
+            &[100, 2 * CHUNK + 1, 100],
+            &[CHUNK - 100, 100, 100, CHUNK + 1],
+            &[2 * CHUNK],
+            &[],
+        ] {
+            let blocks = blocks_of(sizes);
+            let (mut byte, mut block) = (0, 0);
+            for part in parts_of(&blocks) {
+                assert_eq!((part.bytes.start, part.blocks.start), (byte, block));
+                (byte, block) = (part.bytes.end, part.blocks.end);
+                assert!(part.bytes.end - part.bytes.start <= CHUNK);
+                if let Some(last) = part.blocks.clone().next_back() {
+                    assert_eq!(blocks[last].end(), byte);
+                }
+                let begins = blocks[part.blocks.start].offset == part.bytes.start;
+                assert_eq!(part.is_whole, begins && !part.blocks.is_empty());
+            }
+            assert_eq!((byte, block), (sizes.iter().sum(), sizes.len()));
+        }
+        assert_eq!(parts_of(&blocks_of(&[100; 10])).len(), 1);
+        assert_eq!(parts_of(&blocks_of(&[CHUNK / 2; 10])).len(), 5);
     }
 }

@@ -1,12 +1,17 @@
 //! What the device does one after another, and points in it.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use rockmill_core::Result;
+use rockmill_core::{Error, Result};
 
 use crate::device::Device;
 use crate::ffi::Exec;
+use crate::memory::PinnedBuffer;
+
+/// Pinned memory through which a slice's counts and lists go to the device and back.
+pub const STAGING_BYTES: usize = 4 << 20;
 
 /// An order in which the device does things.
 #[derive(Debug)]
@@ -15,6 +20,15 @@ pub struct Stream {
     handle: *mut c_void,
     /// Waiting for an event leaves the processor to others; waiting for the stream itself would not.
     end: Event,
+    staging: Option<RefCell<Staging>>,
+}
+
+/// Copies from and to memory that is not pinned would wait for the stream, and busily.
+#[derive(Debug)]
+struct Staging {
+    memory: PinnedBuffer,
+    /// Bytes from the start that copies on their way may use.
+    used: usize,
 }
 
 // SAFETY: streams may be used from any thread.
@@ -34,7 +48,19 @@ impl Stream {
             device: device.clone(),
             handle,
             end: Event::new(device)?,
+            staging: None,
         })
+    }
+
+    /// A stream for [`Stream::upload`] and [`Stream::download`].
+    ///
+    /// # Errors
+    /// Device.
+    pub fn with_staging(device: &Device) -> Result<Self> {
+        let mut stream = Self::new(device)?;
+        let memory = PinnedBuffer::new(device, STAGING_BYTES)?;
+        stream.staging = Some(RefCell::new(Staging { memory, used: 0 }));
+        Ok(stream)
     }
 
     /// Waits until everything in the stream is done.
@@ -44,6 +70,67 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.end.record(self)?;
         self.end.synchronize()
+    }
+
+    fn staging(&self) -> Result<&RefCell<Staging>> {
+        let missing = || Error::internal("a stream without memory for small copies");
+        self.staging.as_ref().ok_or_else(missing)
+    }
+
+    /// Queues a copy of `len` bytes to the device; they are taken before this returns.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far; `from` is as
+    /// many of the host's.
+    pub unsafe fn upload(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        let mut staging = self.staging()?.borrow_mut();
+        let mut done = 0;
+        while done < len {
+            if staging.used == STAGING_BYTES {
+                self.synchronize()?;
+                staging.used = 0;
+            }
+            let part = (len - done).min(STAGING_BYTES - staging.used);
+            let place = staging.memory.as_ptr().wrapping_add(staging.used);
+            // SAFETY: the part lies within both ends and within what no copy uses; nobody writes there
+            // until the stream was waited for.
+            unsafe {
+                ptr::copy_nonoverlapping(from.wrapping_add(done), place, part);
+                self.copy_to_device(to.wrapping_add(done).cast(), place.cast(), part)?;
+            }
+            staging.used += part;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes back and waits for them, and for all that was queued before.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// `from` is `len` bytes of the device's memory, `to` as many of the host's.
+    pub unsafe fn download(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        let mut staging = self.staging()?.borrow_mut();
+        let mut done = 0;
+        while done < len {
+            // Copies that are on their way come before this one.
+            let part = (len - done).min(STAGING_BYTES);
+            let place = staging.memory.as_ptr();
+            // SAFETY: the part lies within both ends, and this waits for the copy.
+            unsafe {
+                self.copy_from_device(place.cast(), from.wrapping_add(done).cast(), part)?;
+                self.synchronize()?;
+                ptr::copy_nonoverlapping(place, to.wrapping_add(done), part);
+            }
+            staging.used = 0;
+            done += part;
+        }
+        Ok(())
     }
 
     /// Queues a copy of `len` bytes within the device's memory.
@@ -71,8 +158,7 @@ impl Stream {
     ///
     /// # Safety
     /// Both ends are `len` bytes of memory of which one is the device's; they live, and nobody else changes
-    /// them, until the stream has come so far. From memory that is not pinned the bytes are taken before this
-    /// returns.
+    /// them, until the stream has come so far.
     pub unsafe fn copy_to_device(
         &self,
         to: *mut c_void,

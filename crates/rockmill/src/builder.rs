@@ -134,6 +134,14 @@ impl Builder {
         self
     }
 
+    /// GPU memory in bytes that slices hold at most, over all jobs and databases. Default: four fifths of
+    /// what is free when the GPU is opened. It is taken as slices need it, and kept. A slice that needs more
+    /// is done by the CPU.
+    pub fn device_memory_bytes(mut self, bytes: u64) -> Self {
+        self.settings.cuda.memory_bytes = Some(bytes);
+        self
+    }
+
     /// How a GPU is used; for measurements.
     #[doc(hidden)]
     pub fn cuda(mut self, settings: CudaSettings) -> Self {

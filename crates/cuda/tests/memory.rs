@@ -1,0 +1,219 @@
+//! Slices share the device's memory: within the budget, without asking the device again, and with the same
+//! files as alone.
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+
+use common::{Entry, MemOutput, MemSink, open};
+use rockmill_core::{
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, Slice, SliceWork,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+
+fn device(settings: CudaSettings) -> CudaBackend {
+    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+    let target = match named.strip_prefix("cuda:") {
+        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
+        None => Target::Host,
+    };
+    CudaBackend::new(target, settings).expect("the device opens")
+}
+
+/// A device of whose memory slices hold so much at most.
+fn device_of(memory_bytes: u64) -> CudaBackend {
+    device(CudaSettings {
+        memory_bytes: Some(memory_bytes),
+        ..CudaSettings::default()
+    })
+}
+
+fn compact<B: Backend>(
+    backend: &B,
+    inputs: &[InputTable],
+    plan: &Plan,
+    range: KeyRange,
+    cancel: &CancelToken,
+) -> Result<Vec<MemOutput>, Error> {
+    let slice = Slice { index: 0, range };
+    let run = backend.survivors(SliceWork {
+        inputs,
+        plan,
+        slice: &slice,
+        read_ahead_bytes: 1 << 16,
+        cancel,
+        progress: None,
+    })?;
+    let mut sink = MemSink::numbered_from(1);
+    backend.write_ssts(run, &mut sink)?;
+    Ok(sink.into_files())
+}
+
+fn all(backend: &impl Backend, job: &(Vec<InputTable>, Plan)) -> Result<Vec<MemOutput>, Error> {
+    let (range, cancel) = (KeyRange::default(), CancelToken::new());
+    compact(backend, &job.0, &job.1, range, &cancel)
+}
+
+fn table(entries: impl Iterator<Item = (u32, u64, usize)>) -> InputTable {
+    let entry = |(key, seq, value_len): (u32, u64, usize)| {
+        let key = [[b'k'; 12].as_slice(), &key.to_be_bytes()].concat();
+        let value = common::noise(seq, value_len);
+        Entry::new(&key, seq, common::PUT, &value)
+    };
+    let entries: Vec<_> = entries.map(entry).collect();
+    open(common::one_file(&common::plan(), &entries)).expect("sound")
+}
+
+/// A job with three runs; no two jobs are alike.
+fn job(seed: u64) -> (Vec<InputTable>, Plan) {
+    let entries = 2000 + seed as u32 * 170;
+    let value_len = 20 + 10 * seed as usize;
+    let runs = (0..3u32).map(|run| {
+        let keys = (run..entries).step_by(1 + run as usize);
+        table(keys.map(|key| (key, u64::from(key) + 10_000 * u64::from(run) + 1, value_len)))
+    });
+    let mut plan = common::plan();
+    plan.rules.bottommost = true;
+    plan.cutting = common::cutting(64 << 10);
+    (runs.collect(), plan)
+}
+
+/// Device memory that is foreseen for a job's one slice.
+fn need(job: &(Vec<InputTable>, Plan)) -> u64 {
+    let error = all(&device_of(1), job).expect_err("one byte is not enough");
+    let words = error.what.split(' ').map(str::parse);
+    words.flatten().next().expect("the error tells the need")
+}
+
+#[test]
+fn jobs_at_once_make_the_files_that_each_makes_alone() {
+    const ROUNDS: usize = 3;
+    let jobs: Vec<_> = (0..4).map(job).collect();
+    let alone: Vec<_> = jobs.iter().map(|job| all(&CpuBackend, job)).collect();
+    // There is room for one or two of them at a time.
+    let backend = device(CudaSettings {
+        memory_bytes: jobs.iter().map(need).max(),
+        pinned_bytes: Some(0),
+        ..CudaSettings::default()
+    });
+    std::thread::scope(|scope| {
+        for (job, alone) in jobs.iter().zip(&alone) {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    assert!(all(&backend, job) == *alone);
+                }
+            });
+        }
+    });
+    let (held, most) = backend.memory_bytes();
+    assert!(held <= most, "{held} of {most}");
+}
+
+#[test]
+fn what_is_foreseen_is_enough() {
+    let changes: [fn(&mut Plan); 6] = [
+        |_| {},
+        |plan| plan.table.filter = Some(filter()),
+        |plan| plan.table.restart_interval = 1,
+        |plan| plan.table.delta_keys = false,
+        |plan| plan.table.block_size = 1,
+        |plan| plan.cutting = common::cutting(2000),
+    ];
+    for (seed, change) in (0..).zip(changes) {
+        let mut job = job(seed);
+        change(&mut job.1);
+        assert!(all(&device_of(need(&job)), &job) == all(&CpuBackend, &job));
+    }
+}
+
+fn filter() -> FilterOptions {
+    FilterOptions {
+        format: FilterFormat::FastLocalBloom,
+        millibits_per_key: 20_000,
+        whole_key_filtering: true,
+        prefix_extractor: None,
+        optimize_filters_for_memory: true,
+    }
+}
+
+#[test]
+fn nothing_is_allocated_once_as_many_slices_have_run_as_run_at_once() {
+    const ROUNDS: usize = 20;
+    // A region, memory for small copies, and three lanes of two chunks that write.
+    const A_SLICE: u64 = 1 + 1 + 3 * 2;
+    let jobs: Vec<_> = (0..4).map(job).collect();
+    let backend = device(CudaSettings::default());
+    let before = backend.device().allocations();
+    std::thread::scope(|scope| {
+        for job in &jobs {
+            let backend = &backend;
+            scope.spawn(move || (0..ROUNDS).for_each(|_| assert!(all(backend, job).is_ok())));
+        }
+    });
+    let allocations = backend.device().allocations() - before;
+    assert!(allocations <= jobs.len() as u64 * A_SLICE, "{allocations}");
+    for job in &jobs {
+        let before = backend.device().allocations();
+        all(&backend, job).expect("there is memory");
+        assert_eq!(backend.device().allocations(), before);
+    }
+}
+
+#[test]
+fn a_slice_that_never_fits_is_refused_at_once() {
+    let job = job(1);
+    let backend = device_of(64 << 10);
+    let error = all(&backend, &job).expect_err("too large");
+    assert_eq!(error.kind, ErrorKind::Device);
+    assert!(error.what.contains("may have 65536"), "{error}");
+    assert_eq!(backend.memory_bytes(), (0, 64 << 10));
+}
+
+/// A table whose last keys have many more entries a byte than the rest: what is foreseen of them is too
+/// little.
+#[test]
+fn a_slice_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
+    const LARGE: u32 = 400;
+    const SMALL: u32 = 20_000;
+    let value_len = |key| if key < LARGE { 20_000 } else { 0 };
+    let inputs = [table((0..SMALL).map(|key| (key, 1, value_len(key))))];
+    let begin = [[b'k'; 12].as_slice(), &LARGE.to_be_bytes()].concat();
+    let range = KeyRange {
+        begin: Some(begin),
+        end: None,
+    };
+    let (plan, cancel) = (common::plan(), CancelToken::new());
+    let run = |backend: &CudaBackend| compact(backend, &inputs, &plan, range.clone(), &cancel);
+    let expected = compact(&CpuBackend, &inputs, &plan, range.clone(), &cancel);
+    let plenty = device(CudaSettings::default());
+    assert!(run(&plenty) == expected);
+    let results = (16..24).map(|bits| run(&device_of(1 << bits)));
+    let (mut refused, mut done) = (0, 0);
+    for result in results {
+        match result {
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Device, "{error}");
+                refused += usize::from(error.what.contains("foreseen"));
+            }
+            files => {
+                assert!(files == expected);
+                done += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && done > 0, "{refused} refused, {done} done");
+}
+
+#[test]
+fn a_cancelled_slice_gives_everything_back() {
+    let job = job(2);
+    let backend = device_of(need(&job));
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    for _ in 0..3 {
+        let ended = compact(&backend, &job.0, &job.1, KeyRange::default(), &cancel);
+        assert_eq!(ended.expect_err("cancelled").kind, ErrorKind::Cancelled);
+        assert!(all(&backend, &job).is_ok());
+    }
+}
