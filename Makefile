@@ -4,8 +4,8 @@
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
 # RocksDB itself (some eleven minutes of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
-# the user's cache folder, and where no CUDA toolkit is installed scripts/nvcc.sh fetches a compiler
-# there. Whatever links it is built in the release profile, lints and docs included.
+# the user's cache folder, and where no CUDA toolkit is installed the build of crates/cuda fetches a
+# compiler there. Whatever links it is built in the release profile, lints and docs included.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -41,7 +41,6 @@ build: setup
 setup:
 	@scripts/setup.sh
 	@scripts/rocksdb.sh $(ROCKSDB)
-	@scripts/nvcc.sh
 
 test: lint test-debug test-release fuzz-smoke
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that a CUDA compiler is at hand: a toolkit that is installed and new enough, or NVIDIA's wheels
-# from the Python package index, pinned, in the user's cache folder. Without either the build goes on and
-# has no GPU backend. NVCC=none asks for that.
+# from the Python package index, pinned, in the user's cache folder. If there can be none, exit code 1 and the
+# reason as the last line. crates/cuda/build.rs runs this where it finds no compiler.
 set -euo pipefail
 
 VERSION=13.0
@@ -19,15 +19,19 @@ for nvcc in "${CUDA_HOME:-/nowhere}/bin/nvcc" "${CUDA_PATH:-/nowhere}/bin/nvcc" 
     ! is_new_enough "$nvcc" || exit 0
 done
 
-without() { echo "rockmill: $1; building without the GPU backend" >&2; exit 0; }
-link() { ln -sfn "nvcc-$VERSION/nvidia/cu13" "$cache/nvcc"; }
+without() { echo "$1" >&2; exit 1; }
+# A build that found no compiler has left an empty folder in the link's place, which cargo watches.
+link() {
+    rmdir "$cache/nvcc" 2>/dev/null || true
+    ln -sfn "nvcc-$VERSION/nvidia/cu13" "$cache/nvcc"
+}
 if is_new_enough "$home/nvidia/cu13/bin/nvcc"; then
     link
     exit 0
 fi
 command -v python3 >/dev/null || without "no CUDA toolkit and no python3 to fetch one with"
 [ "$(uname -m)" = x86_64 ] || without "no CUDA toolkit for $(uname -m)"
-echo "rockmill: fetching the CUDA $VERSION compiler (some 150 MB) into $cache"
+echo "rockmill: fetching the CUDA $VERSION compiler (some 150 MB) into $cache" >&2
 mkdir -p "$cache"
 fresh="$(mktemp -d "$cache/nvcc-new.XXXXXX")"
 trap 'rm -rf "$fresh"' EXIT

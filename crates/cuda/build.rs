@@ -1,8 +1,10 @@
 //! Compiles kernels/ for the host, always, and for GPUs, where a CUDA compiler is found.
 
-use std::env;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
+use std::{env, io};
 
 /// What a build for users runs on; the last one also as PTX, for GPUs to come.
 const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
@@ -31,41 +33,85 @@ fn main() {
         .warnings_into_errors(true)
         .file(kernels.join("host.cpp"))
         .compile("rockmill_kernels_host");
-    match find_nvcc() {
-        Some(nvcc) => {
-            // A path that does not exist would have this run at every build, so what appears later goes
-            // unnoticed.
+    if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
+        return;
+    }
+    match find_nvcc().map_or_else(|| fetch_nvcc(&kernels.join("../scripts/nvcc.sh")), Ok) {
+        Ok(nvcc) => {
             println!("cargo:rerun-if-changed={}", nvcc.display());
             build_cuda(&nvcc, &kernels);
         }
-        None => println!(
-            "cargo:warning=no CUDA compiler was found, so this build has no GPU backend; \
-             install a CUDA toolkit or run scripts/nvcc.sh, then touch crates/cuda/build.rs"
-        ),
+        Err(why) => {
+            watch_for_nvcc();
+            println!(
+                "cargo:warning=this build has no GPU backend: {why}; install a CUDA toolkit or run \
+                 scripts/nvcc.sh and build again, or set NVCC=none"
+            );
+        }
     }
 }
 
-/// Where a compiler may be: a toolkit's, one on the path, or that which scripts/nvcc.sh keeps in the user's
-/// cache folder.
+fn folder_of(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from)
+}
+
+/// Where scripts/nvcc.sh links the compiler that it keeps in the user's cache folder.
+fn cached() -> Option<PathBuf> {
+    let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(folder_of("HOME")?.join(".cache")))?;
+    Some(cache.join("rockmill/nvcc"))
+}
+
+/// Folders on the path.
+fn path() -> Vec<PathBuf> {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect()
+}
+
+/// Where a compiler may be: a toolkit's, one on the path, or the fetched one.
 fn places() -> Vec<PathBuf> {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from);
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
     toolkits
         .map(|dir| dir.join("bin"))
-        .chain(env::split_paths(&path).filter(|dir| dir.join("nvcc").is_file()))
+        .chain(path().into_iter().filter(|dir| dir.join("nvcc").is_file()))
         .chain([PathBuf::from("/usr/local/cuda/bin")])
-        .chain(cache.map(|dir| dir.join("rockmill/nvcc/bin")))
+        .chain(cached().map(|dir| dir.join("bin")))
         .map(|dir| dir.join("nvcc"))
         .collect()
 }
 
-/// `NVCC`, or the first that knows all architectures that are asked for. `NVCC=none` builds without.
+/// `NVCC`, or the first that knows all architectures that are asked for.
 fn find_nvcc() -> Option<PathBuf> {
     match env::var_os("NVCC").filter(|nvcc| !nvcc.is_empty()) {
-        Some(nvcc) => (nvcc != "none").then(|| nvcc.into()),
+        Some(nvcc) => Some(nvcc.into()),
         None => places().into_iter().find(|nvcc| is_new_enough(nvcc)),
+    }
+}
+
+/// Fetches NVIDIA's pinned wheels, once for all builds of a user.
+fn fetch_nvcc(script: &Path) -> Result<PathBuf, String> {
+    if env::var("CARGO_NET_OFFLINE").is_ok_and(|offline| offline == "true") {
+        return Err("no CUDA compiler was found, and cargo is told to stay offline".to_owned());
+    }
+    let ran = Command::new("bash").arg(script).output();
+    let ran = ran.map_err(|e| format!("cannot run {}: {e}", script.display()))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        return Err(said.lines().last().unwrap_or("no reason given").to_owned());
+    }
+    find_nvcc().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
+}
+
+/// Lets cargo run this again once a compiler appears. A path that does not exist would have it run at every
+/// build, so the folders around are watched, and where the fetched one will be there is an empty folder.
+fn watch_for_nvcc() {
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
+    let around = path().into_iter().chain([PathBuf::from("/usr/local")]);
+    let cached = cached().filter(|dir| make_old_dir(dir).is_ok());
+    for dir in toolkits
+        .chain(around)
+        .chain(cached)
+        .filter(|dir| dir.is_dir())
+    {
+        println!("cargo:rerun-if-changed={}", dir.display());
     }
 }
 
@@ -137,4 +183,10 @@ fn code_for(architectures: &[String]) -> Vec<String> {
         add(last, "compute");
     }
     flags
+}
+
+/// Makes a folder that is older than this run, which cargo compares it with.
+fn make_old_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH)
 }
