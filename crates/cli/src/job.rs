@@ -12,8 +12,9 @@ use rockmill_engine::{Engine, Settings};
 use serde::Serialize;
 
 use crate::outcome::Failure;
-use crate::side_by_side::device;
+use crate::side_by_side::energy::{self, Energy, EnergyMeter};
 use crate::side_by_side::stages::{self, Stage};
+use crate::side_by_side::{device, process_cpu};
 use crate::{database_dir, output};
 
 /// What `rockmill job` takes.
@@ -63,7 +64,7 @@ pub struct RunArgs {
     /// What computes: cpu, cuda, cuda:N or auto, a GPU if there is one and the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Show where the time went, by stage.
+    /// Show where the time went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
     /// Transactions are WriteCommitted.
@@ -119,7 +120,17 @@ struct Report {
     device: String,
     wall_s: f64,
     cpu_s: f64,
+    /// Processor time of the whole process.
+    process_cpu_s: f64,
+    /// The same for each gigabyte of input and output.
+    process_cpu_s_per_gb: f64,
     stages: Vec<Stage>,
+    pcie_to_device_bytes: u64,
+    pcie_from_device_bytes: u64,
+    /// What the GPU took; `null` without one, or if it does not tell.
+    gpu_joules: Option<f64>,
+    #[serde(skip)]
+    energy: Option<Energy>,
     /// Size and CRC-32C of each output file.
     files: OutputSums,
     /// Whether they are those of the first time; `null` if this is it, and they are kept now.
@@ -128,6 +139,7 @@ struct Report {
 
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let settings = settings(args)?;
+    let meter = EnergyMeter::new(settings.device);
     let engine = match settings.device {
         Device::Cpu | Device::Auto => engine(settings)?,
         Device::Cuda(_) | Device::Kernels(_) => {
@@ -152,7 +164,11 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
             scratch.path()
         }
     };
-    let finished = engine.run(&job, inputs, root, &CancelToken::new())?;
+    let cpu = process_cpu();
+    let run = || engine.run(&job, inputs, root, &CancelToken::new());
+    let (finished, energy) = energy::measured(&meter, run);
+    let process_cpu_s = (process_cpu() - cpu).as_secs_f64();
+    let finished = finished?;
     let files = record::sum_outputs(
         &LocalStorage,
         &finished.staging,
@@ -165,24 +181,28 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     if first.is_none() {
         keep_first(inputs, &files)?;
     }
+    let outcome = &finished.outcome;
+    let stages: Vec<_> = outcome.totals.stages.iter().map(Stage::from).collect();
+    let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&stages);
+    let gigabytes = (outcome.totals.bytes_read + outcome.bytes_written()) as f64 / 1e9;
     let report = Report {
-        entries_in: finished.outcome.entries_read,
-        entries_out: finished.outcome.totals.entries_written,
-        slices: finished.outcome.slices,
-        device: finished.outcome.device.clone(),
-        stages: finished
-            .outcome
-            .totals
-            .stages
-            .iter()
-            .map(Stage::from)
-            .collect(),
-        wall_s: finished.outcome.elapsed.as_secs_f64(),
-        cpu_s: finished.outcome.cpu.as_secs_f64(),
+        entries_in: outcome.entries_read,
+        entries_out: outcome.totals.entries_written,
+        slices: outcome.slices,
+        device: outcome.device.clone(),
+        stages,
+        wall_s: outcome.elapsed.as_secs_f64(),
+        cpu_s: outcome.cpu.as_secs_f64(),
+        process_cpu_s,
+        process_cpu_s_per_gb: process_cpu_s / gigabytes,
+        pcie_to_device_bytes,
+        pcie_from_device_bytes,
+        gpu_joules: energy.as_ref().and_then(Energy::joules),
+        energy,
         identical: first.map(|first| first == files),
         files,
     };
-    if let Some(why) = &finished.outcome.device_refused {
+    if let Some(why) = &outcome.device_refused {
         eprintln!("rockmill: the CPU did the job: {why}");
     }
     print(&report, args)?;
@@ -261,6 +281,10 @@ fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
         )?;
         if args.profile {
             writeln!(out, "{}", stages::table(&report.stages, report.wall_s))?;
+            let (cpu_s, per_gb) = (report.process_cpu_s, report.process_cpu_s_per_gb);
+            let energy = report.energy.as_ref();
+            let summary = stages::summary(&report.stages, cpu_s, per_gb, energy);
+            writeln!(out, "{summary}")?;
         }
         for (name, (size, crc)) in &report.files {
             writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;

@@ -202,6 +202,7 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
             report["files"].as_object().expect("files").len() > 3,
             "{report}"
         );
+        check_what_it_took(&report);
         let first = first.get_or_insert_with(|| report.clone());
         assert_eq!(
             first["files"], report["files"],
@@ -210,12 +211,25 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
     }
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("make a folder");
-    expect(DONE, &["job", "run", job, "--out", text(&out)]);
+    let args = ["job", "run", job, "--out", text(&out), "--profile"];
+    let (shown, _) = expect(DONE, &args);
+    assert!(shown.contains("PCIe 0.0 MB to the device"), "{shown}");
     let files = sst_files(&out);
     assert!(!files.is_empty());
     for file in files {
         expect(DONE, &["verify", text(&file)]);
     }
+}
+
+/// Fields that tell what a job took beside time.
+fn check_what_it_took(report: &Value) {
+    for field in ["process_cpu_s", "process_cpu_s_per_gb"] {
+        assert!(report[field].as_f64() > Some(0.0), "{field}: {report}");
+    }
+    for field in ["pcie_to_device_bytes", "pcie_from_device_bytes"] {
+        assert_eq!(report[field], 0, "{field}");
+    }
+    assert!(report["gpu_joules"].is_null(), "{report}");
 }
 
 #[test]

@@ -155,6 +155,8 @@ impl Backend for CudaBackend {
         let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
         let extent = Extent::foreseen(&input, work.plan, &work.slice.range, work.inputs);
         let mut workspace = self.pool.workspace(&extent, work.cancel)?;
+        // That of a slice that has failed.
+        workspace.stream.take_traffic();
         let stages = Stages::default();
         let loading = Instant::now();
         input.load(
@@ -201,6 +203,11 @@ impl Backend for CudaBackend {
         // Files are written when the device is done with them; a slice without survivors has none.
         run.workspace.stream.synchronize()?;
         run.marks.add_to(&run.stages)?;
+        // Their time is in that of the stages around them.
+        let [lists_in, lists_back] = run.workspace.stream.take_traffic();
+        let stages = &run.stages;
+        stages.add("lists in", Resource::ToDevice, 0.0, lists_in);
+        stages.add("lists back", Resource::FromDevice, 0.0, lists_back);
         let seconds = run.started.elapsed().as_secs_f64();
         let bytes = run.bytes_read + files.iter().map(|file| file.size).sum::<u64>();
         run.stages

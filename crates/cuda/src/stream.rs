@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{Error, Result};
 
@@ -18,6 +19,8 @@ pub const STAGING_BYTES: usize = 4 << 20;
 pub struct Stream {
     device: Device,
     handle: *mut c_void,
+    /// Bytes to the device and back.
+    traffic: [AtomicU64; 2],
     /// Waiting for an event leaves the processor to others; waiting for the stream itself would not.
     end: Event,
     staging: Option<RefCell<Staging>>,
@@ -47,6 +50,7 @@ impl Stream {
         Ok(Self {
             device: device.clone(),
             handle,
+            traffic: Default::default(),
             end: Event::new(device)?,
             staging: None,
         })
@@ -70,6 +74,13 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.end.record(self)?;
         self.end.synchronize()
+    }
+
+    /// Bytes that were copied to the device and back since this was last asked.
+    pub fn take_traffic(&self) -> [u64; 2] {
+        self.traffic
+            .each_ref()
+            .map(|bytes| bytes.swap(0, Ordering::Relaxed))
     }
 
     fn staging(&self) -> Result<&RefCell<Staging>> {
@@ -168,7 +179,9 @@ impl Stream {
         // SAFETY: the caller says so.
         let code =
             unsafe { (self.device.table().copy_to_device)(to, from, len as u64, self.handle) };
-        self.device.check(code, "copy to the GPU")
+        self.device.check(code, "copy to the GPU")?;
+        self.traffic[0].fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Queues a copy of `len` bytes back.
@@ -187,7 +200,9 @@ impl Stream {
         // SAFETY: the caller says so.
         let code =
             unsafe { (self.device.table().copy_from_device)(to, from, len as u64, self.handle) };
-        self.device.check(code, "copy from the GPU")
+        self.device.check(code, "copy from the GPU")?;
+        self.traffic[1].fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Queues setting `len` bytes to `byte`.

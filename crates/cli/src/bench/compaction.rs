@@ -13,6 +13,7 @@ use crate::output;
 use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
 use crate::side_by_side::device::{self, Tuning};
+use crate::side_by_side::energy::Energy;
 use crate::side_by_side::row::{self, Row};
 use crate::side_by_side::stages::{self, Stage};
 use crate::side_by_side::worker::Worker;
@@ -44,7 +45,7 @@ pub struct CompactionArgs {
     device: Vec<String>,
     #[command(flatten)]
     tuning: Tuning,
-    /// Show where the time of Rockmill's median went, by stage.
+    /// Show where the time of Rockmill's median went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
     /// Sizes in MiB of the files to write.
@@ -82,6 +83,12 @@ struct BenchRow {
     walls_s: Vec<f64>,
     /// Of the median.
     stages: Vec<Stage>,
+    pcie_to_device_bytes: u64,
+    pcie_from_device_bytes: u64,
+    /// What the GPU took; `null` without one, or if it does not tell.
+    gpu_joules: Option<f64>,
+    #[serde(skip)]
+    energy: Option<Energy>,
 }
 
 /// A contender, and what came out so far.
@@ -240,12 +247,17 @@ impl Cell {
             ..median.clone()
         };
         let row = Row::new(&self.contender, &measured, self.identical);
+        let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&measured.stages);
         BenchRow {
             versions: spec.versions,
             runs: spec.runs,
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,
+            pcie_to_device_bytes,
+            pcie_from_device_bytes,
+            gpu_joules: measured.energy.as_ref().and_then(Energy::joules),
+            energy: measured.energy,
             row,
         }
     }
@@ -265,7 +277,12 @@ fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Fail
         for row in rows.iter().filter(|row| profile && !row.stages.is_empty()) {
             let (device, threads) = (&row.row.device, row.row.threads);
             let stages = stages::table(&row.stages, row.row.wall_s);
-            writeln!(out, "{device}, {threads} slices at once\n{stages}")?;
+            let (cpu_s, energy) = (row.row.cpu_s, row.energy.as_ref());
+            let summary = stages::summary(&row.stages, cpu_s, row.cpu_s_per_gb, energy);
+            writeln!(
+                out,
+                "{device}, {threads} slices at once\n{stages}\n{summary}"
+            )?;
         }
         Ok(())
     })

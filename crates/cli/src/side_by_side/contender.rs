@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::database::Spec;
 use super::device::{self, Tuning};
+use super::energy::{self, EnergyMeter};
 use super::measure::{self, Measured, PeakMemory};
 use super::stages;
 use crate::outcome::Failure;
@@ -64,6 +65,7 @@ impl Contender {
 pub struct Ready {
     contender: Contender,
     service: Option<Service>,
+    meter: Result<Option<EnergyMeter>, String>,
     memory: PeakMemory,
 }
 
@@ -80,9 +82,14 @@ impl Ready {
                 Some(made?)
             }
         };
+        let meter = match contender.system {
+            System::Rocksdb => Ok(None),
+            System::Rockmill(device) => EnergyMeter::new(device),
+        };
         Ok(Self {
             contender,
             service,
+            meter,
             memory: PeakMemory::default(),
         })
     }
@@ -105,7 +112,11 @@ impl Ready {
         let before = service.stats();
         let mut offloaded = spec.options(1);
         offloaded.set_compaction_service(service.clone());
-        let mut measured = measure::compact(path, &offloaded, "Rockmill", &mut self.memory)?;
+        let (measured, energy) = energy::measured(&self.meter, || {
+            measure::compact(path, &offloaded, "Rockmill", &mut self.memory)
+        });
+        let mut measured = measured?;
+        measured.energy = energy;
         let stats = service.stats();
         check_stats(&stats, self.contender.system.device())?;
         measured.stages = stages::since(&before.stages, &stats.stages);

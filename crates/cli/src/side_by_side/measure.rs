@@ -8,6 +8,7 @@ use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile, Opti
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::energy::Energy;
 use super::stages::Stage;
 use super::{open, progress, rocksdb_failed};
 use crate::outcome::Failure;
@@ -27,6 +28,8 @@ pub struct Measured {
     pub files_in_level_0: usize,
     /// Where Rockmill's time went, on devices that measure.
     pub stages: Vec<Stage>,
+    /// What a GPU took, if one was used.
+    pub energy: Option<Energy>,
 }
 
 /// Compacts everything in the database at `path` to its bottommost level, in a process of which this
@@ -62,6 +65,7 @@ pub fn compact(
         peak_memory_bytes,
         files_in_level_0: left.iter().filter(|file| file.level == 0).count(),
         stages: Vec::new(),
+        energy: None,
     })
 }
 

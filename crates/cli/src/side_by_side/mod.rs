@@ -4,6 +4,7 @@ pub mod compare;
 pub mod contender;
 pub mod database;
 pub mod device;
+pub mod energy;
 mod fill;
 mod measure;
 mod progress;

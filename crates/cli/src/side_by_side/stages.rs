@@ -4,6 +4,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use rockmill::{Resource, StageTime};
 use serde::{Deserialize, Serialize};
 
+use super::energy::Energy;
+use crate::output::megabytes;
+
 /// A [`StageTime`] that may have come from another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
@@ -37,6 +40,30 @@ pub fn since(before: &[StageTime], after: &[StageTime]) -> Vec<Stage> {
     after.iter().map(since).collect()
 }
 
+/// Bytes that went over the link to the device and back.
+pub fn link_bytes(stages: &[Stage]) -> (u64, u64) {
+    let over = |resource| {
+        let of_link = stages.iter().filter(|stage| stage.resource == resource);
+        of_link.map(|stage| stage.bytes).sum()
+    };
+    (over(Resource::ToDevice), over(Resource::FromDevice))
+}
+
+/// What a compaction took beside time, in a line.
+pub fn summary(stages: &[Stage], cpu_s: f64, cpu_s_per_gb: f64, energy: Option<&Energy>) -> String {
+    let (to, from) = link_bytes(stages);
+    let energy = match energy {
+        None => String::new(),
+        Some(Energy::Joules(joules)) => format!("; GPU {joules:.1} J"),
+        Some(Energy::Unknown(why)) => format!("; the GPU's energy is not known: {why}"),
+    };
+    format!(
+        "PCIe {} MB to the device, {} MB back; host {cpu_s:.3} CPU-s, {cpu_s_per_gb:.3} per GB{energy}",
+        megabytes(to),
+        megabytes(from)
+    )
+}
+
 /// A line a stage: seconds summed over slices and threads, their share of the wall time, bytes moved and
 /// the rate of one thread or stream.
 pub fn table(stages: &[Stage], wall_s: f64) -> Table {
@@ -46,7 +73,7 @@ pub fn table(stages: &[Stage], wall_s: f64) -> Table {
         .set_header(["stage", "resource", "s", "of wall", "MB", "GB/s"]);
     for stage in stages {
         let rate = match stage.bytes {
-            0 => "-".to_owned(),
+            bytes if bytes == 0 || stage.seconds == 0.0 => "-".to_owned(),
             bytes => format!("{:.1}", bytes as f64 / 1e9 / stage.seconds),
         };
         table.add_row([
@@ -62,4 +89,36 @@ pub fn table(stages: &[Stage], wall_s: f64) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_adds_what_went_over_the_link() {
+        let stage = |resource, bytes| Stage {
+            stage: "copy".to_owned(),
+            resource,
+            seconds: 0.0,
+            bytes,
+        };
+        let stages = [
+            stage(Resource::ToDevice, 3_000_000),
+            stage(Resource::Device, 5_000_000),
+            stage(Resource::ToDevice, 1_000_000),
+            stage(Resource::FromDevice, 2_000_000),
+        ];
+        assert_eq!(link_bytes(&stages), (4_000_000, 2_000_000));
+        let line = summary(&stages, 0.5, 0.25, Some(&Energy::Joules(7.04)));
+        let cpu = "host 0.500 CPU-s, 0.250 per GB";
+        assert_eq!(
+            line,
+            format!("PCIe 4.0 MB to the device, 2.0 MB back; {cpu}; GPU 7.0 J")
+        );
+        let unknown = Energy::Unknown("no library".to_owned());
+        assert!(summary(&stages, 0.5, 0.25, Some(&unknown)).ends_with("not known: no library"));
+        assert!(summary(&[], 0.5, 0.25, None).ends_with(cpu));
+        assert!(table(&stages, 1.0).to_string().contains(" - "));
+    }
 }
