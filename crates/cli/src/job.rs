@@ -203,7 +203,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         files,
     };
     if let Some(why) = &outcome.device_refused {
-        eprintln!("rockmill: the CPU did the job: {why}");
+        eprintln!("rockmill: the CPU did some or all of the job: {why}");
     }
     print(&report, args)?;
     match report.identical {

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rockmill_core::{Backend, DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{Backend, DeclineReason, Error, ErrorKind};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+
+use crate::standing::Standing;
 
 /// A device as settings and command lines name it: `cpu`, `cuda`, `cuda:N`, `auto`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +62,7 @@ pub struct Devices {
     pub cpu: CpuBackend,
     /// The GPU, if one is used.
     cuda: Option<CudaBackend>,
+    standing: Standing,
     /// Jobs with fewer bytes of input are the CPU's.
     cuda_min_job_bytes: u64,
     /// What was taken where that was left open.
@@ -87,6 +90,7 @@ impl Devices {
         Self {
             cpu: CpuBackend,
             cuda,
+            standing: Standing::default(),
             cuda_min_job_bytes: 0,
             choice: None,
         }
@@ -112,8 +116,12 @@ impl Devices {
     }
 
     /// The GPU, if a job with so many bytes of input is its.
-    pub fn gpu_for(&self, job_bytes: u64) -> Option<&CudaBackend> {
-        (self.cuda.as_ref()).filter(|_| job_bytes >= self.cuda_min_job_bytes)
+    pub fn gpu_for(&self, job_bytes: u64) -> Option<Offload<'_, CudaBackend>> {
+        let backend = self.cuda.as_ref()?;
+        (job_bytes >= self.cuda_min_job_bytes).then_some(Offload {
+            backend,
+            standing: &self.standing,
+        })
     }
 
     /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices.
@@ -122,10 +130,11 @@ impl Devices {
     }
 }
 
-/// The error, if another device may do better. Not if RocksDB has to do the job anyway or the file system
-/// refuses; but damage, too, is looked at again: the device's memory may be what is damaged.
-pub fn device_trouble<T>(result: &Result<T>) -> Option<&Error> {
-    let is_trouble = |kind| match kind {
+/// Whether another device may do better than one that has failed so. Not if RocksDB has to do the job anyway
+/// or the file system refuses; but damage, too, is looked at again: the device's memory may be what is
+/// damaged.
+pub fn is_device_trouble(error: &Error) -> bool {
+    match error.kind {
         ErrorKind::Device
         | ErrorKind::Corruption
         | ErrorKind::Verification
@@ -133,9 +142,25 @@ pub fn device_trouble<T>(result: &Result<T>) -> Option<&Error> {
         // Another device needs less.
         ErrorKind::Declined(reason) => reason == DeclineReason::MemoryBudget,
         ErrorKind::Storage | ErrorKind::Cancelled => false,
-    };
-    result.as_ref().err().filter(|error| is_trouble(error.kind))
+    }
 }
+
+/// A device to try before the CPU.
+#[derive(Debug)]
+pub struct Offload<'a, B> {
+    /// What runs slices there.
+    pub backend: &'a B,
+    /// Whether it is trusted, over all jobs.
+    pub standing: &'a Standing,
+}
+
+impl<B> Clone for Offload<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Offload<'_, B> {}
 
 #[cfg(test)]
 mod tests {
@@ -143,12 +168,11 @@ mod tests {
 
     #[test]
     fn the_cpu_does_what_a_device_could_not() {
-        let redone = |kind| device_trouble(&Err::<(), _>(Error::new(kind, "why"))).is_some();
+        let redone = |kind| is_device_trouble(&Error::new(kind, "why"));
         assert!(redone(ErrorKind::Device) && redone(ErrorKind::Verification));
         assert!(redone(ErrorKind::Declined(DeclineReason::MemoryBudget)));
         assert!(!redone(ErrorKind::Declined(DeclineReason::MergeOperands)));
         assert!(!redone(ErrorKind::Storage) && !redone(ErrorKind::Cancelled));
-        assert!(device_trouble(&Ok(())).is_none());
     }
 
     #[test]

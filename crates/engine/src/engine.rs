@@ -10,16 +10,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::RngCore;
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result,
-    TreeView,
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
 };
+use rockmill_cuda::CudaBackend;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
-use crate::admit::{self, Admitted, Policy};
+use crate::admit::{self, Policy};
 use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
-use crate::device::{Devices, device_trouble};
+use crate::device::{Devices, Offload};
 use crate::io::RateLimiter;
 use crate::metrics;
 use crate::priority;
@@ -359,8 +359,12 @@ impl Engine {
         let admitted = admit::from_options(job, self.policy())?;
         spans::admitted(&span, &admitted.input);
         let recorded = self.record(job, input_dir, cancel);
-        let (outcome, staging) =
-            self.run_on_device(settings, job, &admitted, input_dir, output_dir, cancel)?;
+        let folder = self.staging_folder(output_dir)?;
+        let name = &job.identity.session_id;
+        let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
+        let device = self.devices.gpu_for(input_bytes(&job.tree));
+        let context = self.context(settings, device, cancel);
+        let outcome = run::run(context, job, &admitted, input_dir, &staging)?;
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome, cancel);
@@ -381,47 +385,15 @@ impl Engine {
         })
     }
 
-    /// Runs the job on the configured device, and on the CPU if the device cannot do it.
-    fn run_on_device(
-        &self,
-        settings: MutableSettings,
-        job: &Job,
-        admitted: &Admitted<'_>,
-        input_dir: &Path,
-        output_dir: &Path,
-        cancel: &CancelToken,
-    ) -> Result<(Outcome, StagingDir)> {
-        let name = &job.identity.session_id;
-        let folder = self.staging_folder(output_dir)?;
-        let stage = || StagingDir::create(Arc::clone(&self.storage), &folder, name);
-        let mut refused = None;
-        if let Some(backend) = self.devices.gpu_for(input_bytes(&job.tree)) {
-            let staging = stage()?;
-            let context = self.context(settings, backend, cancel);
-            let outcome = run::run(context, job, admitted, input_dir, &staging);
-            match device_trouble(&outcome) {
-                None => return Ok((outcome?, staging)),
-                Some(error) => {
-                    tracing::warn!(device = backend.name(), %error, "the CPU does the job instead");
-                    refused = Some(error.to_string());
-                }
-            }
-        }
-        let staging = stage()?;
-        let context = self.context(settings, &self.devices.cpu, cancel);
-        let mut outcome = run::run(context, job, admitted, input_dir, &staging)?;
-        outcome.device_refused = refused;
-        Ok((outcome, staging))
-    }
-
-    fn context<'a, B>(
+    /// What a job runs with, on the device if there is one, and on the CPU.
+    fn context<'a>(
         &'a self,
         settings: MutableSettings,
-        backend: &'a B,
+        device: Option<Offload<'a, CudaBackend>>,
         cancel: &'a CancelToken,
-    ) -> RunContext<'a, B> {
+    ) -> RunContext<'a, CudaBackend> {
         RunContext {
-            backend,
+            device,
             cpu: &self.devices.cpu,
             verification: settings.verification,
             storage: &self.storage,

@@ -36,6 +36,7 @@ mod settings;
 mod slices;
 mod spans;
 pub mod staging;
+mod standing;
 mod stats;
 pub mod storage;
 pub mod syncs;

@@ -61,7 +61,11 @@ metrics_table! {
     JOBS_FAILED = Counter Count "rockmill_jobs_failed_total" by "error",
         "jobs that went back to RocksDB after an error";
     JOBS_REDONE = Counter Count "rockmill_jobs_redone_by_cpu_total",
-        "jobs done that the CPU did because the configured device could not";
+        "jobs done of which the CPU did some or all slices because the configured device could not";
+    SLICES_REDONE = Counter Count "rockmill_slices_redone_by_cpu_total" by "device",
+        "slices that the CPU did after the device had failed at them";
+    DEVICE_SET_ASIDE = Counter Count "rockmill_device_set_aside_total" by "device",
+        "times that the device was set aside for a while, having failed at several slices in a row";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
         "slices whose output did not pass verification and was thrown away";
     SLICES = Counter Count "rockmill_slices_total" by "device",
@@ -215,6 +219,16 @@ pub fn slice_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
         BACKLOG_BYTES.gauge().decrement(bytes as f64);
         SLICE_SECONDS.histogram_of(device).record(took);
     });
+}
+
+/// The CPU has done a slice that the device failed at.
+pub fn slice_redone(device: &str) {
+    guarded(|| SLICES_REDONE.counter_of(device).increment(1));
+}
+
+/// The device is not used for a while.
+pub fn device_set_aside(device: &str) {
+    guarded(|| DEVICE_SET_ASIDE.counter_of(device).increment(1));
 }
 
 /// A slice's output did not pass verification.

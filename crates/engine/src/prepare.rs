@@ -13,6 +13,7 @@ use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::budget::JobShare;
+use crate::device::is_device_trouble;
 use crate::io::{JobInput, JobIo};
 use crate::parallel;
 use crate::run::RunContext;
@@ -36,6 +37,8 @@ pub struct Prepared {
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
     pub slice_memory_bytes: u64,
+    /// Why the device does not do the job, if there is one and it does not.
+    pub device_refused: Option<Error>,
     /// Processor time that other threads than the caller's took.
     pub cpu_elsewhere: Duration,
     /// Where the time went.
@@ -59,16 +62,25 @@ pub fn prepare<B: Backend>(
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
-    context.backend.accepts(&planned.plan, &tables)?;
     let slices = slices::cut(&planned.plan, &tables, context.cancel)?;
     let slice_bytes = slices.iter().map(|slice| {
         context.cancel.check()?;
         Ok(slices::stored_bytes(&slice.range, &tables))
     });
     let slice_bytes = slice_bytes.collect::<Result<Vec<u64>>>()?;
-    let (read_ahead_bytes, slice_memory_bytes) =
-        fit_memory(context, files, share.hold(0)?, &planned.plan, &tables)?;
+    let indexes = share.hold(0)?;
+    let fit = |device| fit_memory(context, device, files, indexes, &planned.plan, &tables);
+    let on_device = context.device.map(|device| {
+        device.backend.accepts(&planned.plan, &tables)?;
+        fit(Some(device.backend))
+    });
+    let ((read_ahead_bytes, slice_memory_bytes), device_refused) = match on_device {
+        None => (fit(None)?, None),
+        Some(Err(error)) if is_device_trouble(&error) => (fit(None)?, Some(error)),
+        Some(fitted) => (fitted?, None),
+    };
     Ok(Prepared {
+        device_refused,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
         slices,
@@ -153,6 +165,7 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
 /// in memory as long as the job runs.
 fn fit_memory<B: Backend>(
     context: &RunContext<'_, B>,
+    device: Option<&B>,
     files: &JobIo,
     indexes: u64,
     plan: &Plan,
@@ -161,7 +174,9 @@ fn fit_memory<B: Backend>(
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
         let (window, held) = files.read_ahead(read_ahead);
-        let bytes = context.slice_memory_bytes(plan, tables, held);
+        // What the device cannot do, the CPU does in its place.
+        let on_device = device.map_or(0, |d| d.slice_memory_bytes(plan, tables, held));
+        let bytes = on_device.max(context.cpu.slice_memory_bytes(plan, tables, held));
         // A file is made while another waits for its sync.
         let bytes = bytes.saturating_add(files.waiting_file_bytes());
         if bytes.saturating_add(indexes) <= context.budget.bytes() {

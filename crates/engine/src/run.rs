@@ -1,7 +1,9 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
+mod slice;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -16,12 +18,10 @@ use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{Budget, JobShare};
-use crate::io::{
-    FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task, measured_by_this_thread,
-};
+use crate::device::{Offload, is_device_trouble};
+use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
 use crate::prepare::{Prepared, host_stage, prepare};
-use crate::spans;
-use crate::staging::{StagingDir, StagingSink};
+use crate::staging::StagingDir;
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
 use crate::verification::{Verification, Verifier};
@@ -44,9 +44,9 @@ pub struct Outcome {
     /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
     /// and left no doubt.
     pub learned_filter: Option<u32>,
-    /// Name of the device that did the job.
+    /// Name of the device that did the job, if only some of its slices.
     pub device: String,
-    /// Why the configured device did not, if the CPU did it instead.
+    /// Why the configured device did not do all of them, if the CPU did some or all instead.
     pub device_refused: Option<String>,
 }
 
@@ -60,9 +60,9 @@ impl Outcome {
 /// What a job runs with.
 #[derive(Debug)]
 pub struct RunContext<'a, B> {
-    /// The device.
-    pub backend: &'a B,
-    /// What makes slices again to verify them.
+    /// What slices run on, where it can do them.
+    pub device: Option<Offload<'a, B>>,
+    /// What does the others, and makes slices again to verify them.
     pub cpu: &'a CpuBackend,
     /// How sure to be of the output.
     pub verification: Verification,
@@ -80,24 +80,6 @@ pub struct RunContext<'a, B> {
     pub cancel: &'a CancelToken,
     /// Told of progress.
     pub counters: &'a StatsCell,
-}
-
-impl<B: Backend> RunContext<'_, B> {
-    /// Host memory that a slice takes at most, and making it again to verify it.
-    pub fn slice_memory_bytes(
-        &self,
-        plan: &Plan,
-        inputs: &[InputTable],
-        read_ahead_bytes: usize,
-    ) -> u64 {
-        let bytes = self
-            .backend
-            .slice_memory_bytes(plan, inputs, read_ahead_bytes);
-        match self.verification {
-            Verification::Default => bytes,
-            _ => bytes.max(self.cpu.slice_memory_bytes(plan, inputs, read_ahead_bytes)),
-        }
-    }
 }
 
 impl<B> RunContext<'_, B> {
@@ -148,6 +130,7 @@ pub fn run<B: Backend>(
     } = &prepared;
     let shared = Shared {
         context: RunContext {
+            device: (context.device).filter(|_| prepared.device_refused.is_none()),
             read_ahead_bytes: prepared.read_ahead_bytes,
             ..context
         },
@@ -172,17 +155,24 @@ pub fn run<B: Backend>(
         progress: context.counters.begin(slice_bytes.iter().sum()),
         span: Span::current(),
         slice_bytes,
+        on_device: slices.iter().map(|_| AtomicBool::new(false)).collect(),
+        given_up: AtomicBool::new(false),
         done: Mutex::default(),
     };
+    if let Some(error) = &prepared.device_refused {
+        shared.refused(error.to_string());
+    }
     shared.run_all()?;
-    let device = shared.context.backend.name().to_owned();
+    let device = shared.device_name().to_owned();
     let files = shared.files;
     let done = shared
         .done
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
+    let entries_by_input = entries_by_input(&done.reports, tables.len());
     let mut outcome = gather(done.reports);
-    check_accounts(&outcome, &done.entries_by_input, plan, job, tables)?;
+    outcome.device_refused = done.device_refused;
+    check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;
     let moved = files.meter.stages(!outcome.totals.stages.is_empty());
@@ -214,8 +204,11 @@ const FIRST_COUNTED_VERSION: u64 = 5;
 struct Done {
     /// By slice.
     reports: Vec<(usize, SliceReport)>,
-    entries_by_input: Vec<u64>,
     error: Option<Error>,
+    /// Slices of the device whose finished files did not pass verification.
+    again: Vec<(usize, Error)>,
+    /// The first thing that the device did not do, and why.
+    device_refused: Option<String>,
     /// Processor time of other threads than the caller's.
     cpu: Duration,
 }
@@ -243,6 +236,10 @@ struct Shared<'a, B> {
     progress: JobProgress<'a>,
     /// The job's, which is the parent of the slices' on any thread.
     span: Span,
+    /// Whether it is the device that makes or has made a slice.
+    on_device: Vec<AtomicBool>,
+    /// Whether the device has been set aside: the rest is the CPU's.
+    given_up: AtomicBool,
     done: Mutex<Done>,
 }
 
@@ -277,10 +274,19 @@ impl<B: Backend> Shared<'_, B> {
             // The calling thread is one of those that work; where the system has no more, it does all.
             self.work(scope);
         });
-        match self.done().error.take() {
-            Some(error) => Err(error),
-            None => Ok(()),
+        let again = {
+            let mut done = self.done();
+            if let Some(error) = done.error.take() {
+                return Err(error);
+            }
+            std::mem::take(&mut done.again)
+        };
+        // In the memory of one slice, which is the job's until it ends.
+        for (index, error) in again {
+            let report = self.redo(&self.slices[index], &error)?;
+            self.keep(index, report);
         }
+        Ok(())
     }
 
     fn done(&self) -> std::sync::MutexGuard<'_, Done> {
@@ -288,7 +294,7 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn fail(&self, error: Error) {
-        let device = self.context.backend.name();
+        let device = self.context.cpu.name();
         self.context.counters.slice_failed(device, &error);
         self.done().error.get_or_insert(error);
         self.files.stop.cancel();
@@ -366,7 +372,14 @@ impl<B: Backend> Shared<'_, B> {
         let work = self.work_on(&self.slices[files.slice], None);
         let bytes = report.files.iter().map(|file| file.size).sum();
         let meter = &self.files.meter;
-        meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report))
+        let verified = meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report));
+        match verified {
+            Err(error) if is_device_trouble(&error) && self.is_on_device(files.slice) => {
+                self.done().again.push((files.slice, error));
+                Ok(())
+            }
+            verified => verified,
+        }
     }
 
     fn work_on<'s>(
@@ -417,47 +430,23 @@ impl<B: Backend> Shared<'_, B> {
         Ok(true)
     }
 
+    /// Keeps what a slice came to, in place of what it came to before.
     fn keep(&self, index: usize, report: SliceReport) {
-        let mut done = self.done();
-        done.entries_by_input.resize(self.tables.len(), 0);
-        for (sum, entries) in done.entries_by_input.iter_mut().zip(&report.entries_read) {
+        let reports = &mut self.done().reports;
+        reports.retain(|(of, _)| *of != index);
+        reports.push((index, report));
+    }
+}
+
+/// Entries read of each input.
+fn entries_by_input(reports: &[(usize, SliceReport)], inputs: usize) -> Vec<u64> {
+    let mut sums = vec![0; inputs];
+    for (_, report) in reports {
+        for (sum, entries) in sums.iter_mut().zip(&report.entries_read) {
             *sum += entries;
         }
-        done.reports.push((index, report));
     }
-
-    fn slice(&self, slice: &Slice, waited: Duration) -> Result<SliceReport> {
-        self.files.stop.check()?;
-        self.files.meter.add(Stage::WaitForBudget, waited, 0);
-        let device = self.context.backend.name();
-        let bytes = self.slice_bytes[slice.index];
-        let held_bytes = self.slice_memory_bytes;
-        let running = self
-            .progress
-            .slice_begins(device, bytes, held_bytes, waited);
-        let span = spans::slice(&self.span, slice.index, device, bytes);
-        let done = span.in_scope(|| self.compact(slice, running.progress()));
-        if let Ok(report) = &done {
-            spans::slice_done(&span, report);
-        }
-        done
-    }
-
-    fn compact(&self, slice: &Slice, progress: &Progress<'_>) -> Result<SliceReport> {
-        let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let backend = self.context.backend;
-        let run = backend.survivors(self.work_on(slice, Some(progress)))?;
-        let mut sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
-        let report = backend.write_ssts(run, &mut sink)?;
-        let moved = measured_by_this_thread().saturating_sub(measured);
-        let computed = started.elapsed().saturating_sub(moved);
-        self.files.meter.add(Stage::Compute, computed, 0);
-        check_slice(&report, slice, self.plan)?;
-        let task = sink.into_files().complete(report.clone());
-        let task = task.and_then(|task| self.files.finishing.offer(task));
-        task.map_or(Ok(()), |task| self.try_finish(task))?;
-        Ok(report)
-    }
+    sums
 }
 
 fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
@@ -478,28 +467,6 @@ fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
         StageTime::add_all(&mut totals.stages, &report.stages);
     }
     outcome
-}
-
-/// What must hold of any backend's slice: all entries read were kept or dropped, and files lie in the
-/// slice.
-fn check_slice(report: &SliceReport, slice: &Slice, plan: &Plan) -> Result<()> {
-    let accounted = report.hash_kept.wrapping_add(report.hash_dropped);
-    let inside = |internal_key: &[u8]| {
-        key::split(internal_key).is_some_and(|(user_key, _)| slice.range.contains(user_key))
-    };
-    let files_inside = report
-        .files
-        .iter()
-        .all(|file| inside(&file.smallest) && inside(&file.largest));
-    if report.hash_in != accounted {
-        return Err(Error::internal(
-            "entries read do not equal entries kept and dropped",
-        ));
-    }
-    if !files_inside || (plan.cutting.single_file && report.files.len() > 1) {
-        return Err(Error::internal("output files do not fit their slice"));
-    }
-    Ok(())
 }
 
 /// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rockmill_core::{Error, Result, SstFile, SstSink};
 
 use crate::io::{BufferedFile, JobIo, SliceFiles};
-use crate::storage::Storage;
+use crate::storage::{Storage, base_name};
 use crate::syncs::Syncs;
 
 /// Folder in the database's directory that holds all jobs' folders.
@@ -90,6 +90,24 @@ impl StagingDir {
             let path = self.path.display().to_string();
             Error::storage(&path, "sync the staging folder", &e)
         })
+    }
+
+    /// Removes what a slice has written, so that it can be made again. Files of it that are still open
+    /// may go on to be written and synced.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn remove_slice(&self, slice: usize) -> Result<()> {
+        for made in 0..NUMBERS_PER_SLICE {
+            let path = self.file(file_number(slice, made)?);
+            match self.storage.remove_file(&path) {
+                Ok(()) => {}
+                // They are made one after another.
+                Err(e) if e.kind() == ErrorKind::NotFound => break,
+                Err(e) => return Err(Error::storage(&base_name(&path), "remove it", &e)),
+            }
+        }
+        Ok(())
     }
 
     /// Path of the job's file `number`.

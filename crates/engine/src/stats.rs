@@ -67,8 +67,12 @@ pub struct Stats {
     pub slice_waits: Durations,
     /// Slices whose output did not pass verification and was thrown away.
     pub verification_failures: u64,
-    /// Jobs that the CPU did because the configured device could not.
+    /// Jobs of which the CPU did some or all slices because the configured device could not.
     pub jobs_device_refused: u64,
+    /// Slices that the CPU did after a device had failed at them.
+    pub slices_redone: u64,
+    /// How often a device was set aside for a while, having failed at several slices in a row.
+    pub devices_set_aside: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
     pub stages: Vec<StageTime>,
     /// The last error or decline, in a sentence.
@@ -144,6 +148,18 @@ impl StatsCell {
             self.lock().verification_failures += 1;
             metrics::verification_failed(device);
         }
+    }
+
+    /// The CPU has done a slice that `device` failed at.
+    pub fn slice_redone(&self, device: &str) {
+        self.lock().slices_redone += 1;
+        metrics::slice_redone(device);
+    }
+
+    /// `device` is not used for a while.
+    pub fn device_set_aside(&self, device: &str) {
+        self.lock().devices_set_aside += 1;
+        metrics::device_set_aside(device);
     }
 
     /// A job went back to RocksDB.

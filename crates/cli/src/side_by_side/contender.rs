@@ -139,7 +139,9 @@ fn check_stats(stats: &rockmill::Stats, device: Device) -> Result<(), Failure> {
     }
     if stats.jobs_device_refused > 0 && device != Device::Auto {
         let why = stats.last_error.as_deref().unwrap_or("no reason is known");
-        return Err(Failure::Environment(format!("the CPU did the work: {why}")));
+        return Err(Failure::Environment(format!(
+            "the CPU did some or all of the work: {why}"
+        )));
     }
     if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
         return Err(Failure::Data(format!(

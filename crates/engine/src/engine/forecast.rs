@@ -117,20 +117,11 @@ impl Engine {
         let cancel = CancelToken::new();
         let settings = self.settings();
         let share = self.budget.enter(&cancel)?;
-        match self.devices.gpu_for(input_bytes(&job.tree)) {
-            Some(backend) => {
-                let context = self.context(settings, backend, &cancel);
-                let files = context.files(&admitted)?;
-                let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
-                Ok(self.expected(&prepared))
-            }
-            None => {
-                let context = self.context(settings, &self.devices.cpu, &cancel);
-                let files = context.files(&admitted)?;
-                let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
-                Ok(self.expected(&prepared))
-            }
-        }
+        let device = self.devices.gpu_for(input_bytes(&job.tree));
+        let context = self.context(settings, device, &cancel);
+        let files = context.files(&admitted)?;
+        let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
+        Ok(self.expected(&prepared))
     }
 
     fn expected(&self, prepared: &Prepared) -> Expected {

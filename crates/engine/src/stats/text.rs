@@ -97,8 +97,18 @@ impl Stats {
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
         if self.jobs_device_refused > 0 {
-            let jobs = format!("{} jobs done by the CPU instead", self.jobs_device_refused);
+            let jobs = format!(
+                "{} jobs in part or whole done by the CPU instead",
+                self.jobs_device_refused
+            );
             rows.push(("device", vec![jobs]));
+        }
+        if self.slices_redone > 0 {
+            let slices = format!(
+                "{} slices failed there, set aside {} times",
+                self.slices_redone, self.devices_set_aside
+            );
+            rows.push(("device", vec![slices]));
         }
         if self.verification_failures > 0 {
             let failed = format!(
@@ -198,6 +208,8 @@ mod tests {
             entries_in: u64::MAX / 1_000_000,
             held_bytes: 64 << 20,
             jobs_device_refused: 1,
+            slices_redone: 3_000_000,
+            devices_set_aside: 1_000_000,
             verification_failures: 1,
             declines: [("comparator", 2), ("merge-operands", 5)]
                 .map(|(code, jobs)| (code.to_owned(), jobs))

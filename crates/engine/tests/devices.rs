@@ -1,0 +1,245 @@
+//! A device that fails at some slices, or at all, costs time and nothing else.
+
+#![allow(dead_code, reason = "the simulation's model is used in part")]
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+#[path = "simulation/database.rs"]
+mod database;
+#[path = "simulation/disk.rs"]
+mod disk;
+#[path = "simulation/fault.rs"]
+mod fault;
+#[path = "simulation/storage.rs"]
+mod storage;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rockmill_core::{CancelToken, Identity};
+use rockmill_cuda::Target;
+use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
+use rockmill_engine::{CudaSettings, Device, Engine, MutableSettings, Settings, Stats};
+use rockmill_format::unique_id::SessionId;
+
+use database::{DIR, Database};
+use storage::SimStorage;
+
+const CASES: u64 = 30;
+
+/// Storage that damages the first files that are written to it.
+#[derive(Debug)]
+struct Damaging {
+    storage: SimStorage,
+    files_left: AtomicU32,
+}
+
+/// A file of which the last byte of each piece is not what it should be.
+#[derive(Debug)]
+struct Damaged(Box<dyn WritableFile>);
+
+impl WritableFile for Damaged {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut bytes = bytes.to_vec();
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        self.0.append(&bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+impl Storage for Damaging {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        self.storage.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let file = self.storage.create(path)?;
+        // The engine also tries the staging folder.
+        let is_output = path.extension().is_some_and(|extension| extension == "sst");
+        let one_less = |left: u32| left.checked_sub(u32::from(is_output));
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        match self.files_left.fetch_update(set, fetch, one_less) {
+            Ok(1..) if is_output => Ok(Box::new(Damaged(file))),
+            _ => Ok(file),
+        }
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.storage.create_dir_all(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.storage.remove_dir_all(path)
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        self.storage.remove_empty_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.storage.remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.storage.rename(from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.storage.list(path)
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        self.storage.folder_id(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.storage.sync_dir(path)
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.storage.link_or_copy(from, to)
+    }
+}
+
+/// What a job left.
+#[derive(Debug)]
+struct Left {
+    /// Names and bytes of the files.
+    files: Vec<(String, Vec<u8>)>,
+    device: String,
+    refused: Option<String>,
+    stats: Stats,
+}
+
+/// Runs the job of a database on a device with so much memory; the first `damaged` files are not written as
+/// they should be.
+fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
+    let disk = database.disk.clone();
+    let storage = SimStorage::new(disk, 1, None, CancelToken::new());
+    let settings = Settings {
+        mutable: MutableSettings {
+            threads: 3,
+            ..MutableSettings::default()
+        },
+        device,
+        cuda: CudaSettings {
+            memory_bytes,
+            ..CudaSettings::default()
+        },
+        ..Settings::default()
+    };
+    let damaging = Damaging {
+        storage: storage.clone(),
+        files_left: AtomicU32::new(damaged),
+    };
+    let engine = Engine::new(settings, Arc::new(damaging)).expect("sound settings");
+    let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+    let info = Database::info("some-session");
+    let prepared = engine.prepare(dir, info, &database.message, &cancel);
+    let mut job = prepared.expect("the engine does such jobs");
+    job.unix_time = 1_700_000_000;
+    job.identity = Identity {
+        session_id: SessionId { upper: 1, lower: 1 }.encode(),
+        host: "host".to_owned(),
+        checksum_seed: 7,
+    };
+    let finished = engine.run(&job, dir, dir, &cancel);
+    let finished = finished.expect("the CPU does what the device does not");
+    let staging = finished.staging.path();
+    let mut names = storage.disk().list(staging).expect("it is there");
+    names.sort();
+    assert_eq!(
+        names.len(),
+        finished.outcome.files.len(),
+        "nothing else is left"
+    );
+    let files = names.into_iter().map(|name| {
+        let bytes = storage.peek(&staging.join(&name)).expect("it is there");
+        (name, bytes)
+    });
+    Left {
+        files: files.collect(),
+        device: finished.outcome.device.clone(),
+        refused: finished.outcome.device_refused.clone(),
+        stats: engine.stats(),
+    }
+}
+
+const KERNELS: Device = Device::Kernels(Target::Host);
+
+/// Memory that the first slice needed which did not get any.
+fn need(left: &Left) -> Option<u64> {
+    let mut words = left.refused.as_ref()?.split(' ').map(str::parse);
+    words.find_map(Result::ok)
+}
+
+#[test]
+fn files_do_not_depend_on_what_did_which_slice() {
+    let (mut whole, mut in_part, mut not_at_all) = (0, 0, 0);
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let expected = run(&database, Device::Cpu, None, 0);
+        assert_eq!((&*expected.device, &expected.refused), ("cpu", &None));
+        let none = run(&database, KERNELS, Some(1), 0);
+        // Some slices need more than this one.
+        let some = run(&database, KERNELS, need(&none), 0);
+        let all = run(&database, KERNELS, None, 0);
+        for left in [none, some, all] {
+            assert!(left.files == expected.files, "seed {seed}");
+            let redone = left.stats.slices_redone;
+            match (&left.refused, &*left.device) {
+                (None, _) => whole += 1,
+                (Some(_), "cpu") => not_at_all += 1,
+                (Some(why), _) => {
+                    assert!(redone > 0 && why.contains("memory"), "{redone}, {why}");
+                    in_part += 1;
+                }
+            }
+        }
+    }
+    let counts = [whole, in_part, not_at_all];
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+#[test]
+fn slices_whose_files_are_not_what_the_device_meant_are_made_again() {
+    let mut made_again = 0;
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let expected = run(&database, KERNELS, None, 0);
+        if expected.device == "cpu" || expected.files.is_empty() {
+            continue;
+        }
+        let left = run(&database, KERNELS, None, 1);
+        assert!(left.files == expected.files, "seed {seed}");
+        assert_eq!(left.stats.slices_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.verification_failures, 1, "seed {seed}");
+        let why = left.refused.expect("something was wrong");
+        assert!(why.starts_with("cuda-on-host: "), "{why}");
+        made_again += 1;
+    }
+    assert!(made_again > 0);
+}
+
+#[test]
+fn a_device_that_always_fails_is_asked_a_few_times() {
+    let several_slices = (1..=CASES)
+        .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
+        .map(|database| run(&database, KERNELS, Some(1), 0))
+        .find(|left| left.stats.devices_set_aside > 0)
+        .expect("some job has several slices");
+    // Three in a row, and what the other threads had begun.
+    let redone = several_slices.stats.slices_redone;
+    assert!((3..=3 + 2).contains(&redone), "{redone}");
+    assert_eq!(several_slices.stats.devices_set_aside, 1);
+    assert_eq!(several_slices.device, "cpu");
+}
