@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Tests and measures on a GPU what scripts/gpu-bundle.sh has put beside this file:
+#   run.sh [OPTION..] [SECTION..]
+#
+#   tests      the device tests, on the GPU
+#   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
+#   small      the same for jobs of 1 MB to 256 MB
+#   slices     sizes of slices, and how many at once
+#   input      files to the GPU, by reading and by mapping
+#
+# Without sections: tests, sanitize and bench. Options:
+#   --out DIR          logs and JSON [results]
+#   --device NAME      cuda:N [cuda:0]
+#   --cases N          random jobs for the tests [1000], and --sanitize-cases N under compute-sanitizer [12]
+#   --memory-dir DIR   on tmpfs, some 25 GB at full scale [/dev/shm]; --disk-dir DIR on a disk [/tmp]
+#   --scale P          percent of the entries of the workloads in memory [100], --disk-scale P on the disk [20]
+#   --repeat N         compactions of each kind [3]; --threads N [all cores]
+#
+# Writes DIR/summary.json: each step with its seconds and how it ended. Exit code 1 if one has failed.
+set -euo pipefail
+here=$(realpath "$(dirname "$0")")
+bin=$here/bin
+
+out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
+scale=100 disk_scale=20 repeat=3 threads=$(nproc)
+sections=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads)
+            name=${1#--}
+            printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
+            shift 2
+            ;;
+        tests | sanitize | bench | small | slices | input) sections+=("$1"); shift ;;
+        *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
+    esac
+done
+[ ${#sections[@]} -gt 0 ] || sections=(tests sanitize bench)
+mkdir -p "$out"
+out=$(realpath "$out")
+export ROCKMILL_TEST_DEVICE=$device
+
+steps=()
+failed=0
+# A step's JSON, in one line.
+note() { steps+=("{\"step\": \"$1\", \"seconds\": $2, \"ended\": \"$3\"}"); printf '%-32s %8s s  %s\n' "$1" "$2" "$3"; }
+# step NAME COMMAND..: standard output goes to NAME.json where the command prints that, and all else to NAME.log.
+step() {
+    local name=$1 started ended=done to
+    shift
+    to=$out/$name.log
+    case " $* " in *" --json "*) to=$out/$name.json ;; esac
+    started=$EPOCHREALTIME
+    if [ "$to" = "$out/$name.log" ]; then
+        "$@" >"$to" 2>&1 || ended=failed
+    else
+        "$@" >"$to" 2>"$out/$name.log" || ended=failed
+    fi
+    note "$name" "$(awk "BEGIN {printf \"%.1f\", $EPOCHREALTIME - $started}")" "$ended"
+    if [ "$ended" = failed ]; then
+        failed=1
+        tail -n 5 "$out/$name.log" >&2
+    fi
+}
+
+section_tests() {
+    local program
+    for program in "$bin"/*; do
+        case ${program##*/} in
+            # These have nothing to do with tests.
+            rockmill | one_slice) ;;
+            *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
+        esac
+    done
+}
+
+section_sanitize() {
+    local tool
+    for tool in memcheck racecheck initcheck synccheck; do
+        if ! command -v compute-sanitizer >/dev/null; then
+            note "sanitize-$tool" 0 "skipped: compute-sanitizer is not on PATH"
+            continue
+        fi
+        PROPTEST_CASES=$sanitize_cases step "sanitize-$tool" \
+            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/same_files" files_and
+    done
+}
+
+compaction() {
+    local name=$1
+    shift
+    step "$name" "$bin/rockmill" bench compaction --repeat "$repeat" --memory-mib 16384 --json "$@"
+}
+
+# Entries in millions and percent: how many that are.
+entries() { echo $(($1 * 10000 * $2)); }
+
+section_bench() {
+    local place dir percent workload versions
+    for place in memory disk; do
+        dir=$memory_dir percent=$scale
+        [ $place = memory ] || dir=$disk_dir percent=$disk_scale
+        while read -r workload millions versions; do
+            compaction "bench-$place-$workload-$versions" --dir "$dir" --versions "$versions" \
+                --workload "$workload:none:$(entries "$millions" "$percent")" \
+                --threads "$threads" --device "cpu,$device"
+        done <<<"16x256 40 4
+16x1024 10 4
+8x32 48 4
+16x256 40 1"
+    done
+    step bench-one-slice "$bin/one_slice"
+}
+
+section_small() {
+    compaction small --dir "$memory_dir" --runs 4 --threads "$threads" --device "cpu,$device" \
+        --workload 16x256:none:4K,16x256:none:15K,16x256:none:60K,16x256:none:250K,16x256:none:1M
+}
+
+# Slices of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.
+section_slices() {
+    local workload millions
+    while read -r workload millions; do
+        compaction "slices-$workload" --dir "$memory_dir" --rocksdb no --device "$device" \
+            --workload "$workload:none:$(entries "$millions" "$scale")" --threads 1,2,8 \
+            --target-file-mib 32,128,512
+    done <<<"16x256 40
+8x32 48"
+    compaction mapped-16x256 --dir "$memory_dir" --rocksdb no --device "$device" \
+        --workload "16x256:none:$(entries 40 "$scale")" --threads "2,$threads" --gpu-input mapped
+}
+
+section_input() {
+    step input-memory "$bin/rockmill" bench input --device "$device" --dir "$memory_dir" \
+        --threads "1,4,$threads" --map-mib 8,32,128,512 --json
+    step input-disk "$bin/rockmill" bench input --device "$device" --dir "$disk_dir" \
+        --threads "1,4,$threads" --map-mib 32,512 --cold --json
+}
+
+step devices "$bin/rockmill" devices --json
+for section in "${sections[@]}"; do
+    "section_$section"
+done
+{
+    printf '{"commit": "%s", "steps": [\n' "$(cat "$here/commit")"
+    printf '%s' "  ${steps[0]}"
+    printf ',\n  %s' "${steps[@]:1}"
+    printf '\n]}\n'
+} >"$out/summary.json"
+exit $failed

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds what is to be run on a GPU into a folder that needs neither cargo nor network:
+#   scripts/gpu-bundle.sh FOLDER      then, on a machine with a GPU: FOLDER/run.sh
+#
+# In it are the command, the device tests and the benchmark of one slice, stripped, and bench/gpu/run.sh. The
+# machine needs the C and C++ libraries of this one, or newer. ROCKMILL_CUDA_ARCH=90 makes it smaller.
+set -euo pipefail
+folder=$(realpath -m "${1:?usage: scripts/gpu-bundle.sh FOLDER}")
+cd "$(dirname "$0")/.."
+
+messages=$(mktemp)
+trap 'rm -f "$messages"' EXIT
+build() { cargo "$@" --locked --release --message-format=json-render-diagnostics >>"$messages"; }
+build build -p rockmill-cli
+build test --no-run -p rockmill-cuda
+build bench --no-run -p rockmill-cuda --bench one_slice
+grep -q '"cfgs":\[[^]]*"has_cuda"' "$messages" || {
+    echo "gpu-bundle: the build has no GPU backend; see the warning above" >&2
+    exit 1
+}
+
+rm -rf "$folder"
+mkdir -p "$folder/bin"
+# Of what cargo says it has made, the executables, each under the name of its target.
+sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/p' "$messages" |
+    while read -r name path; do
+        strip -o "$folder/bin/$name" "$path"
+    done
+cp bench/gpu/run.sh "$folder/run.sh"
+git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
+du -sh "$folder" | cut -f 1
