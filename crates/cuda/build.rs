@@ -31,7 +31,7 @@ fn main() {
         .std("c++17")
         .opt_level(2)
         .warnings_into_errors(true)
-        .file(kernels.join("host.cpp"))
+        .files(["host.cpp", "faulty.cpp"].map(|file| kernels.join(file)))
         .compile("rockmill_kernels_host");
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return;

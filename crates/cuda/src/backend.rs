@@ -53,7 +53,7 @@ impl CudaBackend {
     pub fn new(target: Target, settings: CudaSettings) -> Result<Self> {
         let name = match target {
             Target::Cuda(number) => format!("cuda:{number}"),
-            Target::Host => "cuda-on-host".to_owned(),
+            Target::Host | Target::Faulty => "cuda-on-host".to_owned(),
         };
         let device = Device::open(target)?;
         let pinned_bytes = settings.pinned_bytes.unwrap_or(u64::MAX);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
+use crate::faults;
 use crate::ffi::{self, DeviceInfo, KernelTable, RECORD_BYTES};
 use crate::stream::Stream;
 
@@ -19,6 +20,8 @@ pub enum Target {
     Cuda(u32),
     /// The calling thread: the same stages, one item after another. For tests.
     Host,
+    /// The same, with calls that fail as [`crate::faults`] plans. For tests.
+    Faulty,
 }
 
 /// What a device says of itself.
@@ -110,7 +113,7 @@ impl Device {
     pub fn open(target: Target) -> Result<Self> {
         let number = match target {
             Target::Cuda(number) => number,
-            Target::Host => 0,
+            Target::Host | Target::Faulty => 0,
         };
         let device = Self::find(target, number)?;
         device.probe()?;
@@ -135,8 +138,10 @@ impl Device {
             Target::Cuda(_) => cuda_table()?,
             // SAFETY: the function takes nothing and returns the address of a static.
             Target::Host => unsafe { ffi::rockmill_host_kernels() },
+            // SAFETY: the hooks live as long as the program, as does what the function returns.
+            Target::Faulty => unsafe { ffi::rockmill_faulty_kernels(&raw const faults::HOOKS) },
         };
-        // SAFETY: both functions return the address of a table that lives as long as the program.
+        // SAFETY: all three return the address of a table that lives as long as the program.
         let table = unsafe { &*table };
         assert_eq!(
             table.table_bytes as usize,

@@ -384,6 +384,17 @@ pub struct KernelTable {
     ) -> c_int,
 }
 
+/// `faulty.cpp:Hooks`.
+#[repr(C)]
+pub struct Hooks {
+    pub before: extern "C" fn(u32, u64) -> c_int,
+    pub got: extern "C" fn(u32, Handle, u64),
+    pub gone: extern "C" fn(u32, Handle),
+    pub copied_back: extern "C" fn(Handle, *const c_void, u64),
+    pub placed: extern "C" fn(*const OutBlock, u64),
+    pub finished: extern "C" fn(*const u8, *const OutBlock, u64),
+}
+
 /// Sizes of the records as Rust lays them out, to be compared with the table's.
 pub const RECORD_BYTES: [u32; 21] = [
     size_of::<BlockRef>() as u32,
@@ -413,4 +424,5 @@ unsafe extern "C" {
     #[cfg(has_cuda)]
     pub fn rockmill_cuda_kernels() -> *const KernelTable;
     pub fn rockmill_host_kernels() -> *const KernelTable;
+    pub fn rockmill_faulty_kernels(hooks: *const Hooks) -> *const KernelTable;
 }

@@ -22,6 +22,8 @@ mod backend;
 mod buffer;
 mod device;
 mod extent;
+#[doc(hidden)]
+pub mod faults;
 mod ffi;
 mod input;
 mod limits;

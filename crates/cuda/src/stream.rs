@@ -43,6 +43,8 @@ impl Stream {
     /// # Errors
     /// Device.
     pub fn new(device: &Device) -> Result<Self> {
+        // First, so that nothing is left if there is none.
+        let end = Event::new(device)?;
         let mut handle = ptr::null_mut();
         // SAFETY: `handle` is a place for a pointer.
         let code = unsafe { (device.table().stream_create)(&raw mut handle) };
@@ -51,7 +53,7 @@ impl Stream {
             device: device.clone(),
             handle,
             traffic: Default::default(),
-            end: Event::new(device)?,
+            end,
             staging: None,
         })
     }

@@ -1,0 +1,257 @@
+//! Whatever goes wrong on the device, a slice ends with an error or with the right files, nothing stays behind,
+//! and the next slice is done.
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+
+use common::{Entry, MemOutput, MemSink, open};
+use rockmill_core::{
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, Slice, SliceWork,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+
+/// Inputs and plan of a slice that makes several files, and the files.
+struct Job {
+    inputs: Vec<InputTable>,
+    plan: Plan,
+    files: Vec<MemOutput>,
+}
+
+impl Job {
+    fn new() -> Self {
+        let run = |run: u32| {
+            let entry = |key: u32| {
+                let value = common::noise(u64::from(key + run), 60);
+                let seq = u64::from(key + 5000 * run) + 1;
+                let key = [[b'k'; 8].as_slice(), &key.to_be_bytes()].concat();
+                Entry::new(&key, seq, common::PUT, &value)
+            };
+            let entries: Vec<_> = (run..600).step_by(1 + run as usize).map(entry).collect();
+            open(common::one_file(&common::plan(), &entries)).expect("sound")
+        };
+        let mut plan = common::plan();
+        plan.rules.bottommost = true;
+        plan.cutting = common::cutting(20 << 10);
+        plan.table.block_size = 1000;
+        plan.table.filter = Some(FilterOptions {
+            format: FilterFormat::FastLocalBloom,
+            millibits_per_key: 10_000,
+            whole_key_filtering: true,
+            prefix_extractor: None,
+            optimize_filters_for_memory: false,
+        });
+        let mut job = Self {
+            inputs: (0..3).map(run).collect(),
+            plan,
+            files: Vec::new(),
+        };
+        job.files = job
+            .compact(&CpuBackend, &CancelToken::new())
+            .expect("sound");
+        assert!(job.files.len() > 1);
+        job
+    }
+
+    fn compact(
+        &self,
+        backend: &impl Backend,
+        cancel: &CancelToken,
+    ) -> Result<Vec<MemOutput>, Error> {
+        let slice = Slice {
+            index: 0,
+            range: KeyRange::default(),
+        };
+        let run = backend.survivors(SliceWork {
+            inputs: &self.inputs,
+            plan: &self.plan,
+            slice: &slice,
+            read_ahead_bytes: 1 << 16,
+            cancel,
+            progress: None,
+        })?;
+        let mut sink = MemSink::numbered_from(1);
+        backend.write_ssts(run, &mut sink)?;
+        Ok(sink.into_files())
+    }
+
+    /// What goes wrong, or `None` if the files are right.
+    fn trouble(&self, backend: &CudaBackend) -> Option<Error> {
+        match self.compact(backend, &CancelToken::new()) {
+            Ok(files) => {
+                assert!(files == self.files, "wrong files");
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+}
+
+fn device() -> Result<CudaBackend, Error> {
+    CudaBackend::new(Target::Faulty, CudaSettings::default())
+}
+
+/// Opens a device and compacts on it, with the call of each number failing in turn. Says how often that ended
+/// with an error.
+fn fail_each(call: Call, plan: impl Fn(&Faults, u64)) -> u64 {
+    let (faults, job) = (Faults::none(), Job::new());
+    let mut errors = 0;
+    for nth in 0.. {
+        plan(&faults, nth);
+        let backend = device();
+        let trouble = match &backend {
+            Ok(backend) => job.trouble(backend),
+            Err(error) => Some(error.clone()),
+        };
+        let struck = faults.struck();
+        faults.end();
+        if let Some(error) = &trouble {
+            assert_eq!(error.kind, ErrorKind::Device, "{call:?} {nth}: {error}");
+            assert!(error.what.contains("planned to fail"), "{error}");
+            errors += 1;
+        }
+        if let Ok(backend) = &backend {
+            let trouble = job.trouble(backend);
+            assert!(trouble.is_none(), "after {call:?} {nth}: {trouble:?}");
+        }
+        drop(backend);
+        assert_eq!(faults.held(), Held::default(), "{call:?} {nth}");
+        if struck == 0 {
+            assert!(trouble.is_none());
+            return errors;
+        }
+    }
+    errors
+}
+
+#[test]
+fn without_memory_streams_or_events_a_slice_ends_with_an_error() {
+    // Asked once in vain, a device is asked for less.
+    fail_each(Call::Allocate, |faults, nth| {
+        faults.fail(Call::Allocate, nth);
+    });
+    let errors = fail_each(Call::Allocate, |faults, nth| {
+        faults.break_down(Call::Allocate, nth);
+    });
+    assert!(errors >= 1);
+    for (call, least) in [(Call::Pin, 3), (Call::Stream, 3), (Call::Event, 10)] {
+        let errors = fail_each(call, |faults, nth| faults.fail(call, nth));
+        assert!(errors >= least, "{call:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_launch_a_copy_or_a_wait_that_fails_ends_the_slice() {
+    for (call, least) in [(Call::Stage, 20), (Call::Copy, 20), (Call::Wait, 20)] {
+        let errors = fail_each(call, |faults, nth| faults.fail(call, nth));
+        assert!(errors >= least, "{call:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_device_that_breaks_down_gives_all_back_and_may_recover() {
+    let errors = fail_each(Call::Stage, |faults, nth| {
+        faults.break_down(Call::Stage, nth)
+    });
+    assert!(errors >= 20, "{errors}");
+}
+
+#[test]
+fn a_slice_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
+    let (faults, job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    let (mut refused, mut done) = (0, 0);
+    for bits in 12..26 {
+        faults.limit_memory(1 << bits);
+        match job.trouble(&backend) {
+            None => done += 1,
+            Some(error) => {
+                assert_eq!(error.kind, ErrorKind::Device, "{error}");
+                assert!(error.what.contains("device memory"), "{error}");
+                refused += 1;
+            }
+        }
+        assert!(faults.held().bytes <= 1 << bits);
+    }
+    assert!(refused > 3 && done > 3, "{refused} {done}");
+    drop(backend);
+    assert_eq!(faults.held(), Held::default());
+}
+
+#[test]
+fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
+    let (faults, job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    let before = faults.all_calls();
+    assert!(job.trouble(&backend).is_none());
+    let calls = faults.all_calls() - before;
+    let mut cancelled = 0;
+    for nth in 0..calls {
+        let cancel = CancelToken::new();
+        faults.cancel(nth, &cancel);
+        match job.compact(&backend, &cancel) {
+            Ok(files) => assert!(files == job.files),
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Cancelled, "{nth}: {error}");
+                cancelled += 1;
+            }
+        }
+        faults.end();
+        if nth % 16 == 0 {
+            assert!(job.trouble(&backend).is_none());
+        }
+    }
+    assert!(cancelled > 10, "{cancelled} of {calls}");
+    drop(backend);
+    assert_eq!(faults.held(), Held::default());
+}
+
+/// Bytes of a region that are altered, one at a time.
+fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
+    /// An `OutBlock`'s first key lies behind its places; those on the device say where its kernels read.
+    const FIRST_KEY: u64 = 32;
+    const PREFIX_BYTES: u64 = 16;
+    match (moment, region) {
+        (_, Region::Entries) => (0..40).chain([500, 700, 900]).collect(),
+        (_, Region::Restarts) => (0..8).collect(),
+        (_, Region::Trailer) => (0..5).collect(),
+        (_, Region::Filter) => (0..74).collect(),
+        (Moment::Finished, Region::Blocks) => (FIRST_KEY..FIRST_KEY + PREFIX_BYTES).collect(),
+        (Moment::CopiedBack, Region::Blocks) => (0..96).collect(),
+    }
+}
+
+#[test]
+fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
+    const REGIONS: [Region; 5] = [
+        Region::Entries,
+        Region::Restarts,
+        Region::Trailer,
+        Region::Filter,
+        Region::Blocks,
+    ];
+    let (faults, job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    for moment in [Moment::Finished, Moment::CopiedBack] {
+        for region in REGIONS {
+            for byte in bytes_of(moment, region) {
+                let place = Place { region, byte };
+                faults.flip(moment, place);
+                let trouble = job.trouble(&backend);
+                assert_eq!(faults.struck(), 1, "{moment:?} {place:?}");
+                let error = trouble.unwrap_or_else(|| panic!("{moment:?} {place:?} passed"));
+                let kind = error.kind;
+                assert_eq!(
+                    kind,
+                    ErrorKind::Verification,
+                    "{moment:?} {place:?}: {error}"
+                );
+            }
+            assert!(job.trouble(&backend).is_none(), "{moment:?} {region:?}");
+        }
+    }
+    drop(backend);
+    assert_eq!(faults.held(), Held::default());
+}

@@ -1,0 +1,139 @@
+// The host's table, whose calls go wrong as crates/cuda/src/faults.rs plans.
+
+#include "table.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+namespace {
+
+// Kinds of calls, in the order of faults.rs:Call.
+enum Kind : u32 { ALLOCATE, PIN, REGISTER, STREAM, EVENT, WAIT, COPY, STAGE };
+
+struct Hooks {
+  // Asked before a call: 0, or the error that it returns instead of doing anything.
+  int (*before)(u32 kind, u64 bytes);
+  // Told what was got, and what is given back.
+  void (*got)(u32 kind, void* thing, u64 bytes);
+  void (*gone)(u32 kind, void* thing);
+  // May alter what was copied back.
+  void (*copied_back)(void* to, const void* from, u64 bytes);
+  // Told where the list of blocks will be, and may alter finished images before they are verified.
+  void (*placed)(const OutBlock* blocks, u64 n);
+  void (*finished)(const u8* images, const OutBlock* blocks, u64 n);
+};
+
+const Hooks* hooks;
+const KernelTable* host;
+
+// A call that fails, or is the host's.
+template <Kind KIND, auto FIELD>
+struct Wrapped;
+
+template <Kind KIND, class... Args, int (*KernelTable::*FIELD)(Args...)>
+struct Wrapped<KIND, FIELD> {
+  static int call(Args... args) {
+    if (int error = hooks->before(KIND, 0)) return error;
+    return (host->*FIELD)(args...);
+  }
+};
+
+template <Kind KIND, auto FIELD>
+int make(void** out) {
+  if (int error = hooks->before(KIND, 0)) return error;
+  if (int error = (host->*FIELD)(out)) return error;
+  hooks->got(KIND, *out, 0);
+  return 0;
+}
+
+template <Kind KIND, auto FIELD>
+int get(void** out, u64 bytes) {
+  if (int error = hooks->before(KIND, bytes)) return error;
+  if (int error = (host->*FIELD)(out, bytes)) return error;
+  hooks->got(KIND, *out, bytes);
+  return 0;
+}
+
+template <Kind KIND, auto FIELD>
+int give_back(void* thing) {
+  hooks->gone(KIND, thing);
+  return (host->*FIELD)(thing);
+}
+
+int register_host(void* memory, u64 bytes) {
+  if (int error = hooks->before(REGISTER, bytes)) return error;
+  if (int error = host->register_host(memory, bytes)) return error;
+  hooks->got(REGISTER, memory, bytes);
+  return 0;
+}
+
+int copy_from_device(void* to, const void* from, u64 n, void* stream) {
+  if (int error = hooks->before(COPY, 0)) return error;
+  if (int error = host->copy_from_device(to, from, n, stream)) return error;
+  hooks->copied_back(to, from, n);
+  return 0;
+}
+
+int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files, const u64* images) {
+  hooks->placed(args->blocks, args->num_blocks);
+  return Wrapped<STAGE, &KernelTable::place_blocks>::call(exec, args, num_files, images);
+}
+
+int decode_images(const Exec* exec, const VerifyArgs* args) {
+  hooks->finished(args->images, args->blocks, args->num_blocks);
+  return Wrapped<STAGE, &KernelTable::decode_images>::call(exec, args);
+}
+
+const char* error_text(int) { return "it was planned to fail"; }
+
+#define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
+
+KernelTable table() {
+  KernelTable t = *host;
+  t.error_text = error_text;
+  t.allocate = get<ALLOCATE, &KernelTable::allocate>;
+  t.release = give_back<ALLOCATE, &KernelTable::release>;
+  t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
+  t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
+  t.register_host = register_host;
+  t.unregister_host = give_back<REGISTER, &KernelTable::unregister_host>;
+  t.stream_create = make<STREAM, &KernelTable::stream_create>;
+  t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;
+  t.event_create = make<EVENT, &KernelTable::event_create>;
+  t.event_destroy = give_back<EVENT, &KernelTable::event_destroy>;
+  ROCKMILL_FAIL(WAIT, event_record);
+  ROCKMILL_FAIL(WAIT, event_synchronize);
+  ROCKMILL_FAIL(COPY, copy_to_device);
+  t.copy_from_device = copy_from_device;
+  ROCKMILL_FAIL(COPY, copy_inside);
+  ROCKMILL_FAIL(COPY, fill);
+  ROCKMILL_FAIL(STAGE, check_blocks);
+  ROCKMILL_FAIL(STAGE, count_entries);
+  ROCKMILL_FAIL(STAGE, decode_entries);
+  ROCKMILL_FAIL(STAGE, hash_entries);
+  ROCKMILL_FAIL(STAGE, check_order);
+  ROCKMILL_FAIL(STAGE, trim_runs);
+  ROCKMILL_FAIL(STAGE, sum_input);
+  ROCKMILL_FAIL(STAGE, merge_runs);
+  ROCKMILL_FAIL(STAGE, retain);
+  ROCKMILL_FAIL(STAGE, cut);
+  ROCKMILL_FAIL(STAGE, measure_blocks);
+  ROCKMILL_FAIL(STAGE, sum_file);
+  t.place_blocks = place_blocks;
+  ROCKMILL_FAIL(STAGE, write_blocks);
+  ROCKMILL_FAIL(STAGE, seal_blocks);
+  ROCKMILL_FAIL(STAGE, build_filter);
+  t.decode_images = decode_images;
+  ROCKMILL_FAIL(STAGE, verify_file);
+  return t;
+}
+
+}  // namespace
+}  // namespace rockmill::ROCKMILL_TARGET
+
+extern "C" const rockmill::ROCKMILL_TARGET::KernelTable* rockmill_host_kernels();
+
+extern "C" const rockmill::ROCKMILL_TARGET::KernelTable* rockmill_faulty_kernels(
+    const rockmill::ROCKMILL_TARGET::Hooks* given) {
+  using namespace rockmill::ROCKMILL_TARGET;
+  static const KernelTable wrapped = (hooks = given, host = rockmill_host_kernels(), table());
+  return &wrapped;
+}
