@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # RocksDB against Rockmill on the CPU: one thread, then as many as there are, on DIR, JSON into OUT.
 #
-#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some five minutes; /dev/shm is the default for DIR
+#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some six minutes; /dev/shm is the default for DIR
 #
 # Workloads are 16 B/256 B and 8 B/32 B without compression, and 16 B/256 B with LZ4 and ZSTD; four versions
-# a key and one; eight input files and forty. The page cache is warm, since the input was just written.
+# a key and one; eight input files and forty; to the bottommost level and, with a tenth of Deletes, above older
+# entries. The page cache is warm, since the input was just written.
 set -euo pipefail
 
 out=$1
@@ -26,6 +27,10 @@ for runs in 8 40; do
         bench "one-thread-$versions-versions-$runs-runs" "${plain[@]}" \
             --versions "$versions" --runs "$runs" --threads 1 --repeat 3
     done
+done
+for versions in 4 1; do
+    bench "one-thread-$versions-versions-not-bottommost" "${plain[@]}" \
+        --versions "$versions" --not-bottommost --delete-every 10 --threads 1 --repeat 3
 done
 bench one-thread-compressed --workload 16x256:lz4:2M --workload 16x256:zstd:2M --threads 1 --repeat 3
 threads=1

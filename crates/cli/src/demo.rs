@@ -46,6 +46,8 @@ fn spec(entries: u64) -> Spec {
         versions: 2,
         runs: 8,
         delete_every: Some(16),
+        above_older: false,
+        direct_io: false,
         keys: Keys::Decimal,
         writers: 1,
         target_file_bytes: 32 << 20,

@@ -118,6 +118,8 @@ pub fn run(args: &CloseArgs) -> Result<(), Failure> {
         versions: VERSIONS,
         runs: RUNS,
         delete_every: None,
+        above_older: false,
+        direct_io: false,
         keys: Keys::Mixed,
         writers: WRITERS,
         target_file_bytes: args.target_file_mib << 20,

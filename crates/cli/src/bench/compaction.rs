@@ -36,6 +36,17 @@ pub struct CompactionArgs {
     /// Files of level 0 to merge.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
+    /// One entry in so many is a Delete [default: none].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    delete_every: Option<u32>,
+    /// Compact level 0 above older entries in the last level, so that Deletes and sequence numbers
+    /// stay.
+    #[arg(long)]
+    not_bottommost: bool,
+    /// Files of the database pass by the page cache (use_direct_reads,
+    /// use_direct_io_for_flush_and_compaction).
+    #[arg(long)]
+    direct: bool,
     /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -77,6 +88,9 @@ struct BenchRow {
     row: Row,
     versions: u64,
     runs: u64,
+    delete_every: Option<u32>,
+    not_bottommost: bool,
+    direct_io: bool,
     cpu_s_per_gb: f64,
     /// Of all repetitions, in their order; the row is that of the median, with the peak of all. The
     /// first includes what a service makes once.
@@ -126,7 +140,9 @@ fn measure_all(
             workload,
             versions: args.versions,
             runs: args.runs,
-            delete_every: None,
+            delete_every: args.delete_every,
+            above_older: args.not_bottommost,
+            direct_io: args.direct,
             keys: Keys::Mixed,
             writers: WRITERS,
             target_file_bytes: args.target_file_mib[0] << 20,
@@ -251,6 +267,9 @@ impl Cell {
         BenchRow {
             versions: spec.versions,
             runs: spec.runs,
+            delete_every: spec.delete_every,
+            not_bottommost: spec.above_older,
+            direct_io: spec.direct_io,
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,

@@ -9,7 +9,7 @@ use rockmill_engine::verify;
 use rockmill_format::key;
 use rust_rocksdb::{DB, Options};
 
-use super::{progress, rocksdb_failed};
+use super::{measure, progress, rocksdb_failed};
 use crate::outcome::Failure;
 
 /// Entries handed over at a time, and hand-overs that may wait.
@@ -19,7 +19,7 @@ const WAITING_BATCHES: usize = 4;
 /// Internal key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// The first difference between RocksDB's result and Rockmill's, whose files lie in one level each;
+/// The first difference between RocksDB's result and Rockmill's, which lie in the first level of each;
 /// `None` if they hold the same entries with the same sequence numbers.
 pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
     let spinner = progress::spinner("comparing entry by entry".to_owned());
@@ -41,13 +41,11 @@ pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
     compared
 }
 
-/// Live files in key order.
+/// Files of the first level, in key order.
 fn files(path: &Path) -> Result<Vec<String>, Failure> {
     let db = DB::open_for_read_only(&Options::default(), path, false)
         .map_err(|e| rocksdb_failed("open a database", &e))?;
-    let mut files = db
-        .live_files()
-        .map_err(|e| rocksdb_failed("list its files", &e))?;
+    let mut files = measure::first_level(&db)?;
     files.sort_by(|x, y| x.start_key.cmp(&y.start_key));
     Ok(files.into_iter().map(|file| file.name).collect())
 }

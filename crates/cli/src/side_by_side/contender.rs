@@ -102,7 +102,13 @@ impl Ready {
         let spec = &self.contender.spec;
         let Some(service) = &self.service else {
             let options = spec.options(self.contender.threads);
-            let measured = measure::compact(path, &options, "RocksDB", &mut self.memory)?;
+            let measured = measure::compact(
+                path,
+                &options,
+                spec.above_older,
+                "RocksDB",
+                &mut self.memory,
+            )?;
             if measured.files_in_level_0 > 0 {
                 let what = "RocksDB could not compact: is the disk full?";
                 return Err(Failure::Environment(what.to_owned()));
@@ -112,8 +118,9 @@ impl Ready {
         let before = service.stats();
         let mut offloaded = spec.options(1);
         offloaded.set_compaction_service(service.clone());
+        let above_older = spec.above_older;
         let (measured, energy) = energy::measured(&self.meter, || {
-            measure::compact(path, &offloaded, "Rockmill", &mut self.memory)
+            measure::compact(path, &offloaded, above_older, "Rockmill", &mut self.memory)
         });
         let mut measured = measured?;
         measured.energy = energy;

@@ -9,11 +9,14 @@ use rust_rocksdb::{BlockBasedOptions, DB, Options};
 use serde::{Deserialize, Serialize};
 
 use super::workload::Workload;
-use super::{fill, progress, rocksdb_failed};
+use super::{fill, measure, progress, rocksdb_failed};
 use crate::outcome::Failure;
 
 /// Said to the service too, since filters of small databases would not tell.
 pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
+
+/// More than any database has.
+const ENDLESS_BYTES: u64 = 1 << 40;
 
 /// How keys come from numbers.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -36,6 +39,11 @@ pub struct Spec {
     /// One entry in so many is a Delete.
     pub delete_every: Option<u32>,
     pub keys: Keys,
+    /// Whether the last level holds older entries, above which the runs are compacted, so that nothing may
+    /// be forgotten that hides what lies beneath.
+    pub above_older: bool,
+    /// Whether the database's files pass by the page cache.
+    pub direct_io: bool,
     /// Threads that write at once. The newest version of each key depends on their number, so it is
     /// not the machine's number of cores.
     pub writers: u64,
@@ -46,7 +54,17 @@ impl Spec {
     /// All that matters in one line.
     pub fn name(&self) -> String {
         let (versions, runs) = (self.versions, self.runs);
-        format!("{}, {versions} versions, {runs} runs", self.workload)
+        let mut name = format!("{}, {versions} versions, {runs} runs", self.workload);
+        if let Some(every) = self.delete_every {
+            name += &format!(", 1 in {every} a Delete");
+        }
+        if self.above_older {
+            name += ", not bottommost";
+        }
+        if self.direct_io {
+            name += ", direct I/O";
+        }
+        name
     }
 
     /// Options to compact with; `subcompactions` is RocksDB's own parallelism.
@@ -59,6 +77,14 @@ impl Spec {
         options.set_disable_auto_compactions(true);
         options.set_target_file_size_base(self.target_file_bytes);
         options.set_max_subcompactions(subcompactions);
+        options.set_use_direct_reads(self.direct_io);
+        options.set_use_direct_io_for_flush_and_compaction(self.direct_io);
+        if self.above_older {
+            // Level 0 as a whole goes to level 1, and stays there.
+            options.set_level_compaction_dynamic_level_bytes(false);
+            options.set_level_zero_file_num_compaction_trigger(1);
+            options.set_max_bytes_for_level_base(ENDLESS_BYTES);
+        }
         options
     }
 }
@@ -72,6 +98,9 @@ pub struct Origin {
 impl Origin {
     /// Makes the database in a folder that is not there yet.
     pub fn make(path: PathBuf, spec: &Spec) -> Result<Self, Failure> {
+        if spec.above_older {
+            make_older(&path, spec)?;
+        }
         let mut options = spec.options(1);
         options.create_if_missing(true);
         fill::prepare(&mut options);
@@ -99,6 +128,20 @@ impl Origin {
     }
 }
 
+/// Makes a database whose last level holds an older entry for some of the keys.
+fn make_older(path: &Path, spec: &Spec) -> Result<(), Failure> {
+    let bottommost = Spec {
+        above_older: false,
+        ..spec.clone()
+    };
+    let mut options = bottommost.options(1);
+    options.create_if_missing(true);
+    let db = DB::open(&options, path).map_err(|e| rocksdb_failed("make a database", &e))?;
+    fill::fill_older(&db, spec).map_err(|e| rocksdb_failed("write", &e))?;
+    measure::compact_all(&db);
+    Ok(())
+}
+
 fn read_folder(path: &Path) -> io::Result<()> {
     const PIECE_BYTES: usize = 1 << 20;
     let mut piece = vec![0; PIECE_BYTES];
@@ -122,14 +165,16 @@ mod tests {
 
     type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-    /// The newest entries, and the number of all, of a database of seven runs.
-    fn made(versions: u64) -> (Entries, u64) {
+    /// The newest entries, and the number of all in level 0, of a database of seven runs.
+    fn made(versions: u64, above_older: bool) -> (Entries, u64) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let spec = Spec {
             workload: format!("16x32:lz4:{ENTRIES}").parse().expect("a workload"),
             versions,
             runs: RUNS,
             delete_every: None,
+            above_older,
+            direct_io: false,
             keys: Keys::Mixed,
             writers: 16,
             target_file_bytes: 1 << 20,
@@ -138,23 +183,39 @@ mod tests {
         let copy = dir.path().join("copy");
         origin.copy_to(&copy).expect("room");
         let db = super::super::open(&copy, &spec.options(1)).expect("a database");
-        let files = db.live_files().expect("files");
+        let mut files = db.live_files().expect("files");
+        let last_level = files.iter().map(|file| file.level).max();
+        assert_eq!(last_level, Some(if above_older { 6 } else { 0 }));
+        files.retain(|file| file.level == 0);
         assert_eq!(files.len() as u64, RUNS);
-        assert!(files.iter().all(|file| file.level == 0));
         let newest = db.iterator(IteratorMode::Start).map(|e| e.expect("sound"));
         (newest.collect(), files.iter().map(|f| f.num_entries).sum())
     }
 
     #[test]
     fn each_key_is_there_once_if_there_is_one_version() {
-        let (newest, all) = made(1);
+        let (newest, all) = made(1, false);
         assert_eq!((newest.len() as u64, all), (ENTRIES, ENTRIES));
     }
 
     #[test]
     fn the_newest_entries_do_not_depend_on_how_threads_take_turns() {
-        let (newest, all) = made(4);
+        let (newest, all) = made(4, false);
         assert!((newest.len() as u64) < all);
-        assert_eq!((newest, all), made(4));
+        assert_eq!((newest, all), made(4, false));
+    }
+
+    #[test]
+    fn older_entries_of_the_same_keys_lie_in_the_last_level() {
+        let (above, all) = made(1, true);
+        let (alone, _) = made(1, false);
+        assert_eq!(all, ENTRIES);
+        assert!(
+            alone
+                .iter()
+                .all(|(key, value)| above.get(key) == Some(value))
+        );
+        // How many keys each writer has is rounded.
+        assert!(above.len() - alone.len() <= RUNS as usize);
     }
 }

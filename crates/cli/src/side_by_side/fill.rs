@@ -24,6 +24,8 @@ const JOBS_PER_FLUSH: u64 = 4;
 const SPARE_WRITE_BUFFERS: u64 = 4;
 /// The largest that RocksDB takes: a run ends where we say so.
 const WRITE_BUFFER_BYTES: usize = 64 << 30;
+/// One key in so many has an older entry.
+const OLDER_EVERY: u64 = 16;
 /// More than glibc ever takes from its heap (32 MiB), so that a run's memory goes back to the system at
 /// once and is not there for a compaction to find, which would hide that in its peak.
 const ARENA_BLOCK_BYTES: usize = 64 << 20;
@@ -57,6 +59,21 @@ pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
     }
     progress.finish_and_clear();
     Ok(())
+}
+
+/// Writes one older entry for each of some of the keys, which are spread over all of them.
+pub fn fill_older(db: &DB, spec: &Spec) -> Result<(), Error> {
+    let older = Spec {
+        delete_every: None,
+        ..spec.clone()
+    };
+    let keys = (spec.workload.entries / spec.versions).max(1);
+    let mut writer = Writer::new(&older, 0, OLDER_EVERY.min(keys));
+    let entries = writer.keys;
+    let progress = progress::bar(entries);
+    writer.write(db, entries, &progress)?;
+    progress.finish_and_clear();
+    flush(db, true)
 }
 
 fn write_run(

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options};
+use rust_rocksdb::{
+    BottommostLevelCompaction, CompactOptions, DB, LiveFile, Options, WaitForCompactOptions,
+};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -32,28 +34,31 @@ pub struct Measured {
     pub energy: Option<Energy>,
 }
 
-/// Compacts everything in the database at `path` to its bottommost level, in a process of which this
-/// remembers how much memory it had at first.
+/// Compacts everything in the database at `path` to its bottommost level, or level 0 to the next where it
+/// lies `above_older` entries; in a process of which this remembers how much memory it had at first.
 pub fn compact(
     path: &Path,
     options: &Options,
+    above_older: bool,
     system: &str,
     memory: &mut PeakMemory,
 ) -> Result<Measured, Failure> {
     let db = open(path, options)?;
-    let (bytes_in, entries_in) = totals(&files(&db)?);
+    let (bytes_in, entries_in) = totals(&first_level(&db)?);
     let spinner = progress::spinner(format!("{system} compacts"));
     memory.start();
     let cpu = process_cpu();
     let started = Instant::now();
-    let mut compaction = CompactOptions::default();
-    compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
+    if above_older {
+        compact_level_0(&db)?;
+    } else {
+        compact_all(&db);
+    }
     let wall_s = started.elapsed().as_secs_f64();
     let cpu_s = (process_cpu() - cpu).as_secs_f64();
     let peak_memory_bytes = memory.growth();
     spinner.finish_and_clear();
-    let left = files(&db)?;
+    let left = first_level(&db)?;
     let (bytes_out, entries_out) = totals(&left);
     Ok(Measured {
         wall_s,
@@ -69,9 +74,28 @@ pub fn compact(
     })
 }
 
-fn files(db: &DB) -> Result<Vec<LiveFile>, Failure> {
-    db.live_files()
-        .map_err(|e| rocksdb_failed("list its files", &e))
+/// Compacts everything in a database to its bottommost level.
+pub fn compact_all(db: &DB) {
+    let mut compaction = CompactOptions::default();
+    compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+    db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
+}
+
+/// Lets RocksDB see by itself that level 0 is full: a manual compaction would go on to the last level.
+fn compact_level_0(db: &DB) -> Result<(), Failure> {
+    db.set_options(&[("disable_auto_compactions", "false")])
+        .and_then(|()| db.wait_for_compact(&WaitForCompactOptions::default()))
+        .map_err(|e| rocksdb_failed("compact", &e))
+}
+
+/// Files of the first level that has any: what is to be compacted, or what that gave.
+pub fn first_level(db: &DB) -> Result<Vec<LiveFile>, Failure> {
+    let mut files = db
+        .live_files()
+        .map_err(|e| rocksdb_failed("list its files", &e))?;
+    let first = files.iter().map(|file| file.level).min();
+    files.retain(|file| Some(file.level) == first);
+    Ok(files)
 }
 
 /// Bytes and entries of the files.
