@@ -87,11 +87,7 @@ pub fn retain(
         prefix: 0,
         user_key: Vec::new(),
         any_key: false,
-        visible_to_last: None,
-        emitted: false,
-        zeroed: false,
-        clear_next: false,
-        absent_beneath: None,
+        group: Group::default(),
     };
     while state.step()? {}
     Ok(state.totals)
@@ -107,6 +103,12 @@ struct Retain<'r, S, T> {
     /// User key of the group at hand, once there is one.
     user_key: Vec<u8>,
     any_key: bool,
+    group: Group,
+}
+
+/// What is known of the versions of a user key so far.
+#[derive(Default)]
+struct Group {
     /// Snapshot that sees the entry before, within the group.
     visible_to_last: Option<u64>,
     /// Whether the group has a survivor.
@@ -117,6 +119,14 @@ struct Retain<'r, S, T> {
     clear_next: bool,
     /// Whether nothing beneath can hold the group's key, once asked for.
     absent_beneath: Option<bool>,
+}
+
+impl Group {
+    fn absent_beneath(&mut self, rules: &Rules, user_key: &[u8]) -> bool {
+        *self
+            .absent_beneath
+            .get_or_insert_with(|| rules.beneath.absent(user_key))
+    }
 }
 
 impl<S: Source, T: Sink> Retain<'_, S, T> {
@@ -131,27 +141,36 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.user_key.clear();
             self.user_key.extend_from_slice(head.user_key);
             self.any_key = true;
-            self.reset_group();
+            self.group = Group::default();
         }
         let sequence = key::tag_sequence(tag);
         let visible_to = self.rules.visible_to(sequence);
-        let visible_to_last = self.visible_to_last.replace(visible_to);
+        let visible_to_last = self.group.visible_to_last.replace(visible_to);
         let kind = key::tag_type(tag);
-        if self.clear_next {
-            self.clear_next = false;
+        if self.group.clear_next {
+            self.group.clear_next = false;
             self.emit_cleared()?;
         } else if kind == SINGLE_DELETE {
             self.single_delete(tag)?;
         } else if visible_to_last == Some(visible_to) {
             self.drop_entry(tag, hash)?;
             self.totals.replaced += 1;
-        } else if kind == DELETE && sequence <= self.rules.earliest() && self.absent_beneath() {
+        } else if kind == DELETE
+            && sequence <= self.rules.earliest()
+            && self.group.absent_beneath(self.rules, &self.user_key)
+        {
             self.drop_head()?;
             self.totals.tombstones_dropped += 1;
         } else if kind == DELETE && self.rules.bottommost {
             self.delete_at_bottom(tag)?;
         } else {
-            self.emit_head()?;
+            let (first, tag) = (!self.group.emitted, final_tag(self.rules, tag));
+            self.sink
+                .emit(&self.user_key, tag, head.value, hash, first)?;
+            let read = entry_hash(hash, head.tag);
+            self.group.zeroed |= key::tag_sequence(tag) == 0;
+            self.count_kept(read);
+            self.source.advance()?;
         }
         Ok(true)
     }
@@ -164,21 +183,6 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         head.prefix == self.prefix
             && head.user_key.len() == len
             && (len <= size_of_val(&self.prefix) || head.user_key == self.user_key)
-    }
-
-    fn reset_group(&mut self) {
-        self.visible_to_last = None;
-        self.emitted = false;
-        self.zeroed = false;
-        self.clear_next = false;
-        self.absent_beneath = None;
-    }
-
-    fn absent_beneath(&mut self) -> bool {
-        let (rules, user_key) = (self.rules, &self.user_key);
-        *self
-            .absent_beneath
-            .get_or_insert_with(|| rules.beneath.absent(user_key))
     }
 
     /// Tag of the next entry if it has the group's key.
@@ -204,27 +208,15 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.source.advance()
     }
 
-    fn emit_head(&mut self) -> Result<()> {
-        let first = !self.emitted;
-        if let Some(head) = self.source.head() {
-            let tag = final_tag(self.rules, head.tag);
-            self.sink
-                .emit(&self.user_key, tag, head.value, head.kv_hash, first)?;
-            self.zeroed |= key::tag_sequence(tag) == 0;
-            self.count_kept(entry_hash(head.kv_hash, head.tag));
-        }
-        self.source.advance()
-    }
-
     /// Emits the head as a Put without a value: the pair of a SingleDelete that stays.
     fn emit_cleared(&mut self) -> Result<()> {
-        let first = !self.emitted;
+        let first = !self.group.emitted;
         if let Some(head) = self.source.head() {
             let put = key::pack_tag(key::tag_sequence(head.tag), PUT);
             let tag = final_tag(self.rules, put);
             let hash = kv_hash(&self.user_key, &[]);
             self.sink.emit(&self.user_key, tag, &[], hash, first)?;
-            self.zeroed |= key::tag_sequence(tag) == 0;
+            self.group.zeroed |= key::tag_sequence(tag) == 0;
             self.count_kept(entry_hash(head.kv_hash, head.tag));
         }
         self.source.advance()
@@ -232,14 +224,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     /// Emits a tombstone that was taken from the source already.
     fn emit_taken(&mut self, tag: u64, value: &[u8], hash: u64) -> Result<()> {
-        let first = !self.emitted;
+        let first = !self.group.emitted;
         self.sink.emit(&self.user_key, tag, value, hash, first)?;
         self.count_kept(entry_hash(hash, tag));
         Ok(())
     }
 
     fn count_kept(&mut self, hash: u64) {
-        self.emitted = true;
+        self.group.emitted = true;
         self.totals.written += 1;
         self.totals.hash_kept = self.totals.hash_kept.wrapping_add(hash);
     }
@@ -284,15 +276,16 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let below = self.rules.snapshot_below(sequence);
         let (value, hash) = self.take_tombstone()?;
         let Some(next) = self.next_of_key() else {
-            let obsolete = sequence <= self.rules.earliest() && self.absent_beneath();
-            if obsolete || self.zeroed {
+            let obsolete = sequence <= self.rules.earliest()
+                && self.group.absent_beneath(self.rules, &self.user_key);
+            if obsolete || self.group.zeroed {
                 self.count_dropped(tag, hash);
                 return Ok(());
             }
             return self.emit_taken(tag, &value, hash);
         };
         let same_stripe = below == 0 || key::tag_sequence(next) > below;
-        if self.zeroed {
+        if self.group.zeroed {
             self.count_dropped(tag, hash);
             self.totals.replaced += 1;
             return self.drop_head();
@@ -309,14 +302,14 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
                 ));
             }
             DELETE => self.count_dropped(tag, hash),
-            _ if self.emitted || sequence <= self.rules.earliest() => {
+            _ if self.group.emitted || sequence <= self.rules.earliest() => {
                 self.count_dropped(tag, hash);
                 self.totals.replaced += 1;
                 return self.drop_head();
             }
             _ => {
                 self.emit_taken(tag, &value, hash)?;
-                self.clear_next = true;
+                self.group.clear_next = true;
             }
         }
         Ok(())
