@@ -130,7 +130,7 @@ impl ContentsReader {
         // Nearly all keys lie between by their prefixes alone.
         let separator_prefix = key_prefix(place.separator);
         let before_prefix = place.before.map_or(0, key_prefix);
-        let mut last = None;
+        let mut any = false;
         loop {
             let entry = match entries.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -140,7 +140,8 @@ impl ContentsReader {
             if self.keys.long_bytes() > LONG_KEYS_BYTES {
                 self.keys.forget();
             }
-            let key = self.keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
+            self.keys.step(&entry).map_err(|e| corrupt(e.what()))?;
+            let key = self.keys.last();
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
             let kind = ValueType::from_code(key::tag_type(tag))
                 .ok_or_else(|| corrupt("unknown value type"))?;
@@ -152,9 +153,10 @@ impl ContentsReader {
             }
             self.contents.count(user_key, tag, kind, entry.value);
             each(user_key, tag, entry.value)?;
-            last = Some(key);
+            any = true;
         }
-        if let Some(key) = last {
+        if any {
+            let key = self.keys.last();
             let largest = &mut self.contents.largest;
             largest.clear();
             largest.extend_from_slice(self.keys.user_key(&key));

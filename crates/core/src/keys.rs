@@ -104,6 +104,17 @@ impl KeyRestorer {
     /// A [`KeyFault`]; the restorer must not be used further then.
     #[inline]
     pub fn restore(&mut self, entry: &Entry<'_>) -> Result<RestoredKey, KeyFault> {
+        self.step(entry)?;
+        Ok(self.last())
+    }
+
+    /// Restores the next entry's key, which [`KeyRestorer::last`] gives: moved out of a result, a key waits for
+    /// its own bytes, which are stored as two words and loaded as one.
+    ///
+    /// # Errors
+    /// As [`KeyRestorer::restore`].
+    #[inline]
+    pub(crate) fn step(&mut self, entry: &Entry<'_>) -> Result<(), KeyFault> {
         let (shared, suffix) = (entry.shared, entry.suffix);
         let Some((first, _)) = suffix.split_first_chunk::<TAG_SIZE>() else {
             return self.restore_any(entry);
@@ -132,23 +143,29 @@ impl KeyRestorer {
         if !ascends {
             return Err(KeyFault::OutOfOrder);
         }
-        Ok(self.keep(prefix, tag, len, 0))
+        self.keep(prefix, tag, len, 0);
+        Ok(())
     }
 
     #[inline]
-    fn keep(&mut self, prefix: u128, tag: u64, len: usize, at: usize) -> RestoredKey {
+    fn keep(&mut self, prefix: u128, tag: u64, len: usize, at: usize) {
         self.any = true;
         (self.prefix, self.tag, self.len, self.at) = (prefix, tag, len, at);
+    }
+
+    /// The key that was restored last; an empty one if there is none.
+    #[inline]
+    pub(crate) fn last(&self) -> RestoredKey {
         RestoredKey {
-            head: Head(prefix.to_be_bytes()),
-            tag,
-            len,
-            at,
+            head: Head(self.prefix.to_be_bytes()),
+            tag: self.tag,
+            len: self.len,
+            at: self.at,
         }
     }
 
-    /// [`KeyRestorer::restore`] for keys of any form.
-    fn restore_any(&mut self, entry: &Entry<'_>) -> Result<RestoredKey, KeyFault> {
+    /// [`KeyRestorer::step`] for keys of any form.
+    fn restore_any(&mut self, entry: &Entry<'_>) -> Result<(), KeyFault> {
         let start = self.long.len();
         self.repeat_last(entry.shared);
         self.long.extend_from_slice(entry.prefix);
@@ -168,7 +185,8 @@ impl KeyRestorer {
         if len <= PREFIX_BYTES {
             self.long.truncate(start);
         }
-        Ok(self.keep(prefix, tag, len, start))
+        self.keep(prefix, tag, len, start);
+        Ok(())
     }
 
     /// Appends the first `shared` bytes of the internal key before.
