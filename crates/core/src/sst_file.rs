@@ -78,9 +78,7 @@ impl BlockWriter {
             offset: self.offset,
             size: stored.len() as u64,
         };
-        let checksum = self.guard.checksum(stored, kind as u8, self.offset);
-        let mut trailer = [kind as u8; BLOCK_TRAILER_SIZE];
-        trailer[1..].copy_from_slice(&checksum.to_le_bytes());
+        let trailer = self.guard.trailer(stored, kind, self.offset);
         self.append(stored)?;
         self.append(&trailer)?;
         Ok(handle)

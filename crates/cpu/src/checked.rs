@@ -20,16 +20,18 @@ use rockmill_format::index::IndexBuilder;
 
 /// Bytes of blocks after which they are checked and handed on: few enough to be still in the second-level
 /// cache.
-const IMAGE_BYTES: usize = 64 << 10;
+const IMAGE_BYTES: usize = 128 << 10;
 
-/// Collects sealed data blocks, checks them, and appends them to the file.
+/// The page cache holds whole pages, and takes those quickest that are written at once.
+const PAGE_BYTES: usize = 4096;
+
+/// Seals data blocks, checks them, and appends them to the file. The image, where they lie one after another,
+/// is the builder's buffer.
 #[derive(Debug)]
 pub struct CheckedBlocks {
     name: String,
     guard: BlockGuard,
     restart_interval: u32,
-    /// Sealed blocks that were not handed on yet.
-    image: Vec<u8>,
     /// Blocks that were handed on.
     passed: usize,
     decompressor: Decompressor,
@@ -46,7 +48,6 @@ impl CheckedBlocks {
             name: format!("output file {number}"),
             guard: block_guard(plan, number),
             restart_interval: u32::try_from(plan.table.restart_interval).unwrap_or(u32::MAX),
-            image: Vec::with_capacity(IMAGE_BYTES + IMAGE_BYTES / 2),
             passed: 0,
             decompressor: Decompressor::new(Vec::new()),
             payload: Vec::new(),
@@ -55,46 +56,81 @@ impl CheckedBlocks {
         }
     }
 
-    /// Takes a block in, whose payload is `stored`, compressed as `kind` says; `out` is the file.
-    pub fn push(&mut self, stored: &[u8], kind: CompressionType, out: &BlockWriter) -> BlockHandle {
+    /// Seals the block that begins at `start` of the image and is compressed as `kind` says; `out` is the file.
+    pub fn seal(
+        &self,
+        image: &mut Vec<u8>,
+        start: usize,
+        kind: CompressionType,
+        out: &BlockWriter,
+    ) -> BlockHandle {
+        let stored = &image[start..];
         let handle = BlockHandle {
-            offset: out.offset() + self.image.len() as u64,
+            offset: out.offset() + start as u64,
             size: stored.len() as u64,
         };
-        self.image.extend_from_slice(stored);
-        self.guard
-            .put_trailer(stored, kind, handle.offset, &mut self.image);
+        let trailer = self.guard.trailer(stored, kind, handle.offset);
+        image.extend_from_slice(&trailer);
         handle
     }
 
     /// Whether there are enough blocks for [`CheckedBlocks::pass`] to be worth while.
     #[inline]
-    pub fn is_full(&self) -> bool {
-        self.image.len() >= IMAGE_BYTES
+    pub fn is_full(image: &[u8]) -> bool {
+        image.len() >= IMAGE_BYTES
     }
 
-    /// Checks the blocks at hand, all of which are in `index`, and appends them to the file.
+    /// Checks the blocks at hand, all of which are in `index`, and appends whole pages of them to the file;
+    /// the rest goes with the next ones.
     ///
     /// # Errors
     /// Verification if a block does not read as one; Storage.
-    pub fn pass(&mut self, index: &IndexBuilder, out: &mut BlockWriter) -> Result<()> {
+    pub fn pass(
+        &mut self,
+        image: &mut Vec<u8>,
+        index: &IndexBuilder,
+        out: &mut BlockWriter,
+    ) -> Result<()> {
+        self.check_all(image, index, out)?;
+        let end = out.offset() as usize + image.len();
+        let pages = image.len().saturating_sub(end % PAGE_BYTES);
+        out.append(&image[..pages])?;
+        image.drain(..pages);
+        Ok(())
+    }
+
+    /// Checks the last blocks, all of which are in `index`, and appends all that is left to the file.
+    ///
+    /// # Errors
+    /// As [`CheckedBlocks::pass`].
+    pub fn pass_all(
+        &mut self,
+        image: &mut Vec<u8>,
+        index: &IndexBuilder,
+        out: &mut BlockWriter,
+    ) -> Result<()> {
+        self.check_all(image, index, out)?;
+        out.append(image)?;
+        image.clear();
+        Ok(())
+    }
+
+    fn check_all(&mut self, image: &[u8], index: &IndexBuilder, out: &BlockWriter) -> Result<()> {
         let image_at = out.offset();
         while self.passed < index.len() {
-            self.check(index, image_at)
+            self.check(image, index, image_at)
                 .map_err(Error::as_verification)?;
             self.passed += 1;
         }
-        out.append(&self.image)?;
-        self.image.clear();
         Ok(())
     }
 
     /// Decodes the block behind those that were passed; the image begins at `image_at` in the file.
-    fn check(&mut self, index: &IndexBuilder, image_at: u64) -> Result<()> {
+    fn check(&mut self, image: &[u8], index: &IndexBuilder, image_at: u64) -> Result<()> {
         let (separator, handle) = index.block(self.passed);
         let start = (handle.offset - image_at) as usize;
         let end = start + handle.size as usize + BLOCK_TRAILER_SIZE;
-        let stored = &self.image[start..end];
+        let stored = &image[start..end];
         let fail = |e| Error::format(&self.name, e);
         let (mut payload, kind) = self.guard.open(stored, handle.offset).map_err(fail)?;
         if kind != CompressionType::None {

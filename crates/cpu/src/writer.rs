@@ -107,13 +107,6 @@ impl Sink for SstWriter<'_> {
     }
 }
 
-/// A data block that was written and waits for the next block's first key, which its separator needs.
-#[derive(Debug)]
-struct PendingBlock {
-    last_key: Vec<u8>,
-    handle: BlockHandle,
-}
-
 struct OpenFile {
     out: BlockWriter,
     block: BlockBuilder,
@@ -124,7 +117,9 @@ struct OpenFile {
     first_key: Vec<u8>,
     /// Internal key at hand.
     key: Vec<u8>,
-    pending: Option<PendingBlock>,
+    /// A data block that was written and waits for the next block's first key, which its separator needs;
+    /// its last key is the one added last.
+    pending: Option<BlockHandle>,
     blocks: CheckedBlocks,
     index: IndexBuilder,
     filter: Option<FilterBuilder>,
@@ -191,11 +186,12 @@ impl OpenFile {
                 self.flush_block(compressor)?;
             }
         }
-        if let Some(pending) = self.pending.take() {
+        if let Some(handle) = self.pending.take() {
             self.index
-                .add(&pending.last_key, Some(&self.key), pending.handle);
-            if self.blocks.is_full() {
-                self.blocks.pass(&self.index, &mut self.out)?;
+                .add(self.block.last_key(), Some(&self.key), handle);
+            let image = self.block.buffer();
+            if CheckedBlocks::is_full(image) {
+                self.blocks.pass(image, &self.index, &mut self.out)?;
             }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
@@ -232,23 +228,20 @@ impl OpenFile {
 
     /// Ends the data block at hand, which is not empty.
     fn flush_block(&mut self, compressor: &mut Compressor) -> Result<()> {
-        let payload = self.block.finish();
-        let compresses = !compressor.is_stored();
-        let (stored, kind) = compressor
-            .compress(payload)
-            .map_err(|e| Error::internal(e.what))?;
+        let start = self.block.finish_in_place();
+        let image = self.block.buffer();
         self.counts.blocks += 1;
-        self.counts.uncompressed_bytes += payload.len() as u64;
+        self.counts.uncompressed_bytes += (image.len() - start) as u64;
+        let compresses = !compressor.is_stored();
+        let kind = compressor
+            .compress_in_place(image, start)
+            .map_err(|e| Error::internal(e.what))?;
         if kind == CompressionType::None {
             self.counts.rejected += u64::from(compresses);
             self.counts.bypassed += u64::from(!compresses);
         }
         self.used_compression.insert(kind);
-        let handle = self.blocks.push(stored, kind, &self.out);
-        self.pending = Some(PendingBlock {
-            last_key: self.block.last_key().to_vec(),
-            handle,
-        });
+        self.pending = Some(self.blocks.seal(image, start, kind, &self.out));
         Ok(())
     }
 
@@ -256,10 +249,11 @@ impl OpenFile {
         if !self.block.is_empty() {
             self.flush_block(compressor)?;
         }
-        if let Some(pending) = self.pending.take() {
-            self.index.add(&pending.last_key, None, pending.handle);
+        if let Some(handle) = self.pending.take() {
+            self.index.add(self.block.last_key(), None, handle);
         }
-        self.blocks.pass(&self.index, &mut self.out)?;
+        let image = self.block.buffer();
+        self.blocks.pass_all(image, &self.index, &mut self.out)?;
         let num_filter_entries = self.filter.as_ref().map_or(0, FilterBuilder::num_added);
         let filter = self.filter.and_then(FilterBuilder::finish);
         let body = FileBody {

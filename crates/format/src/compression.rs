@@ -367,6 +367,27 @@ impl Compressor {
         }
     }
 
+    /// Puts the block that lies in `bytes` from `start` into the form in which it is stored, and returns its
+    /// type.
+    ///
+    /// # Errors
+    /// As [`Compressor::compress`].
+    ///
+    /// # Panics
+    /// If `bytes` ends before `start`.
+    pub fn compress_in_place(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<CompressionType> {
+        let (_, kind) = self.compress(&bytes[start..])?;
+        if kind != CompressionType::None {
+            bytes.truncate(start);
+            bytes.extend_from_slice(&self.scratch);
+        }
+        Ok(kind)
+    }
+
     fn fill_scratch(&mut self, block: &[u8]) -> std::result::Result<CompressionType, String> {
         let out = &mut self.scratch;
         out.clear();
@@ -458,6 +479,10 @@ mod tests {
             let block = word.repeat(repeat);
             let mut compressor = Compressor::new(&settings(kind, level))?;
             let (stored, used) = compressor.compress(&block)?;
+            let stored = &*stored.to_vec();
+            let mut behind = [b"before".as_slice(), &block].concat();
+            prop_assert_eq!(compressor.compress_in_place(&mut behind, 6)?, used);
+            prop_assert_eq!(&behind, &[b"before".as_slice(), stored].concat());
             let mut out = Vec::new();
             Decompressor::new(Vec::new()).decompress(used, stored, &mut out)?;
             prop_assert_eq!(out, block);

@@ -116,6 +116,19 @@ impl BlockGuard {
         Ok((payload, kind))
     }
 
+    /// The trailer of a block that begins at `offset` in the file.
+    pub fn trailer(
+        &self,
+        payload: &[u8],
+        kind: CompressionType,
+        offset: u64,
+    ) -> [u8; BLOCK_TRAILER_SIZE] {
+        let checksum = self.checksum(payload, kind as u8, offset);
+        let mut trailer = [kind as u8; BLOCK_TRAILER_SIZE];
+        trailer[1..].copy_from_slice(&checksum.to_le_bytes());
+        trailer
+    }
+
     /// Appends the trailer of a block that begins at `offset` in the file.
     pub fn put_trailer(
         &self,
@@ -124,9 +137,7 @@ impl BlockGuard {
         offset: u64,
         out: &mut Vec<u8>,
     ) {
-        let checksum = self.checksum(payload, kind as u8, offset);
-        out.push(kind as u8);
-        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&self.trailer(payload, kind, offset));
     }
 }
 

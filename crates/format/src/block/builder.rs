@@ -33,11 +33,14 @@ impl BlockLayout {
     }
 }
 
-/// Assembles one block; reusable.
+/// Assembles blocks one after another.
 #[derive(Debug)]
 pub struct BlockBuilder {
     layout: BlockLayout,
-    entries: Vec<u8>,
+    /// Blocks that were finished in place, with what their owner put behind each, and the entries at hand.
+    buffer: Vec<u8>,
+    /// Where the entries at hand begin, if there are any.
+    start: usize,
     restarts: Vec<u32>,
     since_restart: usize,
     last_key: Vec<u8>,
@@ -56,7 +59,8 @@ impl BlockBuilder {
         assert!(layout.delta_keys || !layout.common_prefix);
         Self {
             layout,
-            entries: Vec::new(),
+            buffer: Vec::new(),
+            start: 0,
             restarts: vec![0],
             since_restart: 0,
             last_key: Vec::new(),
@@ -68,7 +72,8 @@ impl BlockBuilder {
     /// Whether nothing was added since the start or the last [`BlockBuilder::finish`].
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        // An entry at a restart point counts as the first behind it.
+        self.since_restart == 0
     }
 
     /// The key added last, be it to a block before; empty if there is none.
@@ -91,20 +96,24 @@ impl BlockBuilder {
     #[inline]
     pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8], continued: &[u8]) {
         let mut shared = 0;
-        if self.since_restart == self.layout.restart_interval {
-            let at = u32::try_from(self.entries.len()).expect("blocks stay below 4 GiB");
+        let is_first = self.is_empty();
+        if is_first {
+            self.start = self.buffer.len();
+        } else if self.since_restart == self.layout.restart_interval {
+            let at = self.buffer.len() - self.start;
+            let at = u32::try_from(at).expect("blocks stay below 4 GiB");
             self.restarts.push(at);
             self.since_restart = 0;
-        } else if self.layout.delta_keys && !self.entries.is_empty() {
+        } else if self.layout.delta_keys {
             shared = common;
         }
         if self.layout.common_prefix {
-            self.narrow_prefix(key);
+            self.narrow_prefix(key, is_first);
         }
         let value = if shared > 0 { continued } else { value };
         self.put_header(shared, key.len() - shared, value.len());
-        self.entries.extend_from_slice(&key[shared..]);
-        self.entries.extend_from_slice(value);
+        self.buffer.extend_from_slice(&key[shared..]);
+        self.buffer.extend_from_slice(value);
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.since_restart += 1;
@@ -113,26 +122,33 @@ impl BlockBuilder {
     #[inline]
     fn put_header(&mut self, shared: usize, non_shared: usize, value_len: usize) {
         let sized = self.layout.values == ValueForm::Sized;
-        if sized && (shared | non_shared | value_len) < 0x80 {
-            let header = [shared as u8, non_shared as u8, value_len as u8];
-            self.entries.extend_from_slice(&header);
+        if sized && (shared | non_shared) < 0x80 && value_len < 1 << 14 {
+            let (shared, non_shared) = (shared as u8, non_shared as u8);
+            if value_len < 0x80 {
+                let header = [shared, non_shared, value_len as u8];
+                self.buffer.extend_from_slice(&header);
+            } else {
+                let (low, high) = (value_len as u8 | 0x80, (value_len >> 7) as u8);
+                self.buffer
+                    .extend_from_slice(&[shared, non_shared, low, high]);
+            }
             return;
         }
-        put_varint(&mut self.entries, shared as u64);
-        put_varint(&mut self.entries, non_shared as u64);
+        put_varint(&mut self.buffer, shared as u64);
+        put_varint(&mut self.buffer, non_shared as u64);
         if sized {
-            put_varint(&mut self.entries, value_len as u64);
+            put_varint(&mut self.buffer, value_len as u64);
         }
     }
 
-    fn narrow_prefix(&mut self, key: &[u8]) {
+    fn narrow_prefix(&mut self, key: &[u8], is_first: bool) {
         let user_len = if self.layout.user_keys {
             key.len()
         } else {
             key.len().saturating_sub(TAG_SIZE)
         };
         let user_key = &key[..user_len];
-        if self.entries.is_empty() {
+        if is_first {
             self.prefix.clear();
             self.prefix.extend_from_slice(user_key);
         } else {
@@ -141,40 +157,57 @@ impl BlockBuilder {
         }
     }
 
-    /// The finished block, and an empty builder again.
+    /// The finished block, and an empty builder again. No block was finished in place and is still there.
     pub fn finish(&mut self) -> &[u8] {
+        let start = self.finish_in_place();
+        debug_assert_eq!(start, 0);
         self.finished.clear();
-        if self.prefix.is_empty() {
-            std::mem::swap(&mut self.finished, &mut self.entries);
-        } else {
+        std::mem::swap(&mut self.finished, &mut self.buffer);
+        &self.finished
+    }
+
+    /// Ends the block where it stands in [`BlockBuilder::buffer`], and returns where it begins. The next one
+    /// begins behind all that is there then, so nothing of a block has to be copied.
+    pub fn finish_in_place(&mut self) -> usize {
+        if self.is_empty() {
+            self.start = self.buffer.len();
+        }
+        if !self.prefix.is_empty() {
             self.strip_prefix();
-            self.entries.clear();
         }
         for restart in &self.restarts {
-            self.finished.extend_from_slice(&restart.to_le_bytes());
+            self.buffer.extend_from_slice(&restart.to_le_bytes());
         }
         let num_restarts = self.restarts.len() as u32;
-        self.finished.extend_from_slice(&num_restarts.to_le_bytes());
+        self.buffer.extend_from_slice(&num_restarts.to_le_bytes());
         self.restarts.clear();
         self.restarts.push(0);
         self.since_restart = 0;
         self.prefix.clear();
-        &self.finished
+        self.start
     }
 
-    /// Moves the entries to `finished` with the common prefix in front and the restart keys without
-    /// it. All other entries share at least the prefix and stay as they are.
+    /// Blocks that were finished in place, to be changed by their owner while the builder is empty.
+    #[inline]
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Puts the common prefix in front of the entries and takes it from the restart keys. All other entries
+    /// share at least the prefix and stay as they are.
     fn strip_prefix(&mut self) {
         let strip = self.prefix.len();
+        let entries = &self.buffer[self.start..];
+        self.finished.clear();
         self.finished.extend_from_slice(&self.prefix);
         for i in 0..self.restarts.len() {
             let start = self.restarts[i] as usize;
             let end = match self.restarts.get(i + 1) {
                 Some(&next) => next as usize,
-                None => self.entries.len(),
+                None => entries.len(),
             };
             self.restarts[i] = self.finished.len() as u32;
-            let interval = &self.entries[start..end];
+            let interval = &entries[start..end];
             let mut cursor = Cursor::new(interval);
             let own = "the builder's own entry";
             let shared = cursor.varint32().expect(own);
@@ -188,5 +221,7 @@ impl BlockBuilder {
             }
             self.finished.extend_from_slice(&cursor.rest()[strip..]);
         }
+        self.buffer.truncate(self.start);
+        self.buffer.extend_from_slice(&self.finished);
     }
 }
