@@ -71,7 +71,8 @@ pub enum Method {
     Threads,
 }
 
-/// Does transfers in any order, several at once. When it is dropped, what it was given is done first.
+/// Does transfers in any order, several at once. When it is dropped, what has begun is done first, and the
+/// rest fails: whoever drops it without [`Queue::stop`] has given up what it was for.
 #[derive(Debug)]
 pub struct Queue {
     method: Method,
@@ -145,6 +146,10 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        let left = std::mem::take(&mut self.shared.lock().tasks);
+        for task in left {
+            drop(task.fail("it was given up before it began"));
+        }
         self.stop();
     }
 }
@@ -200,10 +205,10 @@ impl Task {
         self.complete(done);
     }
 
-    /// Tells that nobody knows what becomes of it, and returns the transfer, whose memory something may
-    /// still write to.
-    pub fn fail(self) -> Transfer {
-        let error = io::Error::other("the queue of reads and writes broke");
+    /// Tells that it was not done, as far as anybody knows, and returns the transfer, whose memory something
+    /// may still write to.
+    pub fn fail(self, why: &'static str) -> Transfer {
+        let error = io::Error::other(why);
         self.outcome.tell((Vec::new(), Err(error)));
         self.transfer
     }

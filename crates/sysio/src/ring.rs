@@ -129,10 +129,12 @@ impl Worker {
         }
     }
 
-    /// Takes over what was submitted; returns whether nothing more will be.
+    /// Takes over what may begin soon of what was submitted; returns whether nothing more will be.
     fn take_over(&mut self) -> bool {
         let mut requests = self.shared.lock();
-        self.waiting.append(&mut requests.tasks);
+        let room = MOST_IN_FLIGHT - self.waiting.len();
+        let now = room.min(requests.tasks.len());
+        self.waiting.extend(requests.tasks.drain(..now));
         requests.is_stopped
     }
 
@@ -174,14 +176,16 @@ impl Worker {
     /// The ring does not work any more: what the kernel does not have is done here, and what it has stays
     /// in memory for ever.
     fn abandon(&mut self) {
-        self.shared.lock().is_stopped = true;
-        self.take_over();
+        let mut requests = self.shared.lock();
+        requests.is_stopped = true;
+        self.waiting.append(&mut requests.tasks);
+        drop(requests);
         self.waiting.drain(..).for_each(Task::run);
         for task in std::mem::take(&mut self.in_flight.tasks)
             .into_iter()
             .flatten()
         {
-            std::mem::forget(task.fail());
+            std::mem::forget(task.fail("the queue of reads and writes broke"));
         }
     }
 }

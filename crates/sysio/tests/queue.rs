@@ -125,6 +125,80 @@ fn what_was_submitted_is_done_when_a_queue_stops_and_also_behind() {
 }
 
 #[test]
+fn whoever_waits_hears_of_it_when_a_queue_is_dropped() {
+    const MANY: u64 = 20_000;
+    let whole = pattern();
+    for queue in queues() {
+        let (_named, file) = filled();
+        let begun: Vec<_> = (0..MANY)
+            .map(|i| queue.submit(read(&file, i, 4096)))
+            .collect();
+        drop(queue);
+        for (i, pending) in begun.into_iter().enumerate() {
+            match pending.wait() {
+                (memory, Ok(bytes)) => {
+                    assert_eq!(bytes, 4096);
+                    assert_eq!(memory[10..4106], whole[i..i + 4096]);
+                }
+                (_, Err(e)) => assert!(e.to_string().contains("given up"), "{e}"),
+            }
+        }
+    }
+}
+
+/// Forbids the calling thread, and those that it starts, to set up an io_uring, as containers do.
+fn forbid_io_uring() {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let (load, equal) = (
+        libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+    );
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut steps = [
+        // The number of the system call comes first of all that a filter sees.
+        step(load, 0, 0, 0),
+        step(equal, 0, 1, libc::SYS_io_uring_setup as u32),
+        step(libc::BPF_RET, 0, 0, refused),
+        step(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: steps.len() as u16,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which lives until both calls have returned.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
+    };
+    assert!(done, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn threads_do_it_where_io_uring_is_forbidden() {
+    let (_named, file) = filled();
+    let forbidden = std::thread::spawn(move || {
+        forbid_io_uring();
+        let refused = Queue::with(Method::Ring).expect_err("it is forbidden");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let queue = Queue::new().expect("threads");
+        assert_eq!(queue.method(), Method::Threads);
+        queue.submit(read(&file, 7, 5000)).wait()
+    });
+    let (memory, done) = forbidden.join().expect("no panic");
+    assert_eq!(done.expect("a sound file"), 5000);
+    assert_eq!(memory[10..5010], pattern()[7..5007]);
+}
+
+#[test]
 fn a_range_beyond_the_memory_is_cut() -> io::Result<()> {
     let (_named, file) = filled();
     for queue in queues() {
