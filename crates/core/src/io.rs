@@ -90,15 +90,44 @@ impl Chunk {
         }
     }
 
-    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`.
+    /// The memory with room for `len` bytes at an address that is a multiple of `alignment`. What is much
+    /// larger is given back first: one large block does not stand for those that follow.
     #[must_use]
     pub fn aligned(mut self, len: usize, alignment: usize) -> Self {
+        /// Memory that is kept whatever is asked for, and how much larger it may be beyond that.
+        const KEPT_BYTES: usize = 256 << 10;
+        const KEPT_TIMES: usize = 2;
+        let kept = KEPT_TIMES.saturating_mul(len + alignment);
+        if self.memory.capacity() > kept.max(KEPT_BYTES) {
+            self.memory = Vec::new();
+        }
         self.grow(len + alignment);
         let start = self.memory.as_ptr().align_offset(alignment);
         // Only the compiler's own evaluation of code knows no addresses.
         let start = start.min(alignment);
         self.bytes = start..start + len;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_memory_is_kept_until_it_is_much_too_large() {
+        const LARGE: usize = 8 << 20;
+        let chunk = Chunk::default().aligned(LARGE, 4096);
+        let (address, bytes) = (chunk.memory.as_ptr(), chunk.bytes.clone());
+        assert_eq!((address as usize + bytes.start) % 4096, 0);
+        assert_eq!(bytes.len(), LARGE);
+        let chunk = chunk.aligned(LARGE / 2, 4096);
+        assert_eq!(
+            (chunk.memory.as_ptr(), chunk.bytes.len()),
+            (address, LARGE / 2)
+        );
+        let chunk = chunk.aligned(1 << 16, 4096);
+        assert!(chunk.memory.capacity() < LARGE / 2);
     }
 }
 
