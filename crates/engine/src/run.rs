@@ -9,8 +9,8 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, CancelToken, Error, InputTable, Job, OutputFile, Plan, Progress, Result, Slice,
-    SliceReport, SliceWork, StageTime, thread_cpu,
+    Backend, CancelToken, Error, ErrorKind, InputTable, Job, OutputFile, Plan, Progress, Result,
+    Slice, SliceReport, SliceWork, StageTime, thread_cpu,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key;
@@ -140,7 +140,7 @@ pub fn run<B: Backend>(
         verifier: Verifier {
             level: context.verification,
             cpu: context.cpu,
-            storage: &**context.storage,
+            files: &files,
             staging,
             session_id: &job.identity.session_id,
             slices: slices.len(),
@@ -151,7 +151,7 @@ pub fn run<B: Backend>(
         next: AtomicUsize::new(0),
         workers: AtomicUsize::new(1),
         at_work: AtomicUsize::new(0),
-        files,
+        files: Arc::clone(&files),
         progress: context.counters.begin(slice_bytes.iter().sum()),
         span: Span::current(),
         slice_bytes,
@@ -243,8 +243,8 @@ struct Shared<'a, B> {
     done: Mutex<Done>,
 }
 
-/// A thread that may still begin a slice. When none is left, also because they panicked, nothing comes to
-/// be synced any more.
+/// A thread that may still begin a slice. When none is left, nothing comes to be synced any more. One that
+/// panics stops the others at once.
 struct AtWork<'s, 'a, B>(&'s Shared<'a, B>);
 
 impl<'s, 'a, B> AtWork<'s, 'a, B> {
@@ -256,6 +256,10 @@ impl<'s, 'a, B> AtWork<'s, 'a, B> {
 
 impl<B> Drop for AtWork<'_, '_, B> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.files.stop.cancel();
+            self.0.share.end();
+        }
         if self.0.at_work.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.files.finishing.close();
         }
@@ -469,6 +473,11 @@ fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
     outcome
 }
 
+/// What a backend says of its output cannot be true.
+fn unbalanced(what: &str) -> Error {
+    Error::new(ErrorKind::Verification, what)
+}
+
 /// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
 /// input was read, and files are in order.
 fn check_accounts(
@@ -502,7 +511,7 @@ fn check_accounts(
         matches!(keys, (Some((a, _)), Some((b, _))) if a < b)
     });
     if written != outcome.totals.entries_written || !in_order {
-        return Err(Error::internal("output files do not add up"));
+        return Err(unbalanced("output files do not add up"));
     }
     Ok(())
 }

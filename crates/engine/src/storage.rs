@@ -395,7 +395,7 @@ pub fn read_from(storage: &dyn Storage, path: &Path, offset: u64, limit: u64) ->
 /// # Errors
 /// Storage; Corruption if the file ends too early; Cancelled.
 pub fn for_each_piece(
-    reader: &InputFileReader,
+    reader: &dyn ReadAt,
     cancel: &CancelToken,
     mut each: impl FnMut(&[u8]),
 ) -> Result<()> {

@@ -13,13 +13,14 @@ mod again;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rockmill_core::{Error, Result, SliceReport, SliceWork, open_table};
 use rockmill_cpu::CpuBackend;
 use twox_hash::XxHash3_64;
 
-use crate::staging::StagingDir;
-use crate::storage::{InputFileReader, Storage};
+use crate::io::{JobInput, JobIo};
+use crate::staging::{StagingDir, file_name};
 use crate::verify::{verify_output, verify_tail};
 
 /// One slice in so many is chosen unless the user says.
@@ -94,8 +95,8 @@ pub struct Verifier<'a> {
     pub level: Verification,
     /// What makes slices again.
     pub cpu: &'a CpuBackend,
-    /// The file system.
-    pub storage: &'a dyn Storage,
+    /// How the files are read, and how fast.
+    pub files: &'a Arc<JobIo>,
     /// Where the files lie.
     pub staging: &'a StagingDir,
     /// Of the attempt.
@@ -115,8 +116,7 @@ impl Verifier<'_> {
             .level
             .chooses(self.session_id, work.slice.index, self.slices);
         for file in &report.files {
-            let path = self.staging.file(file.number);
-            let reader = InputFileReader::open(self.storage, &path)?;
+            let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
             if report.verified && !chosen {
                 verify_tail(&table, file)?;
@@ -128,6 +128,12 @@ impl Verifier<'_> {
             true => self.compare_with_another_run(work, report),
             false => Ok(()),
         }
+    }
+
+    /// Opens an output file to read it back, as inputs are read.
+    fn open(&self, number: u64) -> Result<JobInput> {
+        let opened = JobInput::open(self.files, &self.staging.file(number));
+        opened.map_err(|e| Error::storage(&file_name(number), "open it", &e))
     }
 }
 

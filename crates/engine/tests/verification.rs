@@ -13,7 +13,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_engine::Verification;
-use rockmill_engine::io::JobIo;
+use rockmill_engine::io::{JobIo, RateLimiter};
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::verification::Verifier;
@@ -89,10 +89,15 @@ impl Staged {
     }
 
     fn verify(&self, level: Verification, session_id: &str) -> Result<()> {
+        let files = JobIo::new(Arc::new(LocalStorage), CancelToken::new());
+        self.verify_with(files, level, session_id)
+    }
+
+    fn verify_with(&self, files: JobIo, level: Verification, session_id: &str) -> Result<()> {
         let verifier = Verifier {
             level,
             cpu: &CpuBackend,
-            storage: &LocalStorage,
+            files: &Arc::new(files),
             staging: &self.staging,
             session_id,
             slices: SLICES,
@@ -213,4 +218,16 @@ fn a_sample_notices_what_is_wrong_with_some_slices_and_draws_alike_again() {
     // A quarter, and one of seven for certain.
     let share = drawn.iter().filter(|noticed| **noticed).count();
     assert!((15..65).contains(&share), "{share} of 100");
+}
+
+#[test]
+fn files_are_read_back_within_the_limit() {
+    let staged = Staged::new(|_| {});
+    let closing = CancelToken::new();
+    closing.cancel();
+    let mut files = JobIo::new(Arc::new(LocalStorage), closing);
+    files.limiter = Arc::new(RateLimiter::new(1));
+    // The first read goes on and the next one waits, which ends as the job does.
+    let error = staged.verify_with(files, Verification::Default, SESSION);
+    assert_eq!(error.expect_err("it waits").kind, ErrorKind::Cancelled);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rockmill_core::{Backend, Error, Plan, Progress, Result, Slice, SliceReport};
 use rockmill_format::key;
 
-use super::Shared;
+use super::{Shared, unbalanced};
 use crate::device::{Offload, is_device_trouble};
 use crate::io::{Stage, measured_by_this_thread};
 use crate::spans;
@@ -143,12 +143,12 @@ fn check_slice(report: &SliceReport, slice: &Slice, plan: &Plan) -> Result<()> {
         .iter()
         .all(|file| inside(&file.smallest) && inside(&file.largest));
     if report.hash_in != accounted {
-        return Err(Error::internal(
+        return Err(unbalanced(
             "entries read do not equal entries kept and dropped",
         ));
     }
     if !files_inside || (plan.cutting.single_file && report.files.len() > 1) {
-        return Err(Error::internal("output files do not fit their slice"));
+        return Err(unbalanced("output files do not fit their slice"));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use twox_hash::XxHash3_128;
 
 use super::Verifier;
 use crate::staging::{file_name, file_number};
-use crate::storage::{InputFileReader, for_each_piece};
+use crate::storage::for_each_piece;
 
 /// Length and hash of a file's bytes.
 type Digest = (u64, u128);
@@ -53,7 +53,7 @@ impl Verifier<'_> {
         if file != other {
             return Err(differs(&name, "what is told of it"));
         }
-        let reader = InputFileReader::open(self.storage, &self.staging.file(file.number))?;
+        let reader = self.open(file.number)?;
         let mut hasher = Hasher::default();
         for_each_piece(&reader, cancel, |piece| hasher.take(piece))?;
         match hasher.digest() == digest {
