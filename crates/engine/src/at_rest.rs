@@ -18,9 +18,6 @@ const MAX_OPTIONS_BYTES: u64 = 64 << 20;
 /// `CompactionReason::kManualCompaction`.
 const MANUAL: i32 = 9;
 
-/// Levels of a column family whose OPTIONS do not say.
-const DEFAULT_NUM_LEVELS: u64 = 7;
-
 /// The files that say what a database is.
 #[derive(Debug)]
 pub struct AtRest {
@@ -73,12 +70,8 @@ impl AtRest {
     /// # Errors
     /// Declined if the option is malformed.
     pub fn last_level(&self, cf_name: &[u8]) -> Result<i32> {
-        let num_levels = match self.options.cf(cf_name) {
-            Some(cf) => cf.options.u64("num_levels", DEFAULT_NUM_LEVELS),
-            None => Ok(DEFAULT_NUM_LEVELS),
-        };
-        let num_levels = num_levels.map_err(malformed)?;
-        Ok(i32::try_from(num_levels.max(1) - 1).unwrap_or(i32::MAX))
+        let last = self.shape(cf_name)?.last_level();
+        Ok(i32::try_from(last).unwrap_or(i32::MAX))
     }
 
     /// The column family of that name, with its id.

@@ -86,7 +86,8 @@ impl Shape {
         })
     }
 
-    fn last_level(&self) -> u32 {
+    /// The deepest level.
+    pub fn last_level(&self) -> u32 {
         self.num_levels - 1
     }
 

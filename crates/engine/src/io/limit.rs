@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use rockmill_core::{CancelToken, Result};
 
+use crate::budget::CANCEL_POLL;
 use crate::clock::Clock;
-
-/// Longest time for which a waiting thread does not look whether it was cancelled, or the limit changed.
-const POLL: Duration = Duration::from_millis(20);
 
 /// What was not used for so long may be used at once: threads that wait wake up late.
 const BURST_NANOS: u64 = 20_000_000;
@@ -64,7 +62,8 @@ impl RateLimiter {
     pub fn wait(&self, bytes: u64, clock: &dyn Clock, cancel: &CancelToken) -> Result<()> {
         while let Some(time) = self.try_take(bytes, clock) {
             cancel.check()?;
-            clock.pause(time.min(POLL));
+            // The limit may change meanwhile, too.
+            clock.pause(time.min(CANCEL_POLL));
         }
         Ok(())
     }
@@ -107,7 +106,7 @@ mod tests {
         }
 
         fn pause(&self, time: Duration) {
-            assert!(time <= POLL);
+            assert!(time <= CANCEL_POLL);
             *self.0.lock().expect("no panic") += time;
         }
     }
