@@ -63,6 +63,20 @@ impl Builder {
         self
     }
 
+    /// Threads of a job that sync and check finished files beside its slices; with 0, slices do it
+    /// themselves. Default: one for four of [`Builder::threads`]. May change later.
+    pub fn sync_threads(mut self, threads: usize) -> Self {
+        self.settings.mutable.sync_threads = Some(threads);
+        self
+    }
+
+    /// Bytes to read at a time from each input; less where the memory budget demands it. Default: 64 KiB.
+    /// May change later.
+    pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
+        self.settings.mutable.read_ahead_bytes = bytes;
+        self
+    }
+
     /// By how much a job's threads are nicer than the thread of RocksDB that offers it, from 0 to 19;
     /// that thread's own niceness stays. Default: 0, so that `Env::LowerThreadPoolCPUPriority` says it
     /// for both. May change later.
@@ -184,6 +198,7 @@ mod tests {
         assert!(refused(Builder::default().threads(0)).contains("threads"));
         assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
         assert!(refused(Builder::default().nice(20)).contains("nice"));
+        assert!(refused(Builder::default().sync_threads(1000)).contains("sync_threads"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(Builder::default().build().is_ok());
     }
@@ -192,6 +207,8 @@ mod tests {
     fn what_makes_no_sense_changes_nothing() {
         let service = Builder::default()
             .threads(3)
+            .sync_threads(0)
+            .read_ahead_bytes(1 << 20)
             .build()
             .expect("good settings");
         service
@@ -199,6 +216,8 @@ mod tests {
             .expect("it makes sense");
         let before = service.settings();
         assert_eq!((before.threads, before.nice), (3, 5));
+        let io = (before.sync_threads, before.read_ahead_bytes);
+        assert_eq!(io, (Some(0), 1 << 20));
         let refused = service.clone().change_settings(|settings| {
             settings.threads = 1;
             settings.memory_budget_bytes = 0;
