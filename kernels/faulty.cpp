@@ -78,7 +78,7 @@ int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files, const 
 }
 
 int decode_images(const Exec* exec, const VerifyArgs* args) {
-  hooks->finished(args->images, args->blocks, args->num_blocks);
+  hooks->finished(args->decode.arena, args->blocks, args->num_blocks);
   return Wrapped<STAGE, &KernelTable::decode_images>::call(exec, args);
 }
 
