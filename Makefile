@@ -29,7 +29,7 @@ LIGHT_CRATES := -p rockmill-format -p rockmill-core -p rockmill-cpu -p rockmill-
 env:
 	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1
 
-.PHONY: env demo test build setup lint test-debug test-release fuzz fuzz-smoke
+.PHONY: env demo test build setup lint test-debug test-release test-sanitized fuzz fuzz-smoke
 .NOTPARALLEL:
 
 demo: build
@@ -42,7 +42,7 @@ setup:
 	@scripts/setup.sh
 	@scripts/rocksdb.sh $(ROCKSDB)
 
-test: lint test-debug test-release fuzz-smoke
+test: lint test-debug test-release test-sanitized fuzz-smoke
 
 lint: setup
 	cargo fmt --all --check
@@ -55,6 +55,10 @@ test-debug: setup
 
 test-release: setup
 	cargo test --locked --release --workspace
+
+# The GPU's kernels on the host, watched.
+test-sanitized: setup
+	scripts/sanitize.sh
 
 fuzz-smoke: setup
 	scripts/fuzz.sh lint

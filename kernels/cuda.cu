@@ -54,6 +54,7 @@ KernelTable make() {
     return checked(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
   };
   t.release_pinned = [](void* memory) { return checked(cudaFreeHost(memory)); };
+  t.forbid = t.allow = [](const void*, u64) {};
   t.register_host = [](void* memory, u64 bytes) {
     return checked(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterReadOnly));
   };

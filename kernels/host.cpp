@@ -5,6 +5,13 @@
 
 #include "stages.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
+
 namespace rockmill::ROCKMILL_TARGET {
 namespace {
 
@@ -45,6 +52,8 @@ KernelTable make() {
   t.release = release;
   t.allocate_pinned = allocate;
   t.release_pinned = release;
+  t.forbid = [](const void* memory, u64 bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); };
+  t.allow = [](const void* memory, u64 bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); };
   t.register_host = [](void*, u64) { return 0; };
   t.unregister_host = nothing;
   t.stream_create = make_nothing;

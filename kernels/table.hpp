@@ -149,6 +149,10 @@ struct KernelTable {
   int (*release)(void*);
   int (*allocate_pinned)(void**, u64);
   int (*release_pinned)(void*);
+  // Where memory is the host's and watched by a sanitizer: makes bytes that no buffer has, or a buffer has now,
+  // known to it.
+  void (*forbid)(const void*, u64);
+  void (*allow)(const void*, u64);
   int (*register_host)(void*, u64);
   int (*unregister_host)(void*);
 

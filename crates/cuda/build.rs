@@ -26,13 +26,7 @@ fn main() {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     println!("cargo:rustc-check-cfg=cfg(has_cuda)");
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .opt_level(2)
-        .warnings_into_errors(true)
-        .files(["host.cpp", "faulty.cpp"].map(|file| kernels.join(file)))
-        .compile("rockmill_kernels_host");
+    build_host(&kernels);
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return;
     }
@@ -49,6 +43,26 @@ fn main() {
             );
         }
     }
+}
+
+/// `ROCKMILL_KERNELS_SANITIZE=1` has the host's kernels watched for bad accesses and undefined behaviour; whoever
+/// links them must link the sanitizers (scripts/sanitize.sh).
+fn build_host(kernels: &Path) {
+    println!("cargo:rerun-if-env-changed=ROCKMILL_KERNELS_SANITIZE");
+    let mut build = cc::Build::new();
+    build
+        .cpp(true)
+        .std("c++17")
+        .opt_level(2)
+        .warnings_into_errors(true)
+        .files(["host.cpp", "faulty.cpp"].map(|file| kernels.join(file)));
+    if env::var_os("ROCKMILL_KERNELS_SANITIZE").is_some() {
+        build
+            .flag("-fsanitize=address,undefined")
+            .flag("-fno-sanitize-recover=all")
+            .flag("-g");
+    }
+    build.compile("rockmill_kernels_host");
 }
 
 fn folder_of(variable: &str) -> Option<PathBuf> {

@@ -102,6 +102,9 @@ impl<T: Copy> DeviceBuffer<T> {
             self.memory = self.arena.take(bytes)?.cast();
             self.capacity = bytes as usize / size_of::<T>();
         }
+        let bytes = len * size_of::<T>();
+        let device = self.arena.reserve.device();
+        device.allow(self.memory.cast(), bytes as u64);
         Ok(self.memory)
     }
 

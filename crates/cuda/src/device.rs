@@ -294,6 +294,18 @@ impl Device {
         stream.synchronize()
     }
 
+    /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.
+    pub(crate) fn forbid(&self, memory: *const u8, bytes: u64) {
+        // SAFETY: nothing is read or written.
+        unsafe { (self.table.forbid)(memory.cast(), bytes) };
+    }
+
+    /// Says that a buffer has these bytes.
+    pub(crate) fn allow(&self, memory: *const u8, bytes: u64) {
+        // SAFETY: nothing is read or written.
+        unsafe { (self.table.allow)(memory.cast(), bytes) };
+    }
+
     pub(crate) fn table(&self) -> &'static KernelTable {
         self.table
     }

@@ -317,6 +317,8 @@ pub struct KernelTable {
     pub release: unsafe extern "C" fn(Handle) -> c_int,
     pub allocate_pinned: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
     pub release_pinned: unsafe extern "C" fn(Handle) -> c_int,
+    pub forbid: unsafe extern "C" fn(*const c_void, u64),
+    pub allow: unsafe extern "C" fn(*const c_void, u64),
     pub register_host: unsafe extern "C" fn(Handle, u64) -> c_int,
     pub unregister_host: unsafe extern "C" fn(Handle) -> c_int,
 

@@ -74,6 +74,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        self.reserve.device.allow(self.memory, self.len);
         let mut state = self.reserve.state();
         let start = self.memory.addr();
         for lent in &mut state.regions {
@@ -110,6 +111,11 @@ impl Reserve {
             }),
             changed: Condvar::new(),
         }))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,10 +181,13 @@ impl Reserve {
             None if state.grow(&self.device, self.most_bytes, bytes)? => state.find(bytes),
             found => found,
         };
-        Ok(found.map(|memory| Piece {
-            reserve: Arc::clone(self),
-            memory,
-            len: bytes,
+        Ok(found.map(|memory| {
+            self.device.forbid(memory, bytes);
+            Piece {
+                reserve: Arc::clone(self),
+                memory,
+                len: bytes,
+            }
         }))
     }
 }
