@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use rockmill::{Device, Verification};
+use rockmill::Verification;
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -140,12 +140,8 @@ struct Report {
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let settings = settings(args)?;
     let meter = EnergyMeter::new(settings.device);
-    let engine = match settings.device {
-        Device::Cpu | Device::Auto => engine(settings)?,
-        Device::Cuda(_) | Device::Kernels(_) => {
-            Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?
-        }
-    };
+    let engine = engine(settings)?;
+    engine.wait_for_device().map_err(Failure::Environment)?;
     device::tell(engine.device_choice());
     let job = record::load(&LocalStorage, &args.file)?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());

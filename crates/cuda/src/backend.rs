@@ -79,6 +79,16 @@ impl CudaBackend {
         Err(first_trouble.unwrap_or_else(|| Error::new(ErrorKind::Device, "the machine has none")))
     }
 
+    /// Makes what the first slice would wait for: pinned memory, and some of the device's.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn warm_up(&self) -> Result<()> {
+        let _current = self.device().make_current()?;
+        self.pool
+            .warm_up(self.settings.io_threads.max(store::WRITERS))
+    }
+
     /// Copies whole files to the device and does nothing with them; for measurements. Returns where the
     /// time went.
     ///

@@ -19,6 +19,9 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 /// Pinned bytes of a lane.
 pub const LANE_BYTES: u64 = 2 * CHUNK_BYTES as u64;
 
+/// Device memory of a slice that may be the first: that of a small job.
+const FIRST_SLICE_BYTES: u64 = 64 << 20;
+
 /// One direction of copying: a stream and two pinned chunks, of which one is filled while the other is
 /// on its way.
 #[derive(Debug)]
@@ -205,6 +208,20 @@ impl Pool {
         let stream = self.streams.take(cancel, make)?;
         let arena = Arena::new(&self.reserve, piece);
         Workspace::new(stream, &arena).map(Box::new)
+    }
+
+    /// Makes what one slice uses that has so many lanes at once.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn warm_up(&self, lanes: usize) -> Result<()> {
+        let cancel = CancelToken::new();
+        let bytes = FIRST_SLICE_BYTES.min(self.reserve.most_bytes());
+        let _memory = self.reserve.take(bytes, &cancel)?;
+        let make = || Stream::with_staging(&self.device);
+        let _stream = self.streams.take(&cancel, make)?;
+        let lanes = (0..lanes.min(self.lanes.most)).map(|_| self.lane(&cancel));
+        lanes.collect::<Result<Vec<_>>>().map(drop)
     }
 
     /// Waits for a lane.

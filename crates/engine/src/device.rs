@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use rockmill_core::{Backend, DeclineReason, Error, ErrorKind};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 
+use crate::opening::Opening;
 use crate::standing::Standing;
 
 /// A device as settings and command lines name it: `cpu`, `cuda`, `cuda:N`, `auto`.
@@ -60,46 +62,85 @@ impl FromStr for Device {
 #[derive(Debug)]
 pub struct Devices {
     pub cpu: CpuBackend,
-    /// The GPU, if one is used.
-    cuda: Option<CudaBackend>,
+    gpu: Option<Gpu>,
+}
+
+/// A GPU that is used as soon as it is open.
+#[derive(Debug)]
+struct Gpu {
+    opening: Opening,
     standing: Standing,
+    /// As it was asked for.
+    device: Device,
     /// Jobs with fewer bytes of input are the CPU's.
-    cuda_min_job_bytes: u64,
-    /// What was taken where that was left open.
-    choice: Option<String>,
+    min_job_bytes: u64,
+    /// What became of it, once told.
+    text: OnceLock<String>,
 }
 
 impl Devices {
-    /// Opens `device`.
-    ///
-    /// # Errors
-    /// One sentence about what is missing.
-    pub fn open(device: Device, cuda: CudaSettings) -> std::result::Result<Self, String> {
-        let target = match device {
-            Device::Cpu => return Ok(Self::new(None)),
-            Device::Auto => return Ok(Self::choose(cuda)),
-            Device::Cuda(number) => Target::Cuda(number),
-            Device::Kernels(target) => target,
+    /// Begins to open `device`; until that is done, the CPU does what there is to do.
+    pub fn open(device: Device, cuda: CudaSettings) -> Self {
+        let gpu = |min_job_bytes, opening| {
+            Some(Gpu {
+                opening,
+                standing: Standing::default(),
+                device,
+                min_job_bytes,
+                text: OnceLock::new(),
+            })
         };
-        let opened = CudaBackend::new(target, cuda);
-        let opened = opened.map_err(|e| format!("device {device}: {}", e.what))?;
-        Ok(Self::new(Some(opened)))
-    }
-
-    fn new(cuda: Option<CudaBackend>) -> Self {
+        let open = |target| Opening::start(move || CudaBackend::new(target, cuda));
+        let gpu = match device {
+            Device::Cpu => None,
+            Device::Auto => {
+                let opening = Opening::start(move || CudaBackend::first_usable(cuda));
+                gpu(AUTO_MIN_JOB_BYTES, opening)
+            }
+            Device::Cuda(number) => gpu(0, open(Target::Cuda(number))),
+            Device::Kernels(target) => gpu(0, open(target)),
+        };
         Self {
             cpu: CpuBackend,
-            cuda,
-            standing: Standing::default(),
-            cuda_min_job_bytes: 0,
-            choice: None,
+            gpu,
         }
     }
 
-    /// A GPU if one can be used.
-    fn choose(settings: CudaSettings) -> Self {
-        let opened = CudaBackend::first_usable(settings);
-        let choice = match &opened {
+    /// The GPU, if it is open and a job with so many bytes of input is its.
+    pub fn gpu_for(&self, job_bytes: u64) -> Option<Offload<'_, CudaBackend>> {
+        let gpu = self.gpu.as_ref()?;
+        let backend = gpu.opening.get()?.as_ref().ok()?;
+        (job_bytes >= gpu.min_job_bytes).then_some(Offload {
+            backend,
+            standing: &gpu.standing,
+        })
+    }
+
+    /// Waits until the GPU is open, if there is one to open.
+    ///
+    /// # Errors
+    /// One sentence about what is missing; none of [`Device::Auto`].
+    pub fn wait(&self) -> std::result::Result<(), String> {
+        if let Some(gpu) = &self.gpu {
+            let _ = gpu.opening.wait();
+        }
+        self.trouble().map_or(Ok(()), |what| Err(what.to_owned()))
+    }
+
+    /// Why the GPU that was asked for cannot be used, if that is known.
+    pub fn trouble(&self) -> Option<&str> {
+        let gpu = self.gpu.as_ref()?;
+        let error = gpu.opening.get()?.as_ref().err()?;
+        let text = || format!("device {}: {}", gpu.device, error.what);
+        (gpu.device != Device::Auto).then(|| gpu.text.get_or_init(text).as_str())
+    }
+
+    /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices, and as long as
+    /// it is not known.
+    pub fn choice(&self) -> Option<&str> {
+        let gpu = self.gpu.as_ref()?;
+        let opened = gpu.opening.get()?;
+        let text = || match opened {
             Ok(backend) => {
                 let (name, gpu) = (backend.name(), &backend.device().about().name);
                 let least = AUTO_MIN_JOB_BYTES >> 20;
@@ -107,26 +148,7 @@ impl Devices {
             }
             Err(error) => format!("the CPU; no GPU: {}", error.what),
         };
-        tracing::info!(%choice, "what computes");
-        Self {
-            cuda_min_job_bytes: AUTO_MIN_JOB_BYTES,
-            choice: Some(choice),
-            ..Self::new(opened.ok())
-        }
-    }
-
-    /// The GPU, if a job with so many bytes of input is its.
-    pub fn gpu_for(&self, job_bytes: u64) -> Option<Offload<'_, CudaBackend>> {
-        let backend = self.cuda.as_ref()?;
-        (job_bytes >= self.cuda_min_job_bytes).then_some(Offload {
-            backend,
-            standing: &self.standing,
-        })
-    }
-
-    /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices.
-    pub fn choice(&self) -> Option<&str> {
-        self.choice.as_deref()
+        (gpu.device == Device::Auto).then(|| gpu.text.get_or_init(text).as_str())
     }
 }
 
@@ -186,23 +208,38 @@ mod tests {
         }
     }
 
+    fn opened(device: Device) -> Devices {
+        let devices = Devices::open(device, CudaSettings::default());
+        assert_eq!(devices.wait(), Ok(()), "{device}");
+        devices
+    }
+
     #[test]
     fn what_is_left_open_is_told_and_small_jobs_are_the_cpus() {
-        let opened = |device| Devices::open(device, CudaSettings::default()).expect("it opens");
-        let auto = opened(Device::Auto);
+        let mut auto = opened(Device::Auto);
         let choice = auto.choice().expect("it was left open");
-        match &auto.cuda {
-            Some(gpu) => assert!(choice.starts_with(gpu.name()), "{choice}"),
+        match auto.gpu_for(u64::MAX) {
+            Some(gpu) => assert!(choice.starts_with(gpu.backend.name()), "{choice}"),
             None => assert!(choice.starts_with("the CPU; no GPU: "), "{choice}"),
         }
-        let gpu = opened(Device::Kernels(Target::Host));
-        assert!(gpu.choice().is_none() && gpu.gpu_for(0).is_some());
-        let auto = Devices {
-            cuda_min_job_bytes: AUTO_MIN_JOB_BYTES,
+        let kernels = opened(Device::Kernels(Target::Host));
+        assert!(kernels.choice().is_none() && kernels.gpu_for(0).is_some());
+        let least = auto.gpu.as_ref().map_or(0, |gpu| gpu.min_job_bytes);
+        auto.gpu = kernels.gpu.map(|gpu| Gpu {
+            min_job_bytes: least,
             ..gpu
-        };
+        });
         assert!(auto.gpu_for(AUTO_MIN_JOB_BYTES - 1).is_none());
         assert!(auto.gpu_for(AUTO_MIN_JOB_BYTES).is_some());
         assert!(opened(Device::Cpu).gpu_for(u64::MAX).is_none());
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_named_and_leaves_jobs_to_the_cpu() {
+        let devices = Devices::open(Device::Cuda(4711), CudaSettings::default());
+        let error = devices.wait().expect_err("so many there are not");
+        assert!(error.starts_with("device cuda:4711: "), "{error}");
+        assert_eq!(devices.trouble(), Some(&*error));
+        assert!(devices.gpu_for(u64::MAX).is_none() && devices.choice().is_none());
     }
 }

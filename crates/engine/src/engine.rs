@@ -77,13 +77,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An engine over `storage`.
+    /// An engine over `storage`, which opens its device meanwhile; see [`Engine::wait_for_device`].
     ///
     /// # Errors
-    /// One sentence if a setting makes no sense or the device cannot be used.
+    /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
-        let devices = Devices::open(settings.device, settings.cuda)?;
+        let devices = Devices::open(settings.device, settings.cuda);
         metrics::describe();
         Ok(Self {
             budget: Budget::new(
@@ -129,15 +129,27 @@ impl Engine {
         Ok(())
     }
 
+    /// Waits until the configured device is open. Before that, and if it cannot be used, the CPU does all
+    /// jobs.
+    ///
+    /// # Errors
+    /// One sentence about what is missing, if the device that was named cannot be used.
+    pub fn wait_for_device(&self) -> std::result::Result<(), String> {
+        self.devices.wait()
+    }
+
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
-    /// devices.
+    /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {
         self.devices.choice()
     }
 
     /// The counters now.
     pub fn stats(&self) -> Stats {
-        self.stats.snapshot()
+        Stats {
+            device_trouble: self.devices.trouble().map(str::to_owned),
+            ..self.stats.snapshot()
+        }
     }
 
     /// The counters, for the door that offers jobs.
@@ -364,7 +376,9 @@ impl Engine {
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
         let device = self.devices.gpu_for(input_bytes(&job.tree));
         let context = self.context(settings, device, cancel);
-        let outcome = run::run(context, job, &admitted, input_dir, &staging)?;
+        let mut outcome = run::run(context, job, &admitted, input_dir, &staging)?;
+        let trouble = self.devices.trouble().map(str::to_owned);
+        outcome.device_refused = outcome.device_refused.or(trouble);
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome, cancel);

@@ -24,6 +24,7 @@ mod findings;
 pub mod io;
 mod manual;
 mod metrics;
+mod opening;
 mod parallel;
 mod prepare;
 mod priority;

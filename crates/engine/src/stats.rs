@@ -75,6 +75,8 @@ pub struct Stats {
     pub devices_set_aside: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
     pub stages: Vec<StageTime>,
+    /// Why the configured device cannot be used, in a sentence, once that is known.
+    pub device_trouble: Option<String>,
     /// The last error or decline, in a sentence.
     pub last_error: Option<String>,
 }

@@ -142,6 +142,7 @@ fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: 
         files_left: AtomicU32::new(damaged),
     };
     let engine = Engine::new(settings, Arc::new(damaging)).expect("sound settings");
+    engine.wait_for_device().expect("it is there");
     let (dir, cancel) = (Path::new(DIR), CancelToken::new());
     let info = Database::info("some-session");
     let prepared = engine.prepare(dir, info, &database.message, &cancel);

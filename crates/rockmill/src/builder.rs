@@ -141,8 +141,8 @@ impl Builder {
         self
     }
 
-    /// What slices run on. Default: the CPU. [`Builder::build`] fails if it cannot be used, other than with
-    /// [`Device::Auto`]; a job that the device cannot do is done by the CPU.
+    /// What slices run on. Default: the CPU, which also does what another device cannot. A GPU is opened
+    /// beside other work; what it cannot be used for [`Service::wait_for_device`] and the statistics tell.
     pub fn device(mut self, device: Device) -> Self {
         self.settings.device = device;
         self
@@ -173,7 +173,7 @@ impl Builder {
     /// The service.
     ///
     /// # Errors
-    /// One sentence that names the setting that makes no sense, or says why the device cannot be used.
+    /// One sentence that names the setting that makes no sense.
     pub fn build(mut self) -> Result<Service, Error> {
         if let Some(bits) = self.filter_bits_per_key {
             if !BITS_PER_KEY.contains(&bits) {

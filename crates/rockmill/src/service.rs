@@ -119,8 +119,18 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
+    /// Waits until the configured device is open, for measurements: opening takes some tenths of a second
+    /// beside other work. Before that, and if it cannot be used, the CPU does all jobs.
+    ///
+    /// # Errors
+    /// One sentence about what is missing, if the device that was named cannot be used.
+    pub fn wait_for_device(&self) -> Result<(), crate::Error> {
+        let waited = self.engine.wait_for_device();
+        waited.map_err(crate::builder::Error)
+    }
+
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
-    /// devices.
+    /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {
         self.engine.device_choice()
     }

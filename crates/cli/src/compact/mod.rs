@@ -164,6 +164,7 @@ impl Task {
         };
         let engine = Engine::new(settings, Arc::new(LocalStorage));
         let engine = engine.map_err(Failure::Environment)?;
+        engine.wait_for_device().map_err(Failure::Environment)?;
         device::tell(engine.device_choice());
         Ok(engine)
     }
@@ -180,7 +181,8 @@ impl Task {
             .verification(self.verification)
             .device(self.device)
             .build();
-        built.map_err(|e| Failure::Environment(e.to_string()))
+        let service = built.and_then(|service| service.wait_for_device().map(|()| service));
+        service.map_err(|e| Failure::Environment(e.to_string()))
     }
 
     fn compact(

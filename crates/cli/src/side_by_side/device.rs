@@ -124,10 +124,9 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
             ..CudaSettings::default()
         })
         .build();
-    let service = built.map_err(|e| match device {
-        Device::Cpu | Device::Auto => Failure::Usage(e.to_string()),
-        Device::Cuda(_) | Device::Kernels(_) => Failure::Environment(e.to_string()),
-    })?;
+    let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
+    let opened = service.wait_for_device();
+    opened.map_err(|e| Failure::Environment(e.to_string()))?;
     tell(service.device_choice());
     Ok(service)
 }

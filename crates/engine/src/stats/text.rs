@@ -134,9 +134,15 @@ impl fmt::Display for Stats {
             let end = if at == 0 { "" } else { "\n" };
             write!(f, "{end}{}", line.trim_end())?;
         }
-        if let Some(error) = &self.last_error {
-            write!(f, "\n{:LABEL$} ", "last error")?;
-            wrap(f, error)?;
+        let sentences = [
+            ("no device", &self.device_trouble),
+            ("last error", &self.last_error),
+        ];
+        for (label, sentence) in sentences {
+            if let Some(sentence) = sentence {
+                write!(f, "\n{label:LABEL$} ")?;
+                wrap(f, sentence)?;
+            }
         }
         Ok(())
     }
@@ -214,6 +220,7 @@ mod tests {
             declines: [("comparator", 2), ("merge-operands", 5)]
                 .map(|(code, jobs)| (code.to_owned(), jobs))
                 .into(),
+            device_trouble: Some("another word ".repeat(40)),
             last_error: Some("a word ".repeat(40)),
             ..Stats::default()
         };
