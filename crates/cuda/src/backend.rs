@@ -55,11 +55,9 @@ impl CudaBackend {
             Target::Cuda(number) => format!("cuda:{number}"),
             Target::Host | Target::Faulty => "cuda-on-host".to_owned(),
         };
-        let device = Device::open(target)?;
-        let pinned_bytes = settings.pinned_bytes.unwrap_or(u64::MAX);
         Ok(Self {
             name,
-            pool: Pool::new(device, settings.memory_bytes, pinned_bytes)?,
+            pool: Pool::new(Device::open(target)?, &settings)?,
             settings,
         })
     }

@@ -4,14 +4,15 @@
 //! registered, and copied to the device straight from there: half the processor time, but registering is one
 //! after another whatever the threads. Rockmill's host code never looks at mapped bytes, but the driver
 //! copies small pieces by itself, which would raise SIGBUS if the file were truncated meanwhile; so those are
-//! read. docs/design/gpu-spike.md has the numbers.
+//! read. So is what would register more at a time than the settings allow. docs/design/gpu-spike.md has the
+//! numbers.
 
 use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -31,6 +32,8 @@ use crate::timing::Stages;
 pub enum InputPath {
     /// Mapped and registered where it is resident, read where it is not.
     Mapped,
+    /// Mapped so on file systems with a disk, which is slower than registering; read on those in memory.
+    Auto,
     /// Mapped and registered wherever the system allows it; for measurements.
     MappedAlways,
     /// Always read into pinned memory.
@@ -260,9 +263,7 @@ impl Loader<'_> {
     fn work_with(&self, lane: &mut Lane) -> Result<()> {
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.cancel.check()?;
-            let mapped = self.settings.input_path != InputPath::Read
-                && self.copy_mapped(piece, &lane.stream)?;
-            if !mapped {
+            if !self.copy_mapped(piece, &lane.stream)? {
                 self.copy_read(piece, lane)?;
             }
         }
@@ -279,10 +280,19 @@ impl Loader<'_> {
         }
         let is_resident =
             || resident_bytes(fd, piece.offset, piece.len).is_some_and(|bytes| bytes >= piece.len);
-        if self.settings.input_path == InputPath::Mapped && !is_resident() {
-            return Ok(false);
-        }
+        let is_wanted = match self.settings.input_path {
+            InputPath::Read => false,
+            InputPath::MappedAlways => true,
+            InputPath::Mapped => is_resident(),
+            InputPath::Auto => has_disk(fd) && is_resident(),
+        };
         let bytes = piece.len;
+        let Some(share) = is_wanted
+            .then(|| self.pool.mappings().take(bytes))
+            .flatten()
+        else {
+            return Ok(false);
+        };
         let Some(mapping) = self.stages.time("map", Resource::Host, bytes, || {
             Ok(Mapping::populated(fd, piece.offset, bytes))
         })?
@@ -291,7 +301,7 @@ impl Loader<'_> {
         };
         let device = self.pool.device();
         let Some(registered) = self.stages.time("register", Resource::Host, bytes, || {
-            Ok(Registered::new(device, mapping))
+            Ok(Registered::new(device, mapping, share))
         })?
         else {
             return Ok(false);
@@ -357,6 +367,7 @@ struct Registered<'a> {
     /// Dropped before what it registers.
     registration: Registration<'a>,
     mapping: Mapping,
+    share: Share,
 }
 
 // SAFETY: the mapping is only unmapped and its address handed to copies, from any thread.
@@ -364,17 +375,19 @@ unsafe impl Send for Registered<'_> {}
 
 impl<'a> Registered<'a> {
     /// `None` if the pages cannot be registered.
-    fn new(device: &'a Device, mapping: Mapping) -> Option<Self> {
+    fn new(device: &'a Device, mapping: Mapping, share: Share) -> Option<Self> {
         // SAFETY: the mapping outlives the registration, which is the first field.
         let registration = unsafe { Registration::new(device, mapping.memory, mapping.len) };
         Some(Self {
             registration: registration.ok()?,
             mapping,
+            share,
         })
     }
 
     fn unregister(self) -> Mapping {
         drop(self.registration);
+        drop(self.share);
         self.mapping
     }
 
@@ -382,6 +395,53 @@ impl<'a> Registered<'a> {
     fn bytes(&self) -> *const c_void {
         self.mapping.memory.wrapping_byte_add(self.mapping.skip)
     }
+}
+
+/// Bytes that may be registered at a time, over all slices.
+#[derive(Debug)]
+pub struct Mappings {
+    left: Arc<AtomicU64>,
+}
+
+/// A part of them, until dropped.
+#[derive(Debug)]
+struct Share {
+    left: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Mappings {
+    /// So many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            left: Arc::new(AtomicU64::new(bytes)),
+        }
+    }
+
+    /// `bytes` of them, if so many are left.
+    fn take(&self, bytes: u64) -> Option<Share> {
+        let less = |left: u64| left.checked_sub(bytes);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.left.fetch_update(set, fetch, less).ok()?;
+        Some(Share {
+            left: Arc::clone(&self.left),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.left.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Whether a file lies on a file system with a disk below.
+fn has_disk(fd: BorrowedFd<'_>) -> bool {
+    /// `linux/magic.h`.
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    rustix::fs::fstatfs(fd).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
 }
 
 /// A mapped, populated range of a file.
@@ -482,7 +542,8 @@ mod tests {
         }
         let file = tempfile_with(&[7; LEN]);
         let mapping = Mapping::populated(file.as_fd(), 0, LEN as u64).expect("resident");
-        let registered = Registered::new(&device, mapping).expect("registers");
+        let share = Mappings::new(u64::MAX).take(0).expect("nothing is little");
+        let registered = Registered::new(&device, mapping, share).expect("registers");
         file.set_len(0).expect("shorter");
         let stream = Stream::with_staging(&device).expect("a stream");
         let memory = DeviceMemory::new(&device, LEN as u64).expect("memory");
@@ -495,6 +556,18 @@ mod tests {
             back.expect("copies");
         }
         assert!(found.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn no_more_is_registered_than_is_allowed() {
+        let mappings = Mappings::new(10);
+        let first = mappings.take(7).expect("so much is left");
+        assert!(mappings.take(4).is_none());
+        let second = mappings.take(3).expect("so much is left");
+        drop(first);
+        assert!(mappings.take(8).is_none() && mappings.take(7).is_some());
+        drop(second);
+        assert!(mappings.take(10).is_some());
     }
 
     fn tempfile_with(bytes: &[u8]) -> std::fs::File {

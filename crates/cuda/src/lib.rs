@@ -57,8 +57,10 @@ pub struct CudaSettings {
     pub input_path: InputPath,
     /// Threads of a slice that read or map its input.
     pub io_threads: usize,
-    /// Bytes that are mapped and registered at a time.
+    /// Bytes that are mapped and registered in one piece.
     pub map_bytes: u64,
+    /// Bytes that are registered at a time at most, over all slices; what comes beyond is read.
+    pub mapped_bytes: u64,
     /// Whether what was mapped for a slice stays so until all of the slice was copied. Unregistering
     /// waits for copies of others.
     pub unmap_together: bool,
@@ -68,12 +70,14 @@ impl Default for CudaSettings {
     fn default() -> Self {
         const IO_THREADS: usize = 2;
         const MAP_BYTES: u64 = 32 << 20;
+        const MAPPED_BYTES: u64 = 2 << 30;
         Self {
             memory_bytes: None,
             pinned_bytes: None,
             input_path: InputPath::Read,
             io_threads: IO_THREADS,
             map_bytes: MAP_BYTES,
+            mapped_bytes: MAPPED_BYTES,
             unmap_together: true,
         }
     }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{CancelToken, Error, Result};
 
+use crate::CudaSettings;
 use crate::buffer::Arena;
 use crate::device::Device;
 use crate::extent::Extent;
+use crate::input::Mappings;
 use crate::memory::PinnedBuffer;
 use crate::reserve::{CANCEL_POLL, Reserve};
 use crate::stream::Stream;
@@ -169,22 +171,28 @@ pub struct Pool {
     reserve: Arc<Reserve>,
     streams: Arc<Shelf<Stream>>,
     lanes: Arc<Shelf<Lane>>,
+    mappings: Mappings,
 }
 
 impl Pool {
-    /// A pool that holds `memory_bytes` of the device's memory at most (four fifths of what is free now if
-    /// nothing is said), and lanes of `pinned_bytes`, but at least one.
+    /// A pool with as much memory as the settings say.
     ///
     /// # Errors
     /// Device.
-    pub fn new(device: Device, memory_bytes: Option<u64>, pinned_bytes: u64) -> Result<Self> {
-        let lanes = usize::try_from(pinned_bytes / LANE_BYTES).unwrap_or(usize::MAX);
+    pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
+        let lanes = settings.pinned_bytes.unwrap_or(u64::MAX) / LANE_BYTES;
         Ok(Self {
-            reserve: Reserve::new(&device, memory_bytes)?,
+            reserve: Reserve::new(&device, settings.memory_bytes)?,
             streams: Shelf::new(usize::MAX),
-            lanes: Shelf::new(lanes),
+            lanes: Shelf::new(usize::try_from(lanes).unwrap_or(usize::MAX)),
+            mappings: Mappings::new(settings.mapped_bytes),
             device,
         })
+    }
+
+    /// What may be registered of files.
+    pub fn mappings(&self) -> &Mappings {
+        &self.mappings
     }
 
     /// The device.

@@ -15,6 +15,8 @@ pub enum GpuInput {
     Mapped,
     /// Read.
     Read,
+    /// Mapped on file systems with a disk, read on those in memory.
+    Auto,
 }
 
 /// Settings of services that are measured; the same for all measurements of a command.
@@ -119,6 +121,7 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
             input_path: match tuning.gpu_input {
                 GpuInput::Mapped => InputPath::Mapped,
                 GpuInput::Read => InputPath::Read,
+                GpuInput::Auto => InputPath::Auto,
             },
             io_threads: tuning.gpu_io_threads as usize,
             ..CudaSettings::default()
