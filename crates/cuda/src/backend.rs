@@ -180,6 +180,7 @@ impl Backend for CudaBackend {
             // What is to be written has about as far to go.
             progress.advance(input.bytes / 2);
         }
+        work.cancel.check()?;
         let mut marks = Marks::start(device, &workspace.stream)?;
         let ws = &mut *workspace;
         let (plan, slice) = (work.plan, work.slice);
@@ -206,6 +207,7 @@ impl Backend for CudaBackend {
         mut run: CudaRun<'a>,
         sink: &mut dyn SstSink,
     ) -> Result<SliceReport> {
+        run.work.cancel.check()?;
         let _current = self.pool.device().make_current()?;
         let files = output::write(&self.pool, &mut run, sink)?;
         // Files are written when the device is done with them; a slice without survivors has none.

@@ -8,7 +8,7 @@ use rockmill_core::{Error, Result};
 
 use crate::regions::ALIGNMENT;
 use crate::reserve::{Piece, Reserve};
-use crate::stream::Stream;
+use crate::stream::{Download, Stream};
 
 /// What one slice holds of the device's memory. Its buffers take one place after another; all of it goes back
 /// at once.
@@ -161,17 +161,47 @@ impl<T: Copy> DeviceBuffer<T> {
     where
         T: Default,
     {
-        let from = self.range(first, len);
         let mut values = vec![T::default(); len];
+        let copy = self.copy_back(first, &mut values);
         // SAFETY: both ends hold `len` values; any bytes that kernels left there are values of plain records.
-        unsafe {
-            stream.download(
-                values.as_mut_ptr().cast(),
-                from.cast(),
-                size_of_val(&*values),
-            )?;
-        }
+        unsafe { stream.download(&mut [copy])? };
         Ok(values)
+    }
+
+    /// The same, with the first value of another buffer.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Panics
+    /// If a buffer has no room for so many.
+    pub fn download_with<U>(
+        &self,
+        first: usize,
+        len: usize,
+        other: &DeviceBuffer<U>,
+        stream: &Stream,
+    ) -> Result<(Vec<T>, U)>
+    where
+        T: Default,
+        U: Copy + Default,
+    {
+        let (mut values, mut one) = (vec![T::default(); len], [U::default()]);
+        let copies = &mut [
+            self.copy_back(first, &mut values),
+            other.copy_back(0, &mut one),
+        ];
+        // SAFETY: as in `download`.
+        unsafe { stream.download(copies)? };
+        Ok((values, one[0]))
+    }
+
+    fn copy_back(&self, first: usize, values: &mut [T]) -> Download {
+        Download {
+            from: self.range(first, values.len()).cast(),
+            to: values.as_mut_ptr().cast(),
+            len: size_of_val(values),
+        }
     }
 
     /// Where `len` values from `first` on are.
@@ -206,6 +236,10 @@ mod tests {
             buffer.upload(&values, &stream).expect("room");
             let found = buffer.download(0, len, &stream).expect("copies");
             assert!(found == values, "{len}");
+            let mut other = DeviceBuffer::new(&arena);
+            other.upload(&[len], &stream).expect("room");
+            let both = buffer.download_with(0, len, &other, &stream);
+            assert!(both.expect("copies") == (values, len), "{len}");
         }
     }
 

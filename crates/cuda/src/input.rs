@@ -337,6 +337,7 @@ impl Loader<'_> {
         let mut done = 0;
         let mut turn = 0;
         while done < piece.len {
+            self.cancel.check()?;
             let len = (piece.len - done).min(CHUNK_BYTES as u64) as usize;
             let chunk = &mut lane.chunks[turn];
             self.stages.time("read", Resource::Host, len as u64, || {
@@ -518,6 +519,7 @@ fn resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::memory::DeviceMemory;
+    use crate::stream::Download;
     use std::os::fd::AsFd;
 
     #[test]
@@ -552,7 +554,11 @@ mod tests {
         unsafe {
             let copied = stream.copy_to_device(memory.as_ptr().cast(), registered.bytes(), LEN);
             copied.and_then(|()| stream.synchronize()).expect("copies");
-            let back = stream.download(found.as_mut_ptr(), memory.as_ptr(), LEN);
+            let back = stream.download(&mut [Download {
+                from: memory.as_ptr(),
+                to: found.as_mut_ptr(),
+                len: LEN,
+            }]);
             back.expect("copies");
         }
         assert!(found.iter().all(|&byte| byte == 7));

@@ -21,7 +21,7 @@ use crate::ffi::{
 use crate::limits::{KEY_PADDING, Spans, filter_rules, may_lack_prefix, refused};
 use crate::pool::Pool;
 use crate::stages::{
-    FirstError, Survivors, WORD_KEY_BYTES, clear_errors, first_error, key_memory, longest_key,
+    FirstError, Survivors, WORD_KEY_BYTES, clear_errors, download_checked, key_memory, longest_key,
 };
 use crate::store::store;
 use crate::workspace::Workspace;
@@ -263,7 +263,7 @@ fn lay_out(
         file_offsets: ws.file_offsets.room(MOST_FILES + 1)?,
         most_files: MOST_FILES as u32,
         unused: 0,
-        errors: ws.errors.as_ptr(),
+        errors: ws.errors.as_ptr().cast(),
     };
     for counts in [&ws.sizes, &ws.keep] {
         counts.fill(n, 1, 0, &ws.stream)?;
@@ -329,8 +329,8 @@ fn plan_images(
     args: &mut LayoutArgs,
     survivors: &Survivors,
 ) -> Result<Vec<Image>> {
-    let file_starts = ws.file_starts.download(0, NUM_FILES_AT + 1, &ws.stream)?;
-    if first_error(ws)?.is_some() {
+    let (file_starts, error) = download_checked(ws, &ws.file_starts, NUM_FILES_AT + 1)?;
+    if error.is_some() {
         return Err(refused("so many output files in one slice"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
@@ -354,8 +354,8 @@ fn plan_images(
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (device.table().measure_blocks)(&ws.exec(), &raw const *args) };
     device.check(code, "measure blocks")?;
-    let totals = sum_files(device, ws, args, file_starts)?;
-    if first_error(ws)?.is_some() {
+    let (totals, error) = sum_files(device, ws, args, file_starts)?;
+    if error.is_some() {
         return Err(refused("blocks of 4 GiB"));
     }
     let kv_hash = totals
@@ -444,7 +444,7 @@ fn sum_files(
     ws: &mut Workspace,
     args: &LayoutArgs,
     file_starts: &[u32],
-) -> Result<Vec<FileTotals>> {
+) -> Result<(Vec<FileTotals>, Option<FirstError>)> {
     let files = file_starts.len() - 1;
     let totals = ws
         .file_totals
@@ -457,7 +457,7 @@ fn sum_files(
             unsafe { (device.table().sum_file)(&ws.exec(), &raw const *args, start, len, total) };
         device.check(code, "sum files")?;
     }
-    ws.file_totals.download(0, files, &ws.stream)
+    download_checked(ws, &ws.file_totals, files)
 }
 
 /// Writes the images and returns their data blocks.
@@ -601,7 +601,7 @@ fn start_verification(
             true => ws.key_at.as_ptr(),
             false => null_mut(),
         },
-        errors: ws.errors.as_ptr(),
+        errors: ws.errors.as_ptr().cast(),
     };
     let verify = VerifyArgs {
         blocks: ws.out_blocks.as_ptr(),
@@ -660,8 +660,7 @@ fn start_verification(
 impl Verification {
     /// Waits, and compares what was found with what was meant.
     fn finish(self, ws: &Workspace, images: &[Image], blocks: &OutBlocks) -> Result<()> {
-        let found = ws.file_totals.download(0, images.len(), &ws.stream)?;
-        let first_error = first_error(ws)?;
+        let (found, first_error) = download_checked(ws, &ws.file_totals, images.len())?;
         if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != blocks.hash() {
             return Err(altered("the list of blocks changed on its way back"));
         }

@@ -4,6 +4,7 @@ use std::ptr;
 
 use rockmill_core::{DeclineReason, Error, ErrorKind, InputTable, Plan, Result, Slice};
 
+use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::ffi::{DecodeArgs, InputTotals, Key, KeyBytes, RetainArgs, RetainRules, RetainTotals};
 use crate::input::Input;
@@ -62,12 +63,9 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, inputs: &[InputTable]) -
     }
 }
 
-/// Where the longest user key stands among the words of errors.
-const LONGEST_AT: usize = 1;
-
 /// Where the longest user key is noted.
 pub fn longest_key(ws: &Workspace) -> *mut u64 {
-    ws.errors.as_ptr().wrapping_add(LONGEST_AT)
+    ws.errors.as_ptr().cast::<u64>().wrapping_add(1)
 }
 
 /// Where the bytes of keys begin.
@@ -75,9 +73,9 @@ pub fn key_memory(ws: &Workspace) -> *mut u8 {
     ws.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
 }
 
-/// Clears the error word.
-pub fn clear_errors(ws: &Workspace) -> Result<()> {
-    ws.errors.fill(0, 1, 0xff, &ws.stream)
+/// Clears the error word and the length of the longest key.
+pub fn clear_errors(ws: &mut Workspace) -> Result<()> {
+    ws.errors.upload(&[[NO_ERROR, 0]], &ws.stream).map(drop)
 }
 
 /// The first of the errors that kernels have met.
@@ -91,7 +89,18 @@ pub struct FirstError {
 
 /// Reads the error word, having waited for the stages before.
 pub fn first_error(ws: &Workspace) -> Result<Option<FirstError>> {
-    Ok(error_in(ws.errors.download(0, 1, &ws.stream)?[0]))
+    let [word, _] = ws.errors.download(0, 1, &ws.stream)?[0];
+    Ok(error_in(word))
+}
+
+/// Reads `len` values from the start of a buffer, and the error word with them.
+pub fn download_checked<T: Copy + Default>(
+    ws: &Workspace,
+    buffer: &DeviceBuffer<T>,
+    len: usize,
+) -> Result<(Vec<T>, Option<FirstError>)> {
+    let (values, [word, _]) = buffer.download_with(0, len, &ws.errors, &ws.stream)?;
+    Ok((values, error_in(word)))
 }
 
 fn error_in(word: u64) -> Option<FirstError> {
@@ -219,12 +228,11 @@ fn decode(
         hashes: ptr::null_mut(),
         key_bytes: ptr::null_mut(),
         key_at: ptr::null_mut(),
-        errors: ws.errors.as_ptr(),
+        errors: ws.errors.as_ptr().cast(),
     };
     // What stands behind the last block's.
     ws.counts.fill(num_blocks, 1, 0, &ws.stream)?;
     ws.key_sums.fill(num_blocks, 1, 0, &ws.stream)?;
-    ws.errors.fill(LONGEST_AT, 1, 0, &ws.stream)?;
     // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
     // one more than there are blocks.
     let code = unsafe { (table.check_blocks)(&ws.exec(), &raw const args) };
@@ -233,9 +241,9 @@ fn decode(
     // SAFETY: as above.
     let code = unsafe { (table.count_entries)(&ws.exec(), &raw const args) };
     device.check(code, "count entries")?;
-    let starts = ws.starts.download(0, num_blocks + 1, &ws.stream)?;
-    let words = ws.errors.download(0, LONGEST_AT + 1, &ws.stream)?;
-    if let Some(FirstError { at, code }) = error_in(words[0]) {
+    let (starts, [word, longest]) =
+        (ws.starts).download_with(0, num_blocks + 1, &ws.errors, &ws.stream)?;
+    if let Some(FirstError { at, code }) = error_in(word) {
         return Err(error_of(code, at, input, inputs));
     }
     let n = starts[num_blocks] as usize;
@@ -249,7 +257,7 @@ fn decode(
     args.keys = ws.keys.room(n)?;
     args.values = ws.values.room(n)?;
     args.hashes = ws.hashes.room(n)?;
-    if words[LONGEST_AT] > WORD_KEY_BYTES {
+    if longest > WORD_KEY_BYTES {
         let bytes = ws.key_starts.download(num_blocks, 1, &ws.stream)?[0] as usize;
         (args.key_bytes, args.key_at) = room_for_keys(ws, bytes, n)?;
     }
@@ -387,7 +395,7 @@ fn retain(
         places: ws.places.room(n)?,
         survivors,
         totals: ws.totals.room(1)?,
-        errors: ws.errors.as_ptr(),
+        errors: ws.errors.as_ptr().cast(),
         one_by_one: u32::from(merged.one_by_one),
         unused: 0,
     };

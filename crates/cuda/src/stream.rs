@@ -26,6 +26,14 @@ pub struct Stream {
     staging: Option<RefCell<Staging>>,
 }
 
+/// Bytes to copy back.
+#[derive(Debug)]
+pub struct Download {
+    pub from: *const u8,
+    pub to: *mut u8,
+    pub len: usize,
+}
+
 /// Copies from and to memory that is not pinned would wait for the stream, and busily.
 #[derive(Debug)]
 struct Staging {
@@ -120,28 +128,42 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies `len` bytes back and waits for them, and for all that was queued before.
+    /// Copies bytes back and waits for them, and for all that was queued before; once, if they are not more
+    /// than [`STAGING_BYTES`].
     ///
     /// # Errors
     /// Device.
     ///
     /// # Safety
-    /// `from` is `len` bytes of the device's memory, `to` as many of the host's.
-    pub unsafe fn download(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+    /// Every `from` is `len` bytes of the device's memory, its `to` as many of the host's.
+    pub unsafe fn download(&self, mut copies: &mut [Download]) -> Result<()> {
         let mut staging = self.staging()?.borrow_mut();
-        let mut done = 0;
-        while done < len {
-            // Copies that are on their way come before this one.
-            let part = (len - done).min(STAGING_BYTES);
-            let place = staging.memory.as_ptr();
-            // SAFETY: the part lies within both ends, and this waits for the copy.
-            unsafe {
-                self.copy_from_device(place.cast(), from.wrapping_add(done).cast(), part)?;
-                self.synchronize()?;
-                ptr::copy_nonoverlapping(place, to.wrapping_add(done), part);
+        while !copies.is_empty() {
+            // Copies that are on their way come before these.
+            let (mut used, mut parts) = (0, Vec::new());
+            while let Some(copy) = copies.first_mut() {
+                let part = copy.len.min(STAGING_BYTES - used);
+                let place = staging.memory.as_ptr().wrapping_add(used);
+                if part > 0 {
+                    // SAFETY: the part lies within the device's end and within what no other part uses.
+                    unsafe { self.copy_from_device(place.cast(), copy.from.cast(), part)? };
+                    parts.push((place, copy.to, part));
+                }
+                used += part;
+                copy.from = copy.from.wrapping_add(part);
+                copy.to = copy.to.wrapping_add(part);
+                copy.len -= part;
+                if copy.len > 0 {
+                    break;
+                }
+                copies = &mut copies[1..];
             }
+            self.synchronize()?;
             staging.used = 0;
-            done += part;
+            for (place, to, len) in parts {
+                // SAFETY: the part lies within the host's end, and its copy was waited for.
+                unsafe { ptr::copy_nonoverlapping(place, to, len) };
+            }
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ macro_rules! workspace {
                     scratch_bytes: 0,
                     $($name: DeviceBuffer::new(arena),)+
                 };
-                workspace.errors.room(2)?;
+                workspace.errors.room(1)?;
                 Ok(workspace)
             }
         }
@@ -60,7 +60,7 @@ macro_rules! workspace {
 
 workspace! { |x|
     // The first error, and the longest user key.
-    errors: u64 = 2;
+    errors: [u64; 2] = 1;
     arena: u8 = x.arena_bytes;
     // Blocks that are read, and, where those are more, blocks that are read again.
     blocks: BlockRef = x.in_blocks + x.out_blocks;
