@@ -1,5 +1,7 @@
 // The host's table, whose calls go wrong as crates/cuda/src/faults.rs plans.
 
+#include <cstddef>
+
 #include "table.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
@@ -83,6 +85,10 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 }
 
 const char* error_text(int) { return "it was planned to fail"; }
+
+// Functions of the table: whoever adds one says below how it fails.
+constexpr u64 FUNCTIONS = 44;
+static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
 
