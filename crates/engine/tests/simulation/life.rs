@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rockmill_core::{CancelToken, Error, Identity, Job};
+use rockmill_cuda::Target;
 use rockmill_engine::staging::place;
-use rockmill_engine::{Engine, Finished, MutableSettings, Settings, Verification};
+use rockmill_engine::{
+    CudaSettings, Device, Engine, Finished, MutableSettings, Settings, Verification,
+};
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
 
@@ -69,6 +72,24 @@ impl Case {
         .encode()
     }
 
+    /// The CPU, or, in one case of eight, a GPU's kernels.
+    fn device(&self) -> Device {
+        match self.seed % 8 {
+            0 => Device::Kernels(Target::Host),
+            _ => Device::Cpu,
+        }
+    }
+
+    /// Memory for all slices, for some, or for none.
+    fn device_memory_bytes(&self) -> Option<u64> {
+        const FOR_SMALL_SLICES: u64 = 200_000;
+        match self.seed / 8 % 4 {
+            0 => Some(1),
+            1 => Some(FOR_SMALL_SLICES),
+            _ => None,
+        }
+    }
+
     fn job(&self, engine: &Engine, life: u64, cancel: &CancelToken) -> Result<Job, Error> {
         let dir = Path::new(DIR);
         let info = Database::info(&format!("session-{life}"));
@@ -106,11 +127,19 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
             verification: case.verification,
             ..MutableSettings::default()
         },
+        device: case.device(),
+        cuda: CudaSettings {
+            memory_bytes: case.device_memory_bytes(),
+            pinned_bytes: Some(0),
+            ..CudaSettings::default()
+        },
         staging_dir: case.staging_dir.map(PathBuf::from),
         record_dir: case.records.then(|| RECORDS.into()),
         ..Settings::default()
     };
-    Engine::new(settings, Arc::new(storage.clone())).expect("sound settings")
+    let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");
+    engine.wait_for_device().expect("it is there");
+    engine
 }
 
 /// One life of an engine that has just started.
