@@ -18,6 +18,7 @@ mod contents;
 mod cpu_time;
 mod decline;
 mod error;
+mod estimate;
 mod io;
 mod job;
 mod keys;
@@ -36,6 +37,7 @@ pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
+pub use estimate::FileEstimate;
 pub use io::{Chunk, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,

@@ -1,6 +1,8 @@
 //! The four stages behind the [`Backend`] trait.
 
-use rockmill_core::{Backend, InputTable, Plan, Result, SliceReport, SliceWork, SstSink};
+use rockmill_core::{
+    Backend, FileEstimate, InputTable, Plan, Result, SliceReport, SliceWork, SstSink,
+};
 
 use crate::decode::RunReader;
 use crate::merge::Merge;
@@ -125,28 +127,19 @@ fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
     read_ahead_bytes.min(share.max(LEAST_BYTES))
 }
 
-/// Filter hashes and index of the output file at hand: at most those of all entries, and of no more than
-/// twice as many as the inputs' mean entry size lets into a file.
+/// Filter hashes and index of the output file at hand.
 fn file_memory_bytes(plan: &Plan, inputs: &[InputTable]) -> u64 {
     /// Of what goes in, and of what was found in the finished blocks.
     const HASH_BYTES: u64 = 16;
     /// A vector may have grown to twice what it holds.
     const GROWTH: u64 = 2;
-    let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
-    let entries = sum(|table| table.meta.properties.num_entries);
-    let index = sum(InputTable::index_memory_bytes);
-    let bytes = sum(|table| table.meta.properties.data_size).max(1);
-    let file_bytes = if plan.cutting.single_file {
-        bytes
-    } else {
-        bytes.min(plan.cutting.max_output_file_size.saturating_mul(GROWTH))
-    };
-    let share =
-        |total: u64| (u128::from(total) * u128::from(file_bytes) / u128::from(bytes)) as u64;
+    let file = FileEstimate::new(plan, inputs);
     let hashes = if plan.table.filter.is_some() {
-        share(entries).saturating_mul(HASH_BYTES)
+        file.entries.saturating_mul(HASH_BYTES)
     } else {
         0
     };
-    hashes.saturating_add(share(index)).saturating_mul(GROWTH)
+    hashes
+        .saturating_add(file.index_bytes)
+        .saturating_mul(GROWTH)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, DeclineReason, Error, InputFile, InputTable, Job, Plan, ReadAt, Resource, Result,
-    Slice, StageTime, open_table,
+    Backend, DeclineReason, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
+    Resource, Result, Slice, StageTime, open_table,
 };
 use rockmill_format::unique_id::internal_unique_id;
 
@@ -79,6 +79,14 @@ pub fn prepare<B: Backend>(
         Some(Err(error)) if is_device_trouble(&error) => (fit(None)?, Some(error)),
         Some(fitted) => (fitted?, None),
     };
+    let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
+    let needed = share.hold(0)?.saturating_add(slice_memory_bytes);
+    if needed.saturating_add(checks) <= context.budget.bytes() {
+        share.hold(checks)?;
+    } else {
+        // Slices check their files themselves, in their own memory.
+        files.finishing.close();
+    }
     Ok(Prepared {
         device_refused,
         plan: planned.plan,
@@ -159,6 +167,17 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Memory that a look at the tail of an output file takes beside the slices: its filter, and its index as it
+/// is stored and as it is kept.
+fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
+    const MILLIBITS_PER_BYTE: u64 = 8 * 1000;
+    const INDEX_TIMES: u64 = 2;
+    let file = FileEstimate::new(plan, tables);
+    let millibits = (plan.table.filter).map_or(0, |filter| u64::from(filter.millibits_per_key));
+    let filter = file.entries.saturating_mul(millibits) / MILLIBITS_PER_BYTE;
+    filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
 /// Read-ahead and memory of a slice such that one fits the budget beside the inputs' `indexes`, which stay
