@@ -10,7 +10,7 @@ use super::{DirectOutput, JobIo, SliceFiles, Stage, Task, Unsynced};
 use crate::storage::direct::Direction;
 use crate::storage::{WritableFile, base_name};
 
-/// Bytes handed to the system at a time; the CPU backend has as many at once, which go without a copy.
+/// Bytes handed to the system at a time; the CPU backend has more at once, which go without a copy.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
 /// A file that collects small pieces before it hands them to the system.
