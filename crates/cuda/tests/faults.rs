@@ -211,7 +211,7 @@ fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
 /// Bytes of a region that are altered, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
     /// An `OutBlock`'s first key lies behind its places; those on the device say where its kernels read.
-    const FIRST_KEY: u64 = 32;
+    const FIRST_KEY: u64 = 48;
     const PREFIX_BYTES: u64 = 16;
     match (moment, region) {
         (_, Region::Entries) => (0..40).chain([500, 700, 900]).collect(),
@@ -219,7 +219,7 @@ fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
         (_, Region::Trailer) => (0..5).collect(),
         (_, Region::Filter) => (0..74).collect(),
         (Moment::Finished, Region::Blocks) => (FIRST_KEY..FIRST_KEY + PREFIX_BYTES).collect(),
-        (Moment::CopiedBack, Region::Blocks) => (0..96).collect(),
+        (Moment::CopiedBack, Region::Blocks) => (0..112).collect(),
     }
 }
 

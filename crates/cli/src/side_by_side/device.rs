@@ -43,6 +43,12 @@ pub struct Tuning {
         hide_possible_values = true
     )]
     gpu_input: GpuInput,
+    /// MiB of input that are mapped for a GPU at a time at most; what comes beyond is read.
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    gpu_mapped_mib: u64,
+    /// Unmap each piece of input once it was copied, rather than a slice's together.
+    #[arg(long)]
+    gpu_unmap_early: bool,
     /// Threads that load each slice's input for a GPU.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpu_io_threads: u64,
@@ -56,6 +62,8 @@ impl Default for Tuning {
             verification: Verification::Default,
             nice: 0,
             gpu_input: GpuInput::Read,
+            gpu_mapped_mib: 2048,
+            gpu_unmap_early: false,
             gpu_io_threads: CudaSettings::default().io_threads as u64,
         }
     }
@@ -123,6 +131,8 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
                 GpuInput::Read => InputPath::Read,
                 GpuInput::Auto => InputPath::Auto,
             },
+            mapped_bytes: tuning.gpu_mapped_mib << 20,
+            unmap_together: !tuning.gpu_unmap_early,
             io_threads: tuning.gpu_io_threads as usize,
             ..CudaSettings::default()
         })
