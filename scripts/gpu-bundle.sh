@@ -10,9 +10,9 @@ cd "$(dirname "$0")/.."
 
 messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
-build() { cargo "$@" --locked --release --message-format=json-render-diagnostics >>"$messages"; }
-build build -p rockmill-cli
-build test --no-run -p rockmill-cuda
+build() { cargo "$@" --locked --message-format=json-render-diagnostics >>"$messages"; }
+build build --release -p rockmill-cli
+build test --release --no-run -p rockmill-cuda
 build bench --no-run -p rockmill-cuda --bench one_slice
 grep -q '"cfgs":\[[^]]*"has_cuda"' "$messages" || {
     echo "gpu-bundle: the build has no GPU backend; see the warning above" >&2

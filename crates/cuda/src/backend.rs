@@ -11,9 +11,10 @@ use crate::CudaSettings;
 use crate::device::{Device, Target};
 use crate::extent::Extent;
 use crate::input::Input;
+use crate::lane::lane_bytes;
 use crate::limits;
 use crate::output;
-use crate::pool::{CHUNK_BYTES, LANE_BYTES, Pool};
+use crate::pool::Pool;
 use crate::stages::{self, Survivors};
 use crate::store;
 use crate::stream::STAGING_BYTES;
@@ -145,10 +146,12 @@ impl Backend for CudaBackend {
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
         // What does not fit a chunk is put together.
         let large = largest.unwrap_or(0).max(filter);
-        let large = if large > CHUNK_BYTES as u64 { large } else { 0 };
-        let loading = self.settings.io_threads as u64 * LANE_BYTES;
+        let chunk_bytes = self.settings.chunk_bytes;
+        let lane_bytes = lane_bytes(chunk_bytes);
+        let large = if large > chunk_bytes as u64 { large } else { 0 };
+        let loading = self.settings.io_threads as u64 * lane_bytes;
         let blocks = file / plan.table.block_size.max(1) * BYTES_PER_BLOCK;
-        let storing = LANE_BYTES.saturating_add(large).saturating_add(blocks);
+        let storing = lane_bytes.saturating_add(large).saturating_add(blocks);
         (storing.saturating_mul(WRITERS).max(loading)).saturating_add(STAGING_BYTES as u64)
     }
 

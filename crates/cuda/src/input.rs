@@ -21,9 +21,10 @@ use crate::CudaSettings;
 use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::ffi::BlockRef;
+use crate::lane::Lane;
 use crate::limits::refused;
 use crate::memory::Registration;
-use crate::pool::{CHUNK_BYTES, Lane, Pool};
+use crate::pool::Pool;
 use crate::stream::Stream;
 use crate::timing::Stages;
 
@@ -261,10 +262,11 @@ impl Loader<'_> {
     }
 
     fn work_with(&self, lane: &mut Lane) -> Result<()> {
+        let mut turn = 0;
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.cancel.check()?;
             if !self.copy_mapped(piece, &lane.stream)? {
-                self.copy_read(piece, lane)?;
+                self.copy_read(piece, lane, &mut turn)?;
             }
         }
         Ok(())
@@ -332,33 +334,27 @@ impl Loader<'_> {
         })
     }
 
-    /// Reads into pinned memory and copies from there; the next chunk is read meanwhile.
-    fn copy_read(&self, piece: &Piece<'_>, lane: &mut Lane) -> Result<()> {
+    /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.
+    fn copy_read(&self, piece: &Piece<'_>, lane: &mut Lane, turn: &mut usize) -> Result<()> {
         let mut done = 0;
-        let mut turn = 0;
         while done < piece.len {
             self.cancel.check()?;
-            let len = (piece.len - done).min(CHUNK_BYTES as u64) as usize;
-            let chunk = &mut lane.chunks[turn];
+            let len = (piece.len - done).min(lane.chunk_bytes() as u64) as usize;
+            let bytes = self
+                .stages
+                .time("copy in", Resource::ToDevice, len as u64, || {
+                    lane.bytes(*turn, len)
+                })?;
             self.stages.time("read", Resource::Host, len as u64, || {
-                let bytes = &mut chunk.bytes_mut()[..len];
                 piece.file.read_exact_at(bytes, piece.offset + done)
             })?;
-            // At most one copy is on its way: that from the other chunk.
-            self.stages
-                .time("copy in", Resource::ToDevice, len as u64, || {
-                    lane.stream.synchronize()?;
-                    let to = self.arena.0.wrapping_add((piece.at + done) as usize);
-                    let from = lane.chunks[turn].as_ptr();
-                    // SAFETY: the arena has room for every piece; the chunk is written again only when the
-                    // stream was waited for.
-                    unsafe { lane.stream.copy_to_device(to.cast(), from.cast(), len) }
-                })?;
+            let to = self.arena.0.wrapping_add((piece.at + done) as usize);
+            // SAFETY: the arena has room for every piece, and whoever decodes it waits for the lane.
+            unsafe { lane.send(*turn, to, len)? };
             done += len as u64;
-            turn = 1 - turn;
+            *turn += 1;
         }
-        // The chunk read next may be the one on its way.
-        lane.stream.synchronize()
+        Ok(())
     }
 }
 

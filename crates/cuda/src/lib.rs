@@ -26,6 +26,7 @@ mod extent;
 pub mod faults;
 mod ffi;
 mod input;
+mod lane;
 mod limits;
 mod link;
 mod memory;
@@ -53,6 +54,8 @@ pub struct CudaSettings {
     /// Pinned host memory through which files go to the device and back, at most, bytes, but at least that of
     /// one thread; no more than slices in flight ask for if nothing is said.
     pub pinned_bytes: Option<u64>,
+    /// Bytes that are copied at a time, to the device and back.
+    pub chunk_bytes: usize,
     /// How input gets to the device.
     pub input_path: InputPath,
     /// Threads of a slice that read or map its input.
@@ -68,12 +71,14 @@ pub struct CudaSettings {
 
 impl Default for CudaSettings {
     fn default() -> Self {
+        const CHUNK_BYTES: usize = 1 << 20;
         const IO_THREADS: usize = 2;
         const MAP_BYTES: u64 = 32 << 20;
         const MAPPED_BYTES: u64 = 2 << 30;
         Self {
             memory_bytes: None,
             pinned_bytes: None,
+            chunk_bytes: CHUNK_BYTES,
             input_path: InputPath::Read,
             io_threads: IO_THREADS,
             map_bytes: MAP_BYTES,

@@ -97,15 +97,9 @@ impl PinnedBuffer {
         })
     }
 
-    /// The bytes. No copy to them may be on its way.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory is `len` initialised bytes and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.memory, self.len) }
-    }
-
     /// The bytes. No copy may be on its way.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as `bytes`, and `self` is borrowed alone.
+        // SAFETY: the memory is `len` initialised bytes, lives as long as `self`, and `self` is borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 

@@ -75,26 +75,26 @@ pub struct OutBlocks {
 }
 
 impl OutBlocks {
-    /// Internal key at the beginning of a block.
-    pub fn first_key(&self, block: &OutBlock) -> Vec<u8> {
-        self.key(&block.first_key, block.edge_start as usize)
+    /// Puts the internal key at the beginning of a block in place of what `out` holds.
+    pub fn put_first_key(&self, block: &OutBlock, out: &mut Vec<u8>) {
+        self.put_key(&block.first_key, block.edge_start as usize, out);
     }
 
-    /// Internal key at the end of a block.
-    pub fn last_key(&self, block: &OutBlock) -> Vec<u8> {
+    /// The same of the key at its end.
+    pub fn put_last_key(&self, block: &OutBlock, out: &mut Vec<u8>) {
         let at = block.edge_start as usize + block.first_key.len as usize;
-        self.key(&block.last_key, at)
+        self.put_key(&block.last_key, at, out);
     }
 
-    fn key(&self, key: &Key, edge: usize) -> Vec<u8> {
+    fn put_key(&self, key: &Key, edge: usize, out: &mut Vec<u8>) {
         let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
         let len = key.len as usize;
-        let mut out = match &self.edges {
-            Some(edges) => edges[edge..edge + len].to_vec(),
-            None => prefix.to_be_bytes()[..len].to_vec(),
-        };
+        out.clear();
+        match &self.edges {
+            Some(edges) => out.extend_from_slice(&edges[edge..edge + len]),
+            None => out.extend_from_slice(&prefix.to_be_bytes()[..len]),
+        }
         out.extend_from_slice(&key.tag.to_le_bytes());
-        out
     }
 
     /// `verify.hpp:HashBlocks` of the host's copy.

@@ -10,39 +10,13 @@ use crate::buffer::Arena;
 use crate::device::Device;
 use crate::extent::Extent;
 use crate::input::Mappings;
-use crate::memory::PinnedBuffer;
+use crate::lane::{Lane, lane_bytes};
 use crate::reserve::{CANCEL_POLL, Reserve};
 use crate::stream::Stream;
 use crate::workspace::Workspace;
 
-/// Bytes that are copied at a time.
-pub const CHUNK_BYTES: usize = 8 << 20;
-
-/// Pinned bytes of a lane.
-pub const LANE_BYTES: u64 = 2 * CHUNK_BYTES as u64;
-
 /// Device memory of a slice that may be the first: that of a small job.
 const FIRST_SLICE_BYTES: u64 = 64 << 20;
-
-/// One direction of copying: a stream and two pinned chunks, of which one is filled while the other is
-/// on its way.
-#[derive(Debug)]
-pub struct Lane {
-    pub stream: Stream,
-    pub chunks: [PinnedBuffer; 2],
-}
-
-impl Lane {
-    fn new(device: &Device) -> Result<Self> {
-        Ok(Self {
-            stream: Stream::new(device)?,
-            chunks: [
-                PinnedBuffer::new(device, CHUNK_BYTES)?,
-                PinnedBuffer::new(device, CHUNK_BYTES)?,
-            ],
-        })
-    }
-}
 
 /// What can be lent again once the device is done with it.
 pub trait Lend {
@@ -53,12 +27,6 @@ pub trait Lend {
 impl Lend for Stream {
     fn settle(&self) -> Result<()> {
         self.synchronize()
-    }
-}
-
-impl Lend for Lane {
-    fn settle(&self) -> Result<()> {
-        self.stream.synchronize()
     }
 }
 
@@ -171,6 +139,7 @@ pub struct Pool {
     reserve: Arc<Reserve>,
     streams: Arc<Shelf<Stream>>,
     lanes: Arc<Shelf<Lane>>,
+    chunk_bytes: usize,
     mappings: Mappings,
 }
 
@@ -180,11 +149,12 @@ impl Pool {
     /// # Errors
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
-        let lanes = settings.pinned_bytes.unwrap_or(u64::MAX) / LANE_BYTES;
+        let lanes = settings.pinned_bytes.unwrap_or(u64::MAX) / lane_bytes(settings.chunk_bytes);
         Ok(Self {
             reserve: Reserve::new(&device, settings.memory_bytes)?,
             streams: Shelf::new(usize::MAX),
             lanes: Shelf::new(usize::try_from(lanes).unwrap_or(usize::MAX)),
+            chunk_bytes: settings.chunk_bytes,
             mappings: Mappings::new(settings.mapped_bytes),
             device,
         })
@@ -237,7 +207,8 @@ impl Pool {
     /// # Errors
     /// Device, Cancelled.
     pub fn lane(&self, cancel: &CancelToken) -> Result<Lent<Lane>> {
-        self.lanes.take(cancel, || Lane::new(&self.device))
+        self.lanes
+            .take(cancel, || Lane::new(&self.device, self.chunk_bytes))
     }
 }
 

@@ -17,8 +17,9 @@ use rockmill_format::index::IndexBuilder;
 
 use crate::backend::CudaRun;
 use crate::ffi::OutBlock;
+use crate::lane::{CHUNKS, Lane};
 use crate::output::{Image, OutBlocks};
-use crate::pool::{CHUNK_BYTES, Lane, Pool};
+use crate::pool::Pool;
 use crate::timing::Stages;
 
 /// Files of a slice that are written at once. A slice is two target files before anything is dropped.
@@ -172,38 +173,36 @@ impl Store<'_> {
         writer: &mut BlockWriter,
         lane: &mut Lane,
     ) -> Result<()> {
-        let parts = parts_of(blocks);
+        let parts = parts_of(blocks, lane.chunk_bytes() as u64);
         let mut large = Vec::new();
-        let mut turn = 0;
-        if let Some(first) = parts.first() {
-            self.start_copy(image, &first.bytes, lane, turn)?;
+        for (turn, part) in parts.iter().enumerate().take(CHUNKS) {
+            self.start_copy(image, &part.bytes, lane, turn)?;
         }
-        for (i, part) in parts.iter().enumerate() {
-            let len = part.bytes.end - part.bytes.start;
-            self.stages
-                .time("copy back", Resource::FromDevice, len, || {
-                    lane.stream.synchronize()
-                })?;
-            if let Some(next) = parts.get(i + 1) {
-                self.start_copy(image, &next.bytes, lane, 1 - turn)?;
-            }
+        for (turn, part) in parts.iter().enumerate() {
             self.cancel.check()?;
-            let mut bytes = &lane.chunks[turn].bytes()[..len as usize];
-            turn = 1 - turn;
+            let len = part.bytes.end - part.bytes.start;
+            let mut bytes = &*self
+                .stages
+                .time("copy back", Resource::FromDevice, len, || {
+                    lane.bytes(turn, len as usize)
+                })?;
             if !part.is_whole {
                 large.extend_from_slice(bytes);
-                if part.blocks.is_empty() {
-                    continue;
-                }
                 bytes = &large;
             }
-            let (blocks, len) = (&blocks[part.blocks.clone()], bytes.len() as u64);
-            self.stages.time("check blocks", Resource::Host, len, || {
-                check_blocks(blocks, guard, bytes)
-            })?;
-            self.stages
-                .time("write", Resource::Host, len, || writer.append(bytes))?;
-            large.clear();
+            if !part.blocks.is_empty() {
+                let (blocks, len) = (&blocks[part.blocks.clone()], bytes.len() as u64);
+                self.stages.time("check blocks", Resource::Host, len, || {
+                    check_blocks(blocks, guard, bytes)
+                })?;
+                self.stages
+                    .time("write", Resource::Host, len, || writer.append(bytes))?;
+                large.clear();
+            }
+            // Nobody looks at this chunk any more.
+            if let Some(next) = parts.get(turn + CHUNKS) {
+                self.start_copy(image, &next.bytes, lane, turn)?;
+            }
         }
         Ok(())
     }
@@ -212,39 +211,41 @@ impl Store<'_> {
         &self,
         image: &Image,
         bytes: &Range<u64>,
-        lane: &Lane,
+        lane: &mut Lane,
         turn: usize,
     ) -> Result<()> {
-        let from = self
-            .images
-            .0
-            .wrapping_add((image.at + bytes.start) as usize);
-        let to = lane.chunks[turn].as_ptr();
-        let len = (bytes.end - bytes.start) as usize;
-        // SAFETY: the part lies in its image and is no longer than a chunk; the chunk is read only when the
-        // stream was waited for.
-        unsafe { lane.stream.copy_from_device(to.cast(), from.cast(), len) }
+        let at = (image.at + bytes.start) as usize;
+        let from = self.images.0.wrapping_add(at);
+        // SAFETY: the part lies in its image, which stays as it is until the slice is done.
+        unsafe { lane.fetch(turn, from, (bytes.end - bytes.start) as usize) }
     }
 
     fn body(&self, image: &Image, blocks: &[OutBlock]) -> Result<FileBody> {
-        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+        let Some(first) = blocks.first() else {
             return Err(Error::internal("a file without blocks"));
         };
         let mut index = IndexBuilder::new(self.plan.table.index);
+        let (mut last_key, mut next_key) = (Vec::new(), Vec::new());
         for (i, block) in blocks.iter().enumerate() {
-            let next = blocks.get(i + 1).map(|next| self.blocks.first_key(next));
+            let next = blocks.get(i + 1).map(|next| {
+                self.blocks.put_first_key(next, &mut next_key);
+                next_key.as_slice()
+            });
+            self.blocks.put_last_key(block, &mut last_key);
             let handle = BlockHandle {
                 offset: block.file_offset,
                 size: u64::from(block.size),
             };
-            index.add(&self.blocks.last_key(block), next.as_deref(), handle);
+            index.add(&last_key, next, handle);
         }
+        let mut first_key = Vec::new();
+        self.blocks.put_first_key(first, &mut first_key);
         let (totals, entries) = (&image.totals, image.entries.len() as u64);
         let num_blocks = blocks.len() as u64;
         Ok(FileBody {
             data_size: image.data_bytes,
-            first_key: self.blocks.first_key(first),
-            last_key: self.blocks.last_key(last),
+            first_key,
+            last_key,
             counts: FileCounts {
                 deletions: totals.deletions,
                 raw_key_bytes: totals.key_bytes,
@@ -286,8 +287,7 @@ struct Part {
 }
 
 /// Consecutive blocks, as many as a chunk holds; larger ones in several parts.
-fn parts_of(blocks: &[Stored]) -> Vec<Part> {
-    let chunk = CHUNK_BYTES as u64;
+fn parts_of(blocks: &[Stored], chunk: u64) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let end = block.end();
@@ -298,7 +298,7 @@ fn parts_of(blocks: &[Stored]) -> Vec<Part> {
             }
             _ => {
                 let is_whole = end - block.offset <= chunk;
-                let starts = (block.offset..end).step_by(CHUNK_BYTES);
+                let starts = (block.offset..end).step_by(chunk as usize);
                 parts.extend(starts.map(|start| Part {
                     bytes: start..end.min(start + chunk),
                     blocks: if start + chunk < end { i..i } else { i..i + 1 },
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn parts_are_all_of_the_bytes_and_end_where_blocks_do() {
-        const CHUNK: u64 = CHUNK_BYTES as u64;
+        const CHUNK: u64 = 1 << 20;
         for sizes in [
             &[100; 10][..],
             &[CHUNK, 100, 100],
@@ -411,7 +411,7 @@ mod tests {
         ] {
             let blocks = blocks_of(sizes);
             let (mut byte, mut block) = (0, 0);
-            for part in parts_of(&blocks) {
+            for part in parts_of(&blocks, CHUNK) {
                 assert_eq!((part.bytes.start, part.blocks.start), (byte, block));
                 (byte, block) = (part.bytes.end, part.blocks.end);
                 assert!(part.bytes.end - part.bytes.start <= CHUNK);
@@ -423,7 +423,7 @@ mod tests {
             }
             assert_eq!((byte, block), (sizes.iter().sum(), sizes.len()));
         }
-        assert_eq!(parts_of(&blocks_of(&[100; 10])).len(), 1);
-        assert_eq!(parts_of(&blocks_of(&[CHUNK / 2; 10])).len(), 5);
+        assert_eq!(parts_of(&blocks_of(&[100; 10]), CHUNK).len(), 1);
+        assert_eq!(parts_of(&blocks_of(&[CHUNK / 2; 10]), CHUNK).len(), 5);
     }
 }

@@ -43,6 +43,9 @@ pub struct Tuning {
         hide_possible_values = true
     )]
     gpu_input: GpuInput,
+    /// KiB that are copied to a GPU and back at a time.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    gpu_chunk_kib: u64,
     /// MiB of input that are mapped for a GPU at a time at most; what comes beyond is read.
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     gpu_mapped_mib: u64,
@@ -62,6 +65,7 @@ impl Default for Tuning {
             verification: Verification::Default,
             nice: 0,
             gpu_input: GpuInput::Read,
+            gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
             gpu_mapped_mib: 2048,
             gpu_unmap_early: false,
             gpu_io_threads: CudaSettings::default().io_threads as u64,
@@ -131,6 +135,7 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
                 GpuInput::Read => InputPath::Read,
                 GpuInput::Auto => InputPath::Auto,
             },
+            chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
             mapped_bytes: tuning.gpu_mapped_mib << 20,
             unmap_together: !tuning.gpu_unmap_early,
             io_threads: tuning.gpu_io_threads as usize,
