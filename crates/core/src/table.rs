@@ -16,9 +16,40 @@ pub struct InputTable {
     pub file: Box<dyn ReadAt>,
     /// Footer, properties, index, dictionary.
     pub meta: TableMeta,
+    /// Stored bytes of the largest data block, and of all separators: indexes have millions of entries and
+    /// are gone through once.
+    largest_stored_block: u64,
+    separator_bytes: u64,
 }
 
 impl InputTable {
+    fn new(file: Box<dyn ReadAt>, meta: TableMeta) -> Self {
+        let (mut largest_stored_block, mut separator_bytes) = (0, 0);
+        for block in &meta.index {
+            largest_stored_block = block.handle.size.max(largest_stored_block);
+            separator_bytes += block.separator.len() as u64;
+        }
+        Self {
+            file,
+            meta,
+            largest_stored_block,
+            separator_bytes,
+        }
+    }
+
+    /// Stored bytes from the first to the last of the blocks that may hold keys of a range, trailers
+    /// included.
+    pub fn stored_bytes(&self, range: &KeyRange) -> u64 {
+        let blocks = &self.meta.index[self.blocks_in_range(range)];
+        match (blocks.first(), blocks.last()) {
+            (Some(first), Some(last)) => {
+                let end = last.handle.checked_end().unwrap_or(u64::MAX);
+                end.saturating_sub(first.handle.offset)
+            }
+            _ => 0,
+        }
+    }
+
     /// The blocks that may hold keys of a range, as positions in the index.
     pub fn blocks_in_range(&self, range: &KeyRange) -> Range<usize> {
         let index = &self.meta.index;
@@ -40,7 +71,6 @@ impl InputTable {
     /// Bytes of the largest data block once decompressed, to judge by the file's mean compression.
     pub fn largest_block_bytes(&self) -> u64 {
         let properties = &self.meta.properties;
-        let stored = self.meta.index.iter().map(|block| block.handle.size).max();
         let growth = properties
             .uncompressed_data_size
             .max(
@@ -49,18 +79,13 @@ impl InputTable {
                     .saturating_add(properties.raw_value_size),
             )
             .div_ceil(properties.data_size.max(1));
-        stored.unwrap_or(0).saturating_mul(growth.max(1))
+        self.largest_stored_block.saturating_mul(growth.max(1))
     }
 
     /// Bytes of memory that the opened table's index takes.
     pub fn index_memory_bytes(&self) -> u64 {
         let entry = size_of::<IndexEntry>() as u64;
-        let separators = self
-            .meta
-            .index
-            .iter()
-            .map(|block| block.separator.len() as u64);
-        separators.sum::<u64>() + self.meta.index.len() as u64 * entry
+        self.separator_bytes + self.meta.index.len() as u64 * entry
     }
 }
 
@@ -76,5 +101,5 @@ pub fn open_table(file: Box<dyn ReadAt>) -> Result<InputTable> {
         Ok(bytes)
     };
     let meta = TableMeta::open(file.len(), &mut read, |e| Error::format(file.name(), e))?;
-    Ok(InputTable { file, meta })
+    Ok(InputTable::new(file, meta))
 }

@@ -52,7 +52,7 @@ pub struct CudaSettings {
     /// said. A slice waits for all that it needs, and one that needs more is left to another backend.
     pub memory_bytes: Option<u64>,
     /// Pinned host memory through which files go to the device and back, at most, bytes, but at least that of
-    /// one thread; no more than slices in flight ask for if nothing is said.
+    /// one thread; that of a quarter more threads than there are processors if nothing is said.
     pub pinned_bytes: Option<u64>,
     /// Bytes that are copied at a time, to the device and back.
     pub chunk_bytes: usize,
@@ -72,7 +72,7 @@ pub struct CudaSettings {
 impl Default for CudaSettings {
     fn default() -> Self {
         const CHUNK_BYTES: usize = 1 << 20;
-        const IO_THREADS: usize = 2;
+        const IO_THREADS: usize = 3;
         const MAP_BYTES: u64 = 32 << 20;
         const MAPPED_BYTES: u64 = 2 << 30;
         Self {

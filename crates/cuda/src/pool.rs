@@ -18,6 +18,14 @@ use crate::workspace::Workspace;
 /// Device memory of a slice that may be the first: that of a small job.
 const FIRST_SLICE_BYTES: u64 = 64 << 20;
 
+/// Lanes that keep all processors busy: whoever has one reads, checks or writes. More would only push one
+/// another's chunks out of the caches.
+fn usual_lanes() -> u64 {
+    const LEAST: usize = 4;
+    let processors = std::thread::available_parallelism().map_or(LEAST, usize::from);
+    (processors + processors / 4).max(LEAST) as u64
+}
+
 /// What can be lent again once the device is done with it.
 pub trait Lend {
     /// Waits until nothing is on its way.
@@ -149,7 +157,9 @@ impl Pool {
     /// # Errors
     /// Device.
     pub fn new(device: Device, settings: &CudaSettings) -> Result<Self> {
-        let lanes = settings.pinned_bytes.unwrap_or(u64::MAX) / lane_bytes(settings.chunk_bytes);
+        let lane_bytes = lane_bytes(settings.chunk_bytes);
+        let pinned = settings.pinned_bytes.map(|bytes| bytes / lane_bytes);
+        let lanes = pinned.unwrap_or_else(usual_lanes);
         Ok(Self {
             reserve: Reserve::new(&device, settings.memory_bytes)?,
             streams: Shelf::new(usize::MAX),

@@ -11,10 +11,10 @@ use rockmill_core::{Error, Result, thread_cpu};
 ///
 /// # Errors
 /// That of the first item in order that has one, among those that were reached.
-pub fn map<T: Sync, U: Send>(
-    items: &[T],
+pub fn map<'a, T: Sync, U: Send>(
+    items: &'a [T],
     threads: usize,
-    f: impl Fn(&T) -> Result<U> + Sync,
+    f: impl Fn(&'a T) -> Result<U> + Sync,
 ) -> Result<(Vec<U>, Duration)> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<U>)>> = Mutex::default();

@@ -58,16 +58,14 @@ pub fn prepare<B: Backend>(
     dir: &Path,
 ) -> Result<Prepared> {
     let opening = Instant::now();
-    let (tables, cpu_elsewhere) = open_inputs(context, files, share, job, dir)?;
+    let (tables, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables)?;
-    let slices = slices::cut(&planned.plan, &tables, context.cancel)?;
-    let slice_bytes = slices.iter().map(|slice| {
-        context.cancel.check()?;
-        Ok(slices::stored_bytes(&slice.range, &tables))
-    });
-    let slice_bytes = slice_bytes.collect::<Result<Vec<u64>>>()?;
+    let threads = context.budget.slots();
+    let (slices, cpu_of_cutting) = slices::cut(&planned.plan, &tables, threads, context.cancel)?;
+    let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
+    let slice_bytes = slices.iter().map(bytes).collect();
     let indexes = share.hold(0)?;
     let fit = |device| fit_memory(context, device, files, indexes, &planned.plan, &tables);
     let on_device = context.device.map(|device| {
@@ -95,7 +93,7 @@ pub fn prepare<B: Backend>(
         slice_bytes,
         read_ahead_bytes,
         slice_memory_bytes,
-        cpu_elsewhere,
+        cpu_elsewhere: cpu_of_opening + cpu_of_cutting,
         stages: [opened, host_stage("plan", planning)],
         tables,
     })

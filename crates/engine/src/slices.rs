@@ -3,21 +3,39 @@
 //! The cut is a function of job and inputs alone: it looks at the inputs' index blocks, which say how
 //! many stored bytes lie up to each separator, and never at threads or memory.
 
+use std::time::Duration;
+
 use rockmill_core::{CancelToken, Cutting, InputTable, KeyRange, Plan, Result, Slice};
+
+use crate::parallel;
 
 /// Input bytes of a slice, in output files. RocksDB's subcompactions are at least one file; two keep
 /// the last, shorter file of a slice from becoming the rule.
 const FILES_PER_SLICE: u64 = 2;
 
-/// Cuts the job. Slices cover the job's range without gap or overlap, in key order.
+/// Cuts the job, looking at several tables at once. Slices cover the job's range without gap or overlap, in key
+/// order. Also gives the processor time that other threads than the caller's took.
 ///
 /// # Errors
 /// Cancelled: indexes of large jobs take their time.
-pub fn cut(plan: &Plan, tables: &[InputTable], cancel: &CancelToken) -> Result<Vec<Slice>> {
-    let borders = if plan.cutting.single_file {
-        Vec::new()
+pub fn cut(
+    plan: &Plan,
+    tables: &[InputTable],
+    threads: usize,
+    cancel: &CancelToken,
+) -> Result<(Vec<Slice>, Duration)> {
+    let (borders, elsewhere) = if plan.cutting.single_file {
+        Default::default()
     } else {
-        borders(&plan.range, &plan.cutting, tables, cancel)?
+        let slice_bytes = slice_bytes(&plan.cutting);
+        let (grains, elsewhere) = parallel::map(tables, threads, |table| {
+            cancel.check()?;
+            Ok(grains(table, &plan.range, slice_bytes / GRAINS_PER_SLICE))
+        })?;
+        (
+            borders(&plan.range, slice_bytes, grains.concat()),
+            elsewhere,
+        )
     };
     let begins = std::iter::once(plan.range.begin.clone()).chain(borders.iter().cloned().map(Some));
     let ends = borders
@@ -26,20 +44,22 @@ pub fn cut(plan: &Plan, tables: &[InputTable], cancel: &CancelToken) -> Result<V
         .map(Some)
         .chain(std::iter::once(plan.range.end.clone()));
     let slices = begins.zip(ends).enumerate();
-    Ok(slices
+    let slices = slices
         .map(|(index, (begin, end))| Slice {
             index,
             range: KeyRange { begin, end },
         })
-        .collect())
+        .collect();
+    Ok((slices, elsewhere))
+}
+
+fn slice_bytes(cutting: &Cutting) -> u64 {
+    cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE)
 }
 
 /// Stored bytes of the data blocks that may hold keys of a range.
 pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
-    let blocks = tables
-        .iter()
-        .flat_map(|table| &table.meta.index[table.blocks_in_range(range)]);
-    blocks.map(|block| block.handle.size).sum()
+    tables.iter().map(|table| table.stored_bytes(range)).sum()
 }
 
 /// Borders are looked for among so many places a slice in each table: indexes have a million entries.
@@ -69,18 +89,7 @@ fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<
 }
 
 /// The first keys of all slices but the first, strictly ascending and inside the range.
-fn borders(
-    range: &KeyRange,
-    cutting: &Cutting,
-    tables: &[InputTable],
-    cancel: &CancelToken,
-) -> Result<Vec<Vec<u8>>> {
-    let slice_bytes = cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE);
-    let mut all: Vec<(&[u8], u64)> = Vec::new();
-    for table in tables {
-        cancel.check()?;
-        all.extend(grains(table, range, slice_bytes / GRAINS_PER_SLICE));
-    }
+fn borders(range: &KeyRange, slice_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
     all.sort_unstable();
     let total: u64 = all.iter().map(|(_, size)| size).sum();
     let slices = total.div_ceil(slice_bytes.max(1)).max(1);
@@ -97,5 +106,5 @@ fn borders(
             borders.push(separator.to_vec());
         }
     }
-    Ok(borders)
+    borders
 }

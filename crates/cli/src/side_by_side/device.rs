@@ -52,8 +52,11 @@ pub struct Tuning {
     /// Unmap each piece of input once it was copied, rather than a slice's together.
     #[arg(long)]
     gpu_unmap_early: bool,
+    /// MiB of pinned memory through which input and output go [default: as many threads' as the machine keeps busy].
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    gpu_pinned_mib: u64,
     /// Threads that load each slice's input for a GPU.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpu_io_threads: u64,
 }
 
@@ -68,6 +71,7 @@ impl Default for Tuning {
             gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
             gpu_mapped_mib: 2048,
             gpu_unmap_early: false,
+            gpu_pinned_mib: 0,
             gpu_io_threads: CudaSettings::default().io_threads as u64,
         }
     }
@@ -138,6 +142,7 @@ pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service,
             chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
             mapped_bytes: tuning.gpu_mapped_mib << 20,
             unmap_together: !tuning.gpu_unmap_early,
+            pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
             io_threads: tuning.gpu_io_threads as usize,
             ..CudaSettings::default()
         })
