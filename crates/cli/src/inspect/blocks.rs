@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
 
     /// Reads, verifies and decompresses the data block at a place in the index.
     fn load(&mut self, at: usize) -> Result<CompressionType> {
-        let InputTable { file, meta } = self.table;
+        let InputTable { file, meta, .. } = self.table;
         let handle = meta.index[at].handle;
         let fail = |e: rockmill_format::Error| Error::format(file.name(), e);
         let mut stored = vec![0; handle.stored_len(meta.file_size).map_err(fail)?];
