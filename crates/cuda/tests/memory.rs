@@ -146,8 +146,8 @@ fn filter() -> FilterOptions {
 #[test]
 fn nothing_is_allocated_once_as_many_slices_have_run_as_run_at_once() {
     const ROUNDS: usize = 20;
-    // A region, memory for small copies, and three lanes of two chunks that write.
-    const A_SLICE: u64 = 1 + 1 + 3 * 2;
+    // A region, memory for small copies, and three lanes of four chunks that write.
+    const A_SLICE: u64 = 1 + 1 + 3 * 4;
     let jobs: Vec<_> = (0..4).map(job).collect();
     let backend = device(CudaSettings::default());
     let before = backend.device().allocations();
