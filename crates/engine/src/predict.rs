@@ -1,0 +1,140 @@
+//! How long a slice will take on a device: what the scheduler asks, and an answer that is learned from the
+//! slices that were done.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What of a slice its time depends on.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SliceShape {
+    /// Stored bytes of the data blocks to read.
+    pub bytes_in: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Mean bytes of an internal key.
+    pub key_bytes: f64,
+    /// Mean bytes of a value.
+    pub value_bytes: f64,
+    /// Inputs that are merged.
+    pub runs: usize,
+    /// Bytes of the files to write, if no entry is dropped.
+    pub bytes_out_expected: u64,
+    /// Whether blocks are compressed, those to read or those to write.
+    pub compressed: bool,
+}
+
+/// Predicts times, and learns from those that are told.
+pub trait Predict: fmt::Debug + Send + Sync {
+    /// Seconds that a slice of such a shape takes on the device of that name (`cpu`, `cuda:0`), from its begin
+    /// to its last written byte, while `beside` others run there. More than 0.
+    fn seconds(&self, device: &str, shape: &SliceShape, beside: usize) -> f64;
+
+    /// Such a slice took so many seconds.
+    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, seconds: f64);
+}
+
+/// Times in proportion to bytes and entries, at the pace that was last seen with about as many slices beside.
+#[derive(Debug, Default)]
+pub struct Measured(Mutex<BTreeMap<(String, u32), f64>>);
+
+/// An entry takes the CPU as long as so many bytes: 245 ns and 0.34 ns.
+const BYTES_PER_ENTRY: f64 = 720.0;
+
+/// So much each slice takes beside what is in proportion, in bytes: some milliseconds of launches and waits, or
+/// of opening and syncing files.
+const BYTES_PER_SLICE: f64 = 4e6;
+
+/// Seconds a byte of which a device is thought capable before it has done anything.
+const FIRST_CPU_PACE: f64 = 0.34e-9;
+const FIRST_DEVICE_PACE: f64 = 0.1e-9;
+
+/// Weight of the last slice against all before it.
+const WEIGHT: f64 = 0.25;
+
+impl Measured {
+    fn paces(&self) -> MutexGuard<'_, BTreeMap<(String, u32), f64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a slice's time is in proportion to.
+    fn size(shape: &SliceShape) -> f64 {
+        shape.bytes_in as f64 + shape.entries as f64 * BYTES_PER_ENTRY + BYTES_PER_SLICE
+    }
+
+    /// Slices at once, to the next power of 2 above.
+    fn crowd(beside: usize) -> u32 {
+        usize::BITS - beside.leading_zeros()
+    }
+}
+
+impl Predict for Measured {
+    fn seconds(&self, device: &str, shape: &SliceShape, beside: usize) -> f64 {
+        let crowd = Self::crowd(beside);
+        let paces = self.paces();
+        let seen = paces.iter().filter(|((of, _), _)| of == device);
+        let nearest = seen.min_by_key(|((_, seen), _)| seen.abs_diff(crowd));
+        let first = match device {
+            "cpu" => FIRST_CPU_PACE,
+            _ => FIRST_DEVICE_PACE,
+        };
+        nearest.map_or(first, |(_, pace)| *pace) * Self::size(shape)
+    }
+
+    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, seconds: f64) {
+        let pace = seconds.max(f64::MIN_POSITIVE) / Self::size(shape);
+        let mut paces = self.paces();
+        let key = (device.to_owned(), Self::crowd(beside));
+        let kept = paces.entry(key).or_insert(pace);
+        *kept += (pace - *kept) * WEIGHT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: SliceShape = SliceShape {
+        bytes_in: 100_000_000,
+        entries: 1_000_000,
+        key_bytes: 24.0,
+        value_bytes: 76.0,
+        runs: 4,
+        bytes_out_expected: 100_000_000,
+        compressed: false,
+    };
+
+    #[test]
+    fn more_takes_longer() {
+        let model = Measured::default();
+        let seconds = |shape| model.seconds("cpu", &shape, 0);
+        let larger = SliceShape {
+            bytes_in: SHAPE.bytes_in + 1,
+            ..SHAPE
+        };
+        let smaller_entries = SliceShape {
+            entries: SHAPE.entries + 1,
+            ..SHAPE
+        };
+        assert!(seconds(larger) > seconds(SHAPE));
+        assert!(seconds(smaller_entries) > seconds(SHAPE));
+        assert!(seconds(SliceShape::default()) > 0.0);
+        assert!(model.seconds("cuda:0", &SHAPE, 0) < seconds(SHAPE));
+    }
+
+    #[test]
+    fn what_was_seen_is_expected_again_on_the_same_device_in_such_a_crowd() {
+        let model = Measured::default();
+        let before = model.seconds("cuda:1", &SHAPE, 0);
+        model.observed("cuda:0", &SHAPE, 0, 2.0);
+        assert_eq!(model.seconds("cuda:1", &SHAPE, 0), before);
+        assert!((model.seconds("cuda:0", &SHAPE, 0) - 2.0).abs() < 1e-9);
+        model.observed("cuda:0", &SHAPE, 7, 9.0);
+        assert!((model.seconds("cuda:0", &SHAPE, 5) - 9.0).abs() < 1e-9);
+        assert!((model.seconds("cuda:0", &SHAPE, 0) - 2.0).abs() < 1e-9);
+        for _ in 0..100 {
+            model.observed("cuda:0", &SHAPE, 0, 4.0);
+        }
+        assert!((model.seconds("cuda:0", &SHAPE, 0) - 4.0).abs() < 1e-6);
+    }
+}
