@@ -61,7 +61,8 @@ pub struct RunArgs {
     /// How sure to be of the output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
-    /// What computes: cpu, cuda, cuda:N or auto, a GPU if there is one and the job is large enough.
+    /// What computes: cpu, cuda, cuda:N, several joined by +, or auto, all GPUs and the CPU if the job is
+    /// large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Show where the time went, by stage, and what went over PCIe and into the GPU.
@@ -116,7 +117,7 @@ struct Report {
     entries_in: u64,
     entries_out: u64,
     slices: usize,
-    /// The device that did the job.
+    /// The devices that did the job.
     device: String,
     wall_s: f64,
     cpu_s: f64,

@@ -4,24 +4,28 @@
 //!   enter   one job at a time opens its inputs
 //!   hold    what they take is counted until the job ends
 //!   admit   waits for the memory of one slice, which then is the job's until it ends
-//!   slice   waits for a slot and for that memory, or for as much again
+//!   slice   waits for a device with room and for that memory, or for as much again
 //! ```
 //!
-//! Who waits is served in order. A job that was admitted never needs memory that another one holds, so
+//! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
+//! wait longer for another: see [`lanes`]. Who waits is served in order. A job that was admitted never needs memory that another one holds, so
 //! jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by small ones,
 //! since what is free is kept for it.
 
+pub mod lanes;
 mod share;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rockmill_core::{CancelToken, Error, Result};
 
-pub use share::JobShare;
+pub use lanes::{Candidate, HOST};
+pub use share::{Grant, JobShare};
+pub use state::Work;
 use state::{Answer, State, Wish};
 
 /// How often whoever waits looks whether the job was cancelled.
@@ -32,14 +36,17 @@ pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 pub struct Budget {
     state: Mutex<State>,
     changed: Condvar,
+    /// When time began.
+    made: Instant,
 }
 
 impl Budget {
-    /// A budget of `slots` slices and `bytes` bytes.
+    /// A budget of `slots` slices on each device and `bytes` bytes.
     pub fn new(slots: usize, bytes: u64) -> Self {
         Self {
             state: Mutex::new(State::new(slots, bytes)),
             changed: Condvar::new(),
+            made: Instant::now(),
         }
     }
 
@@ -48,7 +55,7 @@ impl Budget {
         self.state().bytes
     }
 
-    /// Slices at once.
+    /// Slices at once on each device.
     pub fn slots(&self) -> usize {
         self.state().slots
     }
@@ -77,10 +84,15 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn now(&self) -> f64 {
+        self.made.elapsed().as_secs_f64()
+    }
+
     /// Changes the state, and serves who waited for that.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let result = change(&mut state);
+        state.now = self.now();
         state.serve();
         drop(state);
         self.changed.notify_all();
@@ -105,6 +117,13 @@ impl Budget {
                 .wait_timeout(state, CANCEL_POLL)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            // A device that is late is worth less waiting; one of all who wait looks.
+            let now = self.now();
+            if now - state.now >= CANCEL_POLL.as_secs_f64() {
+                state.now = now;
+                state.serve();
+                self.changed.notify_all();
+            }
         }
     }
 }

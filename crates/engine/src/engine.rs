@@ -12,16 +12,16 @@ use rand::RngCore;
 use rockmill_core::{
     CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
 };
-use rockmill_cuda::CudaBackend;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
 use crate::admit::{self, Policy};
 use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
-use crate::device::{Devices, Offload};
+use crate::fleet::{Fleet, Offload};
 use crate::io::RateLimiter;
 use crate::metrics;
+use crate::predict::{Measured, Predict};
 use crate::priority;
 use crate::record;
 use crate::result;
@@ -40,7 +40,8 @@ pub struct Engine {
     /// What has become of `settings.mutable`.
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
-    devices: Devices,
+    fleet: Fleet,
+    model: Arc<dyn Predict>,
     budget: Budget,
     limiter: Arc<RateLimiter>,
     stats: StatsCell,
@@ -77,13 +78,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An engine over `storage`, which opens its device meanwhile; see [`Engine::wait_for_device`].
+    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`]. It learns
+    /// from its slices what they take on each.
     ///
     /// # Errors
     /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
+        Self::with_model(settings, storage, Arc::new(Measured::default()))
+    }
+
+    /// The same with a model of its own.
+    ///
+    /// # Errors
+    /// One sentence if a setting makes no sense.
+    pub fn with_model(
+        settings: Settings,
+        storage: Arc<dyn Storage>,
+        model: Arc<dyn Predict>,
+    ) -> std::result::Result<Self, String> {
         settings.check()?;
-        let devices = Devices::open(settings.device, settings.cuda);
+        let fleet = Fleet::open(settings.device, settings.cuda);
         metrics::describe();
         Ok(Self {
             budget: Budget::new(
@@ -94,7 +108,8 @@ impl Engine {
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,
-            devices,
+            fleet,
+            model,
             stats: StatsCell::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
@@ -129,25 +144,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the configured device is open. Before that, and if it cannot be used, the CPU does all
+    /// Waits until the configured devices are open. Before that, and if none can be used, the CPU does all
     /// jobs.
     ///
     /// # Errors
-    /// One sentence about what is missing, if the device that was named cannot be used.
+    /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
-        self.devices.wait()
+        self.fleet.wait()
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
     /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {
-        self.devices.choice()
+        self.fleet.choice()
     }
 
     /// The counters now.
     pub fn stats(&self) -> Stats {
         Stats {
-            device_trouble: self.devices.trouble().map(str::to_owned),
+            device_trouble: self.fleet.trouble().map(str::to_owned),
             ..self.stats.snapshot()
         }
     }
@@ -374,10 +389,10 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let device = self.devices.gpu_for(input_bytes(&job.tree));
-        let context = self.context(settings, device, cancel);
+        let devices = self.fleet.for_job(input_bytes(&job.tree));
+        let context = self.context(settings, devices, cancel);
         let mut outcome = run::run(context, job, &admitted, input_dir, &staging)?;
-        let trouble = self.devices.trouble().map(str::to_owned);
+        let trouble = self.fleet.trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
@@ -399,16 +414,21 @@ impl Engine {
         })
     }
 
-    /// What a job runs with, on the device if there is one, and on the CPU.
+    /// What a job runs with, on `devices` and on the CPU.
     fn context<'a>(
         &'a self,
         settings: MutableSettings,
-        device: Option<Offload<'a, CudaBackend>>,
+        devices: Vec<Offload<'a>>,
         cancel: &'a CancelToken,
-    ) -> RunContext<'a, CudaBackend> {
+    ) -> RunContext<'a> {
         RunContext {
-            device,
-            cpu: &self.devices.cpu,
+            devices,
+            cpu: &self.fleet.cpu,
+            host_percent: match self.fleet.host_shares {
+                true => settings.host_percent,
+                false => 0,
+            },
+            model: &*self.model,
             verification: settings.verification,
             storage: &self.storage,
             budget: &self.budget,

@@ -61,7 +61,7 @@ metrics_table! {
     JOBS_FAILED = Counter Count "rockmill_jobs_failed_total" by "error",
         "jobs that went back to RocksDB after an error";
     JOBS_REDONE = Counter Count "rockmill_jobs_redone_by_cpu_total",
-        "jobs done of which the CPU did some or all slices because the configured device could not";
+        "jobs done of which the CPU did some or all slices because a configured device could not";
     SLICES_REDONE = Counter Count "rockmill_slices_redone_by_cpu_total" by "device",
         "slices that the CPU did after the device had failed at them";
     DEVICE_SET_ASIDE = Counter Count "rockmill_device_set_aside_total" by "device",
@@ -95,7 +95,7 @@ metrics_table! {
     JOBS_RUNNING = Gauge Count "rockmill_jobs_running",
         "jobs whose slices run or wait";
     SLICES_RUNNING = Gauge Count "rockmill_slices_running",
-        "slices that run, each in one of the slots that the threads setting bounds";
+        "slices that run, each in one of its device's slots, which the threads setting bounds";
     SLICES_HELD_BYTES = Gauge Bytes "rockmill_slices_held_bytes",
         "memory that running slices hold of the budget";
     BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
@@ -170,7 +170,9 @@ pub fn job_done(outcome: &Outcome) {
         let totals = &outcome.totals;
         let device = outcome.device.as_str();
         JOBS_DONE.counter().increment(1);
-        SLICES.counter_of(device).increment(outcome.slices as u64);
+        for work in &outcome.devices {
+            SLICES.counter_of(&work.device).increment(work.slices);
+        }
         READ_BYTES.counter().increment(totals.bytes_read);
         let written = outcome.bytes_written();
         WRITTEN_BYTES.counter().increment(written);

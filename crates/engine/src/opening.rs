@@ -1,35 +1,34 @@
-//! Opening a GPU while others go on: a context takes some tenths of a second, pinned memory some more.
+//! Opening devices while others go on: a GPU's context takes some tenths of a second, pinned memory some more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_cuda::CudaBackend;
 
-/// A GPU that a thread of its own opens.
+/// What a thread of its own opens.
 #[derive(Debug)]
-pub struct Opening {
-    opened: Arc<OnceLock<Result<CudaBackend>>>,
+pub struct Opening<T> {
+    opened: Arc<OnceLock<Result<T>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Opening {
-    /// Begins with `open`, and makes what a first slice would wait for.
-    pub fn start(open: impl FnOnce() -> Result<CudaBackend> + Send + 'static) -> Self {
+impl<T: Send + Sync + 'static> Opening<T> {
+    /// Begins with `open`.
+    pub fn start(open: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         let opened = Arc::new(OnceLock::new());
         let place = Arc::clone(&opened);
         let work = move || {
-            let backend = catch_unwind(AssertUnwindSafe(|| warm(open())));
-            let panicked = |_| Err(Error::internal("the thread that opens the GPU panicked"));
+            let result = catch_unwind(AssertUnwindSafe(open));
+            let panicked = |_| Err(Error::internal("the thread that opens the device panicked"));
             // Nobody else sets it.
-            let _ = place.set(backend.unwrap_or_else(panicked));
+            let _ = place.set(result.unwrap_or_else(panicked));
         };
         let builder = std::thread::Builder::new().name("rockmill-open".to_owned());
         let thread = match builder.spawn(work) {
             Ok(thread) => Some(thread),
             Err(error) => {
-                let what = format!("no thread to open the GPU: {error}");
+                let what = format!("no thread to open the device: {error}");
                 let _ = opened.set(Err(Error::new(ErrorKind::Device, what)));
                 None
             }
@@ -38,26 +37,17 @@ impl Opening {
     }
 
     /// What came of it, if that is known.
-    pub fn get(&self) -> Option<&Result<CudaBackend>> {
+    pub fn get(&self) -> Option<&Result<T>> {
         self.opened.get()
     }
 
     /// Waits until that is known.
-    pub fn wait(&self) -> &Result<CudaBackend> {
+    pub fn wait(&self) -> &Result<T> {
         self.opened.wait()
     }
 }
 
-fn warm(opened: Result<CudaBackend>) -> Result<CudaBackend> {
-    let backend = opened?;
-    if let Err(error) = backend.warm_up() {
-        // The first slice will say so too, if it needs as much.
-        tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
-    }
-    Ok(backend)
-}
-
-impl Drop for Opening {
+impl<T> Drop for Opening<T> {
     /// No thread of ours is left in the driver when the program ends.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
@@ -74,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_gpu_but_who_wants_to_and_the_end() {
+    fn nobody_waits_for_a_device_but_who_wants_to_and_the_end() {
         let (go, gate) = mpsc::channel::<()>();
-        let opening = Opening::start(move || {
+        let opening: Opening<()> = Opening::start(move || {
             // Until the other end is dropped.
             let _ = gate.recv();
             Err(Error::new(ErrorKind::Device, "no driver"))
@@ -88,14 +78,14 @@ mod tests {
         let (end, ended) = mpsc::channel();
         drop(Opening::start(move || {
             end.send(()).expect("it is waited for");
-            Err(Error::cancelled())
+            Ok(())
         }));
         assert_eq!(ended.try_recv(), Ok(()));
     }
 
     #[test]
     fn a_panic_is_an_error() {
-        let opening = Opening::start(|| panic!("in the driver"));
+        let opening: Opening<()> = Opening::start(|| panic!("in the driver"));
         let error = opening.wait().as_ref().map(drop).expect_err("it failed");
         assert_eq!(error.kind, ErrorKind::Internal);
     }

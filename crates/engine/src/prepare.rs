@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, DeclineReason, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
-    Resource, Result, Slice, StageTime, open_table,
+    DeclineReason, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt, Resource, Result,
+    Slice, StageTime, open_table,
 };
 use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::budget::JobShare;
-use crate::device::is_device_trouble;
+use crate::compute::{Compute, is_device_trouble};
+use crate::fleet::Offload;
 use crate::io::{JobInput, JobIo};
 use crate::parallel;
 use crate::run::RunContext;
@@ -37,7 +38,9 @@ pub struct Prepared {
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
     pub slice_memory_bytes: u64,
-    /// Why the device does not do the job, if there is one and it does not.
+    /// Numbers of the devices beside the CPU that do the job.
+    pub devices: Vec<usize>,
+    /// Why another one does not, if there is one.
     pub device_refused: Option<Error>,
     /// Processor time that other threads than the caller's took.
     pub cpu_elsewhere: Duration,
@@ -49,8 +52,8 @@ pub struct Prepared {
 ///
 /// # Errors
 /// Declined, or Corruption or Storage if an input cannot be read.
-pub fn prepare<B: Backend>(
-    context: &RunContext<'_, B>,
+pub fn prepare(
+    context: &RunContext<'_>,
     files: &Arc<JobIo>,
     share: &JobShare<'_>,
     job: &Job,
@@ -67,15 +70,25 @@ pub fn prepare<B: Backend>(
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
     let slice_bytes = slices.iter().map(bytes).collect();
     let indexes = share.hold(0)?;
-    let fit = |device| fit_memory(context, device, files, indexes, &planned.plan, &tables);
-    let on_device = context.device.map(|device| {
-        device.backend.accepts(&planned.plan, &tables)?;
-        fit(Some(device.backend))
+    let fit = |devices: &[Offload<'_>]| {
+        fit_memory(context, devices, files, indexes, &planned.plan, &tables)
+    };
+    let mut device_refused = None;
+    let mut devices = context.devices.clone();
+    devices.retain(|offload| {
+        let accepted = offload.device.backend.accepts(&planned.plan, &tables);
+        let trouble = accepted.err();
+        let is_accepted = trouble.is_none();
+        device_refused = device_refused.take().or(trouble);
+        is_accepted
     });
-    let ((read_ahead_bytes, slice_memory_bytes), device_refused) = match on_device {
-        None => (fit(None)?, None),
-        Some(Err(error)) if is_device_trouble(&error) => (fit(None)?, Some(error)),
-        Some(fitted) => (fitted?, None),
+    let (read_ahead_bytes, slice_memory_bytes) = match fit(&devices) {
+        Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
+            devices.clear();
+            device_refused = Some(error);
+            fit(&devices)?
+        }
+        fitted => fitted?,
     };
     let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
     let needed = share.hold(0)?.saturating_add(slice_memory_bytes);
@@ -86,6 +99,7 @@ pub fn prepare<B: Backend>(
         files.finishing.close();
     }
     Ok(Prepared {
+        devices: devices.iter().map(|offload| offload.number).collect(),
         device_refused,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
@@ -110,8 +124,8 @@ pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
 }
 
 /// Opens all inputs, and says how much processor time other threads took for it.
-fn open_inputs<B: Sync>(
-    context: &RunContext<'_, B>,
+fn open_inputs(
+    context: &RunContext<'_>,
     files: &Arc<JobIo>,
     share: &JobShare<'_>,
     job: &Job,
@@ -180,9 +194,9 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
 
 /// Read-ahead and memory of a slice such that one fits the budget beside the inputs' `indexes`, which stay
 /// in memory as long as the job runs.
-fn fit_memory<B: Backend>(
-    context: &RunContext<'_, B>,
-    device: Option<&B>,
+fn fit_memory(
+    context: &RunContext<'_>,
+    devices: &[Offload<'_>],
     files: &JobIo,
     indexes: u64,
     plan: &Plan,
@@ -191,9 +205,10 @@ fn fit_memory<B: Backend>(
     let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
     loop {
         let (window, held) = files.read_ahead(read_ahead);
-        // What the device cannot do, the CPU does in its place.
-        let on_device = device.map_or(0, |d| d.slice_memory_bytes(plan, tables, held));
-        let bytes = on_device.max(context.cpu.slice_memory_bytes(plan, tables, held));
+        let of = |compute: &dyn Compute| compute.slice_memory_bytes(plan, tables, held);
+        let on_devices = devices.iter().map(|offload| of(&*offload.device.backend));
+        // What a device cannot do, the CPU does in its place.
+        let bytes = on_devices.fold(of(context.cpu), u64::max);
         // A file is made while another waits for its sync.
         let bytes = bytes.saturating_add(files.waiting_file_bytes());
         if bytes.saturating_add(indexes) <= context.budget.bytes() {

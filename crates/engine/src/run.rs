@@ -1,30 +1,36 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
+mod pick;
+mod shape;
 mod slice;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, Job, OutputFile, Plan, Progress, Result,
-    Slice, SliceReport, SliceWork, StageTime, thread_cpu,
+    CancelToken, Error, ErrorKind, InputTable, Job, OutputFile, Plan, Progress, Result, Slice,
+    SliceReport, SliceWork, StageTime, thread_cpu,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key;
 use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
-use crate::budget::{Budget, JobShare};
-use crate::device::{Offload, is_device_trouble};
+use crate::budget::{Budget, HOST, JobShare, Work};
+use crate::compute::{Compute, is_device_trouble};
+use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
+use crate::predict::Predict;
 use crate::prepare::{Prepared, host_stage, prepare};
 use crate::staging::StagingDir;
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
 use crate::verification::{Verification, Verifier};
+use pick::{Left, Taken};
+use shape::Shapes;
 
 /// What a job came to.
 #[derive(Debug, Default)]
@@ -44,9 +50,11 @@ pub struct Outcome {
     /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
     /// and left no doubt.
     pub learned_filter: Option<u32>,
-    /// Name of the device that did the job, if only some of its slices.
+    /// Names of the devices that did the job's slices, joined by `+`.
     pub device: String,
-    /// Why the configured device did not do all of them, if the CPU did some or all instead.
+    /// What each of them did, the CPU first.
+    pub devices: Vec<DeviceWork>,
+    /// Why a configured device did not do all that it was to do, if the CPU did some of it instead.
     pub device_refused: Option<String>,
 }
 
@@ -57,13 +65,28 @@ impl Outcome {
     }
 }
 
+/// What a device did of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceWork {
+    /// Its name.
+    pub device: String,
+    /// Slices.
+    pub slices: u64,
+    /// Stored bytes of their input.
+    pub bytes: u64,
+}
+
 /// What a job runs with.
 #[derive(Debug)]
-pub struct RunContext<'a, B> {
-    /// What slices run on, where it can do them.
-    pub device: Option<Offload<'a, B>>,
+pub struct RunContext<'a> {
+    /// What slices run on beside the CPU, where it can do them.
+    pub devices: Vec<Offload<'a>>,
     /// What does the others, and makes slices again to verify them.
     pub cpu: &'a CpuBackend,
+    /// The part of a job's slices that the CPU takes at most where other devices can do them, from 0 to 100.
+    pub host_percent: u8,
+    /// Says how long slices take.
+    pub model: &'a dyn Predict,
     /// How sure to be of the output.
     pub verification: Verification,
     /// The file system.
@@ -82,7 +105,7 @@ pub struct RunContext<'a, B> {
     pub counters: &'a StatsCell,
 }
 
-impl<B> RunContext<'_, B> {
+impl RunContext<'_> {
     /// What the files of a job share.
     ///
     /// # Errors
@@ -108,8 +131,8 @@ impl<B> RunContext<'_, B> {
 ///
 /// # Errors
 /// Any of [`rockmill_core::ErrorKind`]; what lies in `staging` is of no use then.
-pub fn run<B: Backend>(
-    context: RunContext<'_, B>,
+pub fn run(
+    mut context: RunContext<'_>,
     job: &Job,
     admitted: &Admitted<'_>,
     input_dir: &Path,
@@ -121,6 +144,8 @@ pub fn run<B: Backend>(
     let files = context.files(admitted)?;
     let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
     share.admit(prepared.slice_memory_bytes, context.cancel)?;
+    let devices = std::mem::take(&mut context.devices).into_iter();
+    let devices = devices.filter(|device| prepared.devices.contains(&device.number));
     let Prepared {
         tables,
         plan,
@@ -128,12 +153,20 @@ pub fn run<B: Backend>(
         slice_bytes,
         ..
     } = &prepared;
+    let shapes = Shapes::new(plan, tables, slice_bytes);
+    let all = slices.len() as u64;
+    share.plan(Work {
+        slices: all,
+        slice_bytes: shapes.mean_bytes(),
+        host_slices: all * u64::from(context.host_percent) / ALL_PERCENT,
+    });
     let shared = Shared {
+        devices: devices.collect(),
         context: RunContext {
-            device: (context.device).filter(|_| prepared.device_refused.is_none()),
             read_ahead_bytes: prepared.read_ahead_bytes,
             ..context
         },
+        shapes,
         plan,
         tables,
         slices,
@@ -148,22 +181,21 @@ pub fn run<B: Backend>(
         share: &share,
         slice_memory_bytes: prepared.slice_memory_bytes,
         staging,
-        next: AtomicUsize::new(0),
+        left: Left::all(slices.len()),
         workers: AtomicUsize::new(1),
         at_work: AtomicUsize::new(0),
         files: Arc::clone(&files),
         progress: context.counters.begin(slice_bytes.iter().sum()),
         span: Span::current(),
         slice_bytes,
-        on_device: slices.iter().map(|_| AtomicBool::new(false)).collect(),
-        given_up: AtomicBool::new(false),
+        done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
         shared.refused(error.to_string());
     }
     shared.run_all()?;
-    let device = shared.device_name().to_owned();
+    let devices = shared.devices_work();
     let files = shared.files;
     let done = shared
         .done
@@ -181,7 +213,9 @@ pub fn run<B: Backend>(
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
     outcome.slices = slices.len();
-    outcome.device = device;
+    let names: Vec<_> = devices.iter().map(|work| &*work.device).collect();
+    outcome.device = names.join("+");
+    outcome.devices = devices;
     outcome.elapsed = started.elapsed();
     outcome.cpu = prepared.cpu_elsewhere
         + done.cpu
@@ -196,6 +230,8 @@ pub fn run<B: Backend>(
     Ok(outcome)
 }
 
+const ALL_PERCENT: u64 = 100;
+
 /// First version whose property `rocksdb.num.entries` RocksDB relies upon
 /// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
 const FIRST_COUNTED_VERSION: u64 = 5;
@@ -205,17 +241,21 @@ struct Done {
     /// By slice.
     reports: Vec<(usize, SliceReport)>,
     error: Option<Error>,
-    /// Slices of the device whose finished files did not pass verification.
+    /// Slices of devices whose finished files did not pass verification.
     again: Vec<(usize, Error)>,
-    /// The first thing that the device did not do, and why.
+    /// The first thing that a device did not do, and why.
     device_refused: Option<String>,
     /// Processor time of other threads than the caller's.
     cpu: Duration,
 }
 
 /// What the threads of a job share.
-struct Shared<'a, B> {
-    context: RunContext<'a, B>,
+struct Shared<'a> {
+    /// Without its devices.
+    context: RunContext<'a>,
+    /// Those that do such jobs.
+    devices: Vec<Offload<'a>>,
+    shapes: Shapes,
     plan: &'a Plan,
     tables: &'a [InputTable],
     slices: &'a [Slice],
@@ -225,8 +265,7 @@ struct Shared<'a, B> {
     share: &'a JobShare<'a>,
     slice_memory_bytes: u64,
     staging: &'a StagingDir,
-    /// The slice to begin next.
-    next: AtomicUsize,
+    left: Left,
     /// Threads that work on the job or have.
     workers: AtomicUsize,
     /// Threads that may still begin a slice.
@@ -236,25 +275,23 @@ struct Shared<'a, B> {
     progress: JobProgress<'a>,
     /// The job's, which is the parent of the slices' on any thread.
     span: Span,
-    /// Whether it is the device that makes or has made a slice.
-    on_device: Vec<AtomicBool>,
-    /// Whether the device has been set aside: the rest is the CPU's.
-    given_up: AtomicBool,
+    /// Number of the device that makes or has made a slice.
+    done_by: Vec<AtomicUsize>,
     done: Mutex<Done>,
 }
 
 /// A thread that may still begin a slice. When none is left, nothing comes to be synced any more. One that
 /// panics stops the others at once.
-struct AtWork<'s, 'a, B>(&'s Shared<'a, B>);
+struct AtWork<'s, 'a>(&'s Shared<'a>);
 
-impl<'s, 'a, B> AtWork<'s, 'a, B> {
-    fn new(shared: &'s Shared<'a, B>) -> Self {
+impl<'s, 'a> AtWork<'s, 'a> {
+    fn new(shared: &'s Shared<'a>) -> Self {
         shared.at_work.fetch_add(1, Ordering::AcqRel);
         Self(shared)
     }
 }
 
-impl<B> Drop for AtWork<'_, '_, B> {
+impl Drop for AtWork<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.files.stop.cancel();
@@ -266,7 +303,7 @@ impl<B> Drop for AtWork<'_, '_, B> {
     }
 }
 
-impl<B: Backend> Shared<'_, B> {
+impl Shared<'_> {
     fn run_all(&self) -> Result<()> {
         std::thread::scope(|scope| {
             for _ in 0..self.context.sync_threads {
@@ -298,26 +335,45 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     fn fail(&self, error: Error) {
-        let device = self.context.cpu.name();
-        self.context.counters.slice_failed(device, &error);
+        self.context.counters.slice_failed(self.cpu_name(), &error);
         self.done().error.get_or_insert(error);
         self.files.stop.cancel();
         self.share.end();
     }
 
-    /// Starts as many threads as there are slots by now, if there are slices left for them.
+    fn cpu_name(&self) -> &str {
+        Compute::name(self.context.cpu)
+    }
+
+    /// What each device has done.
+    fn devices_work(&self) -> Vec<DeviceWork> {
+        let others = self.devices.iter();
+        let others = others.map(|other| (other.number, other.device.backend.name()));
+        let all = std::iter::once((HOST, self.cpu_name())).chain(others);
+        let work = all.map(|(number, name)| {
+            let made = |(by, _): &(&AtomicUsize, &u64)| by.load(Ordering::Acquire) == number;
+            let slices = self.done_by.iter().zip(self.slice_bytes).filter(made);
+            let (count, bytes) =
+                slices.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes));
+            DeviceWork {
+                device: name.to_owned(),
+                slices: count,
+                bytes,
+            }
+        });
+        work.filter(|work| work.slices > 0).collect()
+    }
+
+    /// Starts as many threads as there is room for by now, if there are slices left for them.
     fn recruit<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         // Those that the memory does not suffice for would take turns, and each leave what its slices took
         // to an arena of the allocator.
         let at_once = self.share.slices_in_memory();
-        let wanted = self
-            .context
-            .budget
-            .slots()
-            .min(self.slices.len())
-            .min(at_once);
+        let host = usize::from(self.context.host_percent > 0 || self.devices.is_empty());
+        let room = (self.context.budget.slots()).saturating_mul(self.devices.len() + host);
+        let wanted = room.min(self.slices.len()).min(at_once);
         let one_more = |workers: usize| (workers < wanted).then_some(workers + 1);
-        while self.next.load(Ordering::Relaxed) < self.slices.len()
+        while !self.left.is_empty()
             && self
                 .workers
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
@@ -378,7 +434,7 @@ impl<B: Backend> Shared<'_, B> {
         let meter = &self.files.meter;
         let verified = meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report));
         match verified {
-            Err(error) if is_device_trouble(&error) && self.is_on_device(files.slice) => {
+            Err(error) if is_device_trouble(&error) && self.is_a_devices(files.slice) => {
                 self.done().again.push((files.slice, error));
                 Ok(())
             }
@@ -404,15 +460,7 @@ impl<B: Backend> Shared<'_, B> {
     fn take_slices<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         loop {
             self.recruit(scope);
-            let waiting = Instant::now();
-            let worked = self
-                .share
-                .slice(&self.files.stop)
-                .and_then(|grant| match grant {
-                    Some(_grant) => self.next_slice(waiting.elapsed()),
-                    None => Ok(false),
-                });
-            match worked {
+            match self.next_slice() {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => return self.fail(error),
@@ -420,18 +468,30 @@ impl<B: Backend> Shared<'_, B> {
         }
     }
 
-    /// Does the next slice, which has `waited` for threads and memory; false if there is none.
-    fn next_slice(&self, waited: Duration) -> Result<bool> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        if index + 1 >= self.slices.len() {
-            self.share.end();
-        }
-        let Some(slice) = self.slices.get(index) else {
+    /// Does the next slice on the device that should, as soon as it may; false if there is none.
+    fn next_slice(&self) -> Result<bool> {
+        let waiting = Instant::now();
+        let share = self.share;
+        let Some(grant) = share.slice(&self.candidates(), &self.files.stop)? else {
             return Ok(false);
         };
-        let report = self.slice(slice, waited)?;
+        let device = self.offload(grant.place().device);
+        let slice = match self.take(device) {
+            Taken::Slice(index) => &self.slices[index],
+            Taken::Nothing => return Ok(false),
+            Taken::Distrusted => {
+                grant.put_back();
+                return Ok(true);
+            }
+        };
+        let report = self.slice(slice, device, &grant, waiting.elapsed())?;
         self.keep(slice.index, report);
         Ok(true)
+    }
+
+    /// Whether a device beside the CPU makes or has made a slice.
+    fn is_a_devices(&self, slice: usize) -> bool {
+        self.done_by[slice].load(Ordering::Acquire) != HOST
     }
 
     /// Keeps what a slice came to, in place of what it came to before.

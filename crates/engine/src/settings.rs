@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rockmill_core::Hints;
 use rockmill_cuda::CudaSettings;
 
-use crate::device::Device;
+use crate::device::DeviceList;
 use crate::verification::Verification;
 
 /// Settings of an engine; the defaults need no thought.
@@ -24,7 +24,7 @@ pub struct Settings {
     /// mount.
     pub staging_dir: Option<PathBuf>,
     /// What slices run on.
-    pub device: Device,
+    pub device: DeviceList,
     /// How a GPU is used.
     pub cuda: CudaSettings,
 }
@@ -34,7 +34,7 @@ pub struct Settings {
 /// `io_bytes_per_second`, which holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
-    /// Slices in flight at most, over all jobs. Default: the processors that this process may use, by its
+    /// Slices in flight at most on each device, over all jobs. Default: the processors that this process may use, by its
     /// affinity and by the quota of its control group, as they are when the settings are made.
     pub threads: usize,
     /// Threads beside those that sync and check finished files of a job, so that slices need not wait
@@ -53,6 +53,9 @@ pub struct MutableSettings {
     pub verification: Verification,
     /// Jobs whose input files have fewer bytes in all are left to RocksDB.
     pub min_job_bytes: u64,
+    /// The part of each job's slices that the CPU takes at most where it shares them with other devices, from
+    /// 0, which leaves it what they fail at, to 100.
+    pub host_percent: u8,
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -76,6 +79,8 @@ pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 /// More has no meaning to Linux.
 const MAX_NICE: u8 = 19;
 
+const MAX_PERCENT: u8 = 100;
+
 impl Default for MutableSettings {
     fn default() -> Self {
         Self {
@@ -87,6 +92,7 @@ impl Default for MutableSettings {
             nice: 0,
             verification: Verification::Default,
             min_job_bytes: 0,
+            host_percent: MAX_PERCENT,
         }
     }
 }
@@ -138,6 +144,12 @@ impl MutableSettings {
                 self.nice
             ));
         }
+        if self.host_percent > MAX_PERCENT {
+            return Err(format!(
+                "host_percent is {}; it must be from 0 to {MAX_PERCENT}",
+                self.host_percent
+            ));
+        }
         Ok(())
     }
 }
@@ -175,5 +187,6 @@ mod tests {
                 .contains("memory_budget")
         );
         assert!(refused(|s| s.nice = 20).contains("nice"));
+        assert!(refused(|s| s.host_percent = 101).contains("host_percent"));
     }
 }

@@ -1,4 +1,5 @@
-//! Whether a device is trusted: one that fails again and again is left alone for a while.
+//! Whether a device is trusted: one that fails again and again is left alone for a while, then tried with one
+//! small slice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use rockmill_core::Error;
 /// So many failures in a row, and a device is set aside.
 pub const FAILURES_IN_A_ROW: u32 = 3;
 
-/// For so long. Then it is tried again, and set aside again if the first slice fails.
+/// For so long. Then one slice tries it, and it is set aside again if that fails.
 const ASIDE: Duration = Duration::from_secs(60);
 
 /// What a device has done lately.
@@ -18,8 +19,27 @@ pub struct Standing(Mutex<Lately>);
 #[derive(Debug, Default)]
 struct Lately {
     failures_in_a_row: u32,
-    /// Until when the device is left alone, and its last error.
-    aside: Option<(Instant, String)>,
+    aside: Option<Aside>,
+}
+
+#[derive(Debug)]
+struct Aside {
+    until: Instant,
+    /// Its last error.
+    error: String,
+    /// Whether a slice tries it.
+    is_tried: bool,
+}
+
+/// What a device may be given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Any number of slices.
+    Full,
+    /// One small slice, to see whether it works again.
+    Once,
+    /// Nothing, and why.
+    Aside(String),
 }
 
 impl Standing {
@@ -27,14 +47,28 @@ impl Standing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the device is left alone at `now`, if it is.
-    pub fn set_aside(&self, now: Instant) -> Option<String> {
-        let lately = self.lately();
-        let (until, error) = lately.aside.as_ref().filter(|(until, _)| now < *until)?;
-        let seconds = (*until - now).as_secs();
-        Some(format!(
-            "set aside for another {seconds} s after {FAILURES_IN_A_ROW} failures in a row: {error}"
-        ))
+    /// What the device may be given at `now`.
+    pub fn trust(&self, now: Instant) -> Trust {
+        match &self.lately().aside {
+            None => Trust::Full,
+            Some(aside) if now >= aside.until && !aside.is_tried => Trust::Once,
+            Some(aside) => {
+                let seconds = aside.until.saturating_duration_since(now).as_secs();
+                let error = &aside.error;
+                Trust::Aside(format!(
+                    "set aside for another {seconds} s after {FAILURES_IN_A_ROW} failures in a row: {error}"
+                ))
+            }
+        }
+    }
+
+    /// The same for a slice that begins at `now` if it may, and that ends with [`Standing::undecided`].
+    pub fn begin(&self, now: Instant) -> Trust {
+        let trust = self.trust(now);
+        if let (Trust::Once, Some(aside)) = (&trust, &mut self.lately().aside) {
+            aside.is_tried = true;
+        }
+        trust
     }
 
     /// A slice was done.
@@ -42,15 +76,26 @@ impl Standing {
         *self.lately() = Lately::default();
     }
 
+    /// A slice ended; if nothing was said of how, another may try the device.
+    pub fn undecided(&self) {
+        if let Some(aside) = &mut self.lately().aside {
+            aside.is_tried = false;
+        }
+    }
+
     /// A slice failed at `now` that the CPU could do. Whether the device is set aside for that.
     pub fn failed(&self, now: Instant, error: &Error) -> bool {
         let mut lately = self.lately();
         lately.failures_in_a_row += 1;
-        let is_aside = lately.aside.as_ref().is_some_and(|(until, _)| now < *until);
+        let is_aside = lately.aside.as_ref().is_some_and(|aside| now < aside.until);
         if is_aside || lately.failures_in_a_row < FAILURES_IN_A_ROW {
             return false;
         }
-        lately.aside = Some((now + ASIDE, error.to_string()));
+        lately.aside = Some(Aside {
+            until: now + ASIDE,
+            error: error.to_string(),
+            is_tried: false,
+        });
         true
     }
 }
@@ -61,6 +106,13 @@ mod tests {
 
     use super::*;
 
+    fn why(standing: &Standing, now: Instant) -> String {
+        match standing.trust(now) {
+            Trust::Aside(why) => why,
+            trust => panic!("{trust:?}"),
+        }
+    }
+
     #[test]
     fn failures_in_a_row_set_a_device_aside_for_a_while() {
         let standing = Standing::default();
@@ -68,20 +120,35 @@ mod tests {
         let start = Instant::now();
         for _ in 0..5 {
             assert!(!standing.failed(start, &error) && !standing.failed(start, &error));
-            assert_eq!(standing.set_aside(start), None);
+            assert_eq!(standing.trust(start), Trust::Full);
             standing.worked();
         }
         standing.failed(start, &error);
         standing.failed(start, &error);
         assert!(standing.failed(start, &error));
-        let why = standing.set_aside(start).expect("three in a row");
+        let why = why(&standing, start);
         assert!(why.contains("60 s") && why.contains("it burns"), "{why}");
         assert!(!standing.failed(start, &error), "it is set aside already");
+    }
+
+    #[test]
+    fn one_slice_tries_a_device_that_was_set_aside() {
+        let standing = Standing::default();
+        let error = Error::new(ErrorKind::Device, "it burns");
+        let start = Instant::now();
+        for _ in 0..FAILURES_IN_A_ROW {
+            standing.failed(start, &error);
+        }
         let later = start + ASIDE;
-        assert_eq!(standing.set_aside(later), None);
+        assert_eq!(standing.trust(later), Trust::Once, "a look is no try");
+        assert_eq!(standing.begin(later), Trust::Once);
+        why(&standing, later);
+        standing.undecided();
+        assert_eq!(standing.begin(later), Trust::Once);
         assert!(standing.failed(later, &error), "one more is enough");
-        assert!(standing.set_aside(later).is_some());
+        why(&standing, later + ASIDE / 2);
+        assert_eq!(standing.begin(later + ASIDE), Trust::Once);
         standing.worked();
-        assert_eq!(standing.set_aside(later), None);
+        assert_eq!(standing.begin(later + ASIDE), Trust::Full);
     }
 }

@@ -18,12 +18,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
 use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
-use rockmill_engine::{CudaSettings, Device, Engine, MutableSettings, Settings, Stats};
+use rockmill_engine::{
+    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Settings, Stats,
+};
 use rockmill_format::unique_id::SessionId;
 
 use database::{DIR, Database};
@@ -116,30 +119,58 @@ struct Left {
     /// Names and bytes of the files.
     files: Vec<(String, Vec<u8>)>,
     device: String,
+    devices: Vec<DeviceWork>,
     refused: Option<String>,
+    /// Slices of the job.
+    slices: u64,
     stats: Stats,
+}
+
+/// What a job runs on.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    devices: DeviceList,
+    host_percent: u8,
+    threads: usize,
+    /// Of each device.
+    memory_bytes: Option<u64>,
+    /// The first files are not written as they should be.
+    damaged: u32,
 }
 
 /// Runs the job of a database on a device with so much memory; the first `damaged` files are not written as
 /// they should be.
 fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
+    let machine = Machine {
+        devices: device.into(),
+        host_percent: 100,
+        threads: 3,
+        memory_bytes,
+        damaged,
+    };
+    run_on(database, machine)
+}
+
+/// Runs the job of a database.
+fn run_on(database: &Database, machine: Machine) -> Left {
     let disk = database.disk.clone();
     let storage = SimStorage::new(disk, 1, None, CancelToken::new());
     let settings = Settings {
         mutable: MutableSettings {
-            threads: 3,
+            threads: machine.threads,
+            host_percent: machine.host_percent,
             ..MutableSettings::default()
         },
-        device,
+        device: machine.devices,
         cuda: CudaSettings {
-            memory_bytes,
+            memory_bytes: machine.memory_bytes,
             ..CudaSettings::default()
         },
         ..Settings::default()
     };
     let damaging = Damaging {
         storage: storage.clone(),
-        files_left: AtomicU32::new(damaged),
+        files_left: AtomicU32::new(machine.damaged),
     };
     let engine = Engine::new(settings, Arc::new(damaging)).expect("sound settings");
     engine.wait_for_device().expect("it is there");
@@ -170,7 +201,9 @@ fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: 
     Left {
         files: files.collect(),
         device: finished.outcome.device.clone(),
+        devices: finished.outcome.devices.clone(),
         refused: finished.outcome.device_refused.clone(),
+        slices: finished.outcome.slices as u64,
         stats: engine.stats(),
     }
 }
@@ -209,6 +242,62 @@ fn files_do_not_depend_on_what_did_which_slice() {
     }
     let counts = [whole, in_part, not_at_all];
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+}
+
+/// One to three devices, with or without the CPU, and with enough memory or not.
+fn draw_machine(rng: &mut SmallRng) -> Machine {
+    let mut devices = vec![KERNELS; rng.random_range(1..=3)];
+    if rng.random_ratio(3, 4) {
+        devices.insert(rng.random_range(0..=devices.len()), Device::Cpu);
+    }
+    Machine {
+        devices: DeviceList::try_from(&*devices).expect("few enough"),
+        host_percent: *[0, 30, 100].choose(rng).expect("there are some"),
+        threads: rng.random_range(1..=3),
+        memory_bytes: *[None, None, Some(300_000)].choose(rng).expect("some"),
+        damaged: 0,
+    }
+}
+
+#[test]
+fn files_do_not_depend_on_which_devices_share_the_slices() {
+    const MIXES: u64 = 4;
+    let (mut mixed, mut several) = (0, 0);
+    for seed in 1..=CASES {
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let database = Database::draw(rng);
+        let expected = run(&database, Device::Cpu, None, 0);
+        for _ in 0..MIXES {
+            let machine = draw_machine(rng);
+            let left = run_on(&database, machine);
+            assert!(left.files == expected.files, "seed {seed}: {machine:?}");
+            let by_device = left.devices.iter().map(|work| work.slices);
+            let slices: u64 = by_device.sum();
+            assert_eq!(slices, left.slices, "seed {seed}: {machine:?}");
+            let host = left.devices.iter().find(|work| work.device == "cpu");
+            let host_slices = host.map_or(0, |work| work.slices);
+            if left.refused.is_none() {
+                let most = slices * u64::from(machine.host_percent) / 100;
+                let is_bounded = !machine.devices.contains(Device::Cpu) || host_slices <= most;
+                assert!(
+                    is_bounded,
+                    "seed {seed}: {host_slices} of {slices}: {machine:?}"
+                );
+                mixed += u64::from(left.devices.len() > 1 && host.is_some());
+                several += u64::from(
+                    left.devices
+                        .iter()
+                        .filter(|work| work.device != "cpu")
+                        .count()
+                        > 1,
+                );
+            }
+        }
+    }
+    assert!(
+        mixed > 0 && several > 0,
+        "{mixed} with the CPU, {several} with several devices"
+    );
 }
 
 #[test]

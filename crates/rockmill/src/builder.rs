@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{CudaSettings, Device, Engine, Settings, Verification};
+use rockmill_engine::{CudaSettings, DeviceList, Engine, Settings, Verification};
 
 use crate::service::Service;
 
@@ -47,7 +47,7 @@ const MILLI: f64 = 1000.0;
 const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
 
 impl Builder {
-    /// Slices in flight at most, over all jobs and databases. Default: the processors that this process
+    /// Slices in flight at most on each device, over all jobs and databases. Default: the processors that this process
     /// may use, by its affinity and by the quota of its control group. May change later
     /// ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
@@ -141,10 +141,19 @@ impl Builder {
         self
     }
 
-    /// What slices run on. Default: the CPU, which also does what another device cannot. A GPU is opened
-    /// beside other work; what it cannot be used for [`Service::wait_for_device`] and the statistics tell.
-    pub fn device(mut self, device: Device) -> Self {
-        self.settings.device = device;
+    /// What slices run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work together, as
+    /// `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot. A GPU is
+    /// opened beside other work; what it cannot be used for [`Service::wait_for_device`] and the statistics
+    /// tell. The files do not depend on which device made them.
+    pub fn device(mut self, device: impl Into<DeviceList>) -> Self {
+        self.settings.device = device.into();
+        self
+    }
+
+    /// The part of each job's slices, in percent, that the CPU takes at most where it shares them with other
+    /// devices; with 0 it does what they fail at. Default: 100, as many as end sooner so. May change later.
+    pub fn host_percent(mut self, percent: u8) -> Self {
+        self.settings.mutable.host_percent = percent;
         self
     }
 
@@ -198,6 +207,7 @@ mod tests {
         assert!(refused(Builder::default().threads(0)).contains("threads"));
         assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
         assert!(refused(Builder::default().nice(20)).contains("nice"));
+        assert!(refused(Builder::default().host_percent(101)).contains("host_percent"));
         assert!(refused(Builder::default().sync_threads(1000)).contains("sync_threads"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(Builder::default().build().is_ok());

@@ -29,5 +29,5 @@ pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};
 #[doc(hidden)]
 pub use rockmill_engine::{CudaSettings, InputPath};
-pub use rockmill_engine::{Device, Durations, MutableSettings, Stats, Verification};
+pub use rockmill_engine::{Device, DeviceList, Durations, MutableSettings, Stats, Verification};
 pub use service::Service;

@@ -119,11 +119,11 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
-    /// Waits until the configured device is open, for measurements: opening takes some tenths of a second
-    /// beside other work. Before that, and if it cannot be used, the CPU does all jobs.
+    /// Waits until the configured devices are open, for measurements: opening takes some tenths of a second
+    /// beside other work. Before that, and if none can be used, the CPU does all jobs.
     ///
     /// # Errors
-    /// One sentence about what is missing, if the device that was named cannot be used.
+    /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> Result<(), crate::Error> {
         let waited = self.engine.wait_for_device();
         waited.map_err(crate::builder::Error)

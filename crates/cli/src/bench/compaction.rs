@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use rockmill::Device;
+use rockmill::DeviceList;
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -51,7 +51,7 @@ pub struct CompactionArgs {
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     device: Vec<String>,
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
         .device
         .iter()
         .map(|device| device::parse(device))
-        .collect::<Result<Vec<Device>, Failure>>()?;
+        .collect::<Result<Vec<DeviceList>, Failure>>()?;
     let mut rows = output::Rows::new(args.json);
     let measured = measure_all(args, &devices, &mut rows);
     rows.finish()?;
@@ -131,7 +131,7 @@ pub fn run(args: &CompactionArgs) -> Result<(), Failure> {
 /// Measures all workloads and returns the first difference between results.
 fn measure_all(
     args: &CompactionArgs,
-    devices: &[Device],
+    devices: &[DeviceList],
     rows: &mut output::Rows,
 ) -> Result<Option<String>, Failure> {
     let mut first_difference = None;
@@ -159,7 +159,7 @@ fn measure_all(
 }
 
 /// Every system with every number of threads and size of files, RocksDB first.
-fn cells(args: &CompactionArgs, spec: &Spec, devices: &[Device]) -> Result<Vec<Cell>, Failure> {
+fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<Vec<Cell>, Failure> {
     let threads = match args.threads.as_slice() {
         [] => vec![side_by_side::usual_threads()],
         threads => threads.to_vec(),

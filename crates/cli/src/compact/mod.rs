@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill::{Device, Service, Verification};
+use rockmill::{DeviceList, Service, Verification};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
@@ -49,7 +49,7 @@ pub struct CompactArgs {
     /// the database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     #[command(flatten)]
@@ -95,7 +95,7 @@ struct Task {
     nice: u8,
     verification: Verification,
     staging_dir: Option<PathBuf>,
-    device: Device,
+    device: DeviceList,
     service: ServiceArgs,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rockmill::{Device, Service};
+use rockmill::{Device, DeviceList, Service};
 use serde::{Deserialize, Serialize};
 
 use super::database::Spec;
@@ -18,7 +18,7 @@ pub enum System {
     /// RocksDB itself, on the processor.
     Rocksdb,
     /// Rockmill, for RocksDB.
-    Rockmill(#[serde(with = "device::text")] Device),
+    Rockmill(#[serde(with = "device::text")] DeviceList),
 }
 
 impl System {
@@ -31,9 +31,9 @@ impl System {
     }
 
     /// What it computes on.
-    pub fn device(self) -> Device {
+    pub fn device(self) -> DeviceList {
         match self {
-            Self::Rocksdb => Device::Cpu,
+            Self::Rocksdb => DeviceList::default(),
             Self::Rockmill(device) => device,
         }
     }
@@ -132,7 +132,7 @@ impl Ready {
 }
 
 /// Looks whether Rockmill did all of the work, where it was told to.
-fn check_stats(stats: &rockmill::Stats, device: Device) -> Result<(), Failure> {
+fn check_stats(stats: &rockmill::Stats, device: DeviceList) -> Result<(), Failure> {
     if stats.jobs_failed > 0 {
         let error = stats.last_error.as_deref().unwrap_or("no reason is known");
         let what = format!("Rockmill could not compact: {error}");
@@ -144,7 +144,7 @@ fn check_stats(stats: &rockmill::Stats, device: Device) -> Result<(), Failure> {
             false => Failure::Data(what),
         });
     }
-    if stats.jobs_device_refused > 0 && device != Device::Auto {
+    if stats.jobs_device_refused > 0 && !device.contains(Device::Auto) {
         let why = stats.last_error.as_deref().unwrap_or("no reason is known");
         return Err(Failure::Environment(format!(
             "the CPU did some or all of the work: {why}"
@@ -169,7 +169,7 @@ mod tests {
             stats.jobs_scheduled = 1;
             stats.jobs_failed = 1;
             stats.last_error = Some(error.to_owned());
-            check_stats(&stats, Device::Cpu)
+            check_stats(&stats, DeviceList::default())
                 .expect_err("failed")
                 .exit_code()
         };

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use rockmill::{CudaSettings, Device, InputPath, Service, Verification};
+use rockmill::{CudaSettings, DeviceList, InputPath, Service, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
@@ -105,12 +105,12 @@ pub mod text {
     }
 }
 
-/// A device from the command line.
+/// A device, or several, from the command line.
 ///
 /// # Errors
 /// Usage if it is none.
-pub fn parse(text: &str) -> Result<Device, Failure> {
-    Device::from_str(text).map_err(|what| Failure::Usage(format!("--device: {what}")))
+pub fn parse<T: FromStr<Err = String>>(text: &str) -> Result<T, Failure> {
+    T::from_str(text).map_err(|what| Failure::Usage(format!("--device: {what}")))
 }
 
 /// Says on standard error what `auto` came to.
@@ -120,11 +120,11 @@ pub fn tell(choice: Option<&str>) {
     }
 }
 
-/// A service that compacts on a device; says what `auto` came to.
+/// A service that compacts on devices; says what `auto` came to.
 ///
 /// # Errors
-/// Environment if the device cannot be used, Usage if the settings make no sense.
-pub fn service(device: Device, threads: u32, tuning: &Tuning) -> Result<Service, Failure> {
+/// Environment if one of them cannot be used, Usage if the settings make no sense.
+pub fn service(device: DeviceList, threads: u32, tuning: &Tuning) -> Result<Service, Failure> {
     let built = Service::builder()
         .threads(threads as usize)
         .io_bytes_per_second(tuning.io_mib_per_s << 20)

@@ -1,7 +1,7 @@
 //! What a GPU consumes, as its driver's management library tells.
 
 use nvml_wrapper::Nvml;
-use rockmill::Device;
+use rockmill::{Device, DeviceList};
 use rockmill_cuda::Device as Gpu;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 
 const MILLIJOULES: f64 = 1e3;
 
-/// Joules that the GPU took, other work on it included, or why nobody knows.
+/// Joules that the GPUs took, other work on it included, or why nobody knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Energy {
     Joules(f64),
@@ -27,34 +27,37 @@ impl Energy {
     }
 }
 
-/// Reads the counter of one GPU. Counters go on every 20 to 100 ms, so short times are inexact.
+/// Reads the counters of GPUs. They go on every 20 to 100 ms, so short times are inexact.
 #[derive(Debug)]
 pub struct EnergyMeter {
     library: Nvml,
-    pci_bus_id: String,
+    pci_bus_ids: Vec<String>,
 }
 
 impl EnergyMeter {
-    /// A meter for what a device does; `None` for the CPU.
+    /// A meter for what devices do; `None` for the CPU.
     ///
     /// # Errors
     /// One clause about what is missing.
-    pub fn new(device: Device) -> Result<Option<Self>, String> {
-        let gpus = match device {
-            Device::Cpu | Device::Kernels(_) => Vec::new(),
-            Device::Cuda(_) | Device::Auto => Gpu::all_gpus().unwrap_or_default(),
+    pub fn new(devices: DeviceList) -> Result<Option<Self>, String> {
+        let has_gpu = |device| matches!(device, Device::Cuda(_) | Device::Auto);
+        let gpus = match devices.iter().any(has_gpu) {
+            true => Gpu::all_gpus().unwrap_or_default(),
+            false => Vec::new(),
         };
-        let is_used = |gpu: &&Gpu| match device {
-            Device::Cuda(number) => gpu.number() == number,
-            _ => gpu.probe().is_ok(),
+        let is_used = |gpu: &&Gpu| {
+            let is_named = devices.contains(Device::Cuda(gpu.number()));
+            is_named || devices.contains(Device::Auto) && gpu.probe().is_ok()
         };
-        let Some(gpu) = gpus.iter().find(is_used) else {
+        let used = gpus.iter().filter(is_used);
+        let pci_bus_ids: Vec<_> = used.map(|gpu| gpu.about().pci_bus_id.clone()).collect();
+        if pci_bus_ids.is_empty() {
             return Ok(None);
-        };
+        }
         let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
         let meter = Self {
             library: library.map_err(|e| format!("{LIBRARY}: {e}"))?,
-            pci_bus_id: gpu.about().pci_bus_id.clone(),
+            pci_bus_ids,
         };
         meter.joules()?;
         Ok(Some(meter))
@@ -62,14 +65,17 @@ impl EnergyMeter {
 
     /// Since the driver was loaded.
     fn joules(&self) -> Result<f64, String> {
-        let device = self.library.device_by_pci_bus_id(self.pci_bus_id.as_str());
-        let read = device.and_then(|device| device.total_energy_consumption());
-        let read = read.map_err(|e| format!("{}: {e}", self.pci_bus_id))?;
-        Ok(read as f64 / MILLIJOULES)
+        let mut sum = 0.0;
+        for id in &self.pci_bus_ids {
+            let device = self.library.device_by_pci_bus_id(id.as_str());
+            let read = device.and_then(|device| device.total_energy_consumption());
+            sum += read.map_err(|e| format!("{id}: {e}"))? as f64 / MILLIJOULES;
+        }
+        Ok(sum)
     }
 }
 
-/// Runs `work` and says what the GPU took meanwhile; `None` without a GPU.
+/// Runs `work` and says what the GPUs took meanwhile; `None` without a GPU.
 pub fn measured<T>(
     meter: &Result<Option<EnergyMeter>, String>,
     work: impl FnOnce() -> T,

@@ -3,7 +3,8 @@
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::Budget;
-use super::state::{Answer, JobId, Wish};
+use super::lanes::Candidate;
+use super::state::{Answer, JobId, Place, Wish, Work};
 
 /// What a job holds; given back when dropped.
 #[derive(Debug)]
@@ -50,21 +51,34 @@ impl<'a> JobShare<'a> {
         }
     }
 
+    /// Says what the job has to do; before, and once all of it has begun, it gets no slices.
+    pub fn plan(&self, work: Work) {
+        self.budget.change(|state| state.set_work(self.job, work));
+    }
+
     /// How many of the job's slices the memory suffices for at the same time, if no other job takes any.
     pub fn slices_in_memory(&self) -> usize {
         self.budget.state().slices_in_memory(self.job)
     }
 
-    /// Waits until a slice may run. There is none once the job has ended.
+    /// Waits until a slice may run, on one of `candidates`. There is none once all have begun or the job has
+    /// ended.
     ///
     /// # Errors
     /// Cancelled.
-    pub fn slice(&self, cancel: &CancelToken) -> Result<Option<Grant<'a>>> {
+    pub fn slice(
+        &self,
+        candidates: &[Candidate],
+        cancel: &CancelToken,
+    ) -> Result<Option<Grant<'a>>> {
+        self.budget
+            .change(|state| state.set_candidates(self.job, candidates));
         match self.budget.wait(Wish::Slice(self.job), cancel)? {
-            Answer::Slice { more_bytes } => Ok(Some(Grant {
+            Answer::Slice(place) => Ok(Some(Grant {
                 budget: self.budget,
                 job: self.job,
-                more_bytes,
+                place,
+                begun: true,
             })),
             _ => Ok(None),
         }
@@ -87,12 +101,25 @@ impl Drop for JobShare<'_> {
 pub struct Grant<'a> {
     budget: &'a Budget,
     job: JobId,
-    more_bytes: u64,
+    place: Place,
+    begun: bool,
+}
+
+impl Grant<'_> {
+    /// Where the slice runs.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The device does not take the slice after all, which is there for others again.
+    pub fn put_back(mut self) {
+        self.begun = false;
+    }
 }
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
         self.budget
-            .change(|state| state.give_back(self.job, self.more_bytes));
+            .change(|state| state.give_back(self.job, &self.place, self.begun));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::lanes::{Candidate, HOST, Lanes, Offer};
+
 /// A job's number.
 pub type JobId = u64;
 
@@ -15,23 +17,47 @@ pub enum Wish {
     Enter,
     /// The memory of the job's own slice.
     Admit(JobId),
-    /// A slot, and memory.
+    /// A device with room for a slice, and memory.
     Slice(JobId),
 }
 
 /// What became of a wish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
     Entered {
         job: JobId,
     },
     Admitted,
-    /// A slice may run, with so much memory beside the job's own; 0 if it runs in that.
-    Slice {
-        more_bytes: u64,
-    },
+    /// A slice may run.
+    Slice(Place),
     /// The job has no more slices.
     Ended,
+}
+
+/// Where a slice runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    pub number: u64,
+    /// Memory that it takes beside the job's own; 0 if it runs in that.
+    pub more_bytes: u64,
+    pub device: usize,
+    /// Other slices that run there.
+    pub beside: usize,
+    /// Seconds that it is expected to take.
+    pub expected: f64,
+    /// Whether it waited for another device, and this one took it since it would end it sooner.
+    pub moved: bool,
+}
+
+/// What a job has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Slices that have not begun.
+    pub slices: u64,
+    /// Bytes of input of one, about.
+    pub slice_bytes: u64,
+    /// Slices that the host takes at most where other devices can.
+    pub host_slices: u64,
 }
 
 /// What a job has.
@@ -43,6 +69,9 @@ struct Job {
     /// A slice runs in the job's own memory.
     own_in_use: bool,
     ended: bool,
+    work: Option<Work>,
+    /// Who may take its slices.
+    candidates: Vec<Candidate>,
 }
 
 impl Job {
@@ -53,6 +82,25 @@ impl Job {
             false => self.held_bytes,
         }
     }
+
+    fn is_done(&self) -> bool {
+        self.ended || self.work.is_none_or(|work| work.slices == 0)
+    }
+
+    /// Bytes of input of slices that have not begun.
+    fn left_bytes(&self) -> u64 {
+        let left = |work: Work| work.slices.saturating_mul(work.slice_bytes);
+        self.work.map_or(0, left)
+    }
+}
+
+/// Somebody in the queue.
+#[derive(Debug)]
+struct Waiting {
+    ticket: Ticket,
+    wish: Wish,
+    /// The device that a slice waits for although another had room.
+    waits_for: Option<usize>,
 }
 
 /// All there is to know of a budget.
@@ -60,13 +108,15 @@ impl Job {
 pub struct State {
     pub slots: usize,
     pub bytes: u64,
-    used_slots: usize,
+    /// Seconds since some moment.
+    pub now: f64,
+    lanes: Lanes,
     /// Memory of slices beside that of the jobs themselves.
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
     /// The job that opens its inputs.
     opening: Option<JobId>,
-    waiting: VecDeque<(Ticket, Wish)>,
+    waiting: VecDeque<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
     /// Number of the next job or ticket.
     next: u64,
@@ -77,7 +127,8 @@ impl State {
         Self {
             slots: slots.max(1),
             bytes,
-            used_slots: 0,
+            now: 0.0,
+            lanes: Lanes::default(),
             more_bytes: 0,
             jobs: BTreeMap::new(),
             opening: None,
@@ -114,6 +165,18 @@ impl State {
         self.jobs.entry(job).or_default().slice_bytes = bytes.max(1);
     }
 
+    /// Says what a job has to do.
+    pub fn set_work(&mut self, job: JobId, work: Work) {
+        self.jobs.entry(job).or_default().work = Some(work);
+    }
+
+    /// Says who may take a job's slices.
+    pub fn set_candidates(&mut self, job: JobId, candidates: &[Candidate]) {
+        let kept = &mut self.jobs.entry(job).or_default().candidates;
+        kept.clear();
+        kept.extend_from_slice(candidates);
+    }
+
     /// How many of a job's slices fit beside what it holds, at least 1.
     pub fn slices_in_memory(&self, job: JobId) -> usize {
         let fitting = self.jobs.get(&job).map_or(0, |job| {
@@ -135,20 +198,29 @@ impl State {
         }
     }
 
-    /// A slice has run.
-    pub fn give_back(&mut self, job: JobId, more_bytes: u64) {
-        self.used_slots -= 1;
-        self.more_bytes -= more_bytes;
-        if more_bytes == 0
-            && let Some(job) = self.jobs.get_mut(&job)
-        {
+    /// A slice has run, or was not begun.
+    pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
+        self.lanes.end(place.device, place.number);
+        self.more_bytes -= place.more_bytes;
+        let Some(job) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if place.more_bytes == 0 {
             job.own_in_use = false;
+        }
+        if let Some(work) = job.work.as_mut().filter(|_| !begun) {
+            work.slices += 1;
+            work.host_slices += u64::from(place.device == HOST);
         }
     }
 
     pub fn queue(&mut self, wish: Wish) -> Ticket {
         let ticket = self.number();
-        self.waiting.push_back((ticket, wish));
+        self.waiting.push_back(Waiting {
+            ticket,
+            wish,
+            waits_for: None,
+        });
         ticket
     }
 
@@ -158,7 +230,7 @@ impl State {
 
     /// Withdraws a wish that nobody has answered, and serves who stood behind it.
     pub fn leave_queue(&mut self, ticket: Ticket) {
-        self.waiting.retain(|(waiting, _)| *waiting != ticket);
+        self.waiting.retain(|waiting| waiting.ticket != ticket);
         self.serve();
     }
 
@@ -173,10 +245,10 @@ impl State {
             let waiting = std::mem::take(&mut self.waiting);
             let before = waiting.len();
             let mut memory_is_free = true;
-            for (ticket, wish) in waiting {
-                match self.answer(wish, &mut memory_is_free) {
-                    Some(answer) => drop(self.answers.insert(ticket, answer)),
-                    None => self.waiting.push_back((ticket, wish)),
+            for mut waiting in waiting {
+                match self.answer(&mut waiting, &mut memory_is_free) {
+                    Some(answer) => drop(self.answers.insert(waiting.ticket, answer)),
+                    None => self.waiting.push_back(waiting),
                 }
             }
             // A job that is admitted lets in the next, which may have come before it asked.
@@ -187,8 +259,8 @@ impl State {
     }
 
     /// `memory_is_free` says whether nobody further ahead waits for memory.
-    fn answer(&mut self, wish: Wish, memory_is_free: &mut bool) -> Option<Answer> {
-        match wish {
+    fn answer(&mut self, waiting: &mut Waiting, memory_is_free: &mut bool) -> Option<Answer> {
+        match waiting.wish {
             Wish::Enter => self.opening.is_none().then(|| {
                 let job = self.number();
                 self.jobs.insert(job, Job::default());
@@ -207,28 +279,80 @@ impl State {
                 self.opening = None;
                 Some(Answer::Admitted)
             }
+            Wish::Slice(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
             Wish::Slice(id) => {
-                let job = self.jobs.get(&id)?;
-                if job.ended {
-                    return Some(Answer::Ended);
-                }
-                if self.used_slots >= self.slots {
+                let Some(chosen) = self.choose(id) else {
+                    // Where all are full, it waits for whichever is first.
+                    waiting.waits_for = self.waited_for(id);
                     return None;
-                }
-                let bytes = job.slice_bytes;
-                let more_bytes = match job.own_in_use {
-                    false => 0,
-                    true if self.takes(bytes, memory_is_free) => bytes,
-                    true => return None,
                 };
-                self.used_slots += 1;
-                self.more_bytes += more_bytes;
-                if more_bytes == 0 {
-                    self.jobs.get_mut(&id)?.own_in_use = true;
-                }
-                Some(Answer::Slice { more_bytes })
+                self.place(id, chosen, waiting.waits_for, memory_is_free)
             }
         }
+    }
+
+    /// The device that should take a job's next slice now.
+    fn choose(&self, id: JobId) -> Option<Candidate> {
+        let job = self.jobs.get(&id)?;
+        let work = job.work?;
+        let wants = |device| move |c: &Candidate| c.device == device;
+        let competes = |other: &&Job| {
+            let mut theirs = other.candidates.iter();
+            theirs.any(|c| job.candidates.iter().any(wants(c.device)))
+        };
+        let competing = self.jobs.values().filter(competes);
+        let left_bytes = competing.map(Job::left_bytes).fold(0, u64::saturating_add);
+        let offer = Offer {
+            candidates: &job.candidates,
+            left: (left_bytes / work.slice_bytes.max(1)).max(work.slices),
+            host_left: work.host_slices,
+        };
+        self.lanes.choose(&offer, self.slots, self.now)
+    }
+
+    /// The device that a slice waits for although another one has room.
+    fn waited_for(&self, id: JobId) -> Option<usize> {
+        let candidates = &self.jobs.get(&id)?.candidates;
+        let has_room = |c: &Candidate| self.lanes.running(c.device) < self.slots;
+        let waits = candidates.iter().any(has_room);
+        Lanes::favourite(candidates).filter(|_| waits)
+    }
+
+    /// Lets a slice begin, if there is memory.
+    fn place(
+        &mut self,
+        id: JobId,
+        chosen: Candidate,
+        waited_for: Option<usize>,
+        memory_is_free: &mut bool,
+    ) -> Option<Answer> {
+        let job = self.jobs.get(&id)?;
+        let bytes = job.slice_bytes;
+        let more_bytes = match job.own_in_use {
+            false => 0,
+            true if self.takes(bytes, memory_is_free) => bytes,
+            true => return None,
+        };
+        let (device, expected) = (chosen.device, chosen.seconds);
+        let place = Place {
+            number: self.number(),
+            more_bytes,
+            device,
+            beside: self.lanes.running(device),
+            expected,
+            moved: waited_for.is_some_and(|other| other != device),
+        };
+        self.lanes.begin(device, place.number, self.now, expected);
+        self.more_bytes += more_bytes;
+        let job = self.jobs.get_mut(&id)?;
+        job.own_in_use |= more_bytes == 0;
+        if let Some(work) = &mut job.work {
+            work.slices -= 1;
+            if device == HOST {
+                work.host_slices = work.host_slices.saturating_sub(1);
+            }
+        }
+        Some(Answer::Slice(place))
     }
 
     /// Whether there are `bytes` for somebody. If not, and slices that end will change that, what is free

@@ -8,11 +8,25 @@ fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> 
     let job = budget.enter(&cancel).expect("its turn");
     job.hold(held_bytes).expect("there is as much");
     job.admit(slice_bytes, &cancel).expect("it fits");
+    job.plan(MANY);
     job
 }
 
+const MANY: Work = Work {
+    slices: 1000,
+    slice_bytes: 1,
+    host_slices: 1000,
+};
+
+const CPU: Candidate = Candidate {
+    device: HOST,
+    seconds: 1.0,
+};
+
 fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
-    let grant = job.slice(&CancelToken::new()).expect("not cancelled");
+    let grant = job
+        .slice(&[CPU], &CancelToken::new())
+        .expect("not cancelled");
     grant.expect("the job goes on")
 }
 
@@ -37,7 +51,10 @@ fn memory_is_given_back() {
     assert_eq!(job.slices_in_memory(), 2);
     let (first, second) = (slice(&job), slice(&job));
     assert_eq!(budget.state().used_bytes(), 90);
-    assert!(waits(|cancel| job.slice(cancel)), "a third does not fit");
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "a third does not fit"
+    );
     drop(second);
     drop(first);
     assert_eq!(budget.state().used_bytes(), 50, "one slice stays the job's");
@@ -87,7 +104,7 @@ fn a_job_goes_on_whatever_others_hold() {
         queue_of(&budget, 1);
         let own = slice(&small);
         assert!(
-            waits(|cancel| small.slice(cancel)),
+            waits(|cancel| small.slice(&[CPU], cancel)),
             "what is free is kept for the third of the large ones"
         );
         drop(own);
@@ -107,7 +124,7 @@ fn small_slices_do_not_keep_a_large_one_waiting() {
         let waiting = scope.spawn(|| large.admit(70, &cancel));
         queue_of(&budget, 1);
         assert!(
-            waits(|cancel| small.slice(cancel)),
+            waits(|cancel| small.slice(&[CPU], cancel)),
             "what is free is kept for the large one"
         );
         drop(running);
@@ -162,7 +179,7 @@ fn who_waits_for_a_slice_of_an_ended_job_goes() {
     let _running = slice(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| job.slice(&cancel).map(|grant| grant.is_some()));
+        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(|grant| grant.is_some()));
         queue_of(&budget, 1);
         job.end();
         assert_eq!(waiting.join().expect("no panic"), Ok(false));
@@ -174,15 +191,24 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
     let budget = Budget::new(1, 100);
     let job = admitted(&budget, 0, 40);
     let first = slice(&job);
-    assert!(waits(|cancel| job.slice(cancel)), "there is one slot");
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is one slot"
+    );
     budget.resize(3, 100);
     let second = slice(&job);
-    assert!(waits(|cancel| job.slice(cancel)), "there is no memory");
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is no memory"
+    );
     budget.resize(3, 120);
     let third = slice(&job);
     budget.resize(1, 10);
     drop((second, third));
-    assert!(waits(|cancel| job.slice(cancel)), "there is one slot again");
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is one slot again"
+    );
     drop(first);
     drop(slice(&job));
     assert!(
@@ -200,11 +226,57 @@ fn waiting_ends_when_cancelled() {
     let _running = slice(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| job.slice(&cancel).map(drop));
+        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(drop));
         queue_of(&budget, 1);
         cancel.cancel();
         let error = waiting.join().expect("no panic").expect_err("cancelled");
         assert_eq!(error.kind, ErrorKind::Cancelled);
     });
     assert_eq!(budget.state().waiting(), 0);
+}
+
+#[test]
+fn each_device_has_room_for_as_many_slices() {
+    let budget = Budget::new(1, 100);
+    let job = admitted(&budget, 0, 10);
+    let gpu = Candidate {
+        device: 1,
+        seconds: 1.0,
+    };
+    let take = || job.slice(&[CPU, gpu], &CancelToken::new());
+    let take = || take().expect("not cancelled").expect("the job goes on");
+    let both = [take(), take()];
+    assert_eq!(both.each_ref().map(|grant| grant.place().device), [0, 1]);
+    assert!(waits(|cancel| job.slice(&[CPU, gpu], cancel)));
+    let [first, second] = both;
+    second.put_back();
+    assert_eq!(take().place().device, 1);
+    drop(first);
+}
+
+#[test]
+fn a_job_has_as_many_slices_as_it_said() {
+    let budget = Budget::new(4, 100);
+    let job = admitted(&budget, 0, 10);
+    job.plan(Work { slices: 1, ..MANY });
+    let cancel = CancelToken::new();
+    slice(&job).put_back();
+    drop(slice(&job));
+    assert!(job.slice(&[CPU], &cancel).expect("not cancelled").is_none());
+}
+
+#[test]
+fn a_slice_that_waits_for_a_late_device_goes_to_another() {
+    let budget = Budget::new(1, 100);
+    let job = admitted(&budget, 0, 10);
+    job.plan(Work { slices: 2, ..MANY });
+    // Fast enough that the CPU would be in nobody's time.
+    let [cpu, gpu] =
+        [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
+    let cancel = CancelToken::new();
+    let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");
+    let first = take().expect("there are two");
+    let second = take().expect("there is one");
+    assert_eq!((first.place().device, second.place().device), (1, HOST));
+    assert!(second.place().moved && !first.place().moved);
 }

@@ -117,8 +117,8 @@ impl Engine {
         let cancel = CancelToken::new();
         let settings = self.settings();
         let share = self.budget.enter(&cancel)?;
-        let device = self.devices.gpu_for(input_bytes(&job.tree));
-        let context = self.context(settings, device, &cancel);
+        let devices = self.fleet.for_job(input_bytes(&job.tree));
+        let context = self.context(settings, devices, &cancel);
         let files = context.files(&admitted)?;
         let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
         Ok(self.expected(&prepared))

@@ -1,52 +1,76 @@
-//! One slice: on the device, if there is one that is trusted, and on the CPU where that fails.
+//! One slice: on the device that was chosen for it, and on the CPU where that fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Backend, Error, Plan, Progress, Result, Slice, SliceReport};
+use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport};
 use rockmill_format::key;
 
 use super::{Shared, unbalanced};
-use crate::device::{Offload, is_device_trouble};
+use crate::budget::{Grant, HOST};
+use crate::compute::{Compute, is_device_trouble};
+use crate::fleet::Offload;
 use crate::io::{Stage, measured_by_this_thread};
 use crate::spans;
 use crate::staging::StagingSink;
 
-impl<B: Backend> Shared<'_, B> {
-    /// Does a slice on the device, if there is one that is trusted, and if it fails there, on the CPU.
-    pub(super) fn slice(&self, slice: &Slice, waited: Duration) -> Result<SliceReport> {
+impl Shared<'_> {
+    /// Does a slice on the device that was chosen, and if it fails there, on the CPU.
+    pub(super) fn slice(
+        &self,
+        slice: &Slice,
+        device: Option<Offload<'_>>,
+        grant: &Grant<'_>,
+        waited: Duration,
+    ) -> Result<SliceReport> {
+        let _undecided = Undecided(device);
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
-        let Some(device) = self.device() else {
-            return self.slice_on(self.context.cpu, slice, bytes, waited);
+        let began = Instant::now();
+        let number = device.map_or(HOST, |device| device.number);
+        self.done_by[slice.index].store(number, Ordering::Release);
+        let Some(device) = device else {
+            let report = self.slice_on(self.context.cpu, slice, bytes, waited)?;
+            self.learn(self.cpu_name(), bytes, grant, began);
+            return Ok(report);
         };
-        self.on_device[slice.index].store(true, Ordering::Release);
-        match self.slice_on(device.backend, slice, bytes, waited) {
+        let backend = &*device.device.backend;
+        match self.slice_on(backend, slice, bytes, waited) {
             Err(error) if is_device_trouble(&error) => self.redo(slice, &error),
-            done => {
-                if done.is_ok() {
-                    device.standing.worked();
-                }
-                done
+            Err(error) => Err(error),
+            Ok(report) => {
+                device.device.standing.worked();
+                self.learn(backend.name(), bytes, grant, began);
+                Ok(report)
             }
         }
     }
 
+    /// Tells the model what a slice took.
+    fn learn(&self, name: &str, bytes: u64, grant: &Grant<'_>, began: Instant) {
+        let seconds = began.elapsed().as_secs_f64();
+        let (model, shape) = (self.context.model, self.shapes.of(bytes));
+        model.observed(name, &shape, grant.place().beside, seconds);
+    }
+
     /// Does a slice on the CPU that failed so on the device.
     pub(super) fn redo(&self, slice: &Slice, error: &Error) -> Result<SliceReport> {
+        let failed = self.done_by[slice.index].swap(HOST, Ordering::AcqRel);
         self.files.stop.check()?;
-        self.on_device[slice.index].store(false, Ordering::Release);
         self.staging.remove_slice(slice.index)?;
         let report = self.slice_on(self.context.cpu, slice, 0, Duration::ZERO)?;
-        self.device_failed(slice, error);
+        // If the CPU had failed too, it might have been the input.
+        if let Some(device) = self.offload(failed) {
+            self.device_failed(device, slice, error);
+        }
         Ok(report)
     }
 
-    fn slice_on<X: Backend>(
+    fn slice_on(
         &self,
-        backend: &X,
+        backend: &dyn Compute,
         slice: &Slice,
         bytes: u64,
         waited: Duration,
@@ -64,16 +88,15 @@ impl<B: Backend> Shared<'_, B> {
         done
     }
 
-    fn compact<X: Backend>(
+    fn compact(
         &self,
-        backend: &X,
+        backend: &dyn Compute,
         slice: &Slice,
         progress: &Progress<'_>,
     ) -> Result<SliceReport> {
         let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let run = backend.survivors(self.work_on(slice, Some(progress)))?;
         let mut sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
-        let report = backend.write_ssts(run, &mut sink)?;
+        let report = backend.compact(self.work_on(slice, Some(progress)), &mut sink)?;
         let moved = measured_by_this_thread().saturating_sub(measured);
         let computed = started.elapsed().saturating_sub(moved);
         self.files.meter.add(Stage::Compute, computed, 0);
@@ -84,49 +107,32 @@ impl<B: Backend> Shared<'_, B> {
         Ok(report)
     }
 
-    /// The device, unless it is set aside, now or since an earlier slice of the job.
-    fn device(&self) -> Option<Offload<'_, B>> {
-        let device = self.context.device?;
-        if !self.given_up.load(Ordering::Relaxed)
-            && let Some(why) = device.standing.set_aside(Instant::now())
-        {
-            self.given_up.store(true, Ordering::Relaxed);
-            self.refused(format!("{}: {why}", device.backend.name()));
-        }
-        Some(device).filter(|_| !self.given_up.load(Ordering::Relaxed))
-    }
-
     /// The CPU has done what the device failed at.
-    fn device_failed(&self, slice: &Slice, error: &Error) {
-        let Some(device) = self.context.device else {
-            return;
-        };
-        let name = device.backend.name();
+    fn device_failed(&self, device: Offload<'_>, slice: &Slice, error: &Error) {
+        let name = device.device.backend.name();
         tracing::warn!(device = name, slice = slice.index, %error, "the CPU has done the slice instead");
         self.refused(format!("{name}: {error}"));
         self.context.counters.slice_failed(name, error);
         self.context.counters.slice_redone(name);
-        if device.standing.failed(Instant::now(), error) {
+        if device.device.standing.failed(Instant::now(), error) {
             tracing::warn!(device = name, "set aside for a while");
             self.context.counters.device_set_aside(name);
         }
     }
 
-    /// The device does not do all of the job.
+    /// A device does not do all that it was to do of the job.
     pub(super) fn refused(&self, why: String) {
         self.done().device_refused.get_or_insert(why);
     }
+}
 
-    pub(super) fn is_on_device(&self, slice: usize) -> bool {
-        self.on_device[slice].load(Ordering::Acquire)
-    }
+/// A slice that may end without telling whether its device works, which another may try then.
+struct Undecided<'a>(Option<Offload<'a>>);
 
-    /// What did the job, if only a part of it.
-    pub(super) fn device_name(&self) -> &str {
-        let used = (0..self.slices.len()).any(|slice| self.is_on_device(slice));
-        match self.context.device {
-            Some(device) if used => device.backend.name(),
-            _ => self.context.cpu.name(),
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        if let Some(offload) = self.0 {
+            offload.device.standing.undecided();
         }
     }
 }

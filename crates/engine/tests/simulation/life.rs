@@ -127,7 +127,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
             verification: case.verification,
             ..MutableSettings::default()
         },
-        device: case.device(),
+        device: case.device().into(),
         cuda: CudaSettings {
             memory_bytes: case.device_memory_bytes(),
             pinned_bytes: Some(0),

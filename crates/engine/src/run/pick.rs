@@ -1,0 +1,118 @@
+//! Which device a thread's next slice goes to, and which slice that is.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::Shared;
+use crate::budget::{Candidate, HOST};
+use crate::fleet::Offload;
+use crate::standing::Trust;
+
+/// The slices that have not begun.
+#[derive(Debug)]
+pub struct Left(Mutex<BTreeSet<usize>>);
+
+impl Left {
+    /// All of so many.
+    pub fn all(slices: usize) -> Self {
+        Self(Mutex::new((0..slices).collect()))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the first, or the one with the fewest bytes.
+    fn take(&self, fewest_of: Option<&[u64]>) -> Option<usize> {
+        let mut left = self.lock();
+        let Some(bytes) = fewest_of else {
+            return left.pop_first();
+        };
+        let smallest = left.iter().copied().min_by_key(|&slice| bytes[slice])?;
+        left.take(&smallest)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+impl Shared<'_> {
+    /// The device of that number, unless it is the CPU.
+    pub(super) fn offload(&self, number: usize) -> Option<Offload<'_>> {
+        let mut devices = self.devices.iter().copied();
+        devices.find(|device| device.number == number)
+    }
+
+    /// The devices that may take a slice now, with what one takes there when all have enough to do.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let now = Instant::now();
+        let mut candidates = Vec::new();
+        for offload in &self.devices {
+            let name = offload.device.backend.name();
+            match offload.device.standing.trust(now) {
+                Trust::Aside(why) => self.refused(format!("{name}: {why}")),
+                Trust::Full | Trust::Once => candidates.push(self.candidate(offload.number, name)),
+            }
+        }
+        if self.context.host_percent > 0 || candidates.is_empty() {
+            candidates.push(self.candidate(HOST, self.cpu_name()));
+        }
+        candidates
+    }
+
+    fn candidate(&self, device: usize, name: &str) -> Candidate {
+        let at_once = self.context.budget.slots().min(self.slices.len());
+        let shape = self.shapes.of(self.shapes.mean_bytes());
+        let model = self.context.model;
+        Candidate {
+            device,
+            seconds: model.seconds(name, &shape, at_once.saturating_sub(1)),
+        }
+    }
+
+    /// Takes a slice that has not begun for a device, if that is still trusted: the smallest one if it has to
+    /// show first that it works again.
+    pub(super) fn take(&self, device: Option<Offload<'_>>) -> Taken {
+        let trust = device.map_or(Trust::Full, |device| {
+            device.device.standing.begin(Instant::now())
+        });
+        let slice = match trust {
+            Trust::Aside(_) => return Taken::Distrusted,
+            Trust::Once => self.left.take(Some(self.slice_bytes)),
+            Trust::Full => self.left.take(None),
+        };
+        slice.map_or(Taken::Nothing, Taken::Slice)
+    }
+}
+
+/// What a thread got for a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// That slice.
+    Slice(usize),
+    /// The device has failed meanwhile, or another slice tries it.
+    Distrusted,
+    /// There is none.
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_begin_in_order_or_the_smallest_first() {
+        let left = Left::all(4);
+        let bytes = [5, 9, 2, 7];
+        assert_eq!(left.take(None), Some(0));
+        assert_eq!(left.take(Some(&bytes)), Some(2));
+        assert_eq!(
+            (left.take(None), left.take(Some(&bytes))),
+            (Some(1), Some(3))
+        );
+        assert!(left.is_empty() && left.take(None).is_none() && left.take(Some(&bytes)).is_none());
+    }
+}
