@@ -52,6 +52,9 @@ pub struct JobInfo {
     pub base_input_level: i32,
     /// Level of the output.
     pub output_level: i32,
+    /// Whether RocksDB runs it in the pool of bottommost compactions (`Env::Priority::BOTTOM`).
+    #[serde(default)]
+    pub is_in_bottom_pool: bool,
 }
 
 impl JobInfo {
@@ -191,6 +194,7 @@ mod tests {
                 is_bottommost_level: true,
                 base_input_level: 0,
                 output_level: 6,
+                is_in_bottom_pool: false,
             },
             options: "[Version]\n".to_owned(),
             tree: TreeView {

@@ -133,6 +133,7 @@ impl AtRest {
             is_bottommost_level: deepest.is_none_or(|level| level <= i64::from(output_level)),
             base_input_level: files.first().map_or(0, |&(level, _)| level as i32),
             output_level,
+            is_in_bottom_pool: false,
         };
         let input = CompactionServiceInput {
             cf_name: cf_name.to_vec(),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
-//! wait longer for another: see [`lanes`]. Who waits is served in order. A job that was admitted never needs memory that another one holds, so
+//! wait longer for another: see [`lanes`]. Who waits is served in order, the more urgent somewhat earlier than it came. A job that was admitted never needs memory that another one holds, so
 //! jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by small ones,
 //! since what is free is kept for it.
 
@@ -17,6 +17,7 @@ mod share;
 mod state;
 #[cfg(test)]
 mod tests;
+mod urgency;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ pub use lanes::{Candidate, HOST};
 pub use share::{Grant, JobShare};
 pub use state::Work;
 use state::{Answer, State, Wish};
+pub use urgency::Urgency;
 
 /// How often whoever waits looks whether the job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
@@ -73,9 +75,9 @@ impl Budget {
     ///
     /// # Errors
     /// Cancelled.
-    pub fn enter(&self, cancel: &CancelToken) -> Result<JobShare<'_>> {
-        match self.wait(Wish::Enter, cancel)? {
-            Answer::Entered { job } => Ok(JobShare::new(self, job)),
+    pub fn enter(&self, urgency: Urgency, cancel: &CancelToken) -> Result<JobShare<'_>> {
+        match self.wait(Wish::Enter, urgency, cancel)? {
+            Answer::Entered { job } => Ok(JobShare::new(self, job, urgency)),
             _ => Err(Error::internal("a job waits for its turn alone")),
         }
     }
@@ -99,8 +101,8 @@ impl Budget {
         result
     }
 
-    fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
-        let ticket = self.change(|state| state.queue(wish));
+    fn wait(&self, wish: Wish, urgency: Urgency, cancel: &CancelToken) -> Result<Answer> {
+        let ticket = self.change(|state| state.queue(wish, urgency));
         let mut state = self.state();
         loop {
             if let Some(answer) = state.take_answer(ticket) {

@@ -234,6 +234,7 @@ mod tests {
                 is_bottommost_level: true,
                 base_input_level: 0,
                 output_level: 1,
+                is_in_bottom_pool: false,
             },
             options: String::new(),
             tree: TreeView {

@@ -19,7 +19,7 @@ use rockmill_format::key;
 use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
-use crate::budget::{Budget, HOST, JobShare, Work};
+use crate::budget::{Budget, HOST, JobShare, Urgency, Work};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
@@ -140,7 +140,9 @@ pub fn run(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let share = context.budget.enter(context.cancel)?;
+    let share = context
+        .budget
+        .enter(Urgency::of(&job.info), context.cancel)?;
     let files = context.files(admitted)?;
     let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
     share.admit(prepared.slice_memory_bytes, context.cancel)?;

@@ -12,7 +12,8 @@ use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Job, JobInfo};
 use rockmill_engine::staging::StagingDir;
 use rockmill_engine::{Engine, MutableSettings, Stats};
 use rust_rocksdb::{
-    CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, ScheduleResponse,
+    CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, EnvPriority,
+    ScheduleResponse,
 };
 
 use crate::builder::Builder;
@@ -173,6 +174,7 @@ impl Service {
             is_bottommost_level: info.is_bottommost_level(),
             base_input_level: info.base_input_level(),
             output_level: info.output_level(),
+            is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
         };
         let job = self.engine.prepare(&dir, job_info, input, &cancel)?;
         let id = job.identity.session_id.clone();

@@ -5,17 +5,27 @@ use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use super::Budget;
 use super::lanes::Candidate;
 use super::state::{Answer, JobId, Place, Wish, Work};
+use super::urgency::Urgency;
 
 /// What a job holds; given back when dropped.
 #[derive(Debug)]
 pub struct JobShare<'a> {
     budget: &'a Budget,
     job: JobId,
+    urgency: Urgency,
 }
 
 impl<'a> JobShare<'a> {
-    pub(super) fn new(budget: &'a Budget, job: JobId) -> Self {
-        Self { budget, job }
+    pub(super) fn new(budget: &'a Budget, job: JobId, urgency: Urgency) -> Self {
+        Self {
+            budget,
+            job,
+            urgency,
+        }
+    }
+
+    fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
+        self.budget.wait(wish, self.urgency, cancel)
     }
 
     /// Counts `bytes` that the job has taken and keeps until it ends, and returns what it has taken in
@@ -45,7 +55,7 @@ impl<'a> JobShare<'a> {
     pub fn admit(&self, slice_bytes: u64, cancel: &CancelToken) -> Result<()> {
         self.budget
             .change(|state| state.set_slice_bytes(self.job, slice_bytes));
-        match self.budget.wait(Wish::Admit(self.job), cancel)? {
+        match self.wait(Wish::Admit(self.job), cancel)? {
             Answer::Admitted => Ok(()),
             _ => Err(Error::internal("a job waits for its memory alone")),
         }
@@ -73,7 +83,7 @@ impl<'a> JobShare<'a> {
     ) -> Result<Option<Grant<'a>>> {
         self.budget
             .change(|state| state.set_candidates(self.job, candidates));
-        match self.budget.wait(Wish::Slice(self.job), cancel)? {
+        match self.wait(Wish::Slice(self.job), cancel)? {
             Answer::Slice(place) => Ok(Some(Grant {
                 budget: self.budget,
                 job: self.job,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::lanes::{Candidate, HOST, Lanes, Offer};
+use super::urgency::Urgency;
 
 /// A job's number.
 pub type JobId = u64;
@@ -98,6 +99,8 @@ impl Job {
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
+    /// The lowest is served first.
+    rank: u64,
     wish: Wish,
     /// The device that a slice waits for although another had room.
     waits_for: Option<usize>,
@@ -116,6 +119,7 @@ pub struct State {
     jobs: BTreeMap<JobId, Job>,
     /// The job that opens its inputs.
     opening: Option<JobId>,
+    /// By rank.
     waiting: VecDeque<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
     /// Number of the next job or ticket.
@@ -214,13 +218,17 @@ impl State {
         }
     }
 
-    pub fn queue(&mut self, wish: Wish) -> Ticket {
+    pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
         let ticket = self.number();
-        self.waiting.push_back(Waiting {
+        let rank = urgency.rank(ticket);
+        let place = self.waiting.partition_point(|other| other.rank <= rank);
+        let waiting = Waiting {
             ticket,
+            rank,
             wish,
             waits_for: None,
-        });
+        };
+        self.waiting.insert(place, waiting);
         ticket
     }
 
@@ -239,7 +247,7 @@ impl State {
         self.waiting.len()
     }
 
-    /// Answers all who can be, in the order in which they came.
+    /// Answers all who can be, by rank.
     pub fn serve(&mut self) {
         loop {
             let waiting = std::mem::take(&mut self.waiting);

@@ -4,8 +4,17 @@ use super::share::Grant;
 use super::*;
 
 fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
+    admitted_as(Urgency::Usual, budget, held_bytes, slice_bytes)
+}
+
+fn admitted_as(
+    urgency: Urgency,
+    budget: &Budget,
+    held_bytes: u64,
+    slice_bytes: u64,
+) -> JobShare<'_> {
     let cancel = CancelToken::new();
-    let job = budget.enter(&cancel).expect("its turn");
+    let job = budget.enter(urgency, &cancel).expect("its turn");
     job.hold(held_bytes).expect("there is as much");
     job.admit(slice_bytes, &cancel).expect("it fits");
     job.plan(MANY);
@@ -67,13 +76,13 @@ fn indexes_of_all_jobs_count() {
     let budget = Budget::new(4, 100);
     let first = admitted(&budget, 30, 20);
     let cancel = CancelToken::new();
-    let second = budget.enter(&cancel).expect("its turn");
+    let second = budget.enter(Urgency::Usual, &cancel).expect("its turn");
     second.hold(40).expect("there is as much");
     assert!(waits(|cancel| second.admit(20, cancel)));
     second.admit(10, &cancel).expect("it fits");
     drop((first, second));
 
-    let greedy = budget.enter(&cancel).expect("its turn");
+    let greedy = budget.enter(Urgency::Usual, &cancel).expect("its turn");
     greedy.hold(60).expect("there is as much");
     let error = greedy.hold(60).expect_err("there is less");
     let reason = DeclineReason::MemoryBudget;
@@ -84,13 +93,17 @@ fn indexes_of_all_jobs_count() {
 fn one_job_opens_its_inputs_at_a_time() {
     let budget = Budget::new(4, 100);
     let cancel = CancelToken::new();
-    let first = budget.enter(&cancel).expect("its turn");
-    assert!(waits(|cancel| budget.enter(cancel)));
+    let first = budget.enter(Urgency::Usual, &cancel).expect("its turn");
+    assert!(waits(|cancel| budget.enter(Urgency::Usual, cancel)));
     first.admit(10, &cancel).expect("it fits");
-    let second = budget.enter(&cancel).expect("the first is done opening");
-    assert!(waits(|cancel| budget.enter(cancel)));
+    let second = budget
+        .enter(Urgency::Usual, &cancel)
+        .expect("the first is done opening");
+    assert!(waits(|cancel| budget.enter(Urgency::Usual, cancel)));
     drop(second);
-    budget.enter(&cancel).expect("the second has gone");
+    budget
+        .enter(Urgency::Usual, &cancel)
+        .expect("the second has gone");
 }
 
 #[test]
@@ -119,7 +132,7 @@ fn small_slices_do_not_keep_a_large_one_waiting() {
     let small = admitted(&budget, 0, 20);
     let running = [slice(&small), slice(&small), slice(&small)];
     let cancel = CancelToken::new();
-    let large = budget.enter(&cancel).expect("its turn");
+    let large = budget.enter(Urgency::Usual, &cancel).expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| large.admit(70, &cancel));
         queue_of(&budget, 1);
@@ -138,7 +151,7 @@ fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
     let first = admitted(&budget, 0, 20);
     let own = slice(&first);
     let cancel = CancelToken::new();
-    let second = budget.enter(&cancel).expect("its turn");
+    let second = budget.enter(Urgency::Usual, &cancel).expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.admit(90, &cancel));
         queue_of(&budget, 1);
@@ -212,7 +225,7 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
     drop(first);
     drop(slice(&job));
     assert!(
-        waits(|cancel| budget.enter(cancel)?.admit(5, cancel)),
+        waits(|cancel| budget.enter(Urgency::Usual, cancel)?.admit(5, cancel)),
         "what is held is more than there is"
     );
     drop(job);
@@ -279,4 +292,62 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
     let second = take().expect("there is one");
     assert_eq!((first.place().device, second.place().device), (1, HOST));
     assert!(second.place().moved && !first.place().moved);
+}
+
+#[test]
+fn urgent_jobs_go_first_and_nobody_starves() {
+    let budget = Budget::new(1, 100);
+    let urgent = admitted_as(Urgency::First, &budget, 0, 10);
+    let idle = admitted_as(Urgency::Last, &budget, 0, 10);
+    let order = Mutex::new(Vec::new());
+    let running = slice(&idle);
+    let take = |job: &JobShare<'_>, name| {
+        let grant = slice(job);
+        order.lock().expect("no panic").push(name);
+        drop(grant);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| take(&idle, "idle"));
+        queue_of(&budget, 1);
+        for waiting in 2..=4 {
+            scope.spawn(|| take(&urgent, "urgent"));
+            queue_of(&budget, waiting);
+        }
+        drop(running);
+    });
+    let order = std::mem::take(&mut *order.lock().expect("no panic"));
+    assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
+}
+
+#[test]
+fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
+    const TWICE_THE_HEAD_STARTS: usize = 256;
+    let mut state = State::new(1, 100);
+    let mut job = |urgency| {
+        let ticket = state.queue(Wish::Enter, urgency);
+        state.serve();
+        let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
+            panic!("nobody else opens inputs");
+        };
+        state.set_slice_bytes(job, 10);
+        state.queue(Wish::Admit(job), urgency);
+        state.set_work(job, MANY);
+        state.set_candidates(job, &[CPU]);
+        state.serve();
+        job
+    };
+    let (urgent, idle) = (job(Urgency::First), job(Urgency::Last));
+    let mut next = state.queue(Wish::Slice(urgent), Urgency::First);
+    state.serve();
+    let waiting = state.queue(Wish::Slice(idle), Urgency::Last);
+    let served = (0..TWICE_THE_HEAD_STARTS).find(|_| {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is its turn");
+        };
+        next = state.queue(Wish::Slice(urgent), Urgency::First);
+        state.give_back(urgent, &running, true);
+        state.serve();
+        matches!(state.take_answer(waiting), Some(Answer::Slice(_)))
+    });
+    assert!(served > Some(1), "{served:?}");
 }

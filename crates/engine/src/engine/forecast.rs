@@ -8,6 +8,7 @@ use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 use super::{Engine, input_bytes};
 use crate::admit;
 use crate::at_rest::AtRest;
+use crate::budget::Urgency;
 use crate::findings::Findings;
 use crate::manual::{self, Step, UserKeys};
 use crate::prepare::{self, Prepared};
@@ -116,7 +117,7 @@ impl Engine {
         let admitted = admit::from_options(job, self.policy())?;
         let cancel = CancelToken::new();
         let settings = self.settings();
-        let share = self.budget.enter(&cancel)?;
+        let share = self.budget.enter(Urgency::Usual, &cancel)?;
         let devices = self.fleet.for_job(input_bytes(&job.tree));
         let context = self.context(settings, devices, &cancel);
         let files = context.files(&admitted)?;

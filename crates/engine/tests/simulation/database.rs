@@ -95,6 +95,7 @@ impl Database {
             is_bottommost_level: true,
             base_input_level: 0,
             output_level: LAST_LEVEL as i32,
+            is_in_bottom_pool: false,
         }
     }
 }
