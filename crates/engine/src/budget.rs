@@ -19,7 +19,7 @@ mod state;
 mod tests;
 mod urgency;
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{CancelToken, Error, Result};
@@ -42,6 +42,20 @@ pub struct Budget {
     made: Instant,
 }
 
+/// Memory that a call holds which nobody waits for any more; given back when dropped.
+#[derive(Debug)]
+pub struct LeftBehind {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        let bytes = self.bytes;
+        self.budget.change(|state| state.left_behind_bytes -= bytes);
+    }
+}
+
 impl Budget {
     /// A budget of `slots` slices on each device and `bytes` bytes.
     pub fn new(slots: usize, bytes: u64) -> Self {
@@ -52,9 +66,18 @@ impl Budget {
         }
     }
 
-    /// Bytes in all.
+    /// Bytes in all, but for those that calls hold which were left behind.
     pub fn bytes(&self) -> u64 {
-        self.state().bytes
+        self.state().most_bytes()
+    }
+
+    /// Counts `bytes` as lost until what is returned is dropped.
+    pub fn leave_behind(budget: &Arc<Self>, bytes: u64) -> LeftBehind {
+        budget.change(|state| state.left_behind_bytes += bytes);
+        LeftBehind {
+            budget: Arc::clone(budget),
+            bytes,
+        }
     }
 
     /// Slices at once on each device.

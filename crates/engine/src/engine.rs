@@ -42,7 +42,7 @@ pub struct Engine {
     storage: Arc<dyn Storage>,
     fleet: Fleet,
     model: Arc<dyn Predict>,
-    budget: Budget,
+    budget: Arc<Budget>,
     limiter: Arc<RateLimiter>,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
@@ -100,10 +100,10 @@ impl Engine {
         let fleet = Fleet::open(settings.device, settings.cuda);
         metrics::describe();
         Ok(Self {
-            budget: Budget::new(
+            budget: Arc::new(Budget::new(
                 settings.mutable.threads,
                 settings.mutable.memory_budget_bytes,
-            ),
+            )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             mutable: Mutex::new(settings.mutable),
             settings,
@@ -429,6 +429,7 @@ impl Engine {
                 false => 0,
             },
             model: &*self.model,
+            patience: self.settings.patience,
             verification: settings.verification,
             storage: &self.storage,
             budget: &self.budget,

@@ -1,6 +1,6 @@
 //! The devices of an engine: opened beside other work, each with its standing.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
@@ -27,7 +27,7 @@ pub struct Fleet {
 /// What the settings ask for beside the CPU; it is used as soon as it is open.
 #[derive(Debug)]
 struct Place {
-    opening: Opening<Vec<Opened>>,
+    opening: Opening<Vec<Arc<Opened>>>,
     /// As it was asked for.
     device: Device,
     /// Jobs with fewer bytes of input are the CPU's.
@@ -53,26 +53,26 @@ pub struct Offload<'a> {
     /// Its number among the engine's; 0 is the host's.
     pub number: usize,
     /// The device.
-    pub device: &'a Opened,
+    pub device: &'a Arc<Opened>,
 }
 
 impl Opened {
     /// Opens a GPU, and makes what its first slice would wait for.
-    fn gpu(target: Target, cuda: CudaSettings) -> Result<Self> {
+    fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
         let backend = CudaBackend::new(target, cuda)?;
         if let Err(error) = backend.warm_up() {
             // The first slice will say so too, if it needs as much.
             tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
         }
-        Ok(Self {
+        Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
             backend: Box::new(backend),
             standing: Standing::default(),
-        })
+        }))
     }
 
     /// Opens all GPUs that can be used.
-    fn all_gpus(cuda: CudaSettings) -> Result<Vec<Self>> {
+    fn all_gpus(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
         let (mut opened, mut trouble) = (Vec::new(), None);
         for gpu in Gpu::all_gpus()? {
             match Self::gpu(Target::Cuda(gpu.number()), cuda) {
@@ -108,7 +108,7 @@ impl Place {
         })
     }
 
-    fn opened(&self) -> &[Opened] {
+    fn opened(&self) -> &[Arc<Opened>] {
         let opened = self.opening.get().and_then(|opened| opened.as_ref().ok());
         opened.map_or(&[], Vec::as_slice)
     }

@@ -58,6 +58,6 @@ pub use manual::UserKeys;
 pub use predict::{Measured, Predict, SliceShape};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::{DeviceWork, Outcome};
-pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};
+pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};
 pub use stats::{Durations, Stats, StatsCell};
 pub use verification::Verification;

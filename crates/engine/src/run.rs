@@ -1,5 +1,6 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
+mod call;
 mod pick;
 mod shape;
 mod slice;
@@ -25,6 +26,7 @@ use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
 use crate::predict::Predict;
 use crate::prepare::{Prepared, host_stage, prepare};
+use crate::settings::Patience;
 use crate::staging::StagingDir;
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
@@ -87,12 +89,14 @@ pub struct RunContext<'a> {
     pub host_percent: u8,
     /// Says how long slices take.
     pub model: &'a dyn Predict,
+    /// How long a slice on another device than the CPU is waited for at least.
+    pub patience: Patience,
     /// How sure to be of the output.
     pub verification: Verification,
     /// The file system.
     pub storage: &'a Arc<dyn Storage>,
     /// Shared with other jobs.
-    pub budget: &'a Budget,
+    pub budget: &'a Arc<Budget>,
     /// Shared with other jobs.
     pub limiter: &'a Arc<RateLimiter>,
     /// Threads that sync and check finished files.
@@ -145,6 +149,7 @@ pub fn run(
         .enter(Urgency::of(&job.info), context.cancel)?;
     let files = context.files(admitted)?;
     let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
+    let prepared = Arc::new(prepared);
     share.admit(prepared.slice_memory_bytes, context.cancel)?;
     let devices = std::mem::take(&mut context.devices).into_iter();
     let devices = devices.filter(|device| prepared.devices.contains(&device.number));
@@ -154,7 +159,7 @@ pub fn run(
         slices,
         slice_bytes,
         ..
-    } = &prepared;
+    } = &*prepared;
     let shapes = Shapes::new(plan, tables, slice_bytes);
     let all = slices.len() as u64;
     share.plan(Work {
@@ -164,6 +169,7 @@ pub fn run(
     });
     let shared = Shared {
         devices: devices.collect(),
+        prepared: &prepared,
         context: RunContext {
             read_ahead_bytes: prepared.read_ahead_bytes,
             ..context
@@ -257,6 +263,8 @@ struct Shared<'a> {
     context: RunContext<'a>,
     /// Those that do such jobs.
     devices: Vec<Offload<'a>>,
+    /// What calls take with them.
+    prepared: &'a Arc<Prepared>,
     shapes: Shapes,
     plan: &'a Plan,
     tables: &'a [InputTable],

@@ -1,6 +1,7 @@
 //! What a user can set.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rockmill_core::Hints;
 use rockmill_cuda::CudaSettings;
@@ -27,6 +28,20 @@ pub struct Settings {
     pub device: DeviceList,
     /// How a GPU is used.
     pub cuda: CudaSettings,
+    /// How long a slice on a device beside the CPU is waited for at least.
+    pub patience: Patience,
+}
+
+/// How long a slice is waited for, even if it was expected to take no time. It gets twenty times what was
+/// expected if that is more. Then the CPU makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience(pub Duration);
+
+impl Default for Patience {
+    /// A minute: nobody knows at first how slow the storage is.
+    fn default() -> Self {
+        Self(Duration::from_secs(60))
+    }
 }
 
 /// Settings that may change while the engine works, by [`crate::Engine::change_settings`]. A job takes those

@@ -166,8 +166,8 @@ pub fn clean(storage: &dyn Storage, folder: &Path) {
 
 /// A slice's files, numbered so that no two slices' numbers meet.
 #[derive(Debug)]
-pub struct StagingSink<'a> {
-    dir: &'a StagingDir,
+pub struct StagingSink {
+    dir: PathBuf,
     io: Arc<JobIo>,
     files: Arc<SliceFiles>,
     made: u64,
@@ -188,11 +188,11 @@ pub fn file_number(slice: usize, made: u64) -> Result<u64> {
     Ok(slice as u64 * NUMBERS_PER_SLICE + made + 1)
 }
 
-impl<'a> StagingSink<'a> {
+impl StagingSink {
     /// The sink of slice number `slice`.
-    pub fn new(dir: &'a StagingDir, io: Arc<JobIo>, slice: usize) -> Self {
+    pub fn new(dir: &StagingDir, io: Arc<JobIo>, slice: usize) -> Self {
         Self {
-            dir,
+            dir: dir.path.clone(),
             io,
             files: SliceFiles::new(slice),
             made: 0,
@@ -205,11 +205,11 @@ impl<'a> StagingSink<'a> {
     }
 }
 
-impl SstSink for StagingSink<'_> {
+impl SstSink for StagingSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
         let number = file_number(self.files.slice, self.made)?;
         self.made += 1;
-        let path = self.dir.file(number);
+        let path = self.dir.join(file_name(number));
         let file = BufferedFile::create(&self.io, &self.files, &path)?;
         Ok((number, Box::new(file)))
     }

@@ -20,6 +20,8 @@ pub struct Standing(Mutex<Lately>);
 struct Lately {
     failures_in_a_row: u32,
     aside: Option<Aside>,
+    /// Calls that were left behind and have not come back.
+    left_behind: u32,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,11 @@ impl Standing {
 
     /// What the device may be given at `now`.
     pub fn trust(&self, now: Instant) -> Trust {
-        match &self.lately().aside {
+        let lately = self.lately();
+        match &lately.aside {
+            Some(Aside { error, .. }) if lately.left_behind > 0 => {
+                Trust::Aside(format!("set aside until it answers: {error}"))
+            }
             None => Trust::Full,
             Some(aside) if now >= aside.until && !aside.is_tried => Trust::Once,
             Some(aside) => {
@@ -73,7 +79,28 @@ impl Standing {
 
     /// A slice was done.
     pub fn worked(&self) {
-        *self.lately() = Lately::default();
+        let mut lately = self.lately();
+        lately.failures_in_a_row = 0;
+        if lately.left_behind == 0 {
+            lately.aside = None;
+        }
+    }
+
+    /// A call is waited for no longer; the device is set aside at least until it comes back.
+    pub fn left_behind(&self, now: Instant, error: &Error) {
+        let mut lately = self.lately();
+        lately.left_behind += 1;
+        lately.failures_in_a_row = FAILURES_IN_A_ROW - 1;
+        lately.aside = Some(Aside {
+            until: now,
+            error: error.to_string(),
+            is_tried: false,
+        });
+    }
+
+    /// Such a call has come back.
+    pub fn came_back(&self) {
+        self.lately().left_behind -= 1;
     }
 
     /// A slice ended; if nothing was said of how, another may try the device.
@@ -129,6 +156,21 @@ mod tests {
         let why = why(&standing, start);
         assert!(why.contains("60 s") && why.contains("it burns"), "{why}");
         assert!(!standing.failed(start, &error), "it is set aside already");
+    }
+
+    #[test]
+    fn a_device_that_has_not_come_back_is_not_trusted() {
+        let standing = Standing::default();
+        let error = Error::new(ErrorKind::Device, "it sleeps");
+        let start = Instant::now();
+        standing.left_behind(start, &error);
+        assert!(standing.failed(start, &error), "once is enough");
+        // A slice that had begun before.
+        standing.worked();
+        assert!(why(&standing, start + 2 * ASIDE).contains("until it answers"));
+        standing.came_back();
+        why(&standing, start);
+        assert_eq!(standing.trust(start + ASIDE), Trust::Once);
     }
 
     #[test]

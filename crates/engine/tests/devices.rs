@@ -15,8 +15,9 @@ mod storage;
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -25,7 +26,8 @@ use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
 use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
 use rockmill_engine::{
-    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Settings, Stats,
+    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Settings,
+    Stats,
 };
 use rockmill_format::unique_id::SessionId;
 
@@ -39,6 +41,28 @@ const CASES: u64 = 30;
 struct Damaging {
     storage: SimStorage,
     files_left: AtomicU32,
+    /// Whether writing them does not come back instead.
+    stuck: Option<Stuck>,
+}
+
+/// Set when what is stuck may come back.
+type Stuck = Arc<(Mutex<bool>, Condvar)>;
+
+/// A file that takes nothing before it may.
+#[derive(Debug)]
+struct StuckFile(Box<dyn WritableFile>, Stuck);
+
+impl WritableFile for StuckFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (is_free, changed) = &*self.1;
+        let held = is_free.lock().expect("no panic");
+        drop(changed.wait_while(held, |is_free| !*is_free));
+        self.0.append(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
 }
 
 /// A file of which the last byte of each piece is not what it should be.
@@ -71,7 +95,10 @@ impl Storage for Damaging {
         let one_less = |left: u32| left.checked_sub(u32::from(is_output));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         match self.files_left.fetch_update(set, fetch, one_less) {
-            Ok(1..) if is_output => Ok(Box::new(Damaged(file))),
+            Ok(1..) if is_output => Ok(match &self.stuck {
+                Some(stuck) => Box::new(StuckFile(file, Arc::clone(stuck))),
+                None => Box::new(Damaged(file)),
+            }),
             _ => Ok(file),
         }
     }
@@ -153,6 +180,12 @@ fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: 
 
 /// Runs the job of a database.
 fn run_on(database: &Database, machine: Machine) -> Left {
+    run_stuck(database, machine, None)
+}
+
+/// The same; with something to be stuck on, the first files are not damaged but do not come back.
+fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Left {
+    const PATIENCE: Duration = Duration::from_millis(200);
     let disk = database.disk.clone();
     let storage = SimStorage::new(disk, 1, None, CancelToken::new());
     let settings = Settings {
@@ -166,11 +199,16 @@ fn run_on(database: &Database, machine: Machine) -> Left {
             memory_bytes: machine.memory_bytes,
             ..CudaSettings::default()
         },
+        patience: match stuck {
+            Some(_) => Patience(PATIENCE),
+            None => Patience::default(),
+        },
         ..Settings::default()
     };
     let damaging = Damaging {
         storage: storage.clone(),
         files_left: AtomicU32::new(machine.damaged),
+        stuck,
     };
     let engine = Engine::new(settings, Arc::new(damaging)).expect("sound settings");
     engine.wait_for_device().expect("it is there");
@@ -318,6 +356,40 @@ fn slices_whose_files_are_not_what_the_device_meant_are_made_again() {
         made_again += 1;
     }
     assert!(made_again > 0);
+}
+
+#[test]
+fn a_slice_that_does_not_come_back_is_left_behind() {
+    let mut left_behind = 0;
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let expected = run(&database, KERNELS, None, 0);
+        if expected.device == "cpu" || expected.files.is_empty() {
+            continue;
+        }
+        let machine = Machine {
+            devices: KERNELS.into(),
+            host_percent: 100,
+            threads: 2,
+            memory_bytes: None,
+            damaged: 1,
+        };
+        let stuck = Stuck::default();
+        let left = run_stuck(&database, machine, Some(Arc::clone(&stuck)));
+        assert!(left.files == expected.files, "seed {seed}");
+        let why = left.refused.expect("it is stuck");
+        assert!(why.contains("has not come back"), "{why}");
+        assert_eq!(left.stats.slices_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.devices_set_aside, 1, "seed {seed}");
+        *stuck.0.lock().expect("no panic") = true;
+        stuck.1.notify_all();
+        // The call comes back to files that nobody needs, and lets go of all.
+        while Arc::strong_count(&stuck) > 1 {
+            std::thread::yield_now();
+        }
+        left_behind += 1;
+    }
+    assert!(left_behind > 0);
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{CudaSettings, DeviceList, Engine, Settings, Verification};
+use rockmill_engine::{CudaSettings, DeviceList, Engine, Patience, Settings, Verification};
 
 use crate::service::Service;
 
@@ -154,6 +155,14 @@ impl Builder {
     /// devices; with 0 it does what they fail at. Default: 100, as many as end sooner so. May change later.
     pub fn host_percent(mut self, percent: u8) -> Self {
         self.settings.mutable.host_percent = percent;
+        self
+    }
+
+    /// How long a slice on another device than the CPU is waited for at least, before the CPU makes it and the
+    /// device gets no more until it has answered. Default: a minute. A slice gets twenty times what it was
+    /// expected to take if that is more.
+    pub fn device_patience(mut self, least: Duration) -> Self {
+        self.settings.patience = Patience(least);
         self
     }
 

@@ -36,7 +36,7 @@ impl<'a> JobShare<'a> {
     pub fn hold(&self, bytes: u64) -> Result<u64> {
         let (held, most) = self
             .budget
-            .change(|state| (state.hold(self.job, bytes), state.bytes));
+            .change(|state| (state.hold(self.job, bytes), state.most_bytes()));
         if held > most {
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,

@@ -111,6 +111,8 @@ struct Waiting {
 pub struct State {
     pub slots: usize,
     pub bytes: u64,
+    /// Memory that calls hold which nobody waits for any more: so much less there is for others.
+    pub left_behind_bytes: u64,
     /// Seconds since some moment.
     pub now: f64,
     lanes: Lanes,
@@ -131,6 +133,7 @@ impl State {
         Self {
             slots: slots.max(1),
             bytes,
+            left_behind_bytes: 0,
             now: 0.0,
             lanes: Lanes::default(),
             more_bytes: 0,
@@ -145,6 +148,11 @@ impl State {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Memory that there is for jobs.
+    pub fn most_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.left_behind_bytes)
     }
 
     /// Memory that jobs keep until they end.
@@ -184,7 +192,7 @@ impl State {
     /// How many of a job's slices fit beside what it holds, at least 1.
     pub fn slices_in_memory(&self, job: JobId) -> usize {
         let fitting = self.jobs.get(&job).map_or(0, |job| {
-            self.bytes.saturating_sub(job.held_bytes) / job.slice_bytes.max(1)
+            self.most_bytes().saturating_sub(job.held_bytes) / job.slice_bytes.max(1)
         });
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
@@ -366,7 +374,7 @@ impl State {
     /// Whether there are `bytes` for somebody. If not, and slices that end will change that, what is free
     /// is kept; but not for one who has to wait until whole jobs end, which would take longer then.
     fn takes(&self, bytes: u64, memory_is_free: &mut bool) -> bool {
-        let fits = |used: u64| used.saturating_add(bytes) <= self.bytes;
+        let fits = |used: u64| used.saturating_add(bytes) <= self.most_bytes();
         if *memory_is_free && fits(self.used_bytes()) {
             return true;
         }

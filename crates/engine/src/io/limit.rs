@@ -51,7 +51,8 @@ impl RateLimiter {
             .store(bytes_per_second, Ordering::Relaxed);
     }
 
-    fn rate(&self) -> u64 {
+    /// Bytes a second; 0 is no limit.
+    pub fn rate(&self) -> u64 {
         self.bytes_per_second.load(Ordering::Relaxed)
     }
 

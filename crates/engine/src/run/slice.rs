@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport};
 use rockmill_format::key;
+use tracing::Span;
 
+use super::call::{Call, Terms};
 use super::{Shared, unbalanced};
 use crate::budget::{Grant, HOST};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
-use crate::io::{Stage, measured_by_this_thread};
+use crate::io::{SliceFiles, Stage, measured_by_this_thread};
 use crate::spans;
 use crate::staging::StagingSink;
 
@@ -32,17 +34,17 @@ impl Shared<'_> {
         let number = device.map_or(HOST, |device| device.number);
         self.done_by[slice.index].store(number, Ordering::Release);
         let Some(device) = device else {
-            let report = self.slice_on(self.context.cpu, slice, bytes, waited)?;
+            let report = self.slice_on(None, slice, bytes, waited)?;
             self.learn(self.cpu_name(), bytes, grant, began);
             return Ok(report);
         };
-        let backend = &*device.device.backend;
-        match self.slice_on(backend, slice, bytes, waited) {
+        let terms = self.terms(grant.place().expected, bytes)?;
+        match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if is_device_trouble(&error) => self.redo(slice, &error),
             Err(error) => Err(error),
             Ok(report) => {
                 device.device.standing.worked();
-                self.learn(backend.name(), bytes, grant, began);
+                self.learn(device.device.backend.name(), bytes, grant, began);
                 Ok(report)
             }
         }
@@ -60,7 +62,7 @@ impl Shared<'_> {
         let failed = self.done_by[slice.index].swap(HOST, Ordering::AcqRel);
         self.files.stop.check()?;
         self.staging.remove_slice(slice.index)?;
-        let report = self.slice_on(self.context.cpu, slice, 0, Duration::ZERO)?;
+        let report = self.slice_on(None, slice, 0, Duration::ZERO)?;
         // If the CPU had failed too, it might have been the input.
         if let Some(device) = self.offload(failed) {
             self.device_failed(device, slice, error);
@@ -68,40 +70,105 @@ impl Shared<'_> {
         Ok(report)
     }
 
+    /// How long a call over so many bytes is waited for that is expected to take so many seconds.
+    fn terms(&self, expected: f64, bytes: u64) -> Result<Terms<'_>> {
+        /// What is right within a factor of ten may be late twice over.
+        const TIMES: f64 = 20.0;
+        const MOST: Duration = Duration::from_secs(24 * 60 * 60);
+        /// Input and output.
+        const WAYS: u64 = 2;
+        let limit = self.context.limiter.rate();
+        let slices = self.context.budget.slots() as u64;
+        let moved = bytes.saturating_mul(WAYS).saturating_mul(slices);
+        let limited = moved.checked_div(limit).unwrap_or(0) as f64;
+        let seconds = (expected + limited) * TIMES;
+        let least = self.context.patience.0;
+        Ok(Terms {
+            at_most: Duration::try_from_secs_f64(seconds)
+                .map_or(MOST, |most| most.clamp(least.min(MOST), MOST)),
+            budget: self.context.budget,
+            held_bytes: (self.slice_memory_bytes).saturating_add(self.share.hold(0)?),
+        })
+    }
+
+    /// Does a slice on a device, or on the CPU.
     fn slice_on(
         &self,
-        backend: &dyn Compute,
+        device: Option<(Offload<'_>, Terms<'_>)>,
         slice: &Slice,
         bytes: u64,
         waited: Duration,
     ) -> Result<SliceReport> {
-        let device = backend.name();
+        let name = match &device {
+            Some((offload, _)) => offload.device.backend.name(),
+            None => self.cpu_name(),
+        };
         let held_bytes = self.slice_memory_bytes;
-        let running = self
-            .progress
-            .slice_begins(device, bytes, held_bytes, waited);
-        let span = spans::slice(&self.span, slice.index, device, bytes);
-        let done = span.in_scope(|| self.compact(backend, slice, running.progress()));
+        let running = self.progress.slice_begins(name, bytes, held_bytes, waited);
+        let span = spans::slice(&self.span, slice.index, name, bytes);
+        let progress = running.progress();
+        let sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
+        let computed = match &device {
+            Some((offload, terms)) => self.call(*offload, terms, slice, sink, &span, progress),
+            None => span.in_scope(|| self.compute(slice, sink, progress)),
+        };
+        let done = computed
+            .and_then(|(report, files)| span.in_scope(|| self.complete(slice, report, files)));
         if let Ok(report) = &done {
             spans::slice_done(&span, report);
         }
         done
     }
 
-    fn compact(
+    /// Has a device compute a slice.
+    fn call(
         &self,
-        backend: &dyn Compute,
+        offload: Offload<'_>,
+        terms: &Terms<'_>,
         slice: &Slice,
+        sink: StagingSink,
+        span: &Span,
         progress: &Progress<'_>,
-    ) -> Result<SliceReport> {
+    ) -> Result<(SliceReport, Arc<SliceFiles>)> {
+        let call = Call {
+            device: Arc::clone(offload.device),
+            job: Arc::clone(self.prepared),
+            slice: slice.index,
+            sink,
+            stop: self.files.stop.clone(),
+            span: span.clone(),
+        };
+        let answer = call.run(progress, terms)?;
+        self.done().cpu += answer.cpu;
+        self.files.meter.add(Stage::Compute, answer.computed, 0);
+        Ok((answer.report?, answer.files))
+    }
+
+    /// Computes a slice on the CPU.
+    fn compute(
+        &self,
+        slice: &Slice,
+        mut sink: StagingSink,
+        progress: &Progress<'_>,
+    ) -> Result<(SliceReport, Arc<SliceFiles>)> {
         let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let mut sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
-        let report = backend.compact(self.work_on(slice, Some(progress)), &mut sink)?;
+        let work = self.work_on(slice, Some(progress));
+        let report = self.context.cpu.compact(work, &mut sink)?;
         let moved = measured_by_this_thread().saturating_sub(measured);
         let computed = started.elapsed().saturating_sub(moved);
         self.files.meter.add(Stage::Compute, computed, 0);
+        Ok((report, sink.into_files()))
+    }
+
+    /// Looks at what a backend says of a slice, and has its files synced and checked.
+    fn complete(
+        &self,
+        slice: &Slice,
+        report: SliceReport,
+        files: Arc<SliceFiles>,
+    ) -> Result<SliceReport> {
         check_slice(&report, slice, self.plan)?;
-        let task = sink.into_files().complete(report.clone());
+        let task = files.complete(report.clone());
         let task = task.and_then(|task| self.files.finishing.offer(task));
         task.map_or(Ok(()), |task| self.try_finish(task))?;
         Ok(report)

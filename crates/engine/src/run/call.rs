@@ -1,0 +1,199 @@
+//! A slice on a device that may never answer: on a thread of its own, which can be left behind.
+//!
+//! Nothing ends a call into a driver from outside. So the thread owns all that it works with, and its files are
+//! made through a gate: once that is closed, no file appears any more where others make the slice anew. What
+//! it holds of memory stays counted until it comes back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rockmill_core::{
+    CancelToken, Error, ErrorKind, Progress, Result, SliceReport, SliceWork, SstFile, SstSink,
+    thread_cpu,
+};
+use tracing::Span;
+
+use crate::budget::{Budget, CANCEL_POLL, LeftBehind};
+use crate::fleet::Opened;
+use crate::io::{SliceFiles, measured_by_this_thread};
+use crate::prepare::Prepared;
+use crate::staging::StagingSink;
+
+/// All that the thread works with.
+#[derive(Debug)]
+pub struct Call {
+    pub device: Arc<Opened>,
+    pub job: Arc<Prepared>,
+    /// Position of the slice.
+    pub slice: usize,
+    pub sink: StagingSink,
+    /// Set when the job ends early.
+    pub stop: CancelToken,
+    pub span: Span,
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub struct Answer {
+    pub report: Result<SliceReport>,
+    pub files: Arc<SliceFiles>,
+    /// Time without that of reading and writing.
+    pub computed: Duration,
+    /// Processor time of the thread.
+    pub cpu: Duration,
+}
+
+/// How long to wait, and what is at stake.
+#[derive(Debug)]
+pub struct Terms<'a> {
+    pub at_most: Duration,
+    pub budget: &'a Arc<Budget>,
+    /// Memory that the call holds.
+    pub held_bytes: u64,
+}
+
+/// A call that looks whether the job was cancelled has ended by then.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Closed once it holds what a call took with it.
+type Gate = Arc<Mutex<Option<LeftBehind>>>;
+
+fn lock(gate: &Gate) -> MutexGuard<'_, Option<LeftBehind>> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets files be made as long as the gate is open.
+struct Gated<'a> {
+    sink: &'a mut StagingSink,
+    gate: &'a Gate,
+}
+
+impl SstSink for Gated<'_> {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        let gate = lock(self.gate);
+        match *gate {
+            None => self.sink.create(),
+            Some(_) => Err(Error::cancelled()),
+        }
+    }
+}
+
+impl Call {
+    /// Makes the call and waits for its answer, but not longer than `terms` say; tells `progress` how far
+    /// it is.
+    ///
+    /// # Errors
+    /// Device if the call is left behind; Internal if it panicked.
+    pub fn run(self, progress: &Progress<'_>, terms: &Terms<'_>) -> Result<Answer> {
+        let (device, stop) = (Arc::clone(&self.device), self.stop.clone());
+        let gate = Gate::default();
+        let passed = Arc::new(AtomicU64::new(0));
+        let (sender, answers) = channel();
+        let home = Return {
+            gate: Arc::clone(&gate),
+            device: Arc::downgrade(&device),
+        };
+        let theirs = Arc::clone(&passed);
+        let work = move || {
+            // When it has answered it holds nothing, and the device may be closed.
+            let answer = self.work(&home.gate, &theirs);
+            // Nobody may be there any more.
+            let _ = sender.send(answer);
+        };
+        let thread = std::thread::Builder::new().name("rockmill-call".to_owned());
+        let spawned = thread.spawn(work);
+        spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
+        let mut until = Instant::now() + terms.at_most;
+        let mut seen = 0;
+        loop {
+            match answers.recv_timeout(CANCEL_POLL) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let now = passed.load(Ordering::Relaxed);
+                    progress.advance(now - seen);
+                    seen = now;
+                }
+            }
+            let now = Instant::now();
+            // The first look counts.
+            if stop.is_cancelled() {
+                until = until.min(now + GRACE);
+            }
+            if now >= until {
+                return leave(&gate, &answers, &device, terms);
+            }
+        }
+    }
+
+    fn work(mut self, gate: &Gate, passed: &AtomicU64) -> Answer {
+        let (started, measured) = (Instant::now(), measured_by_this_thread());
+        let slice = &self.job.slices[self.slice];
+        let progress = Progress::new(self.job.slice_bytes[self.slice], passed);
+        let work = SliceWork {
+            inputs: &self.job.tables,
+            plan: &self.job.plan,
+            slice,
+            read_ahead_bytes: self.job.read_ahead_bytes,
+            cancel: &self.stop,
+            progress: Some(&progress),
+        };
+        let sink = &mut Gated {
+            sink: &mut self.sink,
+            gate,
+        };
+        let backend = &self.device.backend;
+        let report = self.span.in_scope(|| backend.compact(work, sink));
+        let moved = measured_by_this_thread().saturating_sub(measured);
+        drop(progress);
+        Answer {
+            report,
+            files: self.sink.into_files(),
+            computed: started.elapsed().saturating_sub(moved),
+            cpu: thread_cpu(),
+        }
+    }
+}
+
+/// The end of a call, in any way, with all that it held.
+struct Return {
+    gate: Gate,
+    device: Weak<Opened>,
+}
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        let left_behind = lock(&self.gate).take();
+        if let (Some(_), Some(device)) = (&left_behind, self.device.upgrade()) {
+            device.standing.came_back();
+        }
+    }
+}
+
+/// Gives a call up, unless it has answered in this moment.
+fn leave(
+    gate: &Gate,
+    answers: &Receiver<Answer>,
+    device: &Opened,
+    terms: &Terms<'_>,
+) -> Result<Answer> {
+    let mut gate = lock(gate);
+    if let Ok(answer) = answers.try_recv() {
+        return Ok(answer);
+    }
+    *gate = Some(Budget::leave_behind(terms.budget, terms.held_bytes));
+    let seconds = terms.at_most.as_secs_f64();
+    let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
+    device.standing.left_behind(Instant::now(), &error);
+    Err(error)
+}
+
+fn trouble(what: String) -> Error {
+    Error::new(ErrorKind::Device, what)
+}
+
+fn panicked() -> Error {
+    Error::internal("the thread of a slice panicked")
+}
