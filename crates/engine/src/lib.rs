@@ -26,6 +26,7 @@ mod fleet;
 pub mod io;
 mod manual;
 mod metrics;
+pub mod model;
 mod opening;
 mod parallel;
 mod predict;

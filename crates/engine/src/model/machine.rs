@@ -1,0 +1,59 @@
+//! Which machine rates belong to.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What tells a machine from another, as far as rates go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Model of the processors.
+    pub processor: String,
+    /// Processors that this process may use.
+    pub cores: u32,
+    /// Names of the GPUs, by number.
+    pub gpus: Vec<String>,
+    /// Version of the GPUs' driver; empty without one.
+    pub driver: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let gpus = rockmill_cuda::Device::all_gpus().unwrap_or_default();
+        Self {
+            processor: processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            gpus: gpus.iter().map(|gpu| gpu.about().name.clone()).collect(),
+            driver: driver_version().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} cores", self.processor, self.cores)?;
+        for gpu in &self.gpus {
+            write!(f, ", {gpu}")?;
+        }
+        match self.driver.as_str() {
+            "" => Ok(()),
+            driver => write!(f, ", driver {driver}"),
+        }
+    }
+}
+
+/// Model of the processors as the system knows it.
+pub fn processor_name() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Of NVIDIA's kernel module.
+fn driver_version() -> Option<String> {
+    std::fs::read_to_string("/sys/module/nvidia/version")
+        .ok()
+        .map(|version| version.trim().to_owned())
+}

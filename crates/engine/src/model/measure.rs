@@ -1,0 +1,64 @@
+//! How long a slice takes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rockmill_core::{Backend, CancelToken, KeyRange, Result, Slice, SliceWork, StageTime};
+
+use super::workload::{Made, job_io};
+use crate::parallel;
+use crate::settings::MutableSettings;
+use crate::staging::{StagingDir, StagingSink};
+use crate::storage::LocalStorage;
+
+/// A slice that was run.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// From its start until all files are written and durable.
+    pub seconds: f64,
+    /// Where the time went, if the backend says so.
+    pub stages: Vec<StageTime>,
+}
+
+impl Made {
+    /// Runs the slice once; the output is written to a folder `name` in `dir` and removed.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn run<B: Backend>(&self, backend: &B, dir: &Path, name: &str) -> Result<Measured> {
+        let staging = StagingDir::create(Arc::new(LocalStorage), dir, name)?;
+        let (cancel, io) = (CancelToken::new(), job_io());
+        let slice = Slice {
+            index: 0,
+            range: KeyRange::default(),
+        };
+        let mut sink = StagingSink::new(&staging, io, 0);
+        let started = Instant::now();
+        let run = backend.survivors(SliceWork {
+            inputs: &self.tables,
+            plan: &self.plan,
+            slice: &slice,
+            read_ahead_bytes: MutableSettings::default().read_ahead_bytes,
+            cancel: &cancel,
+            progress: None,
+        })?;
+        let report = backend.write_ssts(run, &mut sink)?;
+        Ok(Measured {
+            seconds: started.elapsed().as_secs_f64(),
+            stages: report.stages,
+        })
+    }
+
+    /// Runs the slice on so many threads at once; returns the mean of their seconds.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn run_at_once<B: Backend>(&self, backend: &B, dir: &Path, slices: u32) -> Result<f64> {
+        let names: Vec<String> = (0..slices).map(|i| format!("output{i}")).collect();
+        let run = |name: &String| self.run(backend, dir, name);
+        let (all, _) = parallel::map(&names, names.len(), run)?;
+        let seconds: f64 = all.iter().map(|measured| measured.seconds).sum();
+        Ok(seconds / all.len().max(1) as f64)
+    }
+}

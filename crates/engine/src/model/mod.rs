@@ -1,0 +1,133 @@
+//! How long a slice will take, on which device.
+//!
+//! ```text
+//!   probe --measures--> Cost, linear in a slice's terms --predict--> seconds, bottleneck
+//!     a second, once       kept per machine and version  <--observed-- jobs
+//! ```
+//!
+//! A slice by itself costs so much for each of its terms: entries, bytes, runs, blocks, compression. Slices that run
+//! at once share processors, files and links, and wait for the slowest of them. `docs/design/model.md` says how well
+//! that holds.
+
+mod cost;
+mod fpga;
+mod kept;
+mod machine;
+mod measure;
+mod predict;
+mod probe;
+mod rates;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use rockmill_core::{Backend, Result};
+use rockmill_cuda::CudaBackend;
+
+pub use cost::Cost;
+pub use fpga::{UNIT_STAGES, UnitProfile, UnitSpeed, UnitStage};
+pub use machine::{Machine, processor_name};
+pub use measure::Measured;
+pub use predict::{Part, Prediction};
+pub use probe::{Probe, calibrate};
+pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};
+pub use shape::{SliceShape, Term};
+pub use workload::{Made, Workload};
+
+/// How long the first start calibrates: with what is measured at its end, less than a second.
+pub const CALIBRATION_TIME: Duration = Duration::from_millis(800);
+
+/// The rates of this machine, shared by all who predict and refine.
+#[derive(Debug)]
+pub struct Model {
+    machine: Machine,
+    rates: RwLock<Rates>,
+    /// Where they are kept, if there is a place.
+    path: Option<PathBuf>,
+}
+
+impl Model {
+    /// What an earlier start has kept for this machine, or a calibration of about a second, which is kept. Files lie
+    /// in memory meanwhile, or in the system's folder for temporary files.
+    ///
+    /// # Errors
+    /// Those of calibration; what cannot be kept is only told.
+    pub fn open(gpus: &[&CudaBackend]) -> Result<Self> {
+        Self::open_at(kept::usual_path(), gpus)
+    }
+
+    fn open_at(path: Option<PathBuf>, gpus: &[&CudaBackend]) -> Result<Self> {
+        let machine = Machine::here();
+        let found = path.as_deref().map(|path| kept::load(path, &machine));
+        let kept = match found {
+            Some(Ok(rates)) => rates,
+            Some(Err(why)) => {
+                tracing::warn!("{why}");
+                None
+            }
+            None => None,
+        };
+        // A GPU that could not be used before has no rates.
+        let has_all = |rates: &Rates| gpus.iter().all(|gpu| rates.has(gpu.name()));
+        let usable = kept.filter(has_all);
+        let is_new = usable.is_none();
+        let rates = match usable {
+            Some(rates) => rates,
+            None => {
+                let name = format!("rockmill-model.{}", std::process::id());
+                calibrate(&files_dir().join(name), &machine, gpus, CALIBRATION_TIME)?
+            }
+        };
+        let model = Self {
+            machine,
+            rates: RwLock::new(rates),
+            path,
+        };
+        if is_new {
+            model.keep();
+        }
+        Ok(model)
+    }
+
+    /// Seconds that a slice takes on a device while `at_once` such slices run there; `None` if the device has no
+    /// rates.
+    pub fn seconds(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<f64> {
+        let predicted = self.rates().predict(device, shape, at_once);
+        predicted.map(|prediction| prediction.seconds)
+    }
+
+    /// Takes in how long a slice took.
+    pub fn observed(&self, device: &str, shape: &SliceShape, at_once: u32, seconds: f64) {
+        let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
+        rates.observe(device, shape, at_once, seconds);
+    }
+
+    /// The rates as they are now.
+    pub fn rates(&self) -> RwLockReadGuard<'_, Rates> {
+        self.rates.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the rates for the next start; where that fails, the next start calibrates.
+    pub fn keep(&self) {
+        let Some(path) = &self.path else {
+            return;
+        };
+        if let Err(error) = kept::save(path, &self.machine, &self.rates()) {
+            tracing::warn!(file = %path.display(), %error, "the calibration is not kept");
+        }
+    }
+}
+
+/// Where files that are measured lie: in memory if there is such a place.
+pub fn files_dir() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}

@@ -1,0 +1,249 @@
+//! Calibration: small slices of a few shapes through the real backends, for about a second.
+
+mod shapes;
+mod storage;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::cost::Cost;
+use super::machine::Machine;
+use super::rates::{CpuRates, GpuRates, Rates};
+use super::shape::{SliceShape, Term};
+use super::workload::Made;
+use crate::parallel;
+use rockmill_core::{Backend, Error, ErrorKind, Resource, Result};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, LinkRates};
+use shapes::{CPU_SHAPES, CROWDED, GPU_SHAPES, Shape, workload};
+
+/// Share of the time that is the CPU backend's where there are GPUs as well.
+const CPU_SHARE: f64 = 0.5;
+
+/// A slice and the least time that it took.
+struct Sample {
+    made: Made,
+    seconds: f64,
+    /// Of that, kernels.
+    kernels: f64,
+}
+
+/// Slices that one device is measured with.
+struct Samples(Vec<Sample>);
+
+impl Samples {
+    fn make(shapes: &[Shape], dir: &Path, prefix: &str, threads: u32) -> Result<Self> {
+        let numbered: Vec<_> = shapes.iter().enumerate().collect();
+        let make =
+            |(i, shape): &(usize, &_)| Made::new(&workload(shape), dir, &format!("{prefix}{i}"));
+        let (made, _) = parallel::map(&numbered, threads as usize, make)?;
+        let sample = |made| Sample {
+            made,
+            seconds: f64::INFINITY,
+            kernels: 0.0,
+        };
+        Ok(Self(made.into_iter().map(sample).collect()))
+    }
+
+    /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
+    /// rounds go over all slices, so that a short disturbance meets none of them every time.
+    fn round<B: Backend>(&mut self, backend: &B, dir: &Path) -> Result<()> {
+        for sample in &mut self.0 {
+            let measured = sample.made.run(backend, dir, "output")?;
+            if measured.seconds < sample.seconds {
+                sample.seconds = measured.seconds;
+                let kernels = measured
+                    .stages
+                    .iter()
+                    .filter(|s| s.resource == Resource::Device);
+                sample.kernels = kernels.map(|stage| stage.seconds).sum();
+            }
+        }
+        Ok(())
+    }
+
+    fn fit(&self, of: impl Fn(&Sample) -> f64) -> Cost {
+        let row = |sample: &Sample| (*sample.made.shape(), of(sample));
+        let rows: Vec<(SliceShape, f64)> = self.0.iter().map(row).collect();
+        Cost::fit(&Term::ALL, &rows)
+    }
+}
+
+/// Slices of all devices, and what they took so far.
+pub struct Probe<'a> {
+    dir: &'a Path,
+    cores: u32,
+    cpu: Samples,
+    /// Least times of [`CROWDED`] with one on each processor.
+    crowded: [f64; CROWDED.len()],
+    gpus: Vec<(&'a CudaBackend, Samples)>,
+}
+
+impl std::fmt::Debug for Probe<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Probe<'a> {
+    /// Makes the slices in `dir`, with a thread a processor.
+    ///
+    /// # Errors
+    /// Storage, Device.
+    pub fn new(dir: &'a Path, machine: &Machine, gpus: &[&'a CudaBackend]) -> Result<Self> {
+        let cores = machine.cores;
+        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores)?;
+        let mut with_slices = Vec::new();
+        for (i, gpu) in gpus.iter().enumerate() {
+            gpu.warm_up()?;
+            let mut samples = Samples::make(&GPU_SHAPES, dir, &format!("gpu{i}x"), cores)?;
+            samples.0.retain(|sample| sample.made.is_for(*gpu));
+            with_slices.push((*gpu, samples));
+        }
+        Ok(Self {
+            dir,
+            cores,
+            cpu,
+            crowded: [f64::INFINITY; CROWDED.len()],
+            gpus: with_slices,
+        })
+    }
+
+    /// Runs each slice once on its device.
+    ///
+    /// # Errors
+    /// Those of the backends.
+    pub fn round(&mut self) -> Result<()> {
+        self.cpu_round()?;
+        for (gpu, samples) in &mut self.gpus {
+            samples.round(*gpu, self.dir)?;
+        }
+        Ok(())
+    }
+
+    /// Runs slices until the time is over: the CPU's first, at least once.
+    fn rounds_until(&mut self, end: Instant) -> Result<()> {
+        let now = Instant::now();
+        let share = if self.gpus.is_empty() { 1.0 } else { CPU_SHARE };
+        let cpu_end = now + end.saturating_duration_since(now).mul_f64(share);
+        repeat_until(cpu_end, || self.cpu_round())?;
+        let gpus = self.gpus.len() as u32;
+        for (left, (gpu, samples)) in (1..=gpus).rev().zip(&mut self.gpus) {
+            let now = Instant::now();
+            let gpu_end = now + end.saturating_duration_since(now) / left;
+            repeat_until(gpu_end, || samples.round(*gpu, self.dir))?;
+        }
+        Ok(())
+    }
+
+    /// The rates by what was measured; also measures what slices share.
+    ///
+    /// # Errors
+    /// Those of the backends; Device if what came out cannot be.
+    pub fn rates(&self) -> Result<Rates> {
+        let mut gpus = BTreeMap::new();
+        for (gpu, samples) in &self.gpus {
+            let link = LinkRates::measure(gpu.device())?;
+            let rates = GpuRates {
+                slice: samples.fit(|sample| sample.seconds),
+                kernels: samples.fit(|sample| sample.kernels),
+                to_device: link.to_device,
+                from_device: link.from_device,
+                correction: 1.0,
+            };
+            gpus.insert(gpu.name().to_owned(), rates);
+        }
+        let rates = Rates {
+            cpu: CpuRates {
+                slice: self.cpu.fit(|sample| sample.seconds),
+                cores: self.cores,
+                crowded: self.crowded(),
+                correction: 1.0,
+            },
+            storage: storage::measure(self.dir, self.cores)?,
+            gpus,
+        };
+        if rates.are_sound() {
+            return Ok(rates);
+        }
+        let what = "calibration came to rates that no machine has; try again when less else runs";
+        Err(Error::new(ErrorKind::Device, what))
+    }
+
+    fn cpu_round(&mut self) -> Result<()> {
+        self.cpu.round(&CpuBackend, self.dir)?;
+        for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
+            let made = &self.cpu.0[slice].made;
+            *least = least.min(made.run_at_once(&CpuBackend, self.dir, self.cores)?);
+        }
+        Ok(())
+    }
+
+    /// How many times as long slices take with one on each processor.
+    fn crowded(&self) -> f64 {
+        let alone = CROWDED.map(|slice| self.cpu.0[slice].seconds);
+        let times: f64 = self
+            .crowded
+            .iter()
+            .zip(alone)
+            .map(|(all, one)| all / one)
+            .sum();
+        (times / CROWDED.len() as f64).max(1.0)
+    }
+}
+
+/// Calls `each` once, and again as long as one more is likely to be done in time.
+fn repeat_until(end: Instant, mut each: impl FnMut() -> Result<()>) -> Result<()> {
+    loop {
+        let started = Instant::now();
+        each()?;
+        if started.elapsed() > end.saturating_duration_since(Instant::now()) {
+            return Ok(());
+        }
+    }
+}
+
+/// Finds the machine's rates with files in `dir`, within about `time`: each slice is made and run at least once.
+///
+/// # Errors
+/// Storage, Device.
+pub fn calibrate(
+    dir: &Path,
+    machine: &Machine,
+    gpus: &[&CudaBackend],
+    time: Duration,
+) -> Result<Rates> {
+    let started = Instant::now();
+    let mut probe = Probe::new(dir, machine, gpus)?;
+    probe.rounds_until(started + time)?;
+    probe.rates()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rockmill_cuda::{CudaSettings, Target};
+
+    #[test]
+    fn a_gpu_without_clocks_has_rates_as_well() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let gpu = CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host");
+        let mut samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2).expect("room");
+        assert!(samples.0[0].made.is_for(&gpu));
+        for _ in 0..2 {
+            samples.round(&gpu, dir.path()).expect("it runs");
+        }
+        let sample = &samples.0[0];
+        assert!(0.0 <= sample.kernels && sample.kernels < sample.seconds);
+        let (slice, kernels) = (samples.fit(|s| s.seconds), samples.fit(|s| s.kernels));
+        assert!(slice.is_sound() && !slice.is_nothing() && kernels.is_sound());
+        let predicted = slice.seconds(sample.made.shape());
+        assert!(
+            (predicted / sample.seconds - 1.0).abs() < 1e-3,
+            "one slice is met exactly"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! How fast a machine's parts are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::cost::Cost;
+
+/// How far jobs may pull predictions from what calibration found, either way.
+pub(super) const MOST_CORRECTION: f64 = 4.0;
+
+/// The rates of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rates {
+    /// The host's processors.
+    pub cpu: CpuRates,
+    /// Files in the page cache or in memory.
+    pub storage: StorageRates,
+    /// GPUs by the names of their backends, `cuda:0`.
+    pub gpus: BTreeMap<String, GpuRates>,
+}
+
+/// The CPU backend on one thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuRates {
+    /// Reading to writing.
+    pub slice: Cost,
+    /// Slices that run at full speed, if nothing but processors bounds them.
+    pub cores: u32,
+    /// How many times as long a slice takes when each processor runs one.
+    pub crowded: f64,
+    /// What jobs have shown beside calibration, a factor of all predictions.
+    pub correction: f64,
+}
+
+/// Bytes a second between files and host memory, with as many threads as there are processors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageRates {
+    /// Read by all together.
+    pub read: f64,
+    /// Written by all together.
+    pub write: f64,
+}
+
+/// A GPU backend: a slice by itself, and what slices share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuRates {
+    /// Reading to writing.
+    pub slice: Cost,
+    /// Of that, kernels.
+    pub kernels: Cost,
+    /// Bytes a second over the link to the device.
+    pub to_device: f64,
+    /// Bytes a second back.
+    pub from_device: f64,
+    /// What jobs have shown beside calibration, a factor of all predictions.
+    pub correction: f64,
+}
+
+impl Rates {
+    /// Whether all rates are numbers that a machine can have.
+    pub fn are_sound(&self) -> bool {
+        let Self { cpu, storage, gpus } = self;
+        is_cost(&cpu.slice)
+            && cpu.cores > 0
+            && (1.0..=f64::MAX).contains(&cpu.crowded)
+            && is_correction(cpu.correction)
+            && [storage.read, storage.write].into_iter().all(is_speed)
+            && gpus.values().all(GpuRates::are_sound)
+    }
+
+    /// Whether a device has rates.
+    pub fn has(&self, device: &str) -> bool {
+        device == CPU || self.gpus.contains_key(device)
+    }
+
+    /// The correction of a device, which [`Rates::predict`] applies.
+    pub(super) fn correction_mut(&mut self, device: &str) -> Option<&mut f64> {
+        match self.gpus.get_mut(device) {
+            Some(gpu) => Some(&mut gpu.correction),
+            None => (device == CPU).then_some(&mut self.cpu.correction),
+        }
+    }
+}
+
+/// Name of the CPU backend.
+pub const CPU: &str = "cpu";
+
+impl GpuRates {
+    fn are_sound(&self) -> bool {
+        is_cost(&self.slice)
+            // Of a device without clocks they are nothing.
+            && self.kernels.is_sound()
+            && [self.to_device, self.from_device].into_iter().all(is_speed)
+            && is_correction(self.correction)
+    }
+}
+
+fn is_cost(cost: &Cost) -> bool {
+    cost.is_sound() && !cost.is_nothing()
+}
+
+fn is_speed(bytes_per_second: f64) -> bool {
+    bytes_per_second.is_normal() && bytes_per_second > 0.0
+}
+
+fn is_correction(factor: f64) -> bool {
+    (1.0 / MOST_CORRECTION..=MOST_CORRECTION).contains(&factor)
+}

@@ -1,0 +1,321 @@
+//! What must hold of any rates.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rockmill_cpu::CpuBackend;
+use rockmill_format::compression::CompressionType;
+
+use super::*;
+
+/// Some rates: a nanosecond here and there, and a GPU that is quick and slow to start.
+fn rates() -> Rates {
+    let cost = |scale: f64, slice: f64| -> Cost {
+        let each = |(i, &term): (usize, &Term)| (term, scale * 1e-9 * (1.0 + i as f64 % 5.0));
+        let all = Term::ALL.iter().enumerate().map(each);
+        all.chain([(Term::Slice, slice), (Term::Run, 1e-6)])
+            .collect()
+    };
+    let gpu = GpuRates {
+        slice: cost(0.1, 3e-3),
+        kernels: cost(0.02, 1e-4),
+        to_device: 5e10,
+        from_device: 5e10,
+        correction: 1.0,
+    };
+    Rates {
+        cpu: CpuRates {
+            slice: cost(1.0, 1e-4),
+            cores: 8,
+            crowded: 1.5,
+            correction: 1.0,
+        },
+        storage: StorageRates {
+            read: 2e10,
+            write: 1e10,
+        },
+        gpus: BTreeMap::from([("cuda:0".to_owned(), gpu)]),
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        processor: "some processor".to_owned(),
+        cores: 8,
+        gpus: vec!["some GPU".to_owned()],
+        driver: "580.1".to_owned(),
+    }
+}
+
+fn shapes() -> impl Strategy<Value = SliceShape> {
+    let compression = prop::sample::select(CompressionType::ALL.to_vec());
+    (
+        1_u64..1_000_000,
+        4_u64..64,
+        0_u64..4096,
+        1_u32..40,
+        1_u64..8,
+        compression,
+    )
+        .prop_map(|(entries, key, value, runs, versions, compression)| {
+            let bytes_in = entries * (key + 8 + value);
+            SliceShape {
+                bytes_in,
+                entries,
+                key_bytes: entries * (key + 8),
+                value_bytes: entries * value,
+                runs,
+                bytes_out: bytes_in / versions,
+                compression,
+            }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn more_of_anything_never_takes_less_time(shape in shapes(), more in 1.0_f64..10.0, at_once in 1_u32..32) {
+        let entries = (shape.entries as f64 * more) as u64;
+        let value_bytes = (shape.value_bytes as f64 * more) as u64;
+        let bytes_out = (shape.bytes_out as f64 * more) as u64;
+        let grown = [
+            shape.scaled(more),
+            SliceShape { bytes_out, ..shape },
+            SliceShape { value_bytes, ..shape },
+            SliceShape { runs: shape.runs + 1, ..shape },
+            // The same keys, each in an entry of its own.
+            SliceShape { entries, key_bytes: (shape.key_bytes as f64 * more) as u64, ..shape },
+        ];
+        let rates = rates();
+        for device in [CPU, "cuda:0"] {
+            let seconds = |shape: &SliceShape, at_once| {
+                rates.predict(device, shape, at_once).map(|p| p.seconds).expect("it has rates")
+            };
+            let before = seconds(&shape, at_once);
+            prop_assert!(before > 0.0);
+            for larger in &grown {
+                prop_assert!(seconds(larger, at_once) >= before * (1.0 - 1e-9), "{larger:?} on {device}");
+            }
+            prop_assert!(seconds(&shape, at_once + 1) >= before, "on {device}");
+        }
+    }
+
+    #[test]
+    fn a_fit_finds_what_slices_were_timed_with(seed in proptest::collection::vec(0.1_f64..1.0, Term::ALL.len()),
+                                               timed in proptest::collection::vec(shapes(), 200),
+                                               others in proptest::collection::vec(shapes(), 20)) {
+        let cost: Cost = Term::ALL.iter().copied().zip(seed).map(|(term, rate)| {
+            let scale = if term == Term::Slice { 1e-4 } else { 1e-8 };
+            (term, rate * scale)
+        }).collect();
+        let samples: Vec<_> = timed.iter().map(|shape| (*shape, cost.seconds(shape))).collect();
+        let found = Cost::fit(&Term::ALL, &samples);
+        prop_assert!(found.is_sound());
+        for shape in &others {
+            let error = found.seconds(shape) / cost.seconds(shape) - 1.0;
+            prop_assert!(error.abs() < 0.05, "{error} of {shape:?}");
+        }
+    }
+}
+
+fn large() -> SliceShape {
+    SliceShape {
+        bytes_in: 128 << 20,
+        entries: 500_000,
+        key_bytes: 12_000_000,
+        value_bytes: 120_000_000,
+        runs: 8,
+        bytes_out: 32 << 20,
+        compression: CompressionType::None,
+    }
+}
+
+#[test]
+fn slices_of_a_gpu_overlap_until_the_slowest_part_is_always_busy() {
+    let rates = rates();
+    let seconds = |at_once| {
+        let predicted = rates
+            .predict("cuda:0", &large(), at_once)
+            .expect("it has rates");
+        let busiest = predicted
+            .parts
+            .iter()
+            .map(|part| part.1)
+            .fold(0.0, f64::max);
+        (predicted.seconds, busiest)
+    };
+    let (alone, busiest) = seconds(1);
+    assert!(busiest < alone);
+    assert!((seconds(5).0 - alone - 4.0 * busiest).abs() < 1e-12);
+    assert!(rates.predict("cuda:1", &large(), 1).is_none());
+}
+
+#[test]
+fn a_gpu_wins_from_some_size_on() {
+    let rates = rates();
+    let most = 1 << 30;
+    let least = rates
+        .wins_from("cuda:0", &large(), 1, most)
+        .expect("it is quicker");
+    let seconds = |device, bytes: u64| {
+        let slice = large().scaled(bytes as f64 / large().bytes_in as f64);
+        rates
+            .predict(device, &slice, 1)
+            .expect("it has rates")
+            .seconds
+    };
+    assert!(seconds("cuda:0", 2 * least) < seconds(CPU, 2 * least));
+    assert!(seconds("cuda:0", least / 2) > seconds(CPU, least / 2));
+    assert_eq!(rates.wins_from("cuda:0", &large(), 1, 8192), None);
+    assert_eq!(rates.wins_from("cuda:1", &large(), 1, most), None);
+}
+
+#[test]
+fn jobs_correct_a_device_step_by_step_and_never_far() {
+    let mut rates = rates();
+    let predict = |rates: &Rates| {
+        rates
+            .predict(CPU, &large(), 1)
+            .expect("it has rates")
+            .seconds
+    };
+    let (first, gpu) = (predict(&rates), rates.gpus.clone());
+    rates.observe(CPU, &large(), 1, 1000.0 * first);
+    assert!(predict(&rates) > first && predict(&rates) <= 1.1 * first * (1.0 + 1e-9));
+    for _ in 0..1000 {
+        rates.observe(CPU, &large(), 1, 2.0 * first);
+    }
+    assert!((predict(&rates) / first - 2.0).abs() < 1e-3);
+    for _ in 0..1000 {
+        rates.observe(CPU, &large(), 1, 1e6);
+    }
+    assert!(rates.are_sound() && predict(&rates) <= 4.0 * first * (1.0 + 1e-9));
+    let corrected = rates.clone();
+    for nonsense in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+        rates.observe(CPU, &large(), 1, nonsense);
+    }
+    rates.observe("cuda:7", &large(), 1, 1.0);
+    assert_eq!((rates.clone(), rates.gpus), (corrected, gpu));
+}
+
+#[test]
+fn rates_are_kept_for_the_same_machine_and_version_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rockmill").join("model.json");
+    assert_eq!(kept::load(&path, &machine()), Ok(None));
+    kept::save(&path, &machine(), &rates()).expect("there is room");
+    let kept = kept::load(&path, &machine())
+        .expect("it is sound")
+        .expect("it is there");
+    // The text may round the last digit.
+    for device in [CPU, "cuda:0"] {
+        let seconds = |rates: &Rates| {
+            rates
+                .predict(device, &large(), 3)
+                .expect("it has rates")
+                .seconds
+        };
+        assert!(
+            (seconds(&kept) / seconds(&rates()) - 1.0).abs() < 1e-12,
+            "{device}"
+        );
+    }
+    let refusal = |machine: &Machine| kept::load(&path, machine).expect_err("it is refused");
+    for other in [
+        Machine {
+            cores: 4,
+            ..machine()
+        },
+        Machine {
+            processor: "another".to_owned(),
+            ..machine()
+        },
+        Machine {
+            gpus: Vec::new(),
+            ..machine()
+        },
+        Machine {
+            driver: "581".to_owned(),
+            ..machine()
+        },
+    ] {
+        let why = refusal(&other);
+        assert!(
+            why.contains("another machine's") && why.contains("calibration runs again"),
+            "{why}"
+        );
+    }
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    for (from, to, said) in [
+        ("\"version\": 1", "\"version\": 2", "version 2"),
+        (
+            "\"correction\": 1.0",
+            "\"correction\": -1.0",
+            "no machine has",
+        ),
+        ("\"crowded\": 1.5", "\"crowded\": 0.5", "no machine has"),
+        ("\"to_device\": 5", "\"to_device\": -5", "no machine has"),
+        ("\"entry\": ", "\"entry\": -", "no machine has"),
+        ("\"entry\": ", "\"entry\": 1e9, \"run\": ", "no machine has"),
+        ("\"entry\"", "\"entries\"", "no calibration"),
+        ("\"cores\": 8,", "", "no calibration"),
+        ("{", "", "no calibration"),
+    ] {
+        let broken = text.replacen(from, to, 1);
+        assert_ne!(broken, text, "{from}");
+        std::fs::write(&path, &broken).expect("there is room");
+        let why = refusal(&machine());
+        assert!(why.contains(said) && !why.contains('\n'), "{from}: {why}");
+    }
+    std::fs::write(&path, vec![b' '; 2 << 20]).expect("there is room");
+    assert!(refusal(&machine()).contains("too many"));
+    std::fs::write(&path, [0xff, 0xfe]).expect("there is room");
+    assert!(refusal(&machine()).contains("calibration runs again"));
+}
+
+#[test]
+fn a_second_start_takes_what_the_first_has_kept() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("model.json");
+    let mut corrected = rates();
+    corrected.cpu.correction = 3.0;
+    kept::save(&path, &Machine::here(), &corrected).expect("there is room");
+    let model = Model::open_at(Some(path.clone()), &[]).expect("it is sound");
+    assert_eq!(model.rates().cpu.correction, 3.0);
+    let seconds = model.seconds(CPU, &large(), 1).expect("it has rates");
+    model.observed(CPU, &large(), 1, 2.0 * seconds);
+    assert!(model.seconds(CPU, &large(), 1).expect("it has rates") > seconds);
+    model.keep();
+    let again = Model::open_at(Some(path), &[]).expect("it is sound");
+    assert!(again.rates().cpu.correction > 3.0);
+}
+
+#[test]
+fn slices_to_measure_are_what_was_asked_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let workload = Workload {
+        key_bytes: 12,
+        value_bytes: 88,
+        runs: 5,
+        versions: 3,
+        compression: CompressionType::None,
+        raw_bytes: 60_000,
+    };
+    let made = Made::new(&workload, dir.path(), "input").expect("there is room");
+    let shape = *made.shape();
+    assert_eq!((shape.entries, shape.runs), (600, 5));
+    assert_eq!((shape.key_bytes, shape.value_bytes), (600 * 20, 600 * 88));
+    assert!(shape.bytes_in > shape.value_bytes && shape.bytes_out == shape.bytes_in / 3);
+    let measured = made
+        .run(&CpuBackend, dir.path(), "output")
+        .expect("it runs");
+    assert!(measured.seconds > 0.0);
+    assert!(
+        made.run_at_once(&CpuBackend, dir.path(), 2)
+            .expect("they run")
+            > 0.0
+    );
+    drop(made);
+    assert!(!dir.path().join("input").exists() && !dir.path().join("output").exists());
+}
