@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use rockmill::{Device, DeviceList, Service};
+use rockmill::{Device, DeviceList, Service, Stats};
 use serde::{Deserialize, Serialize};
 
 use super::database::Spec;
 use super::device::{self, Tuning};
-use super::energy::{self, EnergyMeter};
 use super::measure::{self, Measured, PeakMemory};
-use super::stages;
+use super::plane::Plane;
 use crate::outcome::Failure;
 
 /// A data plane.
@@ -37,6 +36,22 @@ impl System {
             Self::Rockmill(device) => device,
         }
     }
+
+    /// Its name in sentences.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Rocksdb => "RocksDB",
+            Self::Rockmill(_) => "Rockmill",
+        }
+    }
+
+    /// Subcompactions that give RocksDB so many threads; Rockmill cuts jobs itself.
+    pub fn subcompactions(self, threads: u32) -> u32 {
+        match self {
+            Self::Rocksdb => threads,
+            Self::Rockmill(_) => 1,
+        }
+    }
 }
 
 /// A system with its settings, and what it is to compact.
@@ -59,13 +74,11 @@ impl Contender {
     }
 }
 
-/// A contender that is ready to compact. A service lives as long as in a process that uses it: what it makes
-/// once, such as a GPU's context, is made by the first compaction.
+/// A contender that is ready to compact.
 #[derive(Debug)]
 pub struct Ready {
     contender: Contender,
-    service: Option<Service>,
-    meter: Result<Option<EnergyMeter>, String>,
+    plane: Plane,
     memory: PeakMemory,
 }
 
@@ -73,23 +86,12 @@ impl Ready {
     /// Makes the contender ready.
     ///
     /// # Errors
-    /// Environment if the device cannot be used, Usage if the settings make no sense.
+    /// Those of [`Plane::new`].
     pub fn new(contender: Contender) -> Result<Self, Failure> {
-        let service = match contender.system {
-            System::Rocksdb => None,
-            System::Rockmill(device) => {
-                let made = device::service(device, contender.threads, &contender.tuning);
-                Some(made?)
-            }
-        };
-        let meter = match contender.system {
-            System::Rocksdb => Ok(None),
-            System::Rockmill(device) => EnergyMeter::new(device),
-        };
+        let plane = Plane::new(contender.system, contender.threads, &contender.tuning)?;
         Ok(Self {
             contender,
-            service,
-            meter,
+            plane,
             memory: PeakMemory::default(),
         })
     }
@@ -99,40 +101,47 @@ impl Ready {
     /// # Errors
     /// Environment or Data if it could not, by whose fault that was.
     pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
-        let spec = &self.contender.spec;
-        let Some(service) = &self.service else {
-            let options = spec.options(self.contender.threads);
-            let measured = measure::compact(
-                path,
-                &options,
-                spec.above_older,
-                "RocksDB",
-                &mut self.memory,
-            )?;
-            if measured.files_in_level_0 > 0 {
-                let what = "RocksDB could not compact: is the disk full?";
-                return Err(Failure::Environment(what.to_owned()));
-            }
-            return Ok(measured);
+        let Contender {
+            system,
+            spec,
+            threads,
+            ..
+        } = &self.contender;
+        let mut options = spec.options(system.subcompactions(*threads));
+        self.plane.attach(&mut options);
+        let (title, memory) = (system.title(), &mut self.memory);
+        let compact = || measure::compact(path, &options, spec.above_older, title, memory);
+        let (measured, taken) = self.plane.measured(compact);
+        let measured = Measured {
+            stages: taken.stages,
+            energy: taken.energy,
+            ..measured?
         };
-        let before = service.stats();
-        let mut offloaded = spec.options(1);
-        offloaded.set_compaction_service(service.clone());
-        let above_older = spec.above_older;
-        let (measured, energy) = energy::measured(&self.meter, || {
-            measure::compact(path, &offloaded, above_older, "Rockmill", &mut self.memory)
-        });
-        let mut measured = measured?;
-        measured.energy = energy;
-        let stats = service.stats();
-        check_stats(&stats, self.contender.system.device())?;
-        measured.stages = stages::since(&before.stages, &stats.stages);
+        match &self.plane.service {
+            Some(service) => check_stats(&service.stats(), system.device())?,
+            None => check_level_0(measured.files_in_level_0)?,
+        }
         Ok(measured)
     }
 }
 
-/// Looks whether Rockmill did all of the work, where it was told to.
-fn check_stats(stats: &rockmill::Stats, device: DeviceList) -> Result<(), Failure> {
+/// Looks whether RocksDB did its work.
+///
+/// # Errors
+/// Environment if it has left files in level 0.
+pub fn check_level_0(files: usize) -> Result<(), Failure> {
+    if files == 0 {
+        return Ok(());
+    }
+    let what = "RocksDB could not compact: is the disk full?";
+    Err(Failure::Environment(what.to_owned()))
+}
+
+/// Looks whether Rockmill failed at a job.
+///
+/// # Errors
+/// Environment or Data, by whose fault that was.
+pub fn check_failures(stats: &Stats) -> Result<(), Failure> {
     if stats.jobs_failed > 0 {
         let error = stats.last_error.as_deref().unwrap_or("no reason is known");
         let what = format!("Rockmill could not compact: {error}");
@@ -144,6 +153,15 @@ fn check_stats(stats: &rockmill::Stats, device: DeviceList) -> Result<(), Failur
             false => Failure::Data(what),
         });
     }
+    Ok(())
+}
+
+/// Looks whether Rockmill did all of the work, where it was told to.
+///
+/// # Errors
+/// Those of [`check_failures`]; Environment if the CPU did some of a GPU's work, Data if RocksDB did.
+pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
+    check_failures(stats)?;
     if stats.jobs_device_refused > 0 && !device.contains(Device::Auto) {
         let why = stats.last_error.as_deref().unwrap_or("no reason is known");
         return Err(Failure::Environment(format!(

@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
 }
 
 /// The key of a number. Keys of different numbers differ.
-fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
+pub fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
     match keys {
         Keys::Decimal => {
             let width = key.len();

@@ -99,7 +99,7 @@ pub fn first_level(db: &DB) -> Result<Vec<LiveFile>, Failure> {
 }
 
 /// Bytes and entries of the files.
-fn totals(files: &[LiveFile]) -> (u64, u64) {
+pub fn totals(files: &[LiveFile]) -> (u64, u64) {
     files.iter().fold((0, 0), |(bytes, entries), file| {
         (bytes + file.size as u64, entries + file.num_entries)
     })

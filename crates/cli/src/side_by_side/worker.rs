@@ -7,25 +7,17 @@
 //!                      not
 //! ```
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::Measured;
 use super::contender::{Contender, Ready};
+use super::process::{Process, failed, receive, send};
 use crate::outcome::Failure;
 
 /// A process that compacts. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Worker {
-    process: Child,
-    /// Closed to end it.
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-}
+pub struct Worker(Process);
 
 impl Worker {
     /// Starts a process, in which the contender gets ready.
@@ -33,25 +25,9 @@ impl Worker {
     /// # Errors
     /// Environment if there can be no process; those of [`Ready::new`].
     pub fn start(contender: &Contender) -> Result<Self, Failure> {
-        let mut process = std::env::current_exe()
-            .and_then(|program| {
-                Command::new(program)
-                    .args(["bench", "worker"])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .spawn()
-            })
-            .map_err(|e| failed(&e))?;
-        let (Some(to), Some(from)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(failed(&io::ErrorKind::BrokenPipe.into()));
-        };
-        let mut worker = Self {
-            process,
-            to: Some(to),
-            from: BufReader::new(from),
-        };
-        worker.ask::<()>(contender)?;
-        Ok(worker)
+        let mut process = Process::start("worker")?;
+        process.ask::<()>(contender)?;
+        Ok(Self(process))
     }
 
     /// Compacts everything in the database at `path`.
@@ -59,26 +35,7 @@ impl Worker {
     /// # Errors
     /// Those of [`Ready::compact`]; Environment if the process has ended.
     pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
-        self.ask(path)
-    }
-
-    fn ask<T: DeserializeOwned>(&mut self, what: &(impl Serialize + ?Sized)) -> Result<T, Failure> {
-        let answer = self.to.as_mut().and_then(|to| {
-            send(to, what).ok()?;
-            receive(&mut self.from).ok()?
-        });
-        answer.unwrap_or_else(|| {
-            let what =
-                "the process that compacts has ended; did the system end it for want of memory?";
-            Err(Failure::Environment(what.to_owned()))
-        })
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.to.take());
-        let _ = self.process.wait();
+        self.0.ask(path)
     }
 }
 
@@ -102,24 +59,4 @@ pub fn serve() -> Result<(), Failure> {
         send(&mut to, &ready.compact(&path)).map_err(|e| failed(&e))?;
     }
     Ok(())
-}
-
-fn send(to: &mut impl Write, what: &(impl Serialize + ?Sized)) -> io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
-    line.push(b'\n');
-    to.write_all(&line)?;
-    to.flush()
-}
-
-/// `None` at the end.
-fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
-    let mut line = String::new();
-    match from.read_line(&mut line)? {
-        0 => Ok(None),
-        _ => Ok(Some(serde_json::from_str(&line)?)),
-    }
-}
-
-fn failed(error: &io::Error) -> Failure {
-    Failure::Environment(format!("cannot compact in a process of its own: {error}"))
 }

@@ -151,7 +151,7 @@ pub(super) fn job_io() -> Arc<JobIo> {
 fn write_runs(workload: &Workload, plan: &Plan, dir: &StagingDir, io: &Arc<JobIo>) -> Result<()> {
     let keys = workload.keys();
     let runs = u64::from(workload.runs);
-    let mut sinks: Vec<StagingSink<'_>> = (0..workload.runs as usize)
+    let mut sinks: Vec<StagingSink> = (0..workload.runs as usize)
         .map(|run| StagingSink::new(dir, Arc::clone(io), run))
         .collect();
     let writers: Result<Vec<_>> = sinks

@@ -1,0 +1,71 @@
+//! A system that is ready to compact for databases, and what it takes.
+
+use rockmill::Service;
+use rust_rocksdb::Options;
+use serde::{Deserialize, Serialize};
+
+use super::contender::System;
+use super::device::{self, Tuning};
+use super::energy::{self, Energy, EnergyMeter};
+use super::process_cpu;
+use super::stages::{self, Stage};
+use crate::outcome::Failure;
+
+/// A system with its service and meter. A service lives as long as in a process that uses it: what it makes
+/// once, such as a GPU's context, is made by the first compaction.
+#[derive(Debug)]
+pub struct Plane {
+    pub service: Option<Service>,
+    meter: Result<Option<EnergyMeter>, String>,
+}
+
+/// What some work took beside time.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Consumption {
+    /// Processor time of the process, seconds.
+    pub cpu_s: f64,
+    /// Where Rockmill's time went, on devices that measure.
+    pub stages: Vec<Stage>,
+    /// What a GPU took, if one was used.
+    pub energy: Option<Energy>,
+}
+
+impl Plane {
+    /// Makes a system ready.
+    ///
+    /// # Errors
+    /// Environment if the device cannot be used, Usage if the settings make no sense.
+    pub fn new(system: System, threads: u32, tuning: &Tuning) -> Result<Self, Failure> {
+        let (service, meter) = match system {
+            System::Rocksdb => (None, Ok(None)),
+            System::Rockmill(device) => {
+                let service = device::service(device, threads, tuning)?;
+                (Some(service), EnergyMeter::new(device))
+            }
+        };
+        Ok(Self { service, meter })
+    }
+
+    /// Has a database's compactions offered to the service, if there is one.
+    pub fn attach(&self, options: &mut Options) {
+        if let Some(service) = &self.service {
+            options.set_compaction_service(service.clone());
+        }
+    }
+
+    /// Does `work` and says what that took.
+    pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, Consumption) {
+        let stages = || {
+            let stats = self.service.as_ref().map(Service::stats);
+            stats.map(|stats| stats.stages).unwrap_or_default()
+        };
+        let (before, cpu) = (stages(), process_cpu());
+        let (done, energy) = energy::measured(&self.meter, work);
+        let taken = Consumption {
+            cpu_s: (process_cpu() - cpu).as_secs_f64(),
+            stages: stages::since(&before, &stages()),
+            energy,
+        };
+        (done, taken)
+    }
+}
