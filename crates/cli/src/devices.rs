@@ -77,7 +77,7 @@ fn cpu() -> Row {
     let unit = u64::from(system.mem_unit);
     Row {
         device: Device::Cpu.to_string(),
-        name: processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        name: processor(),
         threads: Some(usual_threads()),
         memory_bytes: system.totalram * unit,
         free_bytes: None,
@@ -88,10 +88,12 @@ fn cpu() -> Row {
     }
 }
 
-fn processor_name() -> Option<String> {
-    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = info.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+/// The processor's name, or its architecture if it tells none.
+pub fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| Some(line.split_once(':')?.1.trim()));
+    name.unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
 /// A GPU after a short probe.

@@ -3,6 +3,7 @@
 mod close;
 mod compaction;
 mod input;
+mod system;
 
 use crate::outcome::Failure;
 use crate::side_by_side::worker;
@@ -16,9 +17,14 @@ pub enum BenchCommand {
     Close(close::CloseArgs),
     /// Copies files to a GPU by every path, from page cache and from the disk.
     Input(input::InputArgs),
+    /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
+    System(system::SystemArgs),
     /// What the others start to compact in a process of its own.
     #[command(hide = true)]
     Worker,
+    /// What `system` starts to measure in a process of its own.
+    #[command(hide = true)]
+    Cell,
 }
 
 /// Runs a subcommand.
@@ -27,6 +33,8 @@ pub fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Compaction(args) => compaction::run(&args),
         BenchCommand::Close(args) => close::run(&args),
         BenchCommand::Input(args) => input::run(&args),
+        BenchCommand::System(args) => system::run(&args),
         BenchCommand::Worker => worker::serve(),
+        BenchCommand::Cell => system::serve(),
     }
 }

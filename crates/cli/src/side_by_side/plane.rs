@@ -1,6 +1,6 @@
 //! A system that is ready to compact for databases, and what it takes.
 
-use rockmill::Service;
+use rockmill::{Resource, Service};
 use rust_rocksdb::Options;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,22 @@ pub struct Consumption {
     pub stages: Vec<Stage>,
     /// What a GPU took, if one was used.
     pub energy: Option<Energy>,
+}
+
+impl Consumption {
+    /// Seconds that the device's kernels ran, summed over slices.
+    pub fn device_s(&self) -> f64 {
+        let of_device = self
+            .stages
+            .iter()
+            .filter(|s| s.resource == Resource::Device);
+        of_device.map(|stage| stage.seconds).sum()
+    }
+
+    /// Joules of the GPU, if they are known.
+    pub fn joules(&self) -> Option<f64> {
+        self.energy.as_ref().and_then(Energy::joules)
+    }
 }
 
 impl Plane {

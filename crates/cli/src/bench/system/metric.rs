@@ -1,0 +1,269 @@
+//! Numbers that tables and plots show of a phase.
+
+use super::cell::{Cell, Interval, Phase, Traffic, Work};
+use super::latency::Latency;
+use crate::side_by_side::stages;
+
+/// A number of a phase, if it has it.
+pub struct Metric {
+    pub title: &'static str,
+    pub decimals: usize,
+    pub of: fn(&Cell, &Phase) -> Option<f64>,
+}
+
+/// A number of each interval.
+pub struct Course {
+    pub title: &'static str,
+    pub of: fn(&Interval) -> Option<f64>,
+}
+
+const THOUSAND: f64 = 1e3;
+const MILLION: f64 = 1e6;
+const GIGA: f64 = 1e9;
+const PERCENT: f64 = 100.0;
+/// Three reads and a write.
+const TRANSACTION_OPERATIONS: f64 = 4.0;
+
+macro_rules! metric {
+    ($name:ident, $title:literal, $decimals:literal, $of:expr) => {
+        #[doc = $title]
+        pub const $name: Metric = Metric {
+            title: $title,
+            decimals: $decimals,
+            of: $of,
+        };
+    };
+}
+
+metric!(WALL, "run s", 2, |_, phase| Some(phase.wall_s));
+metric!(SETTLE, "settle s", 2, |_, phase| Some(phase.settle_s));
+metric!(RATE, "kops/s", 1, |_, phase| Some(
+    operations(phase) / phase.wall_s / THOUSAND
+));
+metric!(READ_MEAN, "read mean us", 1, |_, phase| phase
+    .reads
+    .map(|l| l.mean_us));
+metric!(READ_P50, "read p50", 1, |_, phase| phase
+    .reads
+    .map(|l| l.p50_us));
+metric!(READ_P99, "read p99 us", 1, |_, phase| phase
+    .reads
+    .map(|l| l.p99_us));
+metric!(READ_P999, "read p99.9 us", 1, |_, phase| phase
+    .reads
+    .map(|l| l.p999_us));
+metric!(WRITE_MEAN, "write mean us", 1, |_, phase| phase
+    .writes
+    .map(|l| l.mean_us));
+metric!(WRITE_P50, "write p50", 1, |_, phase| phase
+    .writes
+    .map(|l| l.p50_us));
+metric!(WRITE_P99, "write p99 us", 1, |_, phase| phase
+    .writes
+    .map(|l| l.p99_us));
+metric!(WRITE_P999, "write p99.9 us", 1, |_, phase| phase
+    .writes
+    .map(|l| l.p999_us));
+metric!(CPU_USE, "CPU %", 0, |_, phase| {
+    Some(PERCENT * phase.taken.cpu_s / whole_s(phase) / f64::from(phase.cores))
+});
+metric!(DEVICE_USE, "GPU kernels %", 1, |_, phase| {
+    let device_s = phase.taken.device_s();
+    (device_s > 0.0).then(|| PERCENT * device_s / whole_s(phase))
+});
+metric!(JOULES, "GPU J", 1, |_, phase| phase.taken.joules());
+metric!(COMPACTED, "compacted GB", 3, |_, phase| Some(
+    compacted(&phase.traffic) / GIGA
+));
+metric!(STALLED, "stalled s", 2, |_, phase| Some(
+    phase.traffic.stalled_s
+));
+metric!(AMPLIFICATION, "write amp", 2, |_, phase| {
+    amplification(&phase.traffic, phase.traffic.written_bytes)
+});
+metric!(HOST_AMPLIFICATION, "host write amp", 2, |_, phase| {
+    let (_, from_device) = stages::link_bytes(&phase.taken.stages);
+    let by_host = phase.traffic.written_bytes.saturating_sub(from_device);
+    amplification(&phase.traffic, by_host)
+});
+metric!(TRANSACTIONS, "ktx/s", 1, |_, phase| {
+    Some(transactions(phase)? / phase.wall_s / THOUSAND)
+});
+metric!(CPU_PER_TRANSACTION, "CPU us/tx", 2, |_, phase| {
+    Some(phase.taken.cpu_s * MILLION / transactions(phase)?)
+});
+metric!(JOULES_PER_TRANSACTION, "GPU uJ/tx", 1, |_, phase| {
+    Some(phase.taken.joules()? * MILLION / transactions(phase)?)
+});
+metric!(JOB_RATE, "GB/s", 3, |_, phase| Some(
+    compacted(&phase.traffic) / GIGA / phase.wall_s
+));
+metric!(INPUT, "MB each", 1, |cell, phase| match &cell.work {
+    Work::Jobs(jobs) => Some(phase.traffic.read_bytes as f64 / MILLION / f64::from(jobs.at_once)),
+    Work::Clients(_) => None,
+});
+metric!(CPU_PER_GB, "CPU s/GB", 3, |_, phase| {
+    Some(phase.taken.cpu_s * GIGA / compacted(&phase.traffic))
+});
+metric!(JOULES_PER_GB, "GPU J/GB", 2, |_, phase| {
+    Some(phase.taken.joules()? * GIGA / compacted(&phase.traffic))
+});
+
+macro_rules! course {
+    ($name:ident, $title:literal, $of:expr) => {
+        #[doc = $title]
+        pub const $name: Course = Course {
+            title: $title,
+            of: $of,
+        };
+    };
+}
+
+course!(RATE_COURSE, "kops/s", |interval| {
+    let count = |latency: Option<Latency>| latency.map_or(0.0, |l| l.count as f64);
+    let operations = count(interval.reads) + count(interval.writes);
+    Some(operations / interval.seconds / THOUSAND)
+});
+course!(READ_P99_COURSE, "read p99 us", |interval| interval
+    .reads
+    .map(|l| l.p99_us));
+course!(WRITE_P99_COURSE, "write p99 us", |interval| interval
+    .writes
+    .map(|l| l.p99_us));
+course!(WRITE_P999_COURSE, "write p99.9 us", |interval| interval
+    .writes
+    .map(|l| l.p999_us));
+
+/// Until compactions were done.
+fn whole_s(phase: &Phase) -> f64 {
+    phase.wall_s + phase.settle_s
+}
+
+fn operations(phase: &Phase) -> f64 {
+    let count = |latency: &Option<Latency>| latency.map_or(0.0, |l| l.count as f64);
+    count(&phase.reads) + count(&phase.writes)
+}
+
+/// None where nothing is read.
+fn transactions(phase: &Phase) -> Option<f64> {
+    phase
+        .reads
+        .map(|_| operations(phase) / TRANSACTION_OPERATIONS)
+}
+
+fn compacted(traffic: &Traffic) -> f64 {
+    (traffic.read_bytes + traffic.written_bytes) as f64
+}
+
+/// Bytes that flushes wrote, and compactions so many, for each byte of the clients'.
+fn amplification(traffic: &Traffic, by_compactions: u64) -> Option<f64> {
+    let written = (traffic.flushed_bytes + by_compactions) as f64;
+    (traffic.user_bytes > 0).then(|| written / traffic.user_bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill::Resource;
+
+    use super::*;
+    use crate::bench::system::experiment::Experiment;
+    use crate::side_by_side::energy::Energy;
+    use crate::side_by_side::plane::Consumption;
+    use crate::side_by_side::stages::Stage;
+
+    fn latency(count: u64) -> Option<Latency> {
+        Some(Latency {
+            count,
+            mean_us: 1.0,
+            p50_us: 2.0,
+            p99_us: 3.0,
+            p999_us: 4.0,
+            max_us: 5.0,
+        })
+    }
+
+    /// Two seconds and as many of settling, on four cores.
+    fn phase() -> Phase {
+        let stage = |resource, seconds, bytes| Stage {
+            stage: "work".to_owned(),
+            resource,
+            seconds,
+            bytes,
+        };
+        Phase {
+            name: "run".to_owned(),
+            cores: 4,
+            wall_s: 2.0,
+            settle_s: 2.0,
+            taken: Consumption {
+                cpu_s: 8.0,
+                stages: vec![
+                    stage(Resource::Device, 1.0, 0),
+                    stage(Resource::FromDevice, 0.5, 300),
+                ],
+                energy: Some(Energy::Joules(100.0)),
+            },
+            reads: latency(6000),
+            writes: latency(2000),
+            traffic: Traffic {
+                user_bytes: 100,
+                flushed_bytes: 150,
+                read_bytes: 600,
+                written_bytes: 400,
+                stalled_s: 0.25,
+            },
+            timeline: Vec::new(),
+        }
+    }
+
+    fn cell() -> Cell {
+        let args = crate::bench::system::tests::args(&[]);
+        let cells = Experiment::SecondaryIndex.cells(&args).expect("cells");
+        cells[0].clone()
+    }
+
+    #[test]
+    fn numbers_are_for_the_time_operations_or_bytes_that_they_name() {
+        let (cell, phase) = (cell(), phase());
+        for (metric, expected) in [
+            (RATE, 4.0),
+            (TRANSACTIONS, 1.0),
+            (CPU_PER_TRANSACTION, 4000.0),
+            (JOULES_PER_TRANSACTION, 50_000.0),
+            (CPU_USE, 50.0),
+            (DEVICE_USE, 25.0),
+            (READ_P999, 4.0),
+            (COMPACTED, 1e-6),
+            (AMPLIFICATION, 5.5),
+            // A device wrote 300 of 400 bytes.
+            (HOST_AMPLIFICATION, 2.5),
+        ] {
+            let found = (metric.of)(&cell, &phase).expect(metric.title);
+            assert!(
+                (found / expected - 1.0).abs() < 1e-9,
+                "{} {found}",
+                metric.title
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_done_has_no_number() {
+        let phase = Phase {
+            reads: None,
+            taken: Consumption::default(),
+            traffic: Traffic::default(),
+            ..phase()
+        };
+        for metric in [
+            READ_MEAN,
+            TRANSACTIONS,
+            DEVICE_USE,
+            JOULES,
+            AMPLIFICATION,
+            INPUT,
+        ] {
+            assert_eq!((metric.of)(&cell(), &phase), None, "{}", metric.title);
+        }
+    }
+}

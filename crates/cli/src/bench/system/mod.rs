@@ -1,0 +1,216 @@
+//! `rockmill bench system`: whole systems under the loads of published experiments.
+
+mod burners;
+mod cell;
+mod child;
+mod clients;
+mod database;
+mod experiment;
+mod folder;
+mod ground;
+mod jobs;
+mod latency;
+mod metric;
+mod plot;
+mod report;
+mod scatter;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
+
+use self::cell::{Cell, Outcome};
+use self::experiment::Experiment;
+use self::folder::Folder;
+use self::ground::Ground;
+use self::report::Measured;
+use crate::outcome::Failure;
+use crate::output;
+use crate::side_by_side::device::Tuning;
+use crate::side_by_side::progress;
+
+pub use child::serve;
+
+/// What `rockmill bench system` takes.
+#[derive(Debug, clap::Args)]
+pub struct SystemArgs {
+    /// What to measure.
+    #[arg(long, value_name = "NAME")]
+    experiment: Experiment,
+    /// Folder for the results: EXPERIMENT/CELL.json as each is there, EXPERIMENT.md and EXPERIMENT.svg when all
+    /// are. A further call with the same arguments goes on where one has stopped.
+    #[arg(long)]
+    out: PathBuf,
+    /// Percent of the records, operations and sizes of jobs.
+    #[arg(long, default_value_t = 100.0, value_name = "PERCENT", value_parser = scale)]
+    scale: f64,
+    /// Begin with no further cell after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    stop_after: Option<u64>,
+    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    #[arg(long, default_value = "cpu", value_delimiter = ',')]
+    device: Vec<String>,
+    /// Whether RocksDB takes part.
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
+          value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    rocksdb: bool,
+    /// Slices in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Clients that read and write [default: all cores].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    clients: Option<u32>,
+    /// Milliseconds between points over time.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    interval_ms: u64,
+    /// contention: bytes of a value [default: 128,256,512,1024].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    value_bytes: Vec<u32>,
+    /// contention: percent of all cores' time that other threads take [default: 0,40,80].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
+    cpu_load: Vec<u32>,
+    /// scaling: MB of keys and values of a job [default: 64,256,1024,4096,16384,32768].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    job_mb: Vec<u64>,
+    /// scaling: jobs at once [default: 1,2,4,8].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    at_once: Vec<u32>,
+    /// update-ratio: percent of operations that write [default: 10,30,50,70,90].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
+    updates: Vec<u32>,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Folder for the databases, which are removed at the end [default: the system's for temporary
+    /// files].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 10_000.0;
+    let percent = text.parse().ok();
+    percent
+        .filter(|percent| *percent > 0.0 && *percent <= MOST)
+        .ok_or_else(|| format!("a scale is a number of per cent above 0, {MOST} at most"))
+}
+
+/// Runs the measurements that are not there yet.
+pub fn run(args: &SystemArgs) -> Result<(), Failure> {
+    let cells = args.experiment.cells(args)?;
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = Folder::open(&args.out, args.experiment.name(), &dir)?;
+    let mut outcomes = Vec::new();
+    for cell in &cells {
+        outcomes.push(folder.load(cell)?);
+    }
+    measure_rest(args, &cells, &mut outcomes, &folder, &dir)?;
+    let all = cells.len();
+    let pairs = cells.into_iter().zip(outcomes);
+    let measured: Vec<_> = pairs
+        .filter_map(|(cell, outcome)| Some((cell, outcome?)))
+        .collect();
+    if measured.len() < all {
+        let done = measured.len();
+        let what = format!("{done} of {all} cells are measured; call again to go on");
+        return output::to_stdout(|out| Ok(writeln!(out, "{what}")?));
+    }
+    report(args, &folder, &measured)
+}
+
+/// Measures cells without an outcome, as far as there is time; one at least.
+fn measure_rest(
+    args: &SystemArgs,
+    cells: &[Cell],
+    outcomes: &mut [Option<Outcome>],
+    folder: &Folder,
+    dir: &Path,
+) -> Result<(), Failure> {
+    let mut checked = Vec::new();
+    for (cell, _) in cells
+        .iter()
+        .zip(&*outcomes)
+        .filter(|(_, outcome)| outcome.is_none())
+    {
+        if !checked.contains(&cell.system) {
+            child::check(cell)?;
+            checked.push(cell.system);
+        }
+    }
+    if checked.is_empty() {
+        return Ok(());
+    }
+    let began = Instant::now();
+    let mut ground = Ground::clear(dir, &args.out)?;
+    for (number, (cell, outcome)) in cells.iter().zip(outcomes).enumerate() {
+        if outcome.is_some() {
+            continue;
+        }
+        let (of, name) = (cells.len(), cell.file_stem());
+        let spinner = progress::spinner(format!("cell {} of {of}: {name}", number + 1));
+        let measured = ground.with(cell, |dir| child::measure(cell, dir));
+        spinner.finish_and_clear();
+        let measured = measured?;
+        folder.store(cell, &measured)?;
+        *outcome = Some(measured);
+        if args
+            .stop_after
+            .is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds))
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Writes table and plot, and prints the table.
+fn report(args: &SystemArgs, folder: &Folder, measured: &[Measured]) -> Result<(), Failure> {
+    let experiment = args.experiment;
+    let table = report::table(experiment, measured);
+    let svg = plot::svg(&report::charts(experiment, measured), report::CHART_COLUMNS);
+    let svg = folder.report("svg", &svg.map_err(Failure::Environment)?)?;
+    let (scale, origin) = (args.scale, folder.origin());
+    let head = format!("# {}\n\n{origin}; scale {scale} %", experiment.name());
+    let plot = format!("![plot]({}.svg)", experiment.name());
+    let markdown = folder.report("md", &format!("{head}\n\n{table}\n\n{plot}\n"))?;
+    output::to_stdout(|out| {
+        writeln!(out, "{table}")?;
+        writeln!(
+            out,
+            "written to {} and {}",
+            markdown.display(),
+            svg.display()
+        )?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// The command line alone.
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SystemArgs,
+    }
+
+    /// Arguments after those that must be there.
+    pub fn args(more: &[&str]) -> SystemArgs {
+        let line = ["system", "--experiment", "scaling", "--out", "out"];
+        let line = line.iter().chain(more);
+        Line::try_parse_from(line).expect("good arguments").args
+    }
+
+    #[test]
+    fn a_scale_is_above_nothing() {
+        assert_eq!((scale("0.5"), scale("100")), (Ok(0.5), Ok(100.0)));
+        for text in ["0", "-1", "NaN", "inf", "all", "10001"] {
+            assert!(scale(text).expect_err(text).contains("per cent"));
+        }
+    }
+}

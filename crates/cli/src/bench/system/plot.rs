@@ -1,0 +1,114 @@
+//! Line charts, as SVG.
+
+use plotters::prelude::*;
+
+/// A chart of several lines.
+#[derive(Debug, Default)]
+pub struct Chart {
+    pub title: String,
+    pub x: String,
+    pub y: String,
+    /// Name and points of each.
+    pub lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// Size of a chart, pixels.
+const CHART: (u32, u32) = (460, 300);
+const FONT: &str = "sans-serif";
+const TITLE_PIXELS: u32 = 18;
+const LABEL_PIXELS: u32 = 15;
+const MARGIN: u32 = 8;
+const X_LABELS: u32 = 40;
+const Y_LABELS: u32 = 64;
+const LINE: u32 = 2;
+const POINT: u32 = 3;
+/// Length of a line in the legend.
+const SAMPLE: i32 = 16;
+/// Room for the legend above the highest point.
+const HEADROOM: f64 = 1.4;
+
+/// The charts row by row, so many in each.
+///
+/// # Errors
+/// A sentence about what the drawing library would not do.
+pub fn svg(charts: &[Chart], columns: usize) -> Result<String, String> {
+    let rows = charts.len().div_ceil(columns).max(1);
+    let size = (CHART.0 * columns as u32, CHART.1 * rows as u32);
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        let failed = |e: DrawingAreaErrorKind<_>| format!("cannot draw: {e}");
+        area.fill(&WHITE).map_err(failed)?;
+        for (chart, area) in charts.iter().zip(area.split_evenly((rows, columns))) {
+            draw(chart, &area).map_err(failed)?;
+        }
+        area.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Error<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
+
+fn draw<'a>(chart: &Chart, area: &Area<'a>) -> Result<(), Error<'a>> {
+    let points = || chart.lines.iter().flat_map(|(_, points)| points);
+    let highest = |of: fn(&(f64, f64)) -> f64| {
+        let highest = points().map(of).fold(0.0, f64::max);
+        if highest > 0.0 { highest } else { 1.0 }
+    };
+    let (x_end, y_end) = (highest(|p| p.0), highest(|p| p.1) * HEADROOM);
+    let mut context = ChartBuilder::on(area)
+        .caption(&chart.title, (FONT, TITLE_PIXELS))
+        .margin(MARGIN)
+        .x_label_area_size(X_LABELS)
+        .y_label_area_size(Y_LABELS)
+        .build_cartesian_2d(0.0..x_end, 0.0..y_end)?;
+    context
+        .configure_mesh()
+        .x_desc(&chart.x)
+        .y_desc(&chart.y)
+        .label_style((FONT, LABEL_PIXELS))
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+    for (number, (name, points)) in chart.lines.iter().enumerate() {
+        let color = Palette99::pick(number).to_rgba();
+        let line = LineSeries::new(points.iter().copied(), color.stroke_width(LINE));
+        context
+            .draw_series(line.point_size(POINT))?
+            .label(name)
+            .legend(move |(x, y)| {
+                PathElement::new([(x, y), (x + SAMPLE, y)], color.stroke_width(LINE))
+            });
+    }
+    context
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .label_font((FONT, LABEL_PIXELS))
+        .background_style(WHITE.mix(0.8))
+        .draw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_chart_has_its_title_and_its_lines() {
+        let chart = |title: &str| Chart {
+            title: title.to_owned(),
+            x: "across".to_owned(),
+            y: "up".to_owned(),
+            lines: vec![
+                ("one".to_owned(), vec![(0.0, 1.0), (40.0, 3.0)]),
+                ("none".to_owned(), Vec::new()),
+            ],
+        };
+        let text = svg(&[chart("first"), chart("second"), chart("a < b")], 2).expect("drawn");
+        for expected in ["first", "second", "a &lt; b", "across", "up"] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert!(text.matches("one\n").count() >= 3, "{text}");
+        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+        assert!(svg(&[], 2).expect("drawn").contains("</svg>"));
+    }
+}

@@ -1,0 +1,365 @@
+//! `rockmill bench system`: each experiment at a tiny scale, and what ends it early.
+
+#[path = "common/typed.rs"]
+mod typed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use typed::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
+
+/// A folder in which an experiment is run.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn out(&self) -> PathBuf {
+        self.0.path().join("out")
+    }
+
+    /// Runs an experiment with two clients and threads, and looks that no database is left.
+    fn run(&self, code: i32, experiment: &str, more: &[&str]) -> (String, String) {
+        let databases = self.0.path().join("databases");
+        fs::create_dir_all(&databases).expect("make a folder");
+        let out = self.out();
+        let args = ["bench", "system", "--experiment", experiment];
+        let places = ["--out", text(&out), "--dir", text(&databases)];
+        let threads = ["--threads", "2", "--clients", "2"];
+        let done = expect(code, &[&args[..], &places, &threads, more].concat());
+        let mut left = fs::read_dir(&databases).expect("list");
+        assert!(left.next().is_none());
+        done
+    }
+
+    /// The results of an experiment, by name of their files.
+    fn results(&self, experiment: &str) -> Vec<(PathBuf, Value)> {
+        let files = fs::read_dir(self.out().join(experiment)).expect("list");
+        let mut files: Vec<_> = files.map(|file| file.expect("list").path()).collect();
+        files.sort();
+        let read = |path: PathBuf| {
+            let value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
+            (path, value)
+        };
+        files.into_iter().map(read).collect()
+    }
+
+    /// Lines of the table, head and rule left out, and the plot.
+    fn report(&self, experiment: &str) -> (Vec<String>, String) {
+        let read = |extension: &str| {
+            let path = self.out().join(format!("{experiment}.{extension}"));
+            fs::read_to_string(path).expect("a report")
+        };
+        let lines = read("md");
+        let lines = lines.lines().filter(|line| line.starts_with('|')).skip(2);
+        (lines.map(str::to_owned).collect(), read("svg"))
+    }
+}
+
+/// Phases of a result.
+fn phases(result: &Value) -> Vec<&Value> {
+    let phases = result["outcome"]["phases"].as_array().expect("phases");
+    phases.iter().collect()
+}
+
+/// A number of a phase.
+fn number(phase: &Value, path: &str) -> f64 {
+    let found = phase.pointer(path).and_then(Value::as_f64);
+    found.unwrap_or_else(|| panic!("{path}: {phase}"))
+}
+
+#[test]
+fn contention_goes_on_where_it_stopped() {
+    let place = Place::new();
+    let args = [
+        "--scale",
+        "0.2",
+        "--value-bytes",
+        "128,256",
+        "--cpu-load",
+        "0,50",
+    ];
+    let one_cell = [&args[..], &["--stop-after", "0"]].concat();
+    let (said, _) = place.run(DONE, "contention", &one_cell);
+    assert!(said.contains("1 of 8 cells"), "{said}");
+    let first = place.results("contention").swap_remove(0);
+    assert!(!place.out().join("contention.md").exists());
+
+    let (said, _) = place.run(DONE, "contention", &args);
+    assert!(said.contains("contention.md"), "{said}");
+    let results = place.results("contention");
+    assert_eq!(results.len(), 8);
+    // What was measured stays, to the last digit.
+    assert!(results.contains(&first));
+    for (_, result) in &results {
+        let [load, run] = phases(result)[..] else {
+            panic!("{result}");
+        };
+        assert_eq!(
+            (&load["name"], &run["name"]),
+            (&"load".into(), &"run".into())
+        );
+        assert_eq!(number(load, "/writes/count"), 20_000.0);
+        assert!(load["reads"].is_null());
+        let [reads, writes] = ["/reads/count", "/writes/count"].map(|path| number(run, path));
+        assert_eq!(reads + writes, 20_000.0);
+        assert!((9_000.0..11_000.0).contains(&reads), "{reads}");
+        assert!(number(run, "/reads/p50_us") <= number(run, "/reads/p999_us"));
+        assert!(number(load, "/traffic/flushed_bytes") > 1e6);
+        assert!(number(load, "/traffic/written_bytes") > 1e6);
+        assert_eq!(result["outcome"]["jobs_elsewhere"], 0);
+        let timeline = run["timeline"].as_array().expect("intervals");
+        let in_intervals: f64 = timeline
+            .iter()
+            .filter_map(|interval| interval.pointer("/writes/count")?.as_f64())
+            .sum();
+        assert_eq!(in_intervals, writes);
+    }
+    let (lines, plot) = place.report("contention");
+    assert_eq!(lines.len(), 16);
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.split('|').count() == lines[0].split('|').count())
+    );
+    for expected in [
+        "kops/s, value B 128",
+        "kops/s, value B 256",
+        "rockmill cpu",
+        "</svg>",
+    ] {
+        assert!(plot.contains(expected), "{expected}");
+    }
+    // Nothing is left to do: the same report comes from the results alone.
+    let (again, _) = place.run(DONE, "contention", &args);
+    assert_eq!(again, said);
+    assert_eq!(place.results("contention"), results);
+}
+
+#[test]
+fn jobs_of_each_size_are_done_at_once() {
+    let place = Place::new();
+    let args = ["--scale", "10", "--job-mb", "10,20", "--at-once", "1,3"];
+    place.run(DONE, "scaling", &args);
+    let results = place.results("scaling");
+    assert_eq!(results.len(), 8);
+    for (path, result) in &results {
+        let name = path
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .expect("a name");
+        let megabytes = if name.contains("job-MB-10-") {
+            1.0
+        } else {
+            2.0
+        };
+        let at_once = if name.contains("at-once-3-") {
+            3.0
+        } else {
+            1.0
+        };
+        let rounds = phases(result);
+        assert_eq!(rounds.len(), 2);
+        for phase in rounds {
+            // Of a key that was written twice to a run, that run has one version.
+            let each = number(phase, "/traffic/read_bytes") / at_once / (megabytes * 1e6);
+            assert!((0.7..1.1).contains(&each), "{each} {name}");
+            assert!(number(phase, "/traffic/written_bytes") < number(phase, "/traffic/read_bytes"));
+            assert!(number(phase, "/taken/cpu_s") > 0.0);
+        }
+    }
+    let (lines, plot) = place.report("scaling");
+    assert_eq!(lines.len(), 16);
+    assert!(plot.contains("GB/s, job MB 20"), "{plot}");
+}
+
+#[test]
+fn transactions_read_three_times_as_often_as_they_write() {
+    let place = Place::new();
+    place.run(DONE, "secondary-index", &["--scale", "0.1"]);
+    let results = place.results("secondary-index");
+    assert_eq!(results.len(), 2);
+    for (_, result) in &results {
+        let [load, warm_up, run] = phases(result)[..] else {
+            panic!("{result}");
+        };
+        assert_eq!(number(load, "/writes/count"), 64_000.0);
+        assert_eq!(
+            (&warm_up["name"], &run["name"]),
+            (&"warm-up".into(), &"run".into())
+        );
+        for phase in [warm_up, run] {
+            let ratio = number(phase, "/reads/count") / number(phase, "/writes/count");
+            assert!((2.8..3.2).contains(&ratio), "{ratio}");
+        }
+        assert!(number(load, "/traffic/flushed_bytes") > 1e6);
+    }
+    let (lines, plot) = place.report("secondary-index");
+    assert_eq!(lines.len(), 6);
+    for expected in ["read p99 us", "write p99 us", "rocksdb"] {
+        assert!(plot.contains(expected), "{expected}");
+    }
+}
+
+#[test]
+fn filling_in_order_leaves_nothing_to_compact() {
+    let place = Place::new();
+    place.run(
+        DONE,
+        "update-ratio",
+        &["--scale", "0.1", "--updates", "10,90"],
+    );
+    let results = place.results("update-ratio");
+    assert_eq!(results.len(), 8);
+    for (path, result) in &results {
+        let [load, run] = phases(result)[..] else {
+            panic!("{result}");
+        };
+        let name = path
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .expect("a name");
+        let compacted = number(load, "/traffic/written_bytes");
+        assert_eq!(
+            compacted < 1e6,
+            name.contains("sequential"),
+            "{name} {compacted}"
+        );
+        let share = number(run, "/writes/count") / 5000.0;
+        let expected = if name.contains("updates-90-") {
+            0.9
+        } else {
+            0.1
+        };
+        assert!((share - expected).abs() < 0.05, "{share} {name}");
+    }
+    let (lines, plot) = place.report("update-ratio");
+    assert_eq!(lines.len(), 16);
+    assert!(plot.contains("host write amp, fill random"), "{plot}");
+}
+
+#[test]
+fn results_of_other_settings_and_builds_are_refused() {
+    let place = Place::new();
+    let scaling = |code, scale| {
+        let args = [
+            "--job-mb",
+            "1",
+            "--at-once",
+            "1",
+            "--rocksdb",
+            "no",
+            "--scale",
+            scale,
+        ];
+        place.run(code, "scaling", &args).1
+    };
+    scaling(DONE, "100");
+    let (path, result) = place.results("scaling").swap_remove(0);
+    let err = scaling(WRONG_USAGE, "50");
+    assert!(
+        err.contains("with other settings") && err.contains(text(&path)),
+        "{err}"
+    );
+    for (field, value, expected) in [
+        ("commit", "0000000", "by another build (commit 0000000)"),
+        ("program", "0", "by another build"),
+        ("machine", "abacus", "on another machine (abacus)"),
+        ("dir", "/elsewhere", "with --dir /elsewhere"),
+    ] {
+        let mut other = result.clone();
+        other[field] = value.into();
+        fs::write(&path, other.to_string()).expect("write");
+        let err = scaling(WRONG_USAGE, "100");
+        assert!(err.contains(expected), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    fs::write(&path, "{").expect("write");
+    let err = scaling(BAD_DATA, "100");
+    assert!(err.contains("no result"), "{err}");
+    fs::remove_file(&path).expect("remove");
+    scaling(DONE, "100");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_anything_is() {
+    let place = Place::new();
+    let err = place.run(WRONG_USAGE, "speed", &[]).1;
+    assert!(
+        err.contains("contention") && err.contains("update-ratio"),
+        "{err}"
+    );
+    assert!(!place.out().exists());
+    let err = place.run(WRONG_USAGE, "scaling", &["--cpu-load", "80"]).1;
+    assert!(
+        err.contains("--cpu-load is for the experiment contention"),
+        "{err}"
+    );
+    place.run(WRONG_USAGE, "scaling", &["--scale", "0"]);
+    place.run(WRONG_USAGE, "scaling", &["--device", "abacus"]);
+    let err = place
+        .run(ENVIRONMENT, "scaling", &["--device", "cpu,cuda:99"])
+        .1;
+    assert!(err.contains("device cuda:99: "), "{err}");
+    assert!(place.results("scaling").is_empty());
+
+    let tiny = ["--job-mb", "1", "--at-once", "1", "--out", "/dev/null/out"];
+    let bench = ["bench", "system", "--experiment", "scaling"];
+    let (_, err) = expect(ENVIRONMENT, &[&bench[..], &tiny].concat());
+    assert!(err.contains("/dev/null/out: "), "{err}");
+    let out = place.out();
+    let nowhere = ["--out", text(&out), "--dir", "/nowhere"];
+    let (_, err) = expect(ENVIRONMENT, &[&bench[..], &nowhere].concat());
+    assert!(err.contains("name another with --dir"), "{err}");
+    assert!(no_files(&out));
+}
+
+#[test]
+fn one_process_at_a_time_measures_into_a_folder() {
+    let place = Place::new();
+    fs::create_dir(place.out()).expect("make a folder");
+    let held = fs::File::open(place.out()).expect("open");
+    held.lock().expect("lock");
+    let err = place.run(ENVIRONMENT, "scaling", &[]).1;
+    assert!(err.contains("another process measures into it"), "{err}");
+}
+
+#[test]
+fn a_call_that_was_killed_leaves_nothing_for_long() {
+    let place = Place::new();
+    let databases = place.0.path().join("databases");
+    fs::create_dir(&databases).expect("make a folder");
+    let out = place.out();
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_rockmill"))
+        .args(["bench", "system", "--experiment", "secondary-index"])
+        .args(["--out", text(&out), "--dir", text(&databases)])
+        .spawn()
+        .expect("the command starts");
+    let has_database = || {
+        let grounds = fs::read_dir(&databases).expect("list");
+        let mut databases = grounds.map(|entry| entry.expect("list").path().join("cell/CURRENT"));
+        databases.any(|path| path.exists())
+    };
+    while !has_database() {
+        assert!(killed.try_wait().expect("it runs").is_none());
+        thread::yield_now();
+    }
+    killed.kill().expect("kill");
+    killed.wait().expect("it ends");
+    // The process that it had started ends by itself.
+    place.run(DONE, "secondary-index", &["--scale", "0.05"]);
+    assert_eq!(place.results("secondary-index").len(), 2);
+}
+
+fn no_files(dir: &Path) -> bool {
+    let is_empty = |entry: fs::DirEntry| entry.path().is_dir() && no_files(&entry.path());
+    fs::read_dir(dir)
+        .expect("list")
+        .all(|entry| is_empty(entry.expect("list")))
+}
