@@ -8,6 +8,7 @@
 #   small      the same for jobs of 1 MB to 256 MB
 #   slices     sizes of slices, and how many at once
 #   input      files to the GPU, by reading and by mapping
+#   system     whole systems under load; goes on where an earlier call with the same --out has stopped
 #
 # Without sections: tests, sanitize and bench. Options:
 #   --out DIR          logs and JSON [results]
@@ -16,6 +17,9 @@
 #   --memory-dir DIR   on tmpfs, some 25 GB at full scale [/dev/shm]; --disk-dir DIR on a disk [/tmp]
 #   --scale P          percent of the entries of the workloads in memory [100], --disk-scale P on the disk [20]
 #   --repeat N         compactions of each kind [3]; --threads N [all cores]
+#   --experiments LIST of the section system [contention,scaling,secondary-index,update-ratio], with
+#                      --system-scale P percent [10] on the devices --system-devices LIST [cpu and --device];
+#                      --stop-after SECONDS begins with no further cell of an experiment after that [86400]
 #
 # Writes DIR/summary.json: each step with its seconds and how it ended. Exit code 1 if one has failed.
 set -euo pipefail
@@ -24,15 +28,17 @@ bin=$here/bin
 
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
 scale=100 disk_scale=20 repeat=3 threads=$(nproc)
+experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' stop_after=86400
 sections=()
 while [ $# -gt 0 ]; do
     case "$1" in
-        --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads)
+        --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads | \
+            --experiments | --system-scale | --system-devices | --stop-after)
             name=${1#--}
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | slices | input) sections+=("$1"); shift ;;
+        tests | sanitize | bench | small | slices | input | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -136,6 +142,15 @@ section_input() {
         --threads "1,4,$threads" --map-mib 8,32,128,512 --json
     step input-disk "$bin/rockmill" bench input --device "$device" --dir "$disk_dir" \
         --threads "1,4,$threads" --map-mib 32,512 --cold --json
+}
+
+section_system() {
+    local experiment
+    for experiment in ${experiments//,/ }; do
+        step "system-$experiment" "$bin/rockmill" bench system --experiment "$experiment" --out "$out/system" \
+            --dir "$memory_dir" --scale "$system_scale" --stop-after "$stop_after" --threads "$threads" \
+            --memory-mib 16384 --device "${system_devices:-cpu,$device}"
+    done
 }
 
 step devices "$bin/rockmill" devices --json
