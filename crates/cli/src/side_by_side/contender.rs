@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rockmill::{Device, DeviceList, Service, Stats};
+use rockmill::{Device, DeviceList, Stats};
 use serde::{Deserialize, Serialize};
 
 use super::database::Spec;

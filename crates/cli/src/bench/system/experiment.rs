@@ -1,7 +1,7 @@
 //! The experiments: which cells each has.
 
 use clap::ValueEnum;
-use rockmill::Device;
+use rockmill::DeviceList;
 
 use super::SystemArgs;
 use super::cell::{Cell, Clients, Jobs, Order, Pick, Work};
@@ -124,7 +124,7 @@ fn systems(args: &SystemArgs) -> Result<Vec<System>, Failure> {
         systems.push(System::Rocksdb);
     }
     for name in &args.device {
-        let device: Device = device::parse(name)?;
+        let device: DeviceList = device::parse(name)?;
         let system = System::Rockmill(device);
         if !systems.contains(&system) {
             systems.push(system);
