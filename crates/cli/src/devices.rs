@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
 use rockmill_cuda::{Device as Gpu, LinkRates};
+use rockmill_engine::model::processor_name;
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -90,10 +91,7 @@ fn cpu() -> Row {
 
 /// The processor's name, or its architecture if it tells none.
 pub fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find(|line| line.starts_with("model name"));
-    let name = line.and_then(|line| Some(line.split_once(':')?.1.trim()));
-    name.unwrap_or(std::env::consts::ARCH).to_owned()
+    processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 /// A GPU after a short probe.

@@ -14,6 +14,7 @@ mod devices;
 mod doctor;
 mod inspect;
 mod job;
+mod model;
 mod outcome;
 mod output;
 mod service_args;
@@ -46,6 +47,8 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Lists what can compute here, with the rates of GPUs' links, or says why a GPU cannot.
     Devices(devices::DevicesArgs),
+    /// Holds the cost model's predictions against what slices take, on each device.
+    Model(model::ModelArgs),
     /// Compacts a closed database, or a range of its keys.
     Compact(compact::CompactArgs),
     /// Says whether a database's compactions would be accepted, and what to change if not.
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Devices(args) => devices::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Bench(command) => bench::run(command),
         Command::Compact(args) => compact::run(args),
         Command::Doctor(args) => doctor::run(&args),

@@ -64,6 +64,35 @@ fn devices_are_listed_with_and_without_a_gpu() {
 }
 
 #[test]
+fn the_model_is_held_against_slices_that_calibration_never_saw() {
+    let (out, _) = expect(DONE, &["model", "--quick", "--repeat", "1", "--json"]);
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let rows = report["rows"].as_array().expect("a list");
+    assert_eq!(report["errors"][0]["rows"], rows.len());
+    for row in rows {
+        let seconds = |field| row[field].as_f64().expect("a number");
+        let error = seconds("predicted_s") / seconds("measured_s") - 1.0;
+        assert!((error - seconds("error")).abs() < 1e-9, "{row}");
+    }
+    let (table, _) = expect(DONE, &["model", "--quick", "--repeat", "1", "--interleave"]);
+    assert!(table.contains("90th percentile"), "{table}");
+    expect(WRONG_USAGE, &["model", "--device", "gpu"]);
+    expect(ENVIRONMENT, &["model", "--dir", "/no/such/folder"]);
+}
+
+#[test]
+fn a_published_profile_is_shown_and_others_are_refused() {
+    let (out, _) = expect(DONE, &["model", "--profile", "fpga-cu", "--json"]);
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    let first = &report["rows"][0];
+    // 200 MHz over the merger's 50 + 5 * 8 / 8 cycles.
+    assert_eq!(first["bottleneck"], "merger");
+    assert!((first["pairs_per_second"].as_f64().expect("a number") - 200e6 / 55.0).abs() < 1.0);
+    let (_, err) = expect(WRONG_USAGE, &["model", "--profile", "fpga"]);
+    assert!(err.contains("fpga-cu"), "{err}");
+}
+
+#[test]
 fn a_bench_has_a_row_for_each_workload_system_and_number_of_threads() {
     let args = [
         "bench",

@@ -14,10 +14,11 @@ pub struct Cost(BTreeMap<Term, f64>);
 impl Cost {
     /// Seconds for a slice.
     pub fn seconds(&self, shape: &SliceShape) -> f64 {
+        let each = |(&term, rate): (&Term, &f64)| rate * shape.amount(term);
         self.0
             .iter()
-            .map(|(&term, each)| each * shape.amount(term))
-            .sum()
+            .map(each)
+            .fold(0.0, |sum, seconds| sum + seconds)
     }
 
     /// Whether each rate is a number that a machine can have.

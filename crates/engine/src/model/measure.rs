@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rockmill_core::{Backend, CancelToken, KeyRange, Result, Slice, SliceWork, StageTime};
+use rockmill_core::{
+    Backend, CancelToken, KeyRange, Result, Slice, SliceWork, StageTime, thread_cpu,
+};
 
 use super::workload::{Made, job_io};
 use crate::parallel;
@@ -17,6 +19,8 @@ use crate::storage::LocalStorage;
 pub struct Measured {
     /// From its start until all files are written and durable.
     pub seconds: f64,
+    /// Of that, processor time of all threads that worked on it.
+    pub cpu_seconds: f64,
     /// Where the time went, if the backend says so.
     pub stages: Vec<StageTime>,
 }
@@ -34,7 +38,7 @@ impl Made {
             range: KeyRange::default(),
         };
         let mut sink = StagingSink::new(&staging, io, 0);
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), thread_cpu());
         let run = backend.survivors(SliceWork {
             inputs: &self.tables,
             plan: &self.plan,
@@ -46,19 +50,28 @@ impl Made {
         let report = backend.write_ssts(run, &mut sink)?;
         Ok(Measured {
             seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds: (thread_cpu().saturating_sub(cpu) + report.cpu_elsewhere).as_secs_f64(),
             stages: report.stages,
         })
     }
 
-    /// Runs the slice on so many threads at once; returns the mean of their seconds.
+    /// Runs the slice on so many threads at once.
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn run_at_once<B: Backend>(&self, backend: &B, dir: &Path, slices: u32) -> Result<f64> {
+    pub fn run_at_once<B: Backend>(
+        &self,
+        backend: &B,
+        dir: &Path,
+        slices: u32,
+    ) -> Result<Vec<Measured>> {
         let names: Vec<String> = (0..slices).map(|i| format!("output{i}")).collect();
         let run = |name: &String| self.run(backend, dir, name);
-        let (all, _) = parallel::map(&names, names.len(), run)?;
-        let seconds: f64 = all.iter().map(|measured| measured.seconds).sum();
-        Ok(seconds / all.len().max(1) as f64)
+        Ok(parallel::map(&names, names.len(), run)?.0)
     }
+}
+
+/// Mean of what slices took that ran at once; 0 of none.
+pub fn mean(all: &[Measured], seconds: impl Fn(&Measured) -> f64) -> f64 {
+    all.iter().map(seconds).sum::<f64>() / all.len().max(1) as f64
 }

@@ -32,7 +32,7 @@ use rockmill_cuda::CudaBackend;
 pub use cost::Cost;
 pub use fpga::{UNIT_STAGES, UnitProfile, UnitSpeed, UnitStage};
 pub use machine::{Machine, processor_name};
-pub use measure::Measured;
+pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};
 pub use probe::{Probe, calibrate};
 pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};

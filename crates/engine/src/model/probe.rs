@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cost::Cost;
 use super::machine::Machine;
+use super::measure::{Measured, mean};
 use super::rates::{CpuRates, GpuRates, Rates};
 use super::shape::{SliceShape, Term};
 use super::workload::Made;
@@ -48,16 +49,21 @@ impl Samples {
 
     /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
     /// rounds go over all slices, so that a short disturbance meets none of them every time.
-    fn round<B: Backend>(&mut self, backend: &B, dir: &Path) -> Result<()> {
+    fn round<B: Backend>(
+        &mut self,
+        backend: &B,
+        dir: &Path,
+        seconds: fn(&Measured) -> f64,
+    ) -> Result<()> {
         for sample in &mut self.0 {
             let measured = sample.made.run(backend, dir, "output")?;
-            if measured.seconds < sample.seconds {
-                sample.seconds = measured.seconds;
+            if seconds(&measured) < sample.seconds {
+                sample.seconds = seconds(&measured);
                 let kernels = measured
                     .stages
                     .iter()
                     .filter(|s| s.resource == Resource::Device);
-                sample.kernels = kernels.map(|stage| stage.seconds).sum();
+                sample.kernels = kernels.fold(0.0, |sum, stage| sum + stage.seconds);
             }
         }
         Ok(())
@@ -68,6 +74,12 @@ impl Samples {
         let rows: Vec<(SliceShape, f64)> = self.0.iter().map(row).collect();
         Cost::fit(&Term::ALL, &rows)
     }
+}
+
+/// What counts of a slice on the CPU, whose files are in memory: other work may keep a thread from its processor, but
+/// comes and goes; jobs' corrections follow it.
+fn processor_time(measured: &Measured) -> f64 {
+    measured.cpu_seconds
 }
 
 /// Slices of all devices, and what they took so far.
@@ -98,7 +110,6 @@ impl<'a> Probe<'a> {
         let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores)?;
         let mut with_slices = Vec::new();
         for (i, gpu) in gpus.iter().enumerate() {
-            gpu.warm_up()?;
             let mut samples = Samples::make(&GPU_SHAPES, dir, &format!("gpu{i}x"), cores)?;
             samples.0.retain(|sample| sample.made.is_for(*gpu));
             with_slices.push((*gpu, samples));
@@ -119,7 +130,7 @@ impl<'a> Probe<'a> {
     pub fn round(&mut self) -> Result<()> {
         self.cpu_round()?;
         for (gpu, samples) in &mut self.gpus {
-            samples.round(*gpu, self.dir)?;
+            samples.round(*gpu, self.dir, |m| m.seconds)?;
         }
         Ok(())
     }
@@ -132,9 +143,11 @@ impl<'a> Probe<'a> {
         repeat_until(cpu_end, || self.cpu_round())?;
         let gpus = self.gpus.len() as u32;
         for (left, (gpu, samples)) in (1..=gpus).rev().zip(&mut self.gpus) {
+            // The first slices make what is made once.
+            samples.round(*gpu, self.dir, |m| m.seconds)?;
             let now = Instant::now();
             let gpu_end = now + end.saturating_duration_since(now) / left;
-            repeat_until(gpu_end, || samples.round(*gpu, self.dir))?;
+            repeat_until(gpu_end, || samples.round(*gpu, self.dir, |m| m.seconds))?;
         }
         Ok(())
     }
@@ -174,10 +187,11 @@ impl<'a> Probe<'a> {
     }
 
     fn cpu_round(&mut self) -> Result<()> {
-        self.cpu.round(&CpuBackend, self.dir)?;
+        self.cpu.round(&CpuBackend, self.dir, processor_time)?;
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.cpu.0[slice].made;
-            *least = least.min(made.run_at_once(&CpuBackend, self.dir, self.cores)?);
+            let all = made.run_at_once(&CpuBackend, self.dir, self.cores)?;
+            *least = least.min(mean(&all, processor_time));
         }
         Ok(())
     }
@@ -234,7 +248,9 @@ mod tests {
         let mut samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2).expect("room");
         assert!(samples.0[0].made.is_for(&gpu));
         for _ in 0..2 {
-            samples.round(&gpu, dir.path()).expect("it runs");
+            samples
+                .round(&gpu, dir.path(), |m| m.seconds)
+                .expect("it runs");
         }
         let sample = &samples.0[0];
         assert!(0.0 <= sample.kernels && sample.kernels < sample.seconds);

@@ -311,11 +311,10 @@ fn slices_to_measure_are_what_was_asked_for() {
         .run(&CpuBackend, dir.path(), "output")
         .expect("it runs");
     assert!(measured.seconds > 0.0);
-    assert!(
-        made.run_at_once(&CpuBackend, dir.path(), 2)
-            .expect("they run")
-            > 0.0
-    );
+    let all = made
+        .run_at_once(&CpuBackend, dir.path(), 2)
+        .expect("they run");
+    assert!(all.len() == 2 && mean(&all, |one| one.seconds) > 0.0);
     drop(made);
     assert!(!dir.path().join("input").exists() && !dir.path().join("output").exists());
 }

@@ -47,7 +47,7 @@ pub const CPU_SHAPES: [Shape; 31] = [
 ];
 
 /// The same for GPUs, which need larger slices to be busy.
-pub const GPU_SHAPES: [Shape; 8] = [
+pub const GPU_SHAPES: [Shape; 11] = [
     (16, 256, 1, 2, Stored, 200),
     (16, 100, 1, 40, Stored, 500),
     (8, 32, 4, 8, Stored, 24_000),
@@ -55,6 +55,9 @@ pub const GPU_SHAPES: [Shape; 8] = [
     (16, 1024, 4, 8, Stored, 64_000),
     (16, 1024, 1, 2, Stored, 48_000),
     (40, 100, 8, 40, Stored, 24_000),
+    (4, 8, 2, 4, Stored, 6000),
+    (64, 100, 1, 2, Stored, 24_000),
+    (16, 200, 2, 16, Stored, 32_000),
     (16, 4096, 1, 8, Stored, 32_000),
 ];
 

@@ -1,0 +1,114 @@
+//! `rockmill model`: what the cost model predicts beside what slices take.
+
+mod compare;
+mod profile;
+mod report;
+mod workloads;
+
+use std::path::{Path, PathBuf};
+
+use rockmill::{CudaSettings, Device};
+use rockmill_cuda::{CudaBackend, Target};
+use rockmill_engine::model::{CALIBRATION_TIME, Machine, Probe, Rates, calibrate, files_dir};
+
+use crate::outcome::Failure;
+use crate::side_by_side::{self, device};
+use compare::Comparison;
+
+/// What `rockmill model` takes.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// Devices beside the CPU, which is always measured: cpu, cuda, cuda:N or auto.
+    #[arg(long, value_delimiter = ',', default_value = "cpu")]
+    device: Vec<String>,
+    /// Folder for the files, which are removed at the end; the model is of files in memory [default: /dev/shm, or
+    /// the system's for temporary files].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Runs of each slice, of which the quickest counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// A few workloads alone.
+    #[arg(long)]
+    quick: bool,
+    /// Calibrate in as many rounds as there are runs, in turn with them, rather than for a second before: where
+    /// other work comes and goes.
+    #[arg(long)]
+    interleave: bool,
+    /// Print the published model of an accelerator instead: fpga-cu.
+    #[arg(long, conflicts_with_all = ["device", "dir", "quick", "interleave", "repeat"])]
+    profile: Option<String>,
+    /// Print a document for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the comparison, or prints a profile.
+///
+/// # Errors
+/// Usage for devices and profiles that there are not, Environment if the machine refuses.
+pub fn run(args: &ModelArgs) -> Result<(), Failure> {
+    if let Some(name) = &args.profile {
+        return profile::print(name, args.json);
+    }
+    let gpus = open_gpus(&args.device)?;
+    let gpus: Vec<&CudaBackend> = gpus.iter().collect();
+    let dir = args.dir.clone().unwrap_or_else(files_dir);
+    let scratch = side_by_side::scratch(Some(dir), "rockmill-model-")?;
+    let machine = Machine::here();
+    let mut comparison = Comparison::new(scratch.path(), &gpus, args.quick)?;
+    let rates = match args.interleave {
+        true => in_turn(
+            args.repeat,
+            scratch.path(),
+            &machine,
+            &gpus,
+            &mut comparison,
+        )?,
+        false => {
+            // The model is frozen before the first slice that it is held against.
+            let rates = calibrate(scratch.path(), &machine, &gpus, CALIBRATION_TIME)?;
+            (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
+            rates
+        }
+    };
+    report::print(&comparison.finish(&machine, rates), args.json)
+}
+
+/// Rounds of calibration, which sees its own slices alone, between those of the comparison.
+fn in_turn(
+    rounds: u32,
+    dir: &Path,
+    machine: &Machine,
+    gpus: &[&CudaBackend],
+    comparison: &mut Comparison,
+) -> Result<Rates, Failure> {
+    let mut probe = Probe::new(dir, machine, gpus)?;
+    for _ in 0..rounds {
+        probe.round()?;
+        comparison.round(gpus)?;
+    }
+    Ok(probe.rates()?)
+}
+
+fn open_gpus(names: &[String]) -> Result<Vec<CudaBackend>, Failure> {
+    let settings = CudaSettings::default();
+    let mut gpus = Vec::new();
+    for name in names {
+        let opened = match device::parse(name)? {
+            Device::Cpu => continue,
+            Device::Cuda(number) => CudaBackend::new(Target::Cuda(number), settings),
+            Device::Kernels(target) => CudaBackend::new(target, settings),
+            Device::Auto => match CudaBackend::first_usable(settings) {
+                Ok(gpu) => Ok(gpu),
+                Err(error) => {
+                    device::tell(Some(&format!("the CPU; no GPU: {}", error.what)));
+                    continue;
+                }
+            },
+        };
+        let warm = opened.and_then(|gpu| gpu.warm_up().map(|()| gpu));
+        gpus.push(warm.map_err(|e| Failure::Environment(e.to_string()))?);
+    }
+    Ok(gpus)
+}

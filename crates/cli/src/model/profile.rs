@@ -1,0 +1,91 @@
+//! `rockmill model --profile`: an accelerator by its published formulas.
+
+use rockmill_engine::model::{UNIT_STAGES, UnitProfile, UnitSpeed};
+use serde::Serialize;
+
+use crate::outcome::Failure;
+use crate::output;
+
+/// Pairs that are shown: bytes of keys and values.
+const PAIRS: [(u32, u32); 9] = [
+    (8, 32),
+    (16, 64),
+    (16, 128),
+    (16, 256),
+    (16, 512),
+    (16, 1024),
+    (16, 4096),
+    (64, 32),
+    (256, 32),
+];
+
+/// Shares of the input that survive.
+const KEPT: [f64; 2] = [1.0, 0.5];
+
+#[derive(Debug, Serialize)]
+struct Report {
+    profile: UnitProfile,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    kept: f64,
+    #[serde(flatten)]
+    unit: UnitSpeed,
+    /// All units together, if memory keeps up.
+    all_units_pairs_per_second: f64,
+}
+
+/// Prints a profile that ships.
+///
+/// # Errors
+/// Usage if there is none of that name, Environment if the output takes nothing.
+pub fn print(name: &str, json: bool) -> Result<(), Failure> {
+    let profile =
+        UnitProfile::named(name).map_err(|e| Failure::Usage(format!("--profile: {e}")))?;
+    let mut rows = Vec::new();
+    for kept in KEPT {
+        for (key, value) in PAIRS {
+            let unit = profile.unit_speed(key, value, kept);
+            rows.push(Row {
+                kept,
+                all_units_pairs_per_second: f64::from(profile.units) * unit.pairs_per_second,
+                unit,
+            });
+        }
+    }
+    let report = Report { profile, rows };
+    output::document_or_text(json, &report, |out| {
+        let units = report.profile.units;
+        writeln!(
+            out,
+            "million pairs of input a second of one unit, by stage, and of {units} units"
+        )?;
+        Ok(writeln!(out, "{}", table(&report.rows))?)
+    })
+}
+
+fn table(rows: &[Row]) -> comfy_table::Table {
+    let [decoder, transfer, merger, encoder] = UNIT_STAGES;
+    let mut table = output::table([
+        "pair", "kept", decoder, transfer, merger, encoder, "unit", "bound by", "all",
+    ]);
+    for row in rows {
+        let unit = &row.unit;
+        let million = |pairs: f64| format!("{:.2}", pairs / 1e6);
+        let [decoder, transfer, merger, encoder] = unit.stages.map(million);
+        table.add_row([
+            format!("{}x{}", unit.key_bytes, unit.value_bytes),
+            format!("{:.1}", row.kept),
+            decoder,
+            transfer,
+            merger,
+            encoder,
+            million(unit.pairs_per_second),
+            unit.bottleneck.to_owned(),
+            million(row.all_units_pairs_per_second),
+        ]);
+    }
+    table
+}
