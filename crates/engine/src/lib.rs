@@ -60,5 +60,5 @@ pub use predict::{Measured, Predict, SliceShape};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::{DeviceWork, Outcome};
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};
-pub use stats::{Durations, Stats, StatsCell};
+pub use stats::{DeviceStats, Durations, Stats, StatsCell};
 pub use verification::Verification;

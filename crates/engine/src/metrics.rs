@@ -70,6 +70,10 @@ metrics_table! {
         "slices whose output did not pass verification and was thrown away";
     SLICES = Counter Count "rockmill_slices_total" by "device",
         "slices of jobs done";
+    SLICE_BYTES = Counter Bytes "rockmill_slice_read_bytes_total" by "device",
+        "stored bytes of the input of slices of jobs done";
+    SLICES_MOVED = Counter Count "rockmill_slices_moved_total" by "device",
+        "slices that waited for another device and went to this one, which was to end them sooner";
     READ_BYTES = Counter Bytes "rockmill_read_bytes_total",
         "bytes that jobs done read from input files";
     WRITTEN_BYTES = Counter Bytes "rockmill_written_bytes_total",
@@ -90,8 +94,8 @@ metrics_table! {
         "time of a stage in a job done, summed over its threads";
     SLICE_SECONDS = Histogram Seconds "rockmill_slice_seconds" by "device",
         "wall time of a slice, from when it may begin until its last file is written or it fails";
-    SLICE_WAIT_SECONDS = Histogram Seconds "rockmill_slice_wait_seconds",
-        "time that a slice waited until threads and memory were free";
+    SLICE_WAIT_SECONDS = Histogram Seconds "rockmill_slice_wait_seconds" by "device",
+        "time that a slice waited until the device that took it and memory were free";
     JOBS_RUNNING = Gauge Count "rockmill_jobs_running",
         "jobs whose slices run or wait";
     SLICES_RUNNING = Gauge Count "rockmill_slices_running",
@@ -172,6 +176,8 @@ pub fn job_done(outcome: &Outcome) {
         JOBS_DONE.counter().increment(1);
         for work in &outcome.devices {
             SLICES.counter_of(&work.device).increment(work.slices);
+            let bytes = SLICE_BYTES.counter_of(&work.device);
+            bytes.increment(work.bytes);
         }
         READ_BYTES.counter().increment(totals.bytes_read);
         let written = outcome.bytes_written();
@@ -205,11 +211,11 @@ pub fn job_returned(error: &Error) {
 }
 
 /// A slice begins that holds so much memory, after it waited for it.
-pub fn slice_begins(held_bytes: u64, waited: Duration) {
+pub fn slice_begins(device: &str, held_bytes: u64, waited: Duration) {
     guarded(|| {
         SLICES_RUNNING.gauge().increment(1);
         SLICES_HELD_BYTES.gauge().increment(held_bytes as f64);
-        SLICE_WAIT_SECONDS.histogram().record(waited);
+        SLICE_WAIT_SECONDS.histogram_of(device).record(waited);
     });
 }
 
@@ -221,6 +227,11 @@ pub fn slice_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
         BACKLOG_BYTES.gauge().decrement(bytes as f64);
         SLICE_SECONDS.histogram_of(device).record(took);
     });
+}
+
+/// The device takes a slice that waited for another one.
+pub fn slice_moved(device: &str) {
+    guarded(|| SLICES_MOVED.counter_of(device).increment(1));
 }
 
 /// The CPU has done a slice that the device failed at.

@@ -69,6 +69,10 @@ pub struct Stats {
     pub verification_failures: u64,
     /// Jobs of which the CPU did some or all slices because the configured device could not.
     pub jobs_device_refused: u64,
+    /// What each device did of jobs done, by its name.
+    pub devices: BTreeMap<String, DeviceStats>,
+    /// Slices that waited for a device and went to another one, which was to end them sooner.
+    pub slices_moved: u64,
     /// Slices that the CPU did after a device had failed at them.
     pub slices_redone: u64,
     /// How often a device was set aside for a while, having failed at several slices in a row.
@@ -79,6 +83,15 @@ pub struct Stats {
     pub device_trouble: Option<String>,
     /// The last error or decline, in a sentence.
     pub last_error: Option<String>,
+}
+
+/// What a device did of jobs done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DeviceStats {
+    /// Slices.
+    pub slices: u64,
+    /// Stored bytes of their input.
+    pub bytes: u64,
 }
 
 /// Counters that several threads add to.
@@ -136,6 +149,11 @@ impl StatsCell {
         stats.cpu_micros += micros(outcome.cpu);
         stats.job_times.record(outcome.elapsed);
         StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
+        for work in &outcome.devices {
+            let device = stats.devices.entry(work.device.clone()).or_default();
+            device.slices += work.slices;
+            device.bytes += work.bytes;
+        }
         if let Some(why) = &outcome.device_refused {
             stats.jobs_device_refused += 1;
             stats.last_error = Some(why.clone());
@@ -150,6 +168,12 @@ impl StatsCell {
             self.lock().verification_failures += 1;
             metrics::verification_failed(device);
         }
+    }
+
+    /// `device` takes a slice that waited for another one.
+    pub fn slice_moved(&self, device: &str) {
+        self.lock().slices_moved += 1;
+        metrics::slice_moved(device);
     }
 
     /// The CPU has done a slice that `device` failed at.
@@ -206,7 +230,7 @@ impl<'a> JobProgress<'a> {
         stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
         stats.slice_waits.record(waited);
         drop(stats);
-        metrics::slice_begins(held_bytes, waited);
+        metrics::slice_begins(device, held_bytes, waited);
         RunningSlice {
             counters,
             progress: Progress::new(bytes, &counters.bytes_passed),

@@ -224,6 +224,7 @@ fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Lef
     };
     let finished = engine.run(&job, dir, dir, &cancel);
     let finished = finished.expect("the CPU does what the device does not");
+    engine.counters().done(&finished.outcome);
     let staging = finished.staging.path();
     let mut names = storage.disk().list(staging).expect("it is there");
     names.sort();
@@ -312,6 +313,8 @@ fn files_do_not_depend_on_which_devices_share_the_slices() {
             let by_device = left.devices.iter().map(|work| work.slices);
             let slices: u64 = by_device.sum();
             assert_eq!(slices, left.slices, "seed {seed}: {machine:?}");
+            let counted = left.stats.devices.values().map(|did| did.slices);
+            assert_eq!(counted.sum::<u64>(), slices, "seed {seed}: {machine:?}");
             let host = left.devices.iter().find(|work| work.device == "cpu");
             let host_slices = host.map_or(0, |work| work.slices);
             if left.refused.is_none() {

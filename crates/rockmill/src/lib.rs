@@ -29,5 +29,7 @@ pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};
 #[doc(hidden)]
 pub use rockmill_engine::{CudaSettings, InputPath};
-pub use rockmill_engine::{Device, DeviceList, Durations, MutableSettings, Stats, Verification};
+pub use rockmill_engine::{
+    Device, DeviceList, DeviceStats, Durations, MutableSettings, Stats, Verification,
+};
 pub use service::Service;

@@ -33,6 +33,10 @@ impl Shared<'_> {
         let began = Instant::now();
         let number = device.map_or(HOST, |device| device.number);
         self.done_by[slice.index].store(number, Ordering::Release);
+        if grant.place().moved {
+            let name = device.map_or(self.cpu_name(), |device| device.device.backend.name());
+            self.context.counters.slice_moved(name);
+        }
         let Some(device) = device else {
             let report = self.slice_on(None, slice, bytes, waited)?;
             self.learn(self.cpu_name(), bytes, grant, began);

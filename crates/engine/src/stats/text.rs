@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::{Durations, Stats};
+use super::{DeviceStats, Durations, Stats};
 
 /// Columns of a row's label.
 const LABEL: usize = 10;
@@ -96,6 +96,18 @@ impl Stats {
             ("waits", &self.slice_waits),
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
+        // The CPU alone did what stands above.
+        if self.devices.keys().any(|name| name != "cpu") {
+            let cells = |(name, did): (&String, &DeviceStats)| {
+                let slices = format!("{} slices", did.slices);
+                ("on", vec![name.clone(), slices, size(did.bytes)])
+            };
+            rows.extend(self.devices.iter().map(cells));
+        }
+        if self.slices_moved > 0 {
+            let slices = format!("{} slices did not wait for the device", self.slices_moved);
+            rows.push(("moved", vec![slices]));
+        }
         if self.jobs_device_refused > 0 {
             let jobs = format!(
                 "{} jobs in part or whole done by the CPU instead",
@@ -214,6 +226,16 @@ mod tests {
             entries_in: u64::MAX / 1_000_000,
             held_bytes: 64 << 20,
             jobs_device_refused: 1,
+            slices_moved: 1_000_000,
+            devices: ["cpu", "cuda:15"]
+                .map(|name| {
+                    let did = DeviceStats {
+                        slices: 3_000_000,
+                        bytes: 999_000_000_000,
+                    };
+                    (name.to_owned(), did)
+                })
+                .into(),
             slices_redone: 3_000_000,
             devices_set_aside: 1_000_000,
             verification_failures: 1,
