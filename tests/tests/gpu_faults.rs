@@ -29,13 +29,16 @@ fn shaped(mut options: Options) -> Options {
 }
 
 fn service() -> Service {
-    Service::builder()
+    let service = Service::builder()
         .threads(2)
         .memory_budget_bytes(1 << 30)
         .filter_bits_per_key(10.0)
         .device(Device::Kernels(Target::Faulty))
         .build()
-        .expect("the device opens")
+        .expect("sound settings");
+    // Until then the CPU does all jobs.
+    service.wait_for_device().expect("the device opens");
+    service
 }
 
 impl Fixture {
@@ -75,8 +78,14 @@ fn whatever_fails_the_database_is_right_and_the_error_is_told() {
     for call in [Call::Allocate, Call::Stage, Call::Copy, Call::Wait] {
         for nth in [0, 19] {
             let fixture = Fixture::new(nth + 2);
+            // A device that is open has memory.
+            if call == Call::Allocate {
+                faults.break_down(call, 0);
+            }
             let service = service();
-            faults.break_down(call, if call == Call::Allocate { 0 } else { nth });
+            if call != Call::Allocate {
+                faults.break_down(call, nth);
+            }
             let stats = fixture.compact(&service);
             assert!(faults.struck() > 0, "{call:?} {nth}");
             let error = stats.last_error.unwrap_or_default();
@@ -106,8 +115,9 @@ fn altered_files_are_made_again() {
 #[test]
 fn a_job_larger_than_the_devices_memory_is_the_cpus() {
     let faults = Faults::none();
-    let (fixture, service) = (Fixture::new(11), service());
+    let fixture = Fixture::new(11);
     faults.limit_memory(64 << 10);
+    let service = service();
     let error = fixture.compact(&service).last_error.unwrap_or_default();
     assert!(error.contains("device memory"), "{error}");
 }
