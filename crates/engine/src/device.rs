@@ -13,8 +13,9 @@ pub enum Device {
     Cpu,
     /// CUDA device number `n`.
     Cuda(u32),
-    /// All GPUs that can be used together with the CPU, for jobs of 16 MiB and more; the CPU alone for others,
-    /// and if there is no GPU.
+    /// The first GPU that can be used, for jobs of 4 MiB and more; the CPU for others, and if there is no GPU.
+    /// Several devices at once are for whoever names them: they share the host's copying, which limits one
+    /// already.
     Auto,
     /// The GPU's kernels elsewhere; for tests.
     #[doc(hidden)]

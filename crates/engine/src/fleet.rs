@@ -11,9 +11,9 @@ use crate::device::{Device, DeviceList};
 use crate::opening::Opening;
 use crate::standing::Standing;
 
-/// Jobs with less input are not worth a GPU: copies, some sixty launches and twenty waits cost it some
-/// milliseconds, in which a few threads are done.
-const AUTO_MIN_JOB_BYTES: u64 = 16 << 20;
+/// Jobs with less input are not worth a GPU: copies, some sixty launches and a dozen waits cost it five
+/// milliseconds. Of 16 B/256 B it wins from 4 MB on (docs/design/gpu.md).
+const AUTO_MIN_JOB_BYTES: u64 = 4 << 20;
 
 /// What an engine computes with. The CPU is always there: it redoes what another device could not do.
 #[derive(Debug)]
@@ -71,20 +71,17 @@ impl Opened {
         }))
     }
 
-    /// Opens all GPUs that can be used.
-    fn all_gpus(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
-        let (mut opened, mut trouble) = (Vec::new(), None);
+    /// Opens the first GPU that can be used.
+    fn first_gpu(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
+        let mut trouble = None;
         for gpu in Gpu::all_gpus()? {
             match Self::gpu(Target::Cuda(gpu.number()), cuda) {
-                Ok(gpu) => opened.push(gpu),
+                Ok(gpu) => return Ok(vec![gpu]),
                 Err(error) => trouble = trouble.or(Some(error)),
             }
         }
-        if opened.is_empty() {
-            let none = || Error::new(ErrorKind::Device, "the machine has none");
-            return Err(trouble.unwrap_or_else(none));
-        }
-        Ok(opened)
+        let none = || Error::new(ErrorKind::Device, "the machine has none");
+        Err(trouble.unwrap_or_else(none))
     }
 }
 
@@ -94,8 +91,8 @@ impl Place {
         let (opening, min_job_bytes) = match device {
             Device::Cpu => return None,
             Device::Auto => {
-                let all = Opening::start(move || Opened::all_gpus(cuda));
-                (all, AUTO_MIN_JOB_BYTES)
+                let first = Opening::start(move || Opened::first_gpu(cuda));
+                (first, AUTO_MIN_JOB_BYTES)
             }
             Device::Cuda(number) => (one(Target::Cuda(number)), 0),
             Device::Kernels(target) => (one(target), 0),
@@ -128,7 +125,7 @@ impl Place {
                     .map(|gpu| format!("{}, {}", gpu.backend.name(), gpu.model));
                 let gpus = gpus.collect::<Vec<_>>().join(", ");
                 let least = AUTO_MIN_JOB_BYTES >> 20;
-                format!("{gpus}, and the CPU, for jobs of {least} MiB and more, the CPU for others")
+                format!("{gpus}, for jobs of {least} MiB and more, the CPU for others")
             }
             Err(error) => format!("the CPU; no GPU: {}", error.what),
         };
@@ -144,7 +141,7 @@ impl Fleet {
             .filter_map(|device| Place::open(device, cuda));
         Self {
             cpu: CpuBackend,
-            host_shares: devices.contains(Device::Cpu) || devices.contains(Device::Auto),
+            host_shares: devices.contains(Device::Cpu),
             places: places.collect(),
         }
     }
@@ -210,7 +207,7 @@ mod tests {
         }
         let kernels = opened(KERNELS);
         assert!(kernels.choice().is_none() && kernels.for_job(0).len() == 1);
-        assert!(auto.host_shares && !kernels.host_shares);
+        assert!(!auto.host_shares && !kernels.host_shares);
         let least = auto.places[0].min_job_bytes;
         auto.places = kernels.places;
         auto.places[0].min_job_bytes = least;
