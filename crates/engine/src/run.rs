@@ -1,5 +1,6 @@
 //! One job: open the inputs, plan, run the slices on several threads, verify, gather.
 
+mod accounts;
 mod call;
 mod pick;
 mod shape;
@@ -12,11 +13,10 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    CancelToken, Error, ErrorKind, InputTable, Job, OutputFile, Plan, Progress, Result, Slice,
-    SliceReport, SliceWork, StageTime, thread_cpu,
+    CancelToken, Error, InputTable, Job, OutputFile, Plan, Progress, Result, Slice, SliceReport,
+    SliceWork, StageTime, thread_cpu,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_format::key;
 use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
@@ -31,6 +31,7 @@ use crate::staging::StagingDir;
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
 use crate::verification::{Verification, Verifier};
+use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 use pick::{Left, Taken};
 use shape::Shapes;
 
@@ -239,10 +240,6 @@ pub fn run(
 }
 
 const ALL_PERCENT: u64 = 100;
-
-/// First version whose property `rocksdb.num.entries` RocksDB relies upon
-/// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
-const FIRST_COUNTED_VERSION: u64 = 5;
 
 #[derive(Default)]
 struct Done {
@@ -510,78 +507,4 @@ impl Shared<'_> {
         reports.retain(|(of, _)| *of != index);
         reports.push((index, report));
     }
-}
-
-/// Entries read of each input.
-fn entries_by_input(reports: &[(usize, SliceReport)], inputs: usize) -> Vec<u64> {
-    let mut sums = vec![0; inputs];
-    for (_, report) in reports {
-        for (sum, entries) in sums.iter_mut().zip(&report.entries_read) {
-            *sum += entries;
-        }
-    }
-    sums
-}
-
-fn gather(mut reports: Vec<(usize, SliceReport)>) -> Outcome {
-    reports.sort_by_key(|(index, _)| *index);
-    let mut outcome = Outcome::default();
-    for (_, report) in reports {
-        let totals = &mut outcome.totals;
-        outcome.entries_read += report.entries_read.iter().sum::<u64>();
-        outcome.files.extend(report.files);
-        totals.tombstones_read += report.tombstones_read;
-        totals.key_bytes_read += report.key_bytes_read;
-        totals.value_bytes_read += report.value_bytes_read;
-        totals.bytes_read += report.bytes_read;
-        totals.entries_replaced += report.entries_replaced;
-        totals.tombstones_dropped += report.tombstones_dropped;
-        totals.entries_written += report.entries_written;
-        totals.cpu_elsewhere += report.cpu_elsewhere;
-        StageTime::add_all(&mut totals.stages, &report.stages);
-    }
-    outcome
-}
-
-/// What a backend says of its output cannot be true.
-fn unbalanced(what: &str) -> Error {
-    Error::new(ErrorKind::Verification, what)
-}
-
-/// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
-/// input was read, and files are in order.
-fn check_accounts(
-    outcome: &Outcome,
-    entries_by_input: &[u64],
-    plan: &Plan,
-    job: &Job,
-    tables: &[InputTable],
-) -> Result<()> {
-    let inside = |internal_key: &[u8]| {
-        key::split(internal_key).is_some_and(|(user_key, _)| plan.range.contains(user_key))
-    };
-    for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
-        let properties = &table.meta.properties;
-        let expected = properties.num_entries;
-        // RocksDB does not trust the counts of older files either.
-        if properties.format_version < FIRST_COUNTED_VERSION {
-            continue;
-        }
-        if inside(&input.smallest) && inside(&input.largest) && read != expected {
-            return Err(Error::corruption(
-                &input.name,
-                table.meta.file_size,
-                format!("{read} entries were read where the properties say {expected}"),
-            ));
-        }
-    }
-    let written: u64 = outcome.files.iter().map(|f| f.content.entries()).sum();
-    let in_order = outcome.files.windows(2).all(|pair| {
-        let keys = (key::split(&pair[0].largest), key::split(&pair[1].smallest));
-        matches!(keys, (Some((a, _)), Some((b, _))) if a < b)
-    });
-    if written != outcome.totals.entries_written || !in_order {
-        return Err(unbalanced("output files do not add up"));
-    }
-    Ok(())
 }
