@@ -30,6 +30,7 @@ mod lane;
 mod limits;
 mod link;
 mod memory;
+mod out_blocks;
 mod output;
 mod pool;
 mod regions;
@@ -38,6 +39,7 @@ mod stages;
 mod store;
 mod stream;
 mod timing;
+mod verify;
 mod workspace;
 
 pub use backend::{CudaBackend, CudaRun};

@@ -4,26 +4,20 @@
 use std::ops::Range;
 use std::ptr::null_mut;
 
-use rockmill_core::{
-    Cutting, Error, ErrorKind, OutputFile, Plan, Result, SstSink, block_guard, entry_hash, kv_hash,
-    placed_hash,
-};
+use rockmill_core::{Cutting, Error, ErrorKind, OutputFile, Plan, Result, SstSink, block_guard};
 use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::backend::CudaRun;
 use crate::device::Device;
-use crate::ffi::{
-    self, DecodeArgs, FileTotals, FilterArgs, Key, KeyBytes, Layout, LayoutArgs, OutBlock,
-    VerifyArgs,
-};
+use crate::ffi::{self, FileTotals, FilterArgs, Key, KeyBytes, Layout, LayoutArgs, OutBlock};
 use crate::limits::{KEY_PADDING, Spans, filter_rules, may_lack_prefix, refused};
+use crate::out_blocks::OutBlocks;
 use crate::pool::Pool;
-use crate::stages::{
-    FirstError, Survivors, WORD_KEY_BYTES, clear_errors, download_checked, key_memory, longest_key,
-};
+use crate::stages::{FirstError, Survivors, clear_errors, download_checked, key_memory};
 use crate::store::store;
+use crate::verify::Verification;
 use crate::workspace::Workspace;
 
 /// Files of one slice at most; all of them are open at once.
@@ -64,64 +58,6 @@ pub struct Filter {
     pub bytes: u64,
     /// What stands behind the lines.
     pub metadata: [u8; METADATA_LEN],
-}
-
-/// Data blocks of a slice, and what the host needs of keys that are too long for their records.
-#[derive(Debug)]
-pub struct OutBlocks {
-    pub blocks: Vec<OutBlock>,
-    /// First and last user key of each block, in a wide slice.
-    edges: Option<Vec<u8>>,
-}
-
-impl OutBlocks {
-    /// Puts the internal key at the beginning of a block in place of what `out` holds.
-    pub fn put_first_key(&self, block: &OutBlock, out: &mut Vec<u8>) {
-        self.put_key(&block.first_key, block.edge_start as usize, out);
-    }
-
-    /// The same of the key at its end.
-    pub fn put_last_key(&self, block: &OutBlock, out: &mut Vec<u8>) {
-        let at = block.edge_start as usize + block.first_key.len as usize;
-        self.put_key(&block.last_key, at, out);
-    }
-
-    fn put_key(&self, key: &Key, edge: usize, out: &mut Vec<u8>) {
-        let prefix = u128::from(key.hi) << 64 | u128::from(key.lo);
-        let len = key.len as usize;
-        out.clear();
-        match &self.edges {
-            Some(edges) => out.extend_from_slice(&edges[edge..edge + len]),
-            None => out.extend_from_slice(&prefix.to_be_bytes()[..len]),
-        }
-        out.extend_from_slice(&key.tag.to_le_bytes());
-    }
-
-    /// `verify.hpp:HashBlocks` of the host's copy.
-    fn hash(&self) -> u64 {
-        let placed = (0..).zip(&self.blocks).map(|(i, block)| {
-            let mut hash = hash_of(block);
-            if let Some(edges) = &self.edges {
-                let (first, last) = (block.first_key.len as usize, block.last_key.len as usize);
-                let both = &edges[block.edge_start as usize..][..first + last];
-                hash = entry_hash(hash, kv_hash(&both[..first], &both[first..]));
-            }
-            placed_hash(hash, i)
-        });
-        placed.fold(0, u64::wrapping_add)
-    }
-
-    /// Whether all blocks' keys lie within the bytes that came back.
-    fn are_whole(&self) -> bool {
-        self.blocks.iter().all(|block| {
-            let lens = [block.first_key.len, block.last_key.len].map(u64::from);
-            let end = block.edge_start.saturating_add(lens[0] + lens[1]);
-            match &self.edges {
-                Some(edges) => end <= edges.len() as u64,
-                None => lens.iter().all(|&len| len <= WORD_KEY_BYTES),
-            }
-        })
-    }
 }
 
 impl Image {
@@ -165,7 +101,7 @@ pub fn write(
         .collect();
     let blocks = encode(device, run, &args, &images, &guards)?;
     check_shape(&images, &blocks)?;
-    let verify = start_verification(device, run, &args, &images)?;
+    let verify = Verification::start(device, run, &args, &images)?;
     let ws = &*run.workspace;
     let files = store(pool, run, &images, &blocks, files)?;
     // The files are synced by now; the device was done with comparing long before.
@@ -199,7 +135,7 @@ fn check_shape(images: &[Image], blocks: &OutBlocks) -> Result<()> {
 }
 
 /// An error of what the device has made or sent back.
-fn altered(what: &str) -> Error {
+pub fn altered(what: &str) -> Error {
     Error::new(ErrorKind::Verification, format!("on the GPU: {what}"))
 }
 
@@ -432,7 +368,8 @@ fn filter_of(options: FilterOptions, hashes: u64) -> Option<Filter> {
     })
 }
 
-fn empty_totals() -> FileTotals {
+/// Totals of nothing.
+pub fn empty_totals() -> FileTotals {
     FileTotals {
         smallest_seqno: MAX_SEQUENCE,
         ..FileTotals::default()
@@ -508,10 +445,8 @@ fn encode(
         }
         false => None,
     };
-    Ok(OutBlocks {
-        blocks: ws.out_blocks.download(0, num_blocks, &ws.stream)?,
-        edges,
-    })
+    let blocks = ws.out_blocks.download(0, num_blocks, &ws.stream)?;
+    Ok(OutBlocks::new(blocks, edges))
 }
 
 fn write_filters(
@@ -566,135 +501,4 @@ fn write_filters(
         (table.seal_blocks)(&ws.exec(), refs, n, bases, checksum, memory)
     };
     device.check(code, "seal filters")
-}
-
-/// A comparison that the device is at work on.
-struct Verification;
-
-/// Queues decoding the images and comparing what is found.
-fn start_verification(
-    device: &Device,
-    run: &mut CudaRun<'_>,
-    args: &LayoutArgs,
-    images: &[Image],
-) -> Result<Verification> {
-    let (ws, table) = (&mut *run.workspace, device.table());
-    let (n, num_blocks) = (run.survivors.len, args.num_blocks as usize);
-    let wide = run.survivors.wide;
-    clear_errors(ws)?;
-    // Entries of the inputs are not needed any more: what is decoded now takes their place.
-    let refs = ws.blocks.room(num_blocks)?;
-    let decode = DecodeArgs {
-        arena: ws.images.as_ptr(),
-        blocks: refs,
-        num_blocks: num_blocks as u64,
-        counts: ws.counts.room(num_blocks + 1)?,
-        starts: ws.starts.room(num_blocks + 1)?,
-        key_sums: ws.key_sums.room(num_blocks + 1)?,
-        key_starts: ws.key_starts.room(num_blocks + 1)?,
-        longest: longest_key(ws),
-        keys: run.survivors.spare_keys,
-        values: ws.values.as_ptr(),
-        hashes: ws.hashes.as_ptr(),
-        key_bytes: key_memory(ws),
-        key_at: match wide {
-            true => ws.key_at.as_ptr(),
-            false => null_mut(),
-        },
-        errors: ws.errors.as_ptr().cast(),
-    };
-    let verify = VerifyArgs {
-        blocks: ws.out_blocks.as_ptr(),
-        num_blocks: num_blocks as u64,
-        num_entries: n as u64,
-        num_key_bytes: match wide {
-            true => ws.survivor_key_sums.download(n, 1, &ws.stream)?[0],
-            false => 0,
-        },
-        layout: args.layout,
-        filter: args.filter,
-        bases: ws.bases.as_ptr(),
-        edges: args.edges,
-        refs,
-        blocks_hash: ws.blocks_hash.upload(&[0], &ws.stream)?,
-        decode,
-    };
-    // Where an image holds less than was meant, nothing of the inputs' entries must be found.
-    let keys = match decode.keys == ws.keys.as_ptr() {
-        true => &ws.keys,
-        false => &ws.other_keys,
-    };
-    keys.fill(0, n, 0, &ws.stream)?;
-    ws.values.fill(0, n, 0, &ws.stream)?;
-    let totals = ws
-        .file_totals
-        .upload(&vec![empty_totals(); images.len()], &ws.stream)?;
-    // SAFETY: buffers have room for all blocks and for as many entries as survived, which are no more than
-    // were decoded before; the decoder writes no more than that whatever the images hold.
-    let code = unsafe { (table.decode_images)(&ws.exec(), &raw const verify) };
-    device.check(code, "decode the files again")?;
-    for (i, image) in images.iter().enumerate() {
-        let lines = image.at + image.data_bytes;
-        let lines = ws.images.as_ptr().wrapping_add(lines as usize);
-        let (num_lines, num_probes) = image.filter.map_or((0, 0), |f| (f.num_lines, f.num_probes));
-        // SAFETY: entries, lines and totals of the file were laid out above.
-        let code = unsafe {
-            (table.verify_file)(
-                &ws.exec(),
-                &raw const verify,
-                image.entries.start as u64,
-                image.entries.len() as u64,
-                lines,
-                num_lines,
-                num_probes,
-                totals.wrapping_add(i),
-            )
-        };
-        device.check(code, "compare the files")?;
-    }
-    let bytes: u64 = images.iter().map(Image::len).sum();
-    run.marks.end(device, &ws.stream, "verify", 3 * bytes)?;
-    Ok(Verification)
-}
-
-impl Verification {
-    /// Waits, and compares what was found with what was meant.
-    fn finish(self, ws: &Workspace, images: &[Image], blocks: &OutBlocks) -> Result<()> {
-        let (found, first_error) = download_checked(ws, &ws.file_totals, images.len())?;
-        if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != blocks.hash() {
-            return Err(altered("the list of blocks changed on its way back"));
-        }
-        let equal = found.iter().zip(images).all(|(found, image)| {
-            let meant = FileTotals {
-                filter_entries: found.filter_entries,
-                ..image.totals
-            };
-            *found == meant
-        });
-        match first_error {
-            None if equal => Ok(()),
-            None => Err(altered("finished files hold other entries than were meant")),
-            Some(FirstError { at, code }) => {
-                let what = format!("finished files do not decode as meant (code {code} at {at})");
-                Err(altered(&what))
-            }
-        }
-    }
-}
-
-/// A hash of a block's record, word by word.
-fn hash_of(block: &OutBlock) -> u64 {
-    let pair = |low, high| u64::from(low) | u64::from(high) << 32;
-    let of_key = |key: &Key| [key.hi, key.lo, key.tag, pair(key.entry, key.len)];
-    let places = [
-        block.at,
-        block.file_offset,
-        pair(block.size, block.file),
-        pair(block.first, block.count),
-        block.key_start,
-        block.edge_start,
-    ];
-    let keys = [of_key(&block.first_key), of_key(&block.last_key)];
-    let words = places.iter().chain(keys.iter().flatten());
-    words.fold(0, |hash, &word| entry_hash(hash, word))
 }

@@ -18,7 +18,8 @@ use rockmill_format::index::IndexBuilder;
 use crate::backend::CudaRun;
 use crate::ffi::OutBlock;
 use crate::lane::{CHUNKS, Lane};
-use crate::output::{Image, OutBlocks};
+use crate::out_blocks::OutBlocks;
+use crate::output::Image;
 use crate::pool::Pool;
 use crate::timing::Stages;
 
