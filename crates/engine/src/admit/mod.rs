@@ -149,7 +149,7 @@ impl<'j> Admitted<'j> {
     pub fn read(job: &'j Job) -> Result<Self> {
         let input = CompactionServiceInput::decode(&job.input)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
-        let file = OptionsFile::parse(&job.options).map_err(malformed)?;
+        let file = OptionsFile::parse_for(&job.options, &input.cf_name).map_err(malformed)?;
         Ok(Self { job, input, file })
     }
 

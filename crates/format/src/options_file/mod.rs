@@ -73,13 +73,20 @@ impl OptionsFile {
     /// Corruption if a line is neither section nor statement, if sections are missing, doubled or
     /// out of order, or if a version is malformed. Option values are not looked at.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut parser = Parser::default();
-        let mut at = 0u64;
-        for line in text.split('\n') {
-            parser.line(Piece::new(at, without_comment(line)).trim())?;
-            at += line.len() as u64 + 1;
-        }
-        parser.finish(text.len() as u64)
+        Parser::default().read(text)
+    }
+
+    /// The same for somebody who asks for one column family alone: the others have their names, but their
+    /// options are left out. A database of many column families has most of its text there, and each job reads it.
+    ///
+    /// # Errors
+    /// Those of [`OptionsFile::parse`].
+    pub fn parse_for(text: &str, family: &[u8]) -> Result<Self> {
+        let parser = Parser {
+            only: Some(family),
+            ..Parser::default()
+        };
+        parser.read(text)
     }
 
     /// The column family of that name.
@@ -89,15 +96,32 @@ impl OptionsFile {
 }
 
 #[derive(Default)]
-struct Parser {
+struct Parser<'f> {
     file: OptionsFile,
+    /// The column family whose options are kept; `None` for all.
+    only: Option<&'f [u8]>,
     version: Options,
     section: Section,
     seen_version: bool,
     seen_db: bool,
 }
 
-impl Parser {
+impl Parser<'_> {
+    fn read(mut self, text: &str) -> Result<OptionsFile> {
+        let mut at = 0u64;
+        for line in text.split('\n') {
+            self.line(Piece::new(at, without_comment(line)).trim())?;
+            at += line.len() as u64 + 1;
+        }
+        self.finish(text.len() as u64)
+    }
+
+    /// Whether the options of a column family are kept.
+    fn keeps(&self, family: usize) -> bool {
+        self.only
+            .is_none_or(|only| self.file.column_families[family].name == only)
+    }
+
     fn line(&mut self, line: Piece<'_>) -> Result<()> {
         if line.text.is_empty() {
             return Ok(());
@@ -115,6 +139,7 @@ impl Parser {
             return Err(line.corruption("a statement must have a name"));
         }
         let options = match self.section {
+            Section::ColumnFamily(i) | Section::Table(i) if !self.keeps(i) => return Ok(()),
             Section::None => return Err(line.corruption("a statement outside of sections")),
             Section::Version => &mut self.version,
             Section::Db => &mut self.file.db,

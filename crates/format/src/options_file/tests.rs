@@ -102,6 +102,26 @@ fn a_file_is_taken_apart() {
 }
 
 #[test]
+fn of_other_column_families_only_the_names_are_kept() {
+    let all = OptionsFile::parse(FILE).unwrap();
+    for family in &all.column_families {
+        let file = OptionsFile::parse_for(FILE, &family.name).unwrap();
+        assert_eq!(file.cf(&family.name), Some(family));
+        assert_eq!(
+            (&file.db, file.rocksdb_version),
+            (&all.db, all.rocksdb_version)
+        );
+        let others = file
+            .column_families
+            .iter()
+            .filter(|cf| cf.name != family.name);
+        let (mut others, count) = (others.clone(), others.count());
+        assert_eq!(count + 1, all.column_families.len());
+        assert!(others.all(|cf| cf.options.is_empty() && cf.table_options.is_empty()));
+    }
+}
+
+#[test]
 fn files_that_are_not_in_order_are_refused() {
     let cases = [
         ("", "no section DBOptions"),
@@ -130,6 +150,7 @@ fn files_that_are_not_in_order_are_refused() {
     for (text, message) in cases {
         let error = OptionsFile::parse(text).unwrap_err();
         assert!(error.what.contains(message), "{text:?}: {error}");
+        assert_eq!(OptionsFile::parse_for(text, b"other"), Err(error));
     }
 }
 
