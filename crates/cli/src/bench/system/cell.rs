@@ -49,6 +49,9 @@ pub struct Clients {
     pub interval_ms: u64,
     /// Of each column family; files have the same size.
     pub write_buffer_bytes: u64,
+    /// Whether files are merged at all. Where they are not, clients have what nobody can give them more of who
+    /// takes compaction off the host, however fast.
+    pub compacts: bool,
 }
 
 /// In which order records are first written.
@@ -134,8 +137,16 @@ impl Cell {
     /// Its system and what that computes on.
     pub fn series(&self) -> String {
         match self.system {
+            _ if !self.compacts() => "no compaction".to_owned(),
             System::Rocksdb => self.system.name().to_owned(),
             System::Rockmill(device) => format!("{} {device}", self.system.name()),
+        }
+    }
+
+    fn compacts(&self) -> bool {
+        match &self.work {
+            Work::Clients(work) => work.compacts,
+            Work::Jobs(_) => true,
         }
     }
 

@@ -22,6 +22,18 @@ const LEAST_BACKGROUND_JOBS: u32 = 2;
 
 const MICROS: f64 = 1e6;
 
+/// More files than there will be in level 0.
+const ANY_FILES: i32 = i32::MAX;
+
+/// Lets level 0 grow without end, and nobody wait for that.
+fn never_compact(options: &mut Options) {
+    options.set_disable_auto_compactions(true);
+    options.set_level_zero_slowdown_writes_trigger(ANY_FILES);
+    options.set_level_zero_stop_writes_trigger(ANY_FILES);
+    options.set_soft_pending_compaction_bytes_limit(0);
+    options.set_hard_pending_compaction_bytes_limit(0);
+}
+
 /// An open database, with its statistics.
 pub struct Database {
     db: DB,
@@ -51,6 +63,9 @@ impl Database {
         options.set_max_background_jobs(cell.threads.max(LEAST_BACKGROUND_JOBS) as i32);
         options.set_max_subcompactions(cell.system.subcompactions(cell.threads));
         plane.attach(&mut options);
+        if !work.compacts {
+            never_compact(&mut options);
+        }
         let named = |number| match number {
             0 => rust_rocksdb::DEFAULT_COLUMN_FAMILY_NAME.to_owned(),
             number => number.to_string(),

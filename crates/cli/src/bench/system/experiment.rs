@@ -84,15 +84,21 @@ impl Experiment {
         };
         let mut cells = Vec::new();
         for (point, work) in points {
-            for &system in &systems {
-                cells.push(Cell {
-                    point: point.clone(),
-                    system,
-                    threads: args.threads.unwrap_or_else(usual_threads),
-                    tuning: args.tuning.clone(),
-                    work: work.clone(),
-                });
+            let cell = |system, work| Cell {
+                point: point.clone(),
+                system,
+                threads: args.threads.unwrap_or_else(usual_threads),
+                tuning: args.tuning.clone(),
+                work,
+            };
+            if let (true, Work::Clients(clients)) = (args.bound, &work) {
+                let without = Clients {
+                    compacts: false,
+                    ..clients.clone()
+                };
+                cells.push(cell(System::Rocksdb, Work::Clients(without)));
             }
+            cells.extend(systems.iter().map(|&system| cell(system, work.clone())));
         }
         Ok(cells)
     }
@@ -105,6 +111,10 @@ impl Experiment {
             ("--at-once", args.at_once.len(), Self::Scaling),
             ("--updates", args.updates.len(), Self::UpdateRatio),
         ];
+        if args.bound && self == Self::Scaling {
+            let what = "--bound is for experiments with clients; scaling has none";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         match axes.iter().find(|axis| axis.1 > 0 && axis.2 != self) {
             None => Ok(()),
             Some((argument, _, of)) => {
@@ -251,6 +261,7 @@ fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
         interval_ms: args.interval_ms,
         write_buffer_bytes: buffer_bytes
             .clamp(*WRITE_BUFFER_BYTES.start(), *WRITE_BUFFER_BYTES.end()),
+        compacts: true,
     }
 }
 
@@ -285,6 +296,17 @@ mod tests {
                 assert!(point.iter().all(|cell| cell.point == point[0].point));
             }
         }
+    }
+
+    #[test]
+    fn a_bound_is_a_system_of_its_own() {
+        let args = args(&["--bound"]);
+        let cells = Experiment::Contention.cells(&args).expect("cells");
+        let series: Vec<_> = cells[..3].iter().map(Cell::series).collect();
+        assert_eq!(series, ["no compaction", "rocksdb", "rockmill cpu"]);
+        assert_eq!(cells.len(), 3 * 12);
+        let error = Experiment::Scaling.cells(&args).expect_err("no clients");
+        assert!(matches!(error, Failure::Usage(what) if what.contains("--bound")));
     }
 
     #[test]

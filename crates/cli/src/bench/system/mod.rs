@@ -56,6 +56,10 @@ pub struct SystemArgs {
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     rocksdb: bool,
+    /// Measure also a RocksDB that never compacts: what clients could have at most from anybody who takes
+    /// compaction off the host. It reads more files, and its database grows without end.
+    #[arg(long)]
+    bound: bool,
     /// Slices in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
