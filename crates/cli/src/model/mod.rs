@@ -35,7 +35,8 @@ pub struct ModelArgs {
     /// other work comes and goes.
     #[arg(long)]
     interleave: bool,
-    /// Print the published model of an accelerator instead: fpga-cu.
+    /// Print the model of an accelerator instead: fpga-cu, which was published, near-data-ssd, mid-gpu, or a file
+    /// that ends in .json.
     #[arg(long, conflicts_with_all = ["device", "dir", "quick", "interleave", "repeat"])]
     profile: Option<String>,
     /// Print a document for machines.

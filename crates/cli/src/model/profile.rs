@@ -33,17 +33,18 @@ struct Row {
     kept: f64,
     #[serde(flatten)]
     unit: UnitSpeed,
-    /// All units together, if memory keeps up.
+    /// All units together, if memory and link keep up.
     all_units_pairs_per_second: f64,
+    /// What the link passes, if there is one.
+    link_pairs_per_second: Option<f64>,
 }
 
-/// Prints a profile that ships.
+/// Prints a profile that ships, or that of a file.
 ///
 /// # Errors
-/// Usage if there is none of that name, Environment if the output takes nothing.
+/// Usage if there is none of that name or it makes no sense, Environment if the output takes nothing.
 pub fn print(name: &str, json: bool) -> Result<(), Failure> {
-    let profile =
-        UnitProfile::named(name).map_err(|e| Failure::Usage(format!("--profile: {e}")))?;
+    let profile = UnitProfile::find(name).map_err(|e| Failure::Usage(format!("--profile: {e}")))?;
     let mut rows = Vec::new();
     for kept in KEPT {
         for (key, value) in PAIRS {
@@ -51,6 +52,7 @@ pub fn print(name: &str, json: bool) -> Result<(), Failure> {
             rows.push(Row {
                 kept,
                 all_units_pairs_per_second: f64::from(profile.units) * unit.pairs_per_second,
+                link_pairs_per_second: profile.link_speed(key, value, kept),
                 unit,
             });
         }
@@ -60,7 +62,7 @@ pub fn print(name: &str, json: bool) -> Result<(), Failure> {
         let units = report.profile.units;
         writeln!(
             out,
-            "million pairs of input a second of one unit, by stage, and of {units} units"
+            "million pairs of input a second of one unit, by stage, of all ({units}), and of the link"
         )?;
         Ok(writeln!(out, "{}", table(&report.rows))?)
     })
@@ -69,7 +71,7 @@ pub fn print(name: &str, json: bool) -> Result<(), Failure> {
 fn table(rows: &[Row]) -> comfy_table::Table {
     let [decoder, transfer, merger, encoder] = UNIT_STAGES;
     let mut table = output::table([
-        "pair", "kept", decoder, transfer, merger, encoder, "unit", "bound by", "all",
+        "pair", "kept", decoder, transfer, merger, encoder, "unit", "bound by", "all", "link",
     ]);
     for row in rows {
         let unit = &row.unit;
@@ -85,6 +87,8 @@ fn table(rows: &[Row]) -> comfy_table::Table {
             million(unit.pairs_per_second),
             unit.bottleneck.to_owned(),
             million(row.all_units_pairs_per_second),
+            row.link_pairs_per_second
+                .map_or_else(|| "-".to_owned(), million),
         ]);
     }
     table

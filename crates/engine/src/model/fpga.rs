@@ -7,14 +7,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The profile that ships: X-Engine's board, eight units of four ways at 200 MHz.
-const FPGA_CU: &str = include_str!("profiles/fpga-cu.json");
+use super::faults::FaultRates;
+
+/// The profiles that ship: X-Engine's board, eight units of four ways at 200 MHz; a drive that computes, slower than
+/// the host, as Co-KV has it; a GPU of the middle range.
+const SHIPPED: [(&str, &str); 3] = [
+    ("fpga-cu", include_str!("profiles/fpga-cu.json")),
+    ("near-data-ssd", include_str!("profiles/near-data-ssd.json")),
+    ("mid-gpu", include_str!("profiles/mid-gpu.json")),
+];
 
 /// Parameters of an accelerator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitProfile {
-    /// Units that work side by side.
+    /// Units that work side by side, each on a slice.
     pub units: u32,
     /// Cycles a second.
     pub clock_hz: f64,
@@ -28,6 +35,27 @@ pub struct UnitProfile {
     pub merger: UnitStage,
     /// Encoder of the output's blocks.
     pub encoder: UnitStage,
+    /// What all units share to get inputs and give back outputs; none where the data lies at the device.
+    #[serde(default)]
+    pub link: Option<UnitLink>,
+    /// Memory for inputs and outputs of all slices.
+    pub memory_bytes: u64,
+    /// How often what goes wrong.
+    #[serde(default)]
+    pub faults: FaultRates,
+    /// What the choice of slices that meet a fault begins with.
+    #[serde(default)]
+    pub fault_seed: u64,
+}
+
+/// A link, both ways at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitLink {
+    /// Bytes a second to the device.
+    pub to_device: f64,
+    /// Bytes a second back.
+    pub from_device: f64,
 }
 
 /// A stage of a unit.
@@ -61,15 +89,32 @@ pub struct UnitSpeed {
 pub const UNIT_STAGES: [&str; 4] = ["decoder", "transfer", "merger", "encoder"];
 
 impl UnitProfile {
-    /// A profile that ships, by its name.
+    /// Names of the profiles that ship.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SHIPPED.into_iter().map(|(name, _)| name)
+    }
+
+    /// A profile that ships, by its name, or one from a file whose name ends in `.json`.
     ///
     /// # Errors
-    /// One sentence with the names that there are.
-    pub fn named(name: &str) -> Result<Self, String> {
-        match name {
-            "fpga-cu" => Self::parse(FPGA_CU),
-            _ => Err(format!("there is no profile {name:?}: say fpga-cu")),
+    /// One sentence about what is wrong.
+    pub fn find(name: &str) -> Result<Self, String> {
+        if name.ends_with(".json") {
+            let text = std::fs::read_to_string(name);
+            let text = text.map_err(|e| format!("cannot read the profile {name}: {e}"))?;
+            return Self::parse(&text).map_err(|why| format!("{name}: {why}"));
         }
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        shipped.map_or_else(
+            || {
+                let names = Self::names().collect::<Vec<_>>().join(", ");
+                let or_file = "or a file that ends in .json";
+                Err(format!(
+                    "there is no profile {name:?}: say {names} {or_file}"
+                ))
+            },
+            |(_, text)| Self::parse(text),
+        )
     }
 
     /// A profile from its text.
@@ -79,42 +124,43 @@ impl UnitProfile {
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile: Self =
             serde_json::from_str(text).map_err(|e| format!("this is no profile: {e}"))?;
-        match profile.is_sound() {
-            true => Ok(profile),
-            false => Err("a profile's units, clock, bus and cycles are above 0".to_owned()),
-        }
+        let checked = profile.check();
+        checked.map_err(|why| format!("this profile makes no sense: {why}"))?;
+        Ok(profile)
     }
 
-    fn is_sound(&self) -> bool {
-        let stage = |stage: &UnitStage| {
-            stage.base_cycles.is_normal()
-                && stage.base_cycles > 0.0
-                && [stage.key_passes, stage.value_passes]
-                    .iter()
-                    .all(|passes| passes.is_finite() && *passes >= 0.0)
-        };
+    fn check(&self) -> Result<(), String> {
         let above_zero = |number: f64| number.is_normal() && number > 0.0;
-        self.units > 0
-            && above_zero(self.clock_hz)
-            && above_zero(self.bus_bytes)
-            && [self.decoder, self.transfer, self.merger, self.encoder]
-                .iter()
-                .all(stage)
+        let passes = |number: f64| number.is_finite() && number >= 0.0;
+        let stages = [self.decoder, self.transfer, self.merger, self.encoder];
+        let sound = [
+            (self.units > 0, "units"),
+            (above_zero(self.clock_hz), "clock_hz"),
+            (above_zero(self.bus_bytes), "bus_bytes"),
+            (self.memory_bytes > 0, "memory_bytes"),
+            (
+                stages.iter().all(|stage| above_zero(stage.base_cycles)),
+                "base_cycles",
+            ),
+            (
+                self.link
+                    .is_none_or(|link| above_zero(link.to_device) && above_zero(link.from_device)),
+                "link",
+            ),
+        ];
+        if let Some((_, what)) = sound.iter().find(|(is, _)| !is) {
+            return Err(format!("its {what} must be above 0"));
+        }
+        let negative = |stage: &UnitStage| !passes(stage.key_passes) || !passes(stage.value_passes);
+        if stages.iter().any(negative) {
+            return Err("its key_passes and value_passes must be at least 0".to_owned());
+        }
+        self.faults.check()
     }
 
     /// How fast one unit is for such pairs, of which the share `kept` (above 0, at most 1) survives.
     pub fn unit_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> UnitSpeed {
-        let (key, value) = (f64::from(key_bytes), f64::from(value_bytes));
-        let speed = |stage: &UnitStage| {
-            let bytes = stage.key_passes * key + stage.value_passes * value;
-            self.clock_hz / (stage.base_cycles + bytes / self.bus_bytes)
-        };
-        let stages = [
-            speed(&self.decoder),
-            speed(&self.transfer),
-            speed(&self.merger),
-            speed(&self.encoder) / kept,
-        ];
+        let stages = self.stage_speeds(f64::from(key_bytes), f64::from(value_bytes), kept);
         let (bottleneck, pairs_per_second) = UNIT_STAGES
             .into_iter()
             .zip(stages)
@@ -128,6 +174,28 @@ impl UnitProfile {
             bottleneck,
         }
     }
+
+    /// Pairs of input a second that each stage passes, of keys and values of so many bytes in the mean, of which the
+    /// share `kept` (at most 1) survives.
+    pub fn stage_speeds(&self, key_bytes: f64, value_bytes: f64, kept: f64) -> [f64; 4] {
+        let speed = |stage: &UnitStage| {
+            let bytes = stage.key_passes * key_bytes + stage.value_passes * value_bytes;
+            self.clock_hz / (stage.base_cycles + bytes / self.bus_bytes)
+        };
+        [
+            speed(&self.decoder),
+            speed(&self.transfer),
+            speed(&self.merger),
+            speed(&self.encoder) / kept,
+        ]
+    }
+
+    /// Pairs of input a second that the link passes, both ways at once; `None` if nothing needs to pass one.
+    pub fn link_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> Option<f64> {
+        let bytes = f64::from(key_bytes) + f64::from(value_bytes);
+        let speed = |link: UnitLink| (link.to_device / bytes).min(link.from_device / bytes / kept);
+        self.link.map(speed)
+    }
 }
 
 #[cfg(test)]
@@ -135,7 +203,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> UnitProfile {
-        UnitProfile::named("fpga-cu").expect("it ships")
+        UnitProfile::find("fpga-cu").expect("it ships")
     }
 
     /// By hand from the published parameters, at 200 MHz over 8 bytes: for 8 B/32 B the decoder takes
@@ -171,19 +239,49 @@ mod tests {
     }
 
     #[test]
+    fn what_ships_can_be_read_and_written() {
+        for name in UnitProfile::names() {
+            let profile = UnitProfile::find(name).expect("it ships");
+            let text = serde_json::to_string(&profile).expect("plain numbers");
+            assert_eq!(UnitProfile::parse(&text), Ok(profile));
+        }
+        let near_data = UnitProfile::find("near-data-ssd").expect("it ships");
+        assert_eq!(near_data.link_speed(16, 100, 1.0), None);
+        assert_eq!(shipped().link_speed(8, 92, 0.5), Some(120e6));
+        assert_eq!(shipped().link_speed(8, 92, 1.0), Some(120e6));
+    }
+
+    #[test]
     fn profiles_that_make_no_sense_are_refused_in_a_sentence() {
         let text = serde_json::to_string(&shipped()).expect("plain numbers");
-        assert_eq!(UnitProfile::parse(&text), Ok(shipped()));
-        for (from, to) in [
-            ("200000000.0", "0.0"),
-            ("\"units\":8", "\"units\":0"),
-            ("units", "unit"),
+        for (from, to, what) in [
+            ("200000000.0", "0.0", "clock_hz"),
+            ("\"units\":8", "\"units\":0", "units"),
+            ("units", "unit", "unknown field `unit`"),
+            ("\"key_passes\":2.0", "\"key_passes\":-1", "key_passes"),
+            ("12000000000.0", "0", "link"),
+            ("68719476736", "0", "memory_bytes"),
+            (",\"memory_bytes\":68719476736", "", "memory_bytes"),
+            ("\"faults\":{}", "\"faults\":{\"hang\":1.5}", "hang is 1.5"),
+            ("\"faults\":{}", "\"faults\":{\"hang\":-1}", "hang is -1"),
+            (
+                "\"faults\":{}",
+                "\"faults\":{\"hang\":0.7,\"slow\":0.7}",
+                "sum to 1.4",
+            ),
+            ("\"faults\":{}", "\"faults\":{\"rust\":0}", "`rust`"),
         ] {
-            let broken = text.replace(from, to);
+            let broken = text.replacen(from, to, 1);
             assert_ne!(broken, text, "{from}");
-            assert!(UnitProfile::parse(&broken).is_err(), "{broken}");
+            let why = UnitProfile::parse(&broken).expect_err(&broken);
+            assert!(why.contains(what) && !why.contains('\n'), "{why}");
         }
-        let refused = UnitProfile::named("fpga").expect_err("no such profile");
-        assert!(refused.contains("fpga-cu"), "{refused}");
+        let refused = UnitProfile::find("fpga").expect_err("no such profile");
+        assert!(
+            refused.contains("fpga-cu, near-data-ssd, mid-gpu"),
+            "{refused}"
+        );
+        let refused = UnitProfile::find("/nowhere/board.json").expect_err("no such file");
+        assert!(refused.contains("/nowhere/board.json: "), "{refused}");
     }
 }

@@ -10,6 +10,7 @@
 //! that holds.
 
 mod cost;
+mod faults;
 mod fpga;
 mod kept;
 mod machine;
@@ -30,7 +31,8 @@ use rockmill_core::{Backend, Result};
 use rockmill_cuda::CudaBackend;
 
 pub use cost::Cost;
-pub use fpga::{UNIT_STAGES, UnitProfile, UnitSpeed, UnitStage};
+pub use faults::{Fault, FaultRates};
+pub use fpga::{UNIT_STAGES, UnitLink, UnitProfile, UnitSpeed, UnitStage};
 pub use machine::{Machine, processor_name};
 pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};

@@ -1,0 +1,136 @@
+//! What goes wrong on an accelerator, and how often.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a slice that a device fails at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// There is no memory for it.
+    Allocation,
+    /// A kernel does not start.
+    Launch,
+    /// The context breaks, and all calls fail until the driver has made a new one.
+    Context,
+    /// The call does not come back.
+    Hang,
+    /// It takes many times as long.
+    Slow,
+    /// The end of a file does not come back.
+    Truncated,
+    /// A bit of a file is another one when it comes back.
+    Flipped,
+    /// A block holds other content than it should, with a checksum that fits.
+    WrongResult,
+}
+
+impl Fault {
+    /// All, in the order of their definition.
+    pub const ALL: [Self; 8] = [
+        Self::Allocation,
+        Self::Launch,
+        Self::Context,
+        Self::Hang,
+        Self::Slow,
+        Self::Truncated,
+        Self::Flipped,
+        Self::WrongResult,
+    ];
+
+    /// Name in profiles and statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allocation => "allocation",
+            Self::Launch => "launch",
+            Self::Context => "context",
+            Self::Hang => "hang",
+            Self::Slow => "slow",
+            Self::Truncated => "truncated",
+            Self::Flipped => "flipped",
+            Self::WrongResult => "wrong_result",
+        }
+    }
+
+    /// Whether files come out other than they were meant.
+    pub fn damages(self) -> bool {
+        matches!(self, Self::Truncated | Self::Flipped | Self::WrongResult)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The share of slices that each fault meets; a slice meets one at most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FaultRates(BTreeMap<Fault, f64>);
+
+impl FaultRates {
+    /// The fault that a slice meets which drew `lot`, from 0 to below 1.
+    pub fn draw(&self, lot: f64) -> Option<Fault> {
+        let mut above = 0.0;
+        let mut shares = self.0.iter();
+        let met = shares.find(|(_, rate)| {
+            above += **rate;
+            lot < above
+        });
+        met.map(|(fault, _)| *fault)
+    }
+
+    /// Whether some fault damages files.
+    pub fn damage(&self) -> bool {
+        let mut shares = self.0.iter();
+        shares.any(|(fault, rate)| fault.damages() && *rate > 0.0)
+    }
+
+    /// Looks whether these are shares of one whole.
+    ///
+    /// # Errors
+    /// One clause that names the fault.
+    pub fn check(&self) -> Result<(), String> {
+        for (fault, rate) in &self.0 {
+            if !(0.0..=1.0).contains(rate) {
+                return Err(format!("its rate of {fault} is {rate}; say 0 to 1"));
+            }
+        }
+        match self.0.values().sum::<f64>() {
+            sum if sum > 1.0 => Err(format!("its fault rates sum to {sum}; say 1 at most")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromIterator<(Fault, f64)> for FaultRates {
+    fn from_iter<I: IntoIterator<Item = (Fault, f64)>>(rates: I) -> Self {
+        Self(rates.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_meets_its_share() {
+        let rates = FaultRates::from_iter([(Fault::Launch, 0.25), (Fault::Hang, 0.5)]);
+        assert_eq!(rates.check(), Ok(()));
+        let met = [0.0, 0.2, 0.25, 0.7, 0.75, 0.99].map(|lot| rates.draw(lot));
+        let (launch, hang) = (Some(Fault::Launch), Some(Fault::Hang));
+        assert_eq!(met, [launch, launch, hang, hang, None, None]);
+        assert_eq!(FaultRates::default().draw(0.0), None);
+    }
+
+    #[test]
+    fn names_are_those_of_profiles() {
+        for fault in Fault::ALL {
+            let text = serde_json::to_string(&fault).expect("a name");
+            assert_eq!(text, format!("\"{fault}\""));
+        }
+    }
+}
