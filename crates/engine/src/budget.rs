@@ -19,10 +19,12 @@ mod state;
 mod tests;
 mod urgency;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rockmill_core::{CancelToken, Error, Result};
+
+use crate::clock::{Clock, Signal};
 
 pub use lanes::{Candidate, HOST};
 pub use share::{Grant, JobShare};
@@ -37,9 +39,8 @@ pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Budget {
     state: Mutex<State>,
-    changed: Condvar,
-    /// When time began.
-    made: Instant,
+    changed: Signal,
+    clock: Arc<dyn Clock>,
 }
 
 /// Memory that a call holds which nobody waits for any more; given back when dropped.
@@ -58,17 +59,23 @@ impl Drop for LeftBehind {
 
 impl Budget {
     /// A budget of `slots` slices on each device and `bytes` bytes.
-    pub fn new(slots: usize, bytes: u64) -> Self {
+    pub fn new(slots: usize, bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State::new(slots, bytes)),
-            changed: Condvar::new(),
-            made: Instant::now(),
+            changed: Signal::default(),
+            clock,
         }
     }
 
     /// Bytes in all, but for those that calls hold which were left behind.
     pub fn bytes(&self) -> u64 {
         self.state().most_bytes()
+    }
+
+    /// Bytes that are taken, those included that calls hold which were left behind.
+    pub fn taken_bytes(&self) -> u64 {
+        let state = self.state();
+        state.used_bytes() + state.left_behind_bytes
     }
 
     /// Counts `bytes` as lost until what is returned is dropped.
@@ -110,7 +117,7 @@ impl Budget {
     }
 
     fn now(&self) -> f64 {
-        self.made.elapsed().as_secs_f64()
+        self.clock.now().as_secs_f64()
     }
 
     /// Changes the state, and serves who waited for that.
@@ -120,34 +127,34 @@ impl Budget {
         state.now = self.now();
         state.serve();
         drop(state);
-        self.changed.notify_all();
+        self.clock.notify(&self.changed);
         result
     }
 
     fn wait(&self, wish: Wish, urgency: Urgency, cancel: &CancelToken) -> Result<Answer> {
         let ticket = self.change(|state| state.queue(wish, urgency));
-        let mut state = self.state();
         loop {
+            let seen = self.changed.seen();
+            let mut state = self.state();
             if let Some(answer) = state.take_answer(ticket) {
                 return Ok(answer);
             }
             if cancel.is_cancelled() {
                 state.leave_queue(ticket);
                 drop(state);
-                self.changed.notify_all();
+                self.clock.notify(&self.changed);
                 return Err(Error::cancelled());
             }
-            state = self
-                .changed
-                .wait_timeout(state, CANCEL_POLL)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            drop(state);
+            self.clock.wait(&self.changed, seen, CANCEL_POLL);
             // A device that is late is worth less waiting; one of all who wait looks.
             let now = self.now();
+            let mut state = self.state();
             if now - state.now >= CANCEL_POLL.as_secs_f64() {
                 state.now = now;
                 state.serve();
-                self.changed.notify_all();
+                drop(state);
+                self.clock.notify(&self.changed);
             }
         }
     }

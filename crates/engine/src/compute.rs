@@ -1,5 +1,6 @@
 //! A backend behind a pointer: what a job's slices run on may be of several kinds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use rockmill_core::{
@@ -31,6 +32,11 @@ pub trait Compute: fmt::Debug + Send + Sync {
     /// # Errors
     /// Any error of [`ErrorKind`]. Files begun in `sink` are of no use then.
     fn compact(&self, work: SliceWork<'_>, sink: &mut dyn SstSink) -> Result<SliceReport>;
+
+    /// How often which fault was made on purpose.
+    fn faults(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::new()
+    }
 }
 
 impl<B: Backend + fmt::Debug> Compute for B {

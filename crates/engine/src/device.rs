@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use rockmill_cuda::Target;
 
-/// A device: `cpu`, `cuda`, `cuda:N`, `auto`.
+use crate::simulated::Profile;
+
+/// A device: `cpu`, `cuda`, `cuda:N`, `auto`, `sim:NAME`, `sim:FILE.json`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// The host's processors.
@@ -17,6 +19,8 @@ pub enum Device {
     /// Several devices at once are for whoever names them: they share the host's copying, which limits one
     /// already.
     Auto,
+    /// A device that is not there: the host computes for it, and takes the time that its profile says.
+    Simulated(Profile),
     /// The GPU's kernels elsewhere; for tests.
     #[doc(hidden)]
     Kernels(Target),
@@ -28,6 +32,7 @@ impl fmt::Display for Device {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
             Self::Auto => f.write_str("auto"),
+            Self::Simulated(profile) => write!(f, "sim:{}", profile.name()),
             Self::Kernels(_) => f.write_str("cuda-on-host"),
         }
     }
@@ -37,6 +42,9 @@ impl FromStr for Device {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(profile) = text.strip_prefix("sim:") {
+            return Ok(Self::Simulated(profile.parse()?));
+        }
         let number = match text {
             "cpu" => return Ok(Self::Cpu),
             "auto" => return Ok(Self::Auto),
@@ -46,7 +54,9 @@ impl FromStr for Device {
         number
             .and_then(|number| number.parse().ok())
             .map(Self::Cuda)
-            .ok_or_else(|| format!("{text:?} is no device: say cpu, cuda, cuda:N or auto"))
+            .ok_or_else(|| {
+                format!("{text:?} is no device: say cpu, cuda, cuda:N, auto or sim:NAME")
+            })
     }
 }
 
@@ -95,7 +105,7 @@ impl TryFrom<&[Device]> for DeviceList {
     /// A list of several devices.
     ///
     /// # Errors
-    /// One sentence if there are none or too many, if one comes twice, or `auto` with others.
+    /// One sentence if there are none or too many, if one that is there once comes twice, or `auto` with others.
     fn try_from(devices: &[Device]) -> Result<Self, String> {
         if devices.is_empty() || devices.len() > MOST_DEVICES {
             let given = devices.len();
@@ -105,7 +115,8 @@ impl TryFrom<&[Device]> for DeviceList {
             return Err("auto takes all there is: name it alone".to_owned());
         }
         for (at, device) in devices.iter().enumerate() {
-            if devices[..at].contains(device) && !matches!(device, Device::Kernels(_)) {
+            let many = matches!(device, Device::Simulated(_) | Device::Kernels(_));
+            if devices[..at].contains(device) && !many {
                 return Err(format!("{device} is named twice"));
             }
         }
@@ -152,14 +163,21 @@ mod tests {
             assert_eq!(device.to_string().parse(), Ok(device));
         }
         assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
-        for wrong in ["", "gpu", "cuda:", "cuda:x", "CPU"] {
+        for wrong in ["", "gpu", "cuda:", "cuda:x", "CPU", "sim:", "sim:x", "sim"] {
             assert!(wrong.parse::<Device>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn lists_are_read_as_they_are_shown() {
-        for text in ["cpu", "auto", "cuda:1", "cpu+cuda:0", "cuda:0+cuda:1+cpu"] {
+        for text in [
+            "cpu",
+            "auto",
+            "cuda:1",
+            "cpu+cuda:0",
+            "cuda:0+cuda:1+cpu",
+            "sim:fpga-cu+sim:mid-gpu+sim:fpga-cu+cpu",
+        ] {
             let list: DeviceList = text.parse().expect(text);
             assert_eq!(list.to_string(), text);
         }

@@ -97,12 +97,13 @@ impl Engine {
         model: Arc<dyn Predict>,
     ) -> std::result::Result<Self, String> {
         settings.check()?;
-        let fleet = Fleet::open(settings.device, settings.cuda);
+        let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
         metrics::describe();
         Ok(Self {
             budget: Arc::new(Budget::new(
                 settings.mutable.threads,
                 settings.mutable.memory_budget_bytes,
+                storage.clock(),
             )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             mutable: Mutex::new(settings.mutable),
@@ -163,8 +164,15 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         Stats {
             device_trouble: self.fleet.trouble().map(str::to_owned),
+            simulated_faults: self.fleet.faults(),
             ..self.stats.snapshot()
         }
+    }
+
+    /// Bytes of the memory budget that are taken now: by jobs, by their slices, and by calls of devices that
+    /// nobody waits for any more.
+    pub fn memory_taken_bytes(&self) -> u64 {
+        self.budget.taken_bytes()
     }
 
     /// The counters, for the door that offers jobs.
@@ -432,6 +440,7 @@ impl Engine {
             patience: self.settings.patience,
             verification: settings.verification,
             storage: &self.storage,
+            clock: self.storage.clock(),
             budget: &self.budget,
             limiter: &self.limiter,
             sync_threads: (settings.sync_threads)

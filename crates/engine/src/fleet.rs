@@ -1,14 +1,17 @@
 //! The devices of an engine: opened beside other work, each with its standing.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
 
+use crate::clock::Clock;
 use crate::compute::Compute;
 use crate::device::{Device, DeviceList};
 use crate::opening::Opening;
+use crate::simulated::{Profile, Simulated};
 use crate::standing::Standing;
 
 /// Jobs with less input are not worth a GPU: copies, some sixty launches and a dozen waits cost it five
@@ -71,6 +74,16 @@ impl Opened {
         }))
     }
 
+    /// A device that is not there.
+    fn simulated(profile: Profile, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let simulated = Simulated::new(profile, cuda.memory_bytes, Arc::clone(clock));
+        Arc::new(Self {
+            model: "simulated".to_owned(),
+            backend: Box::new(simulated),
+            standing: Standing::default(),
+        })
+    }
+
     /// Opens the first GPU that can be used.
     fn first_gpu(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
         let mut trouble = None;
@@ -86,13 +99,17 @@ impl Opened {
 }
 
 impl Place {
-    fn open(device: Device, cuda: CudaSettings) -> Option<Self> {
+    fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
         let one = |target| Opening::start(move || Ok(vec![Opened::gpu(target, cuda)?]));
         let (opening, min_job_bytes) = match device {
             Device::Cpu => return None,
             Device::Auto => {
                 let first = Opening::start(move || Opened::first_gpu(cuda));
                 (first, AUTO_MIN_JOB_BYTES)
+            }
+            Device::Simulated(profile) => {
+                let opened = Opened::simulated(profile, cuda, clock);
+                (Opening::start(move || Ok(vec![opened])), 0)
             }
             Device::Cuda(number) => (one(Target::Cuda(number)), 0),
             Device::Kernels(target) => (one(target), 0),
@@ -135,10 +152,10 @@ impl Place {
 
 impl Fleet {
     /// Begins to open `devices`; until one is open, others and the CPU do what there is to do.
-    pub fn open(devices: DeviceList, cuda: CudaSettings) -> Self {
+    pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {
         let places = devices
             .iter()
-            .filter_map(|device| Place::open(device, cuda));
+            .filter_map(|device| Place::open(device, cuda, clock));
         Self {
             cpu: CpuBackend,
             host_shares: devices.contains(Device::Cpu),
@@ -173,6 +190,17 @@ impl Fleet {
         self.trouble().map_or(Ok(()), |what| Err(what.to_owned()))
     }
 
+    /// How often which fault was made on purpose, on all devices.
+    pub fn faults(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for opened in self.places.iter().flat_map(Place::opened) {
+            for (fault, times) in opened.backend.faults() {
+                *sums.entry(fault.to_owned()).or_default() += times;
+            }
+        }
+        sums
+    }
+
     /// Why the first device that was asked for and cannot be used is not, if that is known.
     pub fn trouble(&self) -> Option<&str> {
         self.places.iter().find_map(Place::trouble)
@@ -188,11 +216,16 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
     const KERNELS: Device = Device::Kernels(Target::Host);
 
     fn opened(devices: impl Into<DeviceList>) -> Fleet {
-        let fleet = Fleet::open(devices.into(), CudaSettings::default());
+        let fleet = Fleet::open(
+            devices.into(),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
         assert_eq!(fleet.wait(), Ok(()));
         fleet
     }
@@ -229,7 +262,11 @@ mod tests {
     #[test]
     fn a_gpu_that_cannot_be_used_is_named_and_leaves_jobs_to_the_others() {
         let list = DeviceList::try_from([Device::Cuda(4711), KERNELS].as_slice());
-        let fleet = Fleet::open(list.expect("two"), CudaSettings::default());
+        let fleet = Fleet::open(
+            list.expect("two"),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
         let error = fleet.wait().expect_err("so many there are not");
         assert!(error.starts_with("device cuda:4711: "), "{error}");
         assert_eq!(fleet.trouble(), Some(&*error));

@@ -64,6 +64,8 @@ metrics_table! {
         "jobs done of which the CPU did some or all slices because a configured device could not";
     SLICES_REDONE = Counter Count "rockmill_slices_redone_by_cpu_total" by "device",
         "slices that the CPU did after the device had failed at them";
+    SLICES_LEFT_BEHIND = Counter Count "rockmill_slices_left_behind_total" by "device",
+        "slices that the device did not come back from in time";
     DEVICE_SET_ASIDE = Counter Count "rockmill_device_set_aside_total" by "device",
         "times that the device was set aside for a while, having failed at several slices in a row";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
@@ -237,6 +239,11 @@ pub fn slice_moved(device: &str) {
 /// The CPU has done a slice that the device failed at.
 pub fn slice_redone(device: &str) {
     guarded(|| SLICES_REDONE.counter_of(device).increment(1));
+}
+
+/// A device did not come back from a slice in time.
+pub fn slice_left_behind(device: &str) {
+    guarded(|| SLICES_LEFT_BEHIND.counter_of(device).increment(1));
 }
 
 /// The device is not used for a while.

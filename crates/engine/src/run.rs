@@ -21,6 +21,7 @@ use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{Budget, HOST, JobShare, Urgency, Work};
+use crate::clock::{Clock, Worker};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
@@ -96,6 +97,8 @@ pub struct RunContext<'a> {
     pub verification: Verification,
     /// The file system.
     pub storage: &'a Arc<dyn Storage>,
+    /// Its time.
+    pub clock: Arc<dyn Clock>,
     /// Shared with other jobs.
     pub budget: &'a Arc<Budget>,
     /// Shared with other jobs.
@@ -320,7 +323,7 @@ impl Shared<'_> {
                 }
             }
             // The calling thread is one of those that work; where the system has no more, it does all.
-            self.work(scope);
+            Worker::new(&self.context.clock).run(|| self.work(scope));
         });
         let again = {
             let mut done = self.done();
@@ -386,8 +389,9 @@ impl Shared<'_> {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
                 .is_ok()
         {
-            let work = || {
-                self.work(scope);
+            let worker = Worker::new(&self.context.clock);
+            let work = move || {
+                worker.run(|| self.work(scope));
                 self.done().cpu += thread_cpu();
             };
             let thread = std::thread::Builder::new().name("rockmill".to_owned());

@@ -2,7 +2,7 @@
 //! small slice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rockmill_core::Error;
 
@@ -26,7 +26,7 @@ struct Lately {
 
 #[derive(Debug)]
 struct Aside {
-    until: Instant,
+    until: Duration,
     /// Its last error.
     error: String,
     /// Whether a slice tries it.
@@ -50,7 +50,7 @@ impl Standing {
     }
 
     /// What the device may be given at `now`.
-    pub fn trust(&self, now: Instant) -> Trust {
+    pub fn trust(&self, now: Duration) -> Trust {
         let lately = self.lately();
         match &lately.aside {
             Some(Aside { error, .. }) if lately.left_behind > 0 => {
@@ -59,7 +59,7 @@ impl Standing {
             None => Trust::Full,
             Some(aside) if now >= aside.until && !aside.is_tried => Trust::Once,
             Some(aside) => {
-                let seconds = aside.until.saturating_duration_since(now).as_secs();
+                let seconds = aside.until.saturating_sub(now).as_secs();
                 let error = &aside.error;
                 Trust::Aside(format!(
                     "set aside for another {seconds} s after {FAILURES_IN_A_ROW} failures in a row: {error}"
@@ -69,7 +69,7 @@ impl Standing {
     }
 
     /// The same for a slice that begins at `now` if it may, and that ends with [`Standing::undecided`].
-    pub fn begin(&self, now: Instant) -> Trust {
+    pub fn begin(&self, now: Duration) -> Trust {
         let trust = self.trust(now);
         if let (Trust::Once, Some(aside)) = (&trust, &mut self.lately().aside) {
             aside.is_tried = true;
@@ -87,7 +87,7 @@ impl Standing {
     }
 
     /// A call is waited for no longer; the device is set aside at least until it comes back.
-    pub fn left_behind(&self, now: Instant, error: &Error) {
+    pub fn left_behind(&self, now: Duration, error: &Error) {
         let mut lately = self.lately();
         lately.left_behind += 1;
         lately.failures_in_a_row = FAILURES_IN_A_ROW - 1;
@@ -111,7 +111,7 @@ impl Standing {
     }
 
     /// A slice failed at `now` that the CPU could do. Whether the device is set aside for that.
-    pub fn failed(&self, now: Instant, error: &Error) -> bool {
+    pub fn failed(&self, now: Duration, error: &Error) -> bool {
         let mut lately = self.lately();
         lately.failures_in_a_row += 1;
         let is_aside = lately.aside.as_ref().is_some_and(|aside| now < aside.until);
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    fn why(standing: &Standing, now: Instant) -> String {
+    fn why(standing: &Standing, now: Duration) -> String {
         match standing.trust(now) {
             Trust::Aside(why) => why,
             trust => panic!("{trust:?}"),
@@ -144,7 +144,7 @@ mod tests {
     fn failures_in_a_row_set_a_device_aside_for_a_while() {
         let standing = Standing::default();
         let error = Error::new(ErrorKind::Device, "it burns");
-        let start = Instant::now();
+        let start = Duration::from_secs(1);
         for _ in 0..5 {
             assert!(!standing.failed(start, &error) && !standing.failed(start, &error));
             assert_eq!(standing.trust(start), Trust::Full);
@@ -162,7 +162,7 @@ mod tests {
     fn a_device_that_has_not_come_back_is_not_trusted() {
         let standing = Standing::default();
         let error = Error::new(ErrorKind::Device, "it sleeps");
-        let start = Instant::now();
+        let start = Duration::from_secs(1);
         standing.left_behind(start, &error);
         assert!(standing.failed(start, &error), "once is enough");
         // A slice that had begun before.
@@ -177,7 +177,7 @@ mod tests {
     fn one_slice_tries_a_device_that_was_set_aside() {
         let standing = Standing::default();
         let error = Error::new(ErrorKind::Device, "it burns");
-        let start = Instant::now();
+        let start = Duration::from_secs(1);
         for _ in 0..FAILURES_IN_A_ROW {
             standing.failed(start, &error);
         }

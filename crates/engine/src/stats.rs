@@ -75,6 +75,10 @@ pub struct Stats {
     pub slices_moved: u64,
     /// Slices that the CPU did after a device had failed at them.
     pub slices_redone: u64,
+    /// Slices that a device did not come back from in time, which are redone as well.
+    pub slices_left_behind: u64,
+    /// Faults that simulated devices made on purpose, by the names that profiles give them.
+    pub simulated_faults: BTreeMap<String, u64>,
     /// How often a device was set aside for a while, having failed at several slices in a row.
     pub devices_set_aside: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
@@ -180,6 +184,12 @@ impl StatsCell {
     pub fn slice_redone(&self, device: &str) {
         self.lock().slices_redone += 1;
         metrics::slice_redone(device);
+    }
+
+    /// `device` did not come back from a slice in time.
+    pub fn slice_left_behind(&self, device: &str) {
+        self.lock().slices_left_behind += 1;
+        metrics::slice_left_behind(device);
     }
 
     /// `device` is not used for a while.

@@ -24,8 +24,8 @@ use crate::removal;
 /// The file system as the engine uses it.
 pub trait Storage: Debug + Send + Sync {
     /// The time that waiting for files takes.
-    fn clock(&self) -> &dyn Clock {
-        &SystemClock
+    fn clock(&self) -> Arc<dyn Clock> {
+        SystemClock::shared()
     }
 
     /// Files past the page cache, for one job.

@@ -24,6 +24,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
+use rockmill_engine::model::UnitProfile;
 use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
 use rockmill_engine::{
     CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Settings,
@@ -283,9 +284,14 @@ fn files_do_not_depend_on_what_did_which_slice() {
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
 }
 
-/// One to three devices, with or without the CPU, and with enough memory or not.
+/// One to three devices, simulated ones among them, with or without the CPU, and with enough memory or not.
 fn draw_machine(rng: &mut SmallRng) -> Machine {
-    let mut devices = vec![KERNELS; rng.random_range(1..=3)];
+    let simulated = UnitProfile::names().map(|name| format!("sim:{name}"));
+    let simulated = simulated.map(|name| name.parse().expect("it ships"));
+    let kinds: Vec<Device> = [KERNELS; 3].into_iter().chain(simulated).collect();
+    let mut devices: Vec<_> = (0..rng.random_range(1..=3))
+        .map(|_| *kinds.choose(rng).expect("there are some"))
+        .collect();
     if rng.random_ratio(3, 4) {
         devices.insert(rng.random_range(0..=devices.len()), Device::Cpu);
     }
@@ -301,7 +307,7 @@ fn draw_machine(rng: &mut SmallRng) -> Machine {
 #[test]
 fn files_do_not_depend_on_which_devices_share_the_slices() {
     const MIXES: u64 = 4;
-    let (mut mixed, mut several) = (0, 0);
+    let (mut mixed, mut several, mut simulated) = (0, 0, 0);
     for seed in 1..=CASES {
         let rng = &mut SmallRng::seed_from_u64(seed);
         let database = Database::draw(rng);
@@ -324,6 +330,8 @@ fn files_do_not_depend_on_which_devices_share_the_slices() {
                     is_bounded,
                     "seed {seed}: {host_slices} of {slices}: {machine:?}"
                 );
+                let is_simulated = |work: &DeviceWork| work.device.starts_with("sim:");
+                simulated += u64::from(left.devices.iter().any(is_simulated));
                 mixed += u64::from(left.devices.len() > 1 && host.is_some());
                 several += u64::from(
                     left.devices
@@ -336,8 +344,8 @@ fn files_do_not_depend_on_which_devices_share_the_slices() {
         }
     }
     assert!(
-        mixed > 0 && several > 0,
-        "{mixed} with the CPU, {several} with several devices"
+        mixed > 0 && several > 0 && simulated > 0,
+        "{mixed} with the CPU, {several} with several devices, {simulated} with simulated ones"
     );
 }
 

@@ -75,7 +75,9 @@ pub fn run(args: &InputArgs) -> Result<(), Failure> {
         Device::Cuda(number) => CudaBackend::new(Target::Cuda(number), settings),
         Device::Kernels(target) => CudaBackend::new(target, settings),
         Device::Auto => CudaBackend::first_usable(settings),
-        Device::Cpu => return Err(Failure::Usage("--device: a GPU is needed".to_owned())),
+        Device::Cpu | Device::Simulated(_) => {
+            return Err(Failure::Usage("--device: a GPU is needed".to_owned()));
+        }
     };
     let backend = backend.map_err(|e| Failure::Environment(e.to_string()))?;
     let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-input-")?;

@@ -98,6 +98,11 @@ fn open_gpus(names: &[String]) -> Result<Vec<CudaBackend>, Failure> {
     for name in names {
         let opened = match device::parse(name)? {
             Device::Cpu => continue,
+            Device::Simulated(_) => {
+                let what =
+                    "--device: a simulated device takes the time of its profile: see --profile";
+                return Err(Failure::Usage(what.to_owned()));
+            }
             Device::Cuda(number) => CudaBackend::new(Target::Cuda(number), settings),
             Device::Kernels(target) => CudaBackend::new(target, settings),
             Device::Auto => match CudaBackend::first_usable(settings) {

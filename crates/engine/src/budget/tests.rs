@@ -2,6 +2,7 @@ use rockmill_core::{DeclineReason, ErrorKind};
 
 use super::share::Grant;
 use super::*;
+use crate::clock::SystemClock;
 
 fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
     admitted_as(Urgency::Usual, budget, held_bytes, slice_bytes)
@@ -55,7 +56,7 @@ fn queue_of(budget: &Budget, wishes: usize) {
 
 #[test]
 fn memory_is_given_back() {
-    let budget = Budget::new(4, 100);
+    let budget = Budget::new(4, 100, SystemClock::shared());
     let job = admitted(&budget, 10, 40);
     assert_eq!(job.slices_in_memory(), 2);
     let (first, second) = (slice(&job), slice(&job));
@@ -73,7 +74,7 @@ fn memory_is_given_back() {
 
 #[test]
 fn indexes_of_all_jobs_count() {
-    let budget = Budget::new(4, 100);
+    let budget = Budget::new(4, 100, SystemClock::shared());
     let first = admitted(&budget, 30, 20);
     let cancel = CancelToken::new();
     let second = budget.enter(Urgency::Usual, &cancel).expect("its turn");
@@ -91,7 +92,7 @@ fn indexes_of_all_jobs_count() {
 
 #[test]
 fn one_job_opens_its_inputs_at_a_time() {
-    let budget = Budget::new(4, 100);
+    let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
     let first = budget.enter(Urgency::Usual, &cancel).expect("its turn");
     assert!(waits(|cancel| budget.enter(Urgency::Usual, cancel)));
@@ -108,7 +109,7 @@ fn one_job_opens_its_inputs_at_a_time() {
 
 #[test]
 fn a_job_goes_on_whatever_others_hold() {
-    let budget = Budget::new(8, 100);
+    let budget = Budget::new(8, 100, SystemClock::shared());
     let large = admitted(&budget, 0, 40);
     let small = admitted(&budget, 0, 10);
     let running = (slice(&large), slice(&large));
@@ -128,7 +129,7 @@ fn a_job_goes_on_whatever_others_hold() {
 
 #[test]
 fn small_slices_do_not_keep_a_large_one_waiting() {
-    let budget = Budget::new(8, 100);
+    let budget = Budget::new(8, 100, SystemClock::shared());
     let small = admitted(&budget, 0, 20);
     let running = [slice(&small), slice(&small), slice(&small)];
     let cancel = CancelToken::new();
@@ -147,7 +148,7 @@ fn small_slices_do_not_keep_a_large_one_waiting() {
 
 #[test]
 fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
-    let budget = Budget::new(8, 100);
+    let budget = Budget::new(8, 100, SystemClock::shared());
     let first = admitted(&budget, 0, 20);
     let own = slice(&first);
     let cancel = CancelToken::new();
@@ -164,7 +165,7 @@ fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
 
 #[test]
 fn slots_go_round() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
     let order = Mutex::new(Vec::new());
     let running = slice(&a);
@@ -187,7 +188,7 @@ fn slots_go_round() {
 
 #[test]
 fn who_waits_for_a_slice_of_an_ended_job_goes() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     let _running = slice(&job);
     let cancel = CancelToken::new();
@@ -201,7 +202,7 @@ fn who_waits_for_a_slice_of_an_ended_job_goes() {
 
 #[test]
 fn a_budget_grows_and_shrinks_while_slices_run() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 40);
     let first = slice(&job);
     assert!(
@@ -234,7 +235,7 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
 
 #[test]
 fn waiting_ends_when_cancelled() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     let _running = slice(&job);
     let cancel = CancelToken::new();
@@ -250,7 +251,7 @@ fn waiting_ends_when_cancelled() {
 
 #[test]
 fn each_device_has_room_for_as_many_slices() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     let gpu = Candidate {
         device: 1,
@@ -269,7 +270,7 @@ fn each_device_has_room_for_as_many_slices() {
 
 #[test]
 fn a_job_has_as_many_slices_as_it_said() {
-    let budget = Budget::new(4, 100);
+    let budget = Budget::new(4, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     job.plan(Work { slices: 1, ..MANY });
     let cancel = CancelToken::new();
@@ -280,7 +281,7 @@ fn a_job_has_as_many_slices_as_it_said() {
 
 #[test]
 fn a_slice_that_waits_for_a_late_device_goes_to_another() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     job.plan(Work { slices: 2, ..MANY });
     // Fast enough that the CPU would be in nobody's time.
@@ -296,7 +297,7 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
 
 #[test]
 fn urgent_jobs_go_first_and_nobody_starves() {
-    let budget = Budget::new(1, 100);
+    let budget = Budget::new(1, 100, SystemClock::shared());
     let urgent = admitted_as(Urgency::First, &budget, 0, 10);
     let idle = admitted_as(Urgency::Last, &budget, 0, 10);
     let order = Mutex::new(Vec::new());

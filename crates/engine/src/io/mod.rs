@@ -125,7 +125,7 @@ impl JobIo {
             return Ok(());
         }
         self.meter.time(Stage::WaitForLimit, bytes, || {
-            self.limiter.wait(bytes, self.storage.clock(), &self.stop)
+            self.limiter.wait(bytes, &*self.storage.clock(), &self.stop)
         })
     }
 }

@@ -5,7 +5,7 @@
 //! it holds of memory stays counted until it comes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,12 @@ use rockmill_core::{
 use tracing::Span;
 
 use crate::budget::{Budget, CANCEL_POLL, LeftBehind};
+use crate::clock::{Clock, Signal, Worker};
 use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
 use crate::prepare::Prepared;
 use crate::staging::StagingSink;
+use crate::stats::StatsCell;
 
 /// All that the thread works with.
 #[derive(Debug)]
@@ -49,7 +51,9 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Terms<'a> {
     pub at_most: Duration,
+    pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
+    pub counters: &'a StatsCell,
     /// Memory that the call holds.
     pub held_bytes: u64,
 }
@@ -91,33 +95,41 @@ impl Call {
         let gate = Gate::default();
         let passed = Arc::new(AtomicU64::new(0));
         let (sender, answers) = channel();
+        let came = Arc::new(Signal::default());
         let home = Return {
             gate: Arc::clone(&gate),
             device: Arc::downgrade(&device),
+            came: Arc::clone(&came),
+            clock: Arc::clone(terms.clock),
         };
         let theirs = Arc::clone(&passed);
-        let work = move || {
+        let worker = Worker::new(terms.clock);
+        let call = move || {
             // When it has answered it holds nothing, and the device may be closed.
             let answer = self.work(&home.gate, &theirs);
             // Nobody may be there any more.
             let _ = sender.send(answer);
+            drop((sender, home));
         };
+        let work = move || worker.run(call);
         let thread = std::thread::Builder::new().name("rockmill-call".to_owned());
         let spawned = thread.spawn(work);
         spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
-        let mut until = Instant::now() + terms.at_most;
+        let clock = terms.clock;
+        let mut until = clock.now() + terms.at_most;
         let mut seen = 0;
         loop {
-            match answers.recv_timeout(CANCEL_POLL) {
+            let before = came.seen();
+            match answers.try_recv() {
                 Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
-                Err(RecvTimeoutError::Timeout) => {
+                Err(TryRecvError::Disconnected) => return Err(panicked()),
+                Err(TryRecvError::Empty) => {
                     let now = passed.load(Ordering::Relaxed);
                     progress.advance(now - seen);
                     seen = now;
                 }
             }
-            let now = Instant::now();
+            let now = clock.now();
             // The first look counts.
             if stop.is_cancelled() {
                 until = until.min(now + GRACE);
@@ -125,6 +137,7 @@ impl Call {
             if now >= until {
                 return leave(&gate, &answers, &device, terms);
             }
+            clock.wait(&came, before, CANCEL_POLL);
         }
     }
 
@@ -161,6 +174,9 @@ impl Call {
 struct Return {
     gate: Gate,
     device: Weak<Opened>,
+    /// Who waits for the answer is told.
+    came: Arc<Signal>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Drop for Return {
@@ -169,6 +185,7 @@ impl Drop for Return {
         if let (Some(_), Some(device)) = (&left_behind, self.device.upgrade()) {
             device.standing.came_back();
         }
+        self.clock.notify(&self.came);
     }
 }
 
@@ -186,7 +203,8 @@ fn leave(
     *gate = Some(Budget::leave_behind(terms.budget, terms.held_bytes));
     let seconds = terms.at_most.as_secs_f64();
     let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
-    device.standing.left_behind(Instant::now(), &error);
+    terms.counters.slice_left_behind(device.backend.name());
+    device.standing.left_behind(terms.clock.now(), &error);
     Err(error)
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use super::Shared;
 use crate::budget::{Candidate, HOST};
@@ -48,7 +47,7 @@ impl Shared<'_> {
 
     /// The devices that may take a slice now, with what one takes there when all have enough to do.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        let now = Instant::now();
+        let now = self.context.clock.now();
         let mut candidates = Vec::new();
         for offload in &self.devices {
             let name = offload.device.backend.name();
@@ -77,7 +76,7 @@ impl Shared<'_> {
     /// show first that it works again.
     pub(super) fn take(&self, device: Option<Offload<'_>>) -> Taken {
         let trust = device.map_or(Trust::Full, |device| {
-            device.device.standing.begin(Instant::now())
+            device.device.standing.begin(self.context.clock.now())
         });
         let slice = match trust {
             Trust::Aside(_) => return Taken::Distrusted,

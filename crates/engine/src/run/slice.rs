@@ -30,7 +30,7 @@ impl Shared<'_> {
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
-        let began = Instant::now();
+        let began = self.context.clock.now();
         let number = device.map_or(HOST, |device| device.number);
         self.done_by[slice.index].store(number, Ordering::Release);
         if grant.place().moved {
@@ -55,8 +55,8 @@ impl Shared<'_> {
     }
 
     /// Tells the model what a slice took.
-    fn learn(&self, name: &str, bytes: u64, grant: &Grant<'_>, began: Instant) {
-        let seconds = began.elapsed().as_secs_f64();
+    fn learn(&self, name: &str, bytes: u64, grant: &Grant<'_>, began: Duration) {
+        let seconds = (self.context.clock.now().saturating_sub(began)).as_secs_f64();
         let (model, shape) = (self.context.model, self.shapes.of(bytes));
         model.observed(name, &shape, grant.place().beside, seconds);
     }
@@ -90,7 +90,9 @@ impl Shared<'_> {
         Ok(Terms {
             at_most: Duration::try_from_secs_f64(seconds)
                 .map_or(MOST, |most| most.clamp(least.min(MOST), MOST)),
+            clock: &self.context.clock,
             budget: self.context.budget,
+            counters: self.context.counters,
             held_bytes: (self.slice_memory_bytes).saturating_add(self.share.hold(0)?),
         })
     }
@@ -185,7 +187,7 @@ impl Shared<'_> {
         self.refused(format!("{name}: {error}"));
         self.context.counters.slice_failed(name, error);
         self.context.counters.slice_redone(name);
-        if device.device.standing.failed(Instant::now(), error) {
+        if (device.device.standing).failed(self.context.clock.now(), error) {
             tracing::warn!(device = name, "set aside for a while");
             self.context.counters.device_set_aside(name);
         }

@@ -122,6 +122,16 @@ impl Stats {
             );
             rows.push(("device", vec![slices]));
         }
+        if self.slices_left_behind > 0 {
+            let slices = format!(
+                "{} slices did not come back in time",
+                self.slices_left_behind
+            );
+            rows.push(("device", vec![slices]));
+        }
+        for (fault, times) in &self.simulated_faults {
+            rows.push(("simulated", vec![format!("{times} x {fault}")]));
+        }
         if self.verification_failures > 0 {
             let failed = format!(
                 "{} slices did not pass verification",
@@ -238,6 +248,8 @@ mod tests {
                 .into(),
             slices_redone: 3_000_000,
             devices_set_aside: 1_000_000,
+            slices_left_behind: 1_000_000,
+            simulated_faults: [("wrong_result".to_owned(), 1_000_000)].into(),
             verification_failures: 1,
             declines: [("comparator", 2), ("merge-operands", 5)]
                 .map(|(code, jobs)| (code.to_owned(), jobs))

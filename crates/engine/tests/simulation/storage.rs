@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, Chunk};
-use rockmill_engine::clock::Clock;
+use rockmill_engine::clock::{self, Clock, Signal};
 use rockmill_engine::storage::direct::{DirectFile, DirectStorage, Direction, InTransfer};
 use rockmill_engine::storage::{Advice, FolderId, ReadableFile, Storage, WritableFile};
 
@@ -259,11 +259,17 @@ impl Clock for SimStorage {
         self.machine().seen.time += time;
         std::thread::yield_now();
     }
+
+    fn wait(&self, signal: &Signal, seen: clock::Seen, time: Duration) {
+        if !signal.wait(seen, time) {
+            self.machine().seen.time += time;
+        }
+    }
 }
 
 impl Storage for SimStorage {
-    fn clock(&self) -> &dyn Clock {
-        self
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clone())
     }
 
     fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
