@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, Chunk};
-use rockmill_engine::clock::{self, Clock, Signal};
+use rockmill_engine::clock::{self, Clock, Signal, VirtualClock};
 use rockmill_engine::storage::direct::{DirectFile, DirectStorage, Direction, InTransfer};
 use rockmill_engine::storage::{Advice, FolderId, ReadableFile, Storage, WritableFile};
 
@@ -25,7 +25,11 @@ const SLOW_YIELDS: usize = 50;
 
 /// A machine's storage until the machine stops. Clones share it.
 #[derive(Debug, Clone)]
-pub struct SimStorage(Arc<Mutex<Machine>>);
+pub struct SimStorage {
+    machine: Arc<Mutex<Machine>>,
+    /// The time, if it is not the machine's own, and the bytes that pass a second if they take any.
+    time: Option<(VirtualClock, Option<f64>)>,
+}
 
 #[derive(Debug)]
 struct Machine {
@@ -166,7 +170,7 @@ impl SimStorage {
         let mut rng = SmallRng::seed_from_u64(seed);
         let copies = rng.random();
         let has_direct = rng.random_ratio(3, 4);
-        Self(Arc::new(Mutex::new(Machine {
+        let machine = Machine {
             disk,
             rng,
             copies,
@@ -175,7 +179,28 @@ impl SimStorage {
             fault,
             cancel,
             seen: Seen::default(),
-        })))
+        };
+        Self {
+            machine: Arc::new(Mutex::new(machine)),
+            time: None,
+        }
+    }
+
+    /// The same machine in that time, of which so many bytes take a second, or none any.
+    pub fn timed(self, time: VirtualClock, bytes_per_second: Option<f64>) -> Self {
+        Self {
+            time: Some((time, bytes_per_second)),
+            ..self
+        }
+    }
+
+    fn take_time(&self, bytes: usize) {
+        // A device's own threads, and those that sync, are waited for outside of time.
+        if let Some((time, Some(bytes_per_second))) = &self.time
+            && time.counts_this_thread()
+        {
+            time.pause(Duration::from_secs_f64(bytes as f64 / bytes_per_second));
+        }
     }
 
     /// The same machine with something else mounted.
@@ -185,7 +210,7 @@ impl SimStorage {
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.0.lock().expect("the model does not panic")
+        self.machine.lock().expect("the model does not panic")
     }
 
     pub fn seen(&self) -> Seen {
@@ -269,7 +294,10 @@ impl Clock for SimStorage {
 
 impl Storage for SimStorage {
     fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(self.clone())
+        match &self.time {
+            Some((time, _)) => Arc::new(time.clone()),
+            None => Arc::new(self.clone()),
+        }
     }
 
     fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
@@ -376,6 +404,7 @@ struct OpenFile(SimStorage, Node);
 
 impl ReadableFile for OpenFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.take_time(buf.len());
         self.0.act(Op::Read, |machine, verdict| {
             let len = machine.disk.bytes(self.1).len();
             let start = len.min(offset as usize);
@@ -405,6 +434,7 @@ impl ReadableFile for OpenFile {
 
 impl WritableFile for OpenFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.take_time(bytes.len());
         self.0.act(Op::Append, |machine, verdict| {
             let n = machine.extent(verdict, bytes.len());
             machine.disk.append(self.1, &bytes[..n]);
@@ -451,6 +481,7 @@ impl OpenFile {
         let (address, start) = (bytes.as_ptr().addr(), offset as usize);
         let is_aligned = |number: usize| number.is_multiple_of(ALIGNMENT);
         assert!(is_aligned(address) && is_aligned(bytes.len()) && is_aligned(start));
+        self.0.take_time(bytes.len());
         match direction {
             Direction::Read => self.0.act(Op::Read, |machine, verdict| {
                 let len = machine.disk.bytes(self.1).len();
