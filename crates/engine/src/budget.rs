@@ -8,15 +8,18 @@
 //! ```
 //!
 //! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
-//! wait longer for another: see [`lanes`]. Who waits is served in order, the more urgent somewhat earlier than it came. A job that was admitted never needs memory that another one holds, so
+//! wait longer for another, and no more run than the host's processors feed: see [`lanes`] and [`mix`]. Who waits is served in order, the more urgent somewhat earlier than it came. A job that was admitted never needs memory that another one holds, so
 //! jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by small ones,
 //! since what is free is kept for it.
 
 pub mod lanes;
+mod mix;
 mod share;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together;
 mod urgency;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -57,7 +57,7 @@ pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
 pub use engine::forecast::{Expected, Forecast, ForecastStep};
 pub use engine::{Engine, Finished};
 pub use manual::UserKeys;
-pub use predict::{Measured, Predict, SliceShape};
+pub use predict::{Measured, Predict, SliceShape, SliceTime};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::{DeviceWork, Outcome};
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};

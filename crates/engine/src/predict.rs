@@ -24,19 +24,38 @@ pub struct SliceShape {
     pub compressed: bool,
 }
 
+/// What a slice takes on a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SliceTime {
+    /// From its begin to its last written byte.
+    pub seconds: f64,
+    /// Processor seconds of the host, of all threads that work on it: on another device, what feeding it takes.
+    pub cpu_seconds: f64,
+}
+
+impl SliceTime {
+    /// As often as that.
+    fn times(self, factor: f64) -> Self {
+        Self {
+            seconds: self.seconds * factor,
+            cpu_seconds: self.cpu_seconds * factor,
+        }
+    }
+}
+
 /// Predicts times, and learns from those that are told.
 pub trait Predict: fmt::Debug + Send + Sync {
-    /// Seconds that a slice of such a shape takes on the device of that name (`cpu`, `cuda:0`), from its begin
-    /// to its last written byte, while `beside` others run there. More than 0.
-    fn seconds(&self, device: &str, shape: &SliceShape, beside: usize) -> f64;
+    /// What a slice of such a shape takes on the device of that name (`cpu`, `cuda:0`) while `beside` others run
+    /// there. More than 0 seconds.
+    fn time(&self, device: &str, shape: &SliceShape, beside: usize) -> SliceTime;
 
-    /// Such a slice took so many seconds.
-    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, seconds: f64);
+    /// Such a slice took so much.
+    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime);
 }
 
 /// Times in proportion to bytes and entries, at the pace that was last seen with about as many slices beside.
 #[derive(Debug, Default)]
-pub struct Measured(Mutex<BTreeMap<(String, u32), f64>>);
+pub struct Measured(Mutex<BTreeMap<(String, u32), SliceTime>>);
 
 /// An entry takes the CPU as long as so many bytes: 245 ns and 0.34 ns.
 const BYTES_PER_ENTRY: f64 = 720.0;
@@ -45,15 +64,22 @@ const BYTES_PER_ENTRY: f64 = 720.0;
 /// of opening and syncing files.
 const BYTES_PER_SLICE: f64 = 4e6;
 
-/// Seconds a byte of which a device is thought capable before it has done anything.
-const FIRST_CPU_PACE: f64 = 0.34e-9;
-const FIRST_DEVICE_PACE: f64 = 0.1e-9;
+/// For a byte, what a device is thought to take before it has done anything. A slice in flight on a GPU has kept six
+/// tenths of a processor busy.
+const FIRST_CPU_PACE: SliceTime = SliceTime {
+    seconds: 0.34e-9,
+    cpu_seconds: 0.34e-9,
+};
+const FIRST_DEVICE_PACE: SliceTime = SliceTime {
+    seconds: 0.1e-9,
+    cpu_seconds: 0.06e-9,
+};
 
 /// Weight of the last slice against all before it.
 const WEIGHT: f64 = 0.25;
 
 impl Measured {
-    fn paces(&self) -> MutexGuard<'_, BTreeMap<(String, u32), f64>> {
+    fn paces(&self) -> MutexGuard<'_, BTreeMap<(String, u32), SliceTime>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +95,7 @@ impl Measured {
 }
 
 impl Predict for Measured {
-    fn seconds(&self, device: &str, shape: &SliceShape, beside: usize) -> f64 {
+    fn time(&self, device: &str, shape: &SliceShape, beside: usize) -> SliceTime {
         let crowd = Self::crowd(beside);
         let paces = self.paces();
         let seen = paces.iter().filter(|((of, _), _)| of == device);
@@ -78,15 +104,21 @@ impl Predict for Measured {
             "cpu" => FIRST_CPU_PACE,
             _ => FIRST_DEVICE_PACE,
         };
-        nearest.map_or(first, |(_, pace)| *pace) * Self::size(shape)
+        let pace = nearest.map_or(first, |(_, pace)| *pace);
+        pace.times(Self::size(shape))
     }
 
-    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, seconds: f64) {
-        let pace = seconds.max(f64::MIN_POSITIVE) / Self::size(shape);
+    fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime) {
+        let took = SliceTime {
+            seconds: took.seconds.max(f64::MIN_POSITIVE),
+            ..took
+        };
+        let pace = took.times(1.0 / Self::size(shape));
         let mut paces = self.paces();
         let key = (device.to_owned(), Self::crowd(beside));
         let kept = paces.entry(key).or_insert(pace);
-        *kept += (pace - *kept) * WEIGHT;
+        kept.seconds += (pace.seconds - kept.seconds) * WEIGHT;
+        kept.cpu_seconds += (pace.cpu_seconds - kept.cpu_seconds) * WEIGHT;
     }
 }
 
@@ -107,7 +139,7 @@ mod tests {
     #[test]
     fn more_takes_longer() {
         let model = Measured::default();
-        let seconds = |shape| model.seconds("cpu", &shape, 0);
+        let seconds = |shape| model.time("cpu", &shape, 0).seconds;
         let larger = SliceShape {
             bytes_in: SHAPE.bytes_in + 1,
             ..SHAPE
@@ -119,22 +151,30 @@ mod tests {
         assert!(seconds(larger) > seconds(SHAPE));
         assert!(seconds(smaller_entries) > seconds(SHAPE));
         assert!(seconds(SliceShape::default()) > 0.0);
-        assert!(model.seconds("cuda:0", &SHAPE, 0) < seconds(SHAPE));
+        assert!(model.time("cuda:0", &SHAPE, 0).seconds < seconds(SHAPE));
     }
 
     #[test]
     fn what_was_seen_is_expected_again_on_the_same_device_in_such_a_crowd() {
         let model = Measured::default();
-        let before = model.seconds("cuda:1", &SHAPE, 0);
-        model.observed("cuda:0", &SHAPE, 0, 2.0);
-        assert_eq!(model.seconds("cuda:1", &SHAPE, 0), before);
-        assert!((model.seconds("cuda:0", &SHAPE, 0) - 2.0).abs() < 1e-9);
-        model.observed("cuda:0", &SHAPE, 7, 9.0);
-        assert!((model.seconds("cuda:0", &SHAPE, 5) - 9.0).abs() < 1e-9);
-        assert!((model.seconds("cuda:0", &SHAPE, 0) - 2.0).abs() < 1e-9);
+        let time = |seconds| SliceTime {
+            seconds,
+            cpu_seconds: seconds / 2.0,
+        };
+        let is = |beside, seconds: f64| {
+            let seen = model.time("cuda:0", &SHAPE, beside);
+            let off = (seen.seconds - seconds).abs();
+            off.max((seen.cpu_seconds - seconds / 2.0).abs()) < 1e-6
+        };
+        let before = model.time("cuda:1", &SHAPE, 0);
+        model.observed("cuda:0", &SHAPE, 0, time(2.0));
+        assert_eq!(model.time("cuda:1", &SHAPE, 0), before);
+        assert!(is(0, 2.0));
+        model.observed("cuda:0", &SHAPE, 7, time(9.0));
+        assert!(is(5, 9.0) && is(0, 2.0));
         for _ in 0..100 {
-            model.observed("cuda:0", &SHAPE, 0, 4.0);
+            model.observed("cuda:0", &SHAPE, 0, time(4.0));
         }
-        assert!((model.seconds("cuda:0", &SHAPE, 0) - 4.0).abs() < 1e-6);
+        assert!(is(0, 4.0));
     }
 }

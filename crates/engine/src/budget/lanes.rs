@@ -1,5 +1,7 @@
 //! What runs where, and which device should take the next slice.
 
+use super::mix;
+
 /// Number of the host's processors among devices.
 pub const HOST: usize = 0;
 
@@ -8,8 +10,21 @@ pub const HOST: usize = 0;
 pub struct Candidate {
     /// Its number; [`HOST`] is the CPU.
     pub device: usize,
-    /// How long one of the job's slices is expected to take there.
+    /// How long one of the job's slices is expected to take there by itself.
+    pub alone: f64,
+    /// The same in a full house.
     pub seconds: f64,
+    /// Of the host's processors, to feed it there.
+    pub cpu_seconds: f64,
+}
+
+impl Candidate {
+    /// How long a slice takes with so many others beside it where there is room for `most`.
+    pub fn beside(&self, others: usize, most: usize) -> f64 {
+        let full = most.saturating_sub(1).max(1);
+        let crowd = (others as f64 / full as f64).min(1.0);
+        self.alone + (self.seconds - self.alone) * crowd
+    }
 }
 
 /// A slice that runs.
@@ -18,6 +33,8 @@ struct Running {
     number: u64,
     began: f64,
     expected: f64,
+    /// Processors that it keeps busy.
+    processors: f64,
 }
 
 impl Running {
@@ -28,6 +45,12 @@ impl Running {
             true => self.expected - elapsed,
             false => elapsed,
         }
+    }
+
+    /// Whether it takes so much longer than expected that it may never end.
+    fn is_overdue(&self, now: f64) -> bool {
+        const TIMES: f64 = 4.0;
+        now - self.began > TIMES * self.expected
     }
 }
 
@@ -58,16 +81,19 @@ impl Lanes {
         self.0.get(device).map_or(0, Vec::len)
     }
 
-    /// A slice begins.
-    pub fn begin(&mut self, device: usize, number: u64, now: f64, expected: f64) {
-        if self.0.len() <= device {
-            self.0.resize_with(device + 1, Vec::new);
+    /// A slice begins where there is room for `most`; returns how long it is expected to take.
+    pub fn begin(&mut self, on: &Candidate, number: u64, now: f64, most: usize) -> f64 {
+        if self.0.len() <= on.device {
+            self.0.resize_with(on.device + 1, Vec::new);
         }
-        self.0[device].push(Running {
+        let expected = on.beside(self.running(on.device), most);
+        self.0[on.device].push(Running {
             number,
             began: now,
             expected,
+            processors: mix::processors(on, most, most) / most as f64,
         });
+        expected
     }
 
     /// A slice has ended.
@@ -77,16 +103,50 @@ impl Lanes {
         }
     }
 
-    /// The device that should take the next slice now, each running `most` at a time: the fastest one without
-    /// a full house, unless others will have done all that is left before it were done. `None`: it is better
-    /// to wait for one of them.
+    /// The device that should take the next slice now: of those that share the host's processors best, the one
+    /// that ends it first. `None`: it is better to wait for one of them.
     pub fn choose(&self, offer: &Offer<'_>, most: usize, now: f64) -> Option<Candidate> {
-        let mut free: Vec<_> = (offer.candidates.iter().copied())
-            .filter(|c| offer.may_take(c.device) && self.running(c.device) < most)
+        let in_use = self.in_time(offer, most, now);
+        let room = in_use.iter().zip(self.in_flight(&in_use, most));
+        let free = room.filter(|(c, most)| self.running(c.device) < *most);
+        let ends = |c: &Candidate| c.beside(self.running(c.device), most);
+        let first = free.min_by(|(a, _), (b, _)| ends(a).total_cmp(&ends(b)));
+        first.map(|(c, _)| *c)
+    }
+
+    /// The devices that may take a slice, without those that have not done one before the others have done all
+    /// that is left, and without those that seem to do nothing if others do.
+    fn in_time(&self, offer: &Offer<'_>, most: usize, now: f64) -> Vec<Candidate> {
+        let mut all: Vec<_> = (offer.candidates.iter().copied())
+            .filter(|c| offer.may_take(c.device))
             .collect();
-        free.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-        let is_in_time = |c: &Candidate| self.done_before(c, offer, most, now) < offer.left.max(1);
-        free.into_iter().find(is_in_time)
+        let is_alive = |c: &Candidate| {
+            let lane = self.0.get(c.device).filter(|lane| !lane.is_empty());
+            lane.is_none_or(|lane| lane.iter().any(|slice| !slice.is_overdue(now)))
+        };
+        if all.iter().any(is_alive) {
+            all.retain(is_alive);
+        }
+        let ends = |c: &Candidate| c.beside(self.running(c.device), most);
+        all.sort_by(|a, b| ends(a).total_cmp(&ends(b)));
+        while let [others @ .., slowest] = &*all
+            && !others.is_empty()
+            && self.done_before(ends(slowest), others, offer, most, now) >= offer.left.max(1)
+        {
+            all.pop();
+        }
+        all
+    }
+
+    /// Slices in flight on each of `devices`, beside those on others. The host's do not count among these: they
+    /// give way.
+    fn in_flight(&self, devices: &[Candidate], most: usize) -> Vec<usize> {
+        let is_other = |device: usize| devices.iter().all(|c| c.device != device);
+        let others = self.0.iter().enumerate().skip(HOST + 1);
+        let others = others.filter(|(device, _)| is_other(*device));
+        let running = others.flat_map(|(_, lane)| lane);
+        let busy = running.map(|slice| slice.processors).sum();
+        mix::in_flight(devices, most, busy)
     }
 
     /// The device that would end the next slice first if those that run elsewhere were not waited for.
@@ -97,24 +157,29 @@ impl Lanes {
         first.map(|c| c.device)
     }
 
-    /// Slices that the others do before `one` has done its first.
-    fn done_before(&self, one: &Candidate, offer: &Offer<'_>, most: usize, now: f64) -> u64 {
-        let others = offer.candidates.iter().filter(|c| c.device != one.device);
-        others
-            .map(|other| {
-                let running = self.0.get(other.device).map_or(&[][..], Vec::as_slice);
-                let free = most.saturating_sub(running.len());
-                let idle = std::iter::repeat_n(0.0, free);
-                let lanes = running.iter().map(|slice| slice.left(now)).chain(idle);
-                let done: u64 = lanes
-                    .map(|begin| before(one.seconds - begin, other.seconds))
-                    .sum();
-                match other.device {
-                    HOST => done.min(offer.host_left),
-                    _ => done,
-                }
-            })
-            .fold(0, u64::saturating_add)
+    /// Slices that `devices` do in so many seconds.
+    fn done_before(
+        &self,
+        seconds: f64,
+        devices: &[Candidate],
+        offer: &Offer<'_>,
+        most: usize,
+        now: f64,
+    ) -> u64 {
+        let in_flight = self.in_flight(devices, most).into_iter();
+        let done = devices.iter().zip(in_flight).map(|(device, in_flight)| {
+            let running = self.0.get(device.device).map_or(&[][..], Vec::as_slice);
+            let free = in_flight.saturating_sub(running.len());
+            let idle = std::iter::repeat_n(0.0, free);
+            let lanes = running.iter().map(|slice| slice.left(now)).chain(idle);
+            let each = device.beside(in_flight.saturating_sub(1), most);
+            let done: u64 = lanes.map(|begin| before(seconds - begin, each)).sum();
+            match device.device {
+                HOST => done.min(offer.host_left),
+                _ => done,
+            }
+        });
+        done.fold(0, u64::saturating_add)
     }
 }
 
@@ -132,7 +197,9 @@ mod tests {
     fn candidates(seconds: [f64; 2]) -> [Candidate; 2] {
         [0, 1].map(|device| Candidate {
             device,
+            alone: seconds[device],
             seconds: seconds[device],
+            cpu_seconds: 0.0,
         })
     }
 
@@ -151,7 +218,7 @@ mod tests {
         assert_eq!(choose(&lanes, [2.0, 1.0], 1), Some(1));
         assert_eq!(choose(&lanes, [1.0, 2.0], 1), Some(0));
         assert_eq!(choose(&lanes, [1.0, 1.0], 1), Some(0));
-        lanes.begin(0, 7, 0.0, 1.0);
+        lanes.begin(&candidates([1.0, 1.0])[0], 7, 0.0, 1);
         assert_eq!(choose(&lanes, [1.0, 1.0], 1), Some(1));
         lanes.end(0, 7);
         assert_eq!(lanes.running(0), 0);
@@ -160,7 +227,7 @@ mod tests {
     #[test]
     fn a_slow_device_helps_while_it_is_in_time_and_no_longer() {
         let mut lanes = Lanes::default();
-        lanes.begin(1, 1, 0.0, 1.0);
+        lanes.begin(&candidates([1.0, 1.0])[1], 1, 0.0, 1);
         // The other one does 8 more while this one does one.
         assert_eq!(choose(&lanes, [9.5, 1.0], 9), Some(0));
         assert_eq!(choose(&lanes, [9.5, 1.0], 8), None);
@@ -169,7 +236,7 @@ mod tests {
     #[test]
     fn who_is_late_is_waited_for_less() {
         let mut lanes = Lanes::default();
-        lanes.begin(1, 1, 0.0, 1.0);
+        lanes.begin(&candidates([1.0, 1.0])[1], 1, 0.0, 1);
         let candidates = candidates([5.0, 1.0]);
         let offer = Offer {
             candidates: &candidates,
@@ -179,6 +246,25 @@ mod tests {
         let at = |now| lanes.choose(&offer, 1, now).map(|c| c.device);
         assert_eq!((at(0.5), at(2.0)), (None, None));
         assert_eq!(at(5.0), Some(0));
+    }
+
+    #[test]
+    fn a_device_that_has_all_processors_and_does_nothing_loses_them() {
+        let mut lanes = Lanes::default();
+        let mut both = candidates([2.0, 1.0]);
+        both[0].cpu_seconds = 2.0;
+        both[1].cpu_seconds = 1.0;
+        lanes.begin(&both[1], 1, 0.0, 1);
+        let at = |now, candidates| {
+            let offer = Offer {
+                candidates,
+                left: 100,
+                host_left: 100,
+            };
+            lanes.choose(&offer, 1, now).map(|c| c.device)
+        };
+        assert_eq!((at(3.9, &both), at(4.1, &both)), (None, Some(0)));
+        assert_eq!(at(4.1, &both[1..]), None, "it has one");
     }
 
     #[test]

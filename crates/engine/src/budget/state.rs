@@ -349,16 +349,15 @@ impl State {
             true if self.takes(bytes, memory_is_free) => bytes,
             true => return None,
         };
-        let (device, expected) = (chosen.device, chosen.seconds);
+        let (device, number) = (chosen.device, self.number());
         let place = Place {
-            number: self.number(),
+            number,
             more_bytes,
             device,
             beside: self.lanes.running(device),
-            expected,
+            expected: self.lanes.begin(&chosen, number, self.now, self.slots),
             moved: waited_for.is_some_and(|other| other != device),
         };
-        self.lanes.begin(device, place.number, self.now, expected);
         self.more_bytes += more_bytes;
         let job = self.jobs.get_mut(&id)?;
         job.own_in_use |= more_bytes == 0;

@@ -30,7 +30,9 @@ const MANY: Work = Work {
 
 const CPU: Candidate = Candidate {
     device: HOST,
+    alone: 1.0,
     seconds: 1.0,
+    cpu_seconds: 1.0,
 };
 
 fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
@@ -255,7 +257,8 @@ fn each_device_has_room_for_as_many_slices() {
     let job = admitted(&budget, 0, 10);
     let gpu = Candidate {
         device: 1,
-        seconds: 1.0,
+        cpu_seconds: 0.0,
+        ..CPU
     };
     let take = || job.slice(&[CPU, gpu], &CancelToken::new());
     let take = || take().expect("not cancelled").expect("the job goes on");
@@ -285,8 +288,12 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
     let job = admitted(&budget, 0, 10);
     job.plan(Work { slices: 2, ..MANY });
     // Fast enough that the CPU would be in nobody's time.
-    let [cpu, gpu] =
-        [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
+    let [cpu, gpu] = [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate {
+        device,
+        alone: seconds,
+        seconds,
+        cpu_seconds: 0.0,
+    });
     let cancel = CancelToken::new();
     let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");
     let first = take().expect("there are two");
@@ -351,80 +358,4 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
         matches!(state.take_answer(waiting), Some(Answer::Slice(_)))
     });
     assert!(served > Some(1), "{served:?}");
-}
-
-/// Does a job of so many equal slices in virtual time on devices that take so many seconds for one, `slots` at a
-/// time each, and returns the time.
-fn virtual_seconds(seconds: &[f64], slots: usize, slices: u64) -> f64 {
-    let mut state = State::new(slots, u64::MAX);
-    let job = {
-        let ticket = state.queue(Wish::Enter, Urgency::Usual);
-        state.serve();
-        match state.take_answer(ticket) {
-            Some(Answer::Entered { job }) => job,
-            answer => panic!("{answer:?}"),
-        }
-    };
-    state.set_slice_bytes(job, 1);
-    state.queue(Wish::Admit(job), Urgency::Usual);
-    let work = Work {
-        slices,
-        slice_bytes: 1,
-        host_slices: slices,
-    };
-    state.set_work(job, work);
-    let numbered = seconds.iter().enumerate();
-    let candidates: Vec<_> = numbered
-        .map(|(device, &seconds)| Candidate { device, seconds })
-        .collect();
-    state.set_candidates(job, &candidates);
-    let mut waiting: Vec<_> = (0..seconds.len() * slots)
-        .map(|_| state.queue(Wish::Slice(job), Urgency::Usual))
-        .collect();
-    let mut running: Vec<(f64, super::state::Place)> = Vec::new();
-    loop {
-        state.serve();
-        let now = state.now;
-        waiting.retain(|&ticket| match state.take_answer(ticket) {
-            None => true,
-            Some(Answer::Slice(place)) => {
-                running.push((now + seconds[place.device], place));
-                false
-            }
-            Some(_) => false,
-        });
-        running.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let Some((end, place)) = running.pop() else {
-            return state.now;
-        };
-        state.now = end;
-        state.give_back(job, &place, true);
-        waiting.push(state.queue(Wish::Slice(job), Urgency::Usual));
-    }
-}
-
-#[test]
-fn devices_together_come_near_to_the_sum_of_each_alone() {
-    for (devices, slots) in [
-        (&[4.0, 1.0][..], 1),
-        (&[4.0, 1.0], 4),
-        (&[1.0, 4.0], 2),
-        (&[3.0, 1.0, 1.0], 2),
-        (&[50.0, 1.0], 8),
-    ] {
-        let rate: f64 = devices.iter().map(|seconds| slots as f64 / seconds).sum();
-        for slices in [1, 2, 3, 7, 20, 100, 1000] {
-            let together = virtual_seconds(devices, slots, slices);
-            let alone = devices
-                .iter()
-                .map(|&each| virtual_seconds(&[each], slots, slices));
-            let best = alone.fold(f64::INFINITY, f64::min);
-            let shown =
-                format!("{devices:?} x {slots}, {slices} slices: {together} s, alone {best} s");
-            assert!(together <= best, "{shown}");
-            // The last slice of the fastest.
-            let fill = devices.iter().copied().fold(f64::INFINITY, f64::min);
-            assert!(together <= slices as f64 / rate + 2.0 * fill, "{shown}");
-        }
-    }
 }

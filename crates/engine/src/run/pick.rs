@@ -45,7 +45,7 @@ impl Shared<'_> {
         devices.find(|device| device.number == number)
     }
 
-    /// The devices that may take a slice now, with what one takes there when all have enough to do.
+    /// The devices that may take a slice now, with what one takes there.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let now = self.context.clock.now();
         let mut candidates = Vec::new();
@@ -63,12 +63,15 @@ impl Shared<'_> {
     }
 
     fn candidate(&self, device: usize, name: &str) -> Candidate {
-        let at_once = self.context.budget.slots().min(self.slices.len());
+        let others = self.context.budget.slots().saturating_sub(1);
         let shape = self.shapes.of(self.shapes.mean_bytes());
-        let model = self.context.model;
+        let beside = |others| self.context.model.time(name, &shape, others);
+        let full = beside(others);
         Candidate {
             device,
-            seconds: model.seconds(name, &shape, at_once.saturating_sub(1)),
+            alone: beside(0).seconds.min(full.seconds),
+            seconds: full.seconds,
+            cpu_seconds: full.cpu_seconds,
         }
     }
 

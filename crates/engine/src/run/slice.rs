@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport};
+use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport, thread_cpu};
 use rockmill_format::key;
 use tracing::Span;
 
@@ -14,6 +14,7 @@ use crate::budget::{Grant, HOST};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{SliceFiles, Stage, measured_by_this_thread};
+use crate::predict::SliceTime;
 use crate::spans;
 use crate::staging::StagingSink;
 
@@ -30,7 +31,7 @@ impl Shared<'_> {
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
-        let began = self.context.clock.now();
+        let began = (self.context.clock.now(), thread_cpu());
         let number = device.map_or(HOST, |device| device.number);
         self.done_by[slice.index].store(number, Ordering::Release);
         if grant.place().moved {
@@ -39,7 +40,7 @@ impl Shared<'_> {
         }
         let Some(device) = device else {
             let report = self.slice_on(None, slice, bytes, waited)?;
-            self.learn(self.cpu_name(), bytes, grant, began);
+            self.learn(self.cpu_name(), bytes, grant, began, &report);
             return Ok(report);
         };
         let terms = self.terms(grant.place().expected, bytes)?;
@@ -48,17 +49,28 @@ impl Shared<'_> {
             Err(error) => Err(error),
             Ok(report) => {
                 device.device.standing.worked();
-                self.learn(device.device.backend.name(), bytes, grant, began);
+                self.learn(device.device.backend.name(), bytes, grant, began, &report);
                 Ok(report)
             }
         }
     }
 
-    /// Tells the model what a slice took.
-    fn learn(&self, name: &str, bytes: u64, grant: &Grant<'_>, began: Duration) {
-        let seconds = (self.context.clock.now().saturating_sub(began)).as_secs_f64();
+    /// Tells the model what a slice took that this thread began at some time and processor time of its own.
+    fn learn(
+        &self,
+        name: &str,
+        bytes: u64,
+        grant: &Grant<'_>,
+        (began, cpu): (Duration, Duration),
+        report: &SliceReport,
+    ) {
+        let cpu = thread_cpu().saturating_sub(cpu) + report.cpu_elsewhere;
+        let took = SliceTime {
+            seconds: (self.context.clock.now().saturating_sub(began)).as_secs_f64(),
+            cpu_seconds: cpu.as_secs_f64(),
+        };
         let (model, shape) = (self.context.model, self.shapes.of(bytes));
-        model.observed(name, &shape, grant.place().beside, seconds);
+        model.observed(name, &shape, grant.place().beside, took);
     }
 
     /// Does a slice on the CPU that failed so on the device.
@@ -145,9 +157,17 @@ impl Shared<'_> {
             span: span.clone(),
         };
         let answer = call.run(progress, terms)?;
-        self.done().cpu += answer.cpu;
         self.files.meter.add(Stage::Compute, answer.computed, 0);
-        Ok((answer.report?, answer.files))
+        match answer.report {
+            Ok(mut report) => {
+                report.cpu_elsewhere += answer.cpu;
+                Ok((report, answer.files))
+            }
+            Err(error) => {
+                self.done().cpu += answer.cpu;
+                Err(error)
+            }
+        }
     }
 
     /// Computes a slice on the CPU.
