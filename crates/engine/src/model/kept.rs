@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::rates::Rates;
 
 /// Grows whenever rates change their meaning.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// No sound file is larger.
 const MOST_BYTES: u64 = 1 << 20;

@@ -41,6 +41,8 @@ pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};
 pub use shape::{SliceShape, Term};
 pub use workload::{Made, Workload};
 
+use crate::predict::SliceTime;
+
 /// How long the first start calibrates: with what is measured at its end, less than a second.
 pub const CALIBRATION_TIME: Duration = Duration::from_millis(800);
 
@@ -96,17 +98,19 @@ impl Model {
         Ok(model)
     }
 
-    /// Seconds that a slice takes on a device while `at_once` such slices run there; `None` if the device has no
-    /// rates.
-    pub fn seconds(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<f64> {
+    /// What a slice takes on a device while `at_once` such slices run there; `None` if the device has no rates.
+    pub fn time(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<SliceTime> {
         let predicted = self.rates().predict(device, shape, at_once);
-        predicted.map(|prediction| prediction.seconds)
+        predicted.map(|prediction| SliceTime {
+            seconds: prediction.seconds,
+            cpu_seconds: prediction.cpu_seconds,
+        })
     }
 
-    /// Takes in how long a slice took.
-    pub fn observed(&self, device: &str, shape: &SliceShape, at_once: u32, seconds: f64) {
+    /// Takes in what a slice took.
+    pub fn observed(&self, device: &str, shape: &SliceShape, at_once: u32, took: SliceTime) {
         let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
-        rates.observe(device, shape, at_once, seconds);
+        rates.observe(device, shape, at_once, took);
     }
 
     /// The rates as they are now.

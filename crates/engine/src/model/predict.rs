@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::rates::{CPU, CpuRates, GpuRates, MOST_CORRECTION, Rates, StorageRates};
 use super::shape::SliceShape;
+use crate::predict::SliceTime;
 
 /// Something that slices keep busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -42,6 +43,8 @@ impl Part {
 pub struct Prediction {
     /// From its start to its end, seconds.
     pub seconds: f64,
+    /// Processor seconds of the host, on all threads.
+    pub cpu_seconds: f64,
     /// What it waits for most.
     pub bottleneck: Part,
     /// Seconds for which the slice keeps each part busy, if it has the part for itself.
@@ -90,20 +93,27 @@ impl Rates {
         Some(least)
     }
 
-    /// Takes in how long a slice really took while `at_once` ran: the device's correction goes an eighth of the way,
-    /// by a tenth at most, and never far from 1, so that neither a stall nor a change of load misleads for long.
-    pub fn observe(&mut self, device: &str, shape: &SliceShape, at_once: u32, seconds: f64) {
+    /// Takes in what a slice really took while `at_once` ran: the device's corrections go an eighth of the way, by a
+    /// tenth at most, and never far from 1, so that neither a stall nor a change of load misleads for long.
+    pub fn observe(&mut self, device: &str, shape: &SliceShape, at_once: u32, took: SliceTime) {
         const STEP: f64 = 0.125;
         const MOST_STEP: f64 = 1.1;
-        let predicted = self.predict(device, shape, at_once);
-        let ratio = predicted.map_or(f64::NAN, |p| seconds / p.seconds);
-        // What no clock can have shown teaches nothing.
-        if !ratio.is_normal() || ratio < 0.0 {
+        let Some(predicted) = self.predict(device, shape, at_once) else {
             return;
-        }
-        if let Some(correction) = self.correction_mut(device) {
-            let step = ratio.powf(STEP).clamp(1.0 / MOST_STEP, MOST_STEP);
-            *correction = (*correction * step).clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION);
+        };
+        let ratios = [
+            took.seconds / predicted.seconds,
+            took.cpu_seconds / predicted.cpu_seconds,
+        ];
+        for (correction, ratio) in self.corrections_mut(device).into_iter().zip(ratios) {
+            // What no clock can have shown teaches nothing.
+            if let Some(correction) = correction
+                && ratio.is_normal()
+                && ratio > 0.0
+            {
+                let step = ratio.powf(STEP).clamp(1.0 / MOST_STEP, MOST_STEP);
+                *correction = (*correction * step).clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION);
+            }
         }
     }
 }
@@ -115,19 +125,21 @@ impl CpuRates {
         let alone = self.slice.seconds(shape);
         // Each thread that joins slows the others alike, up to one a processor; then they take turns.
         let busy = (at_once.min(cores) - 1.0) / (cores - 1.0).max(1.0);
-        let slowdown = (1.0 + (self.crowded - 1.0) * busy) * (at_once / cores).max(1.0);
+        let slowdown = 1.0 + (self.crowded - 1.0) * busy;
+        let turns = (at_once / cores).max(1.0);
         let parts = vec![
             (Part::Processors, alone),
             (Part::Read, shape.bytes_in as f64 / storage.read),
             (Part::Write, shape.bytes_out as f64 / storage.write),
         ];
         let waits = |&(part, seconds): &(Part, f64)| match part {
-            Part::Processors => (part, seconds * slowdown),
+            Part::Processors => (part, seconds * slowdown * turns),
             shared => (shared, seconds * at_once),
         };
         let (bottleneck, seconds) = slowest(parts.iter().map(waits));
         Prediction {
             seconds: seconds * self.correction,
+            cpu_seconds: alone * slowdown * self.correction,
             bottleneck,
             parts,
         }
@@ -153,6 +165,7 @@ impl GpuRates {
         let seconds = alone.max(busiest) + (at_once - 1.0) * busiest;
         Prediction {
             seconds: seconds * self.correction,
+            cpu_seconds: self.host.seconds(shape) * self.host_correction,
             bottleneck,
             parts,
         }

@@ -28,6 +28,8 @@ struct Sample {
     seconds: f64,
     /// Of that, kernels.
     kernels: f64,
+    /// Processor time of all threads.
+    cpu_seconds: f64,
 }
 
 /// Slices that one device is measured with.
@@ -43,6 +45,7 @@ impl Samples {
             made,
             seconds: f64::INFINITY,
             kernels: 0.0,
+            cpu_seconds: 0.0,
         };
         Ok(Self(made.into_iter().map(sample).collect()))
     }
@@ -59,6 +62,7 @@ impl Samples {
             let measured = sample.made.run(backend, dir, "output")?;
             if seconds(&measured) < sample.seconds {
                 sample.seconds = seconds(&measured);
+                sample.cpu_seconds = measured.cpu_seconds;
                 let kernels = measured
                     .stages
                     .iter()
@@ -163,9 +167,11 @@ impl<'a> Probe<'a> {
             let rates = GpuRates {
                 slice: samples.fit(|sample| sample.seconds),
                 kernels: samples.fit(|sample| sample.kernels),
+                host: samples.fit(|sample| sample.cpu_seconds),
                 to_device: link.to_device,
                 from_device: link.from_device,
                 correction: 1.0,
+                host_correction: 1.0,
             };
             gpus.insert(gpu.name().to_owned(), rates);
         }
@@ -255,7 +261,10 @@ mod tests {
         let sample = &samples.0[0];
         assert!(0.0 <= sample.kernels && sample.kernels < sample.seconds);
         let (slice, kernels) = (samples.fit(|s| s.seconds), samples.fit(|s| s.kernels));
+        let host = samples.fit(|s| s.cpu_seconds);
         assert!(slice.is_sound() && !slice.is_nothing() && kernels.is_sound());
+        // Its kernels are the host's work as well.
+        assert!(host.is_sound() && host.seconds(sample.made.shape()) > 0.0);
         let predicted = slice.seconds(sample.made.shape());
         assert!(
             (predicted / sample.seconds - 1.0).abs() < 1e-3,

@@ -53,12 +53,16 @@ pub struct GpuRates {
     pub slice: Cost,
     /// Of that, kernels.
     pub kernels: Cost,
+    /// Processor seconds of the host, of all threads that feed the device.
+    pub host: Cost,
     /// Bytes a second over the link to the device.
     pub to_device: f64,
     /// Bytes a second back.
     pub from_device: f64,
     /// What jobs have shown beside calibration, a factor of all predictions.
     pub correction: f64,
+    /// The same of the host's processor time.
+    pub host_correction: f64,
 }
 
 impl Rates {
@@ -78,11 +82,12 @@ impl Rates {
         device == CPU || self.gpus.contains_key(device)
     }
 
-    /// The correction of a device, which [`Rates::predict`] applies.
-    pub(super) fn correction_mut(&mut self, device: &str) -> Option<&mut f64> {
+    /// The corrections of a device's time, and of the host's to feed it, which [`Rates::predict`] applies. The
+    /// CPU's slices take it as long as they last.
+    pub(super) fn corrections_mut(&mut self, device: &str) -> [Option<&mut f64>; 2] {
         match self.gpus.get_mut(device) {
-            Some(gpu) => Some(&mut gpu.correction),
-            None => (device == CPU).then_some(&mut self.cpu.correction),
+            Some(gpu) => [Some(&mut gpu.correction), Some(&mut gpu.host_correction)],
+            None => [(device == CPU).then_some(&mut self.cpu.correction), None],
         }
     }
 }
@@ -92,11 +97,12 @@ pub const CPU: &str = "cpu";
 
 impl GpuRates {
     fn are_sound(&self) -> bool {
-        is_cost(&self.slice)
+        [&self.slice, &self.host].into_iter().all(is_cost)
             // Of a device without clocks they are nothing.
             && self.kernels.is_sound()
             && [self.to_device, self.from_device].into_iter().all(is_speed)
             && is_correction(self.correction)
+            && is_correction(self.host_correction)
     }
 }
 

@@ -19,9 +19,11 @@ fn rates() -> Rates {
     let gpu = GpuRates {
         slice: cost(0.1, 3e-3),
         kernels: cost(0.02, 1e-4),
+        host: cost(0.05, 1e-3),
         to_device: 5e10,
         from_device: 5e10,
         correction: 1.0,
+        host_correction: 1.0,
     };
     Rates {
         cpu: CpuRates {
@@ -92,10 +94,14 @@ proptest! {
             let seconds = |shape: &SliceShape, at_once| {
                 rates.predict(device, shape, at_once).map(|p| p.seconds).expect("it has rates")
             };
+            let of_the_host = |shape: &SliceShape| {
+                rates.predict(device, shape, at_once).map(|p| p.cpu_seconds).expect("it has rates")
+            };
             let before = seconds(&shape, at_once);
             prop_assert!(before > 0.0);
             for larger in &grown {
                 prop_assert!(seconds(larger, at_once) >= before * (1.0 - 1e-9), "{larger:?} on {device}");
+                prop_assert!(of_the_host(larger) >= of_the_host(&shape) * (1.0 - 1e-9), "{larger:?} on {device}");
             }
             prop_assert!(seconds(&shape, at_once + 1) >= before, "on {device}");
         }
@@ -172,31 +178,66 @@ fn a_gpu_wins_from_some_size_on() {
 }
 
 #[test]
+fn slices_of_the_cpu_take_its_processors_as_long_as_they_run_and_no_longer() {
+    let rates = rates();
+    let predict = |at_once| rates.predict(CPU, &large(), at_once).expect("it has rates");
+    for at_once in [1, 8] {
+        let predicted = predict(at_once);
+        assert!((predicted.cpu_seconds / predicted.seconds - 1.0).abs() < 1e-9);
+    }
+    // They take turns.
+    assert!((2.0 * predict(16).cpu_seconds / predict(16).seconds - 1.0).abs() < 1e-9);
+}
+
+fn took(seconds: f64) -> SliceTime {
+    SliceTime {
+        seconds,
+        cpu_seconds: seconds,
+    }
+}
+
+#[test]
 fn jobs_correct_a_device_step_by_step_and_never_far() {
     let mut rates = rates();
     let predict = |rates: &Rates| {
-        rates
-            .predict(CPU, &large(), 1)
-            .expect("it has rates")
-            .seconds
+        let predicted = rates.predict(CPU, &large(), 1);
+        predicted.expect("it has rates").seconds
     };
-    let (first, gpu) = (predict(&rates), rates.gpus.clone());
-    rates.observe(CPU, &large(), 1, 1000.0 * first);
+    let (first, gpus) = (predict(&rates), rates.gpus.clone());
+    rates.observe(CPU, &large(), 1, took(1000.0 * first));
     assert!(predict(&rates) > first && predict(&rates) <= 1.1 * first * (1.0 + 1e-9));
     for _ in 0..1000 {
-        rates.observe(CPU, &large(), 1, 2.0 * first);
+        rates.observe(CPU, &large(), 1, took(2.0 * first));
     }
     assert!((predict(&rates) / first - 2.0).abs() < 1e-3);
     for _ in 0..1000 {
-        rates.observe(CPU, &large(), 1, 1e6);
+        rates.observe(CPU, &large(), 1, took(1e6));
     }
     assert!(rates.are_sound() && predict(&rates) <= 4.0 * first * (1.0 + 1e-9));
     let corrected = rates.clone();
     for nonsense in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-        rates.observe(CPU, &large(), 1, nonsense);
+        rates.observe(CPU, &large(), 1, took(nonsense));
+        rates.observe("cuda:0", &large(), 1, took(nonsense));
     }
-    rates.observe("cuda:7", &large(), 1, 1.0);
-    assert_eq!((rates.clone(), rates.gpus), (corrected, gpu));
+    rates.observe("cuda:7", &large(), 1, took(1.0));
+    assert_eq!((rates.clone(), rates.gpus), (corrected, gpus));
+}
+
+#[test]
+fn what_feeding_a_device_takes_is_corrected_by_itself() {
+    let mut rates = rates();
+    let predict = |rates: &Rates| rates.predict("cuda:0", &large(), 4).expect("it has rates");
+    let first = predict(&rates);
+    for _ in 0..1000 {
+        let took = SliceTime {
+            seconds: first.seconds,
+            cpu_seconds: 3.0 * first.cpu_seconds,
+        };
+        rates.observe("cuda:0", &large(), 4, took);
+    }
+    let now = predict(&rates);
+    assert!((now.seconds / first.seconds - 1.0).abs() < 1e-9);
+    assert!((now.cpu_seconds / first.cpu_seconds - 3.0).abs() < 1e-3);
 }
 
 #[test]
@@ -248,7 +289,7 @@ fn rates_are_kept_for_the_same_machine_and_version_alone() {
     }
     let text = std::fs::read_to_string(&path).expect("it was written");
     for (from, to, said) in [
-        ("\"version\": 1", "\"version\": 2", "version 2"),
+        ("\"version\": 2", "\"version\": 1", "version 1"),
         (
             "\"correction\": 1.0",
             "\"correction\": -1.0",
@@ -283,9 +324,10 @@ fn a_second_start_takes_what_the_first_has_kept() {
     kept::save(&path, &Machine::here(), &corrected).expect("there is room");
     let model = Model::open_at(Some(path.clone()), &[]).expect("it is sound");
     assert_eq!(model.rates().cpu.correction, 3.0);
-    let seconds = model.seconds(CPU, &large(), 1).expect("it has rates");
-    model.observed(CPU, &large(), 1, 2.0 * seconds);
-    assert!(model.seconds(CPU, &large(), 1).expect("it has rates") > seconds);
+    let seconds = || model.time(CPU, &large(), 1).expect("it has rates").seconds;
+    let before = seconds();
+    model.observed(CPU, &large(), 1, took(2.0 * before));
+    assert!(seconds() > before);
     model.keep();
     let again = Model::open_at(Some(path), &[]).expect("it is sound");
     assert!(again.rates().cpu.correction > 3.0);
