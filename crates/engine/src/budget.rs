@@ -126,8 +126,8 @@ impl Budget {
     /// Changes the state, and serves who waited for that.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
-        let result = change(&mut state);
         state.now = self.now();
+        let result = change(&mut state);
         state.serve();
         drop(state);
         self.clock.notify(&self.changed);

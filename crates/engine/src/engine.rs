@@ -18,10 +18,11 @@ use rockmill_format::wire::CompactionServiceInput;
 use crate::admit::{self, Policy};
 use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
+use crate::calibration::Calibrated;
 use crate::fleet::{Fleet, Offload};
 use crate::io::RateLimiter;
 use crate::metrics;
-use crate::predict::{Measured, Predict};
+use crate::predict::{Learned, Predict};
 use crate::priority;
 use crate::record;
 use crate::result;
@@ -78,13 +79,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`]. It learns
-    /// from its slices what they take on each.
+    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`]. What slices
+    /// take on each it knows from calibration, which it runs if it has to and may, and learns from them.
     ///
     /// # Errors
     /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
-        Self::with_model(settings, storage, Arc::new(Measured::default()))
+        settings.check()?;
+        let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
+        let calibrated = Calibrated::start(settings.calibration.clone(), fleet.gpus());
+        let model = Arc::new(Learned::new(calibrated));
+        Ok(Self::with_fleet(settings, storage, fleet, model))
     }
 
     /// The same with a model of its own.
@@ -98,8 +103,17 @@ impl Engine {
     ) -> std::result::Result<Self, String> {
         settings.check()?;
         let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
+        Ok(Self::with_fleet(settings, storage, fleet, model))
+    }
+
+    fn with_fleet(
+        settings: Settings,
+        storage: Arc<dyn Storage>,
+        fleet: Fleet,
+        model: Arc<dyn Predict>,
+    ) -> Self {
         metrics::describe();
-        Ok(Self {
+        Self {
             budget: Arc::new(Budget::new(
                 settings.mutable.threads,
                 settings.mutable.memory_budget_bytes,
@@ -118,7 +132,7 @@ impl Engine {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
-        })
+        }
     }
 
     /// The settings that may change, as they are now.
@@ -145,13 +159,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the configured devices are open. Before that, and if none can be used, the CPU does all
-    /// jobs.
+    /// Waits until the configured devices are open and calibrated. Before that, and if none can be used, the CPU
+    /// does all jobs.
     ///
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
-        self.fleet.wait()
+        let opened = self.fleet.wait();
+        self.model.wait();
+        opened
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
@@ -397,8 +413,7 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let devices = self.fleet.for_job(input_bytes(&job.tree));
-        let context = self.context(settings, devices, cancel);
+        let context = self.context(settings, self.fleet.opened(), cancel);
         let mut outcome = run::run(context, job, &admitted, input_dir, &staging)?;
         let trouble = self.fleet.trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);

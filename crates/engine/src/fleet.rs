@@ -10,13 +10,9 @@ use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
 use crate::clock::Clock;
 use crate::compute::Compute;
 use crate::device::{Device, DeviceList};
-use crate::opening::Opening;
+use crate::opening::{Later, Opening};
 use crate::simulated::{Profile, Simulated};
 use crate::standing::Standing;
-
-/// Jobs with less input are not worth a GPU: copies, some sixty launches and a dozen waits cost it five
-/// milliseconds. Of 16 B/256 B it wins from 4 MB on (docs/design/gpu.md).
-const AUTO_MIN_JOB_BYTES: u64 = 4 << 20;
 
 /// What an engine computes with. The CPU is always there: it redoes what another device could not do.
 #[derive(Debug)]
@@ -33,8 +29,6 @@ struct Place {
     opening: Opening<Vec<Arc<Opened>>>,
     /// As it was asked for.
     device: Device,
-    /// Jobs with fewer bytes of input are the CPU's.
-    min_job_bytes: u64,
     /// What became of it, once told.
     text: OnceLock<String>,
 }
@@ -43,7 +37,9 @@ struct Place {
 #[derive(Debug)]
 pub struct Opened {
     /// What runs slices there.
-    pub backend: Box<dyn Compute>,
+    pub backend: Arc<dyn Compute>,
+    /// The same, if it is a GPU.
+    gpu: Option<Arc<CudaBackend>>,
     /// Whether it is trusted, over all jobs.
     pub standing: Standing,
     /// What it calls itself.
@@ -57,19 +53,40 @@ pub struct Offload<'a> {
     pub number: usize,
     /// The device.
     pub device: &'a Arc<Opened>,
+    /// Whether jobs are the CPU's that do not end sooner there: nobody named the device.
+    pub only_if_sooner: bool,
+}
+
+/// The GPUs of a fleet, which may be opening.
+#[derive(Debug)]
+pub struct Gpus(Vec<Later<Vec<Arc<Opened>>>>);
+
+impl Gpus {
+    /// Whether there will be none.
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Waits until all are open, and takes those that can be used.
+    pub fn wait(&self) -> Vec<Arc<CudaBackend>> {
+        let opened = self.0.iter().filter_map(|later| later.wait().as_ref().ok());
+        let gpus = opened.flatten().filter_map(|opened| opened.gpu.clone());
+        gpus.collect()
+    }
 }
 
 impl Opened {
     /// Opens a GPU, and makes what its first slice would wait for.
     fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
-        let backend = CudaBackend::new(target, cuda)?;
+        let backend = Arc::new(CudaBackend::new(target, cuda)?);
         if let Err(error) = backend.warm_up() {
             // The first slice will say so too, if it needs as much.
             tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
         }
         Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
-            backend: Box::new(backend),
+            gpu: Some(Arc::clone(&backend)),
+            backend,
             standing: Standing::default(),
         }))
     }
@@ -79,7 +96,8 @@ impl Opened {
         let simulated = Simulated::new(profile, cuda.memory_bytes, Arc::clone(clock));
         Arc::new(Self {
             model: "simulated".to_owned(),
-            backend: Box::new(simulated),
+            gpu: None,
+            backend: Arc::new(simulated),
             standing: Standing::default(),
         })
     }
@@ -101,23 +119,19 @@ impl Opened {
 impl Place {
     fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
         let one = |target| Opening::start(move || Ok(vec![Opened::gpu(target, cuda)?]));
-        let (opening, min_job_bytes) = match device {
+        let opening = match device {
             Device::Cpu => return None,
-            Device::Auto => {
-                let first = Opening::start(move || Opened::first_gpu(cuda));
-                (first, AUTO_MIN_JOB_BYTES)
-            }
+            Device::Auto => Opening::start(move || Opened::first_gpu(cuda)),
             Device::Simulated(profile) => {
                 let opened = Opened::simulated(profile, cuda, clock);
-                (Opening::start(move || Ok(vec![opened])), 0)
+                Opening::start(move || Ok(vec![opened]))
             }
-            Device::Cuda(number) => (one(Target::Cuda(number)), 0),
-            Device::Kernels(target) => (one(target), 0),
+            Device::Cuda(number) => one(Target::Cuda(number)),
+            Device::Kernels(target) => one(target),
         };
         Some(Self {
             opening,
             device,
-            min_job_bytes,
             text: OnceLock::new(),
         })
     }
@@ -141,8 +155,7 @@ impl Place {
                     .iter()
                     .map(|gpu| format!("{}, {}", gpu.backend.name(), gpu.model));
                 let gpus = gpus.collect::<Vec<_>>().join(", ");
-                let least = AUTO_MIN_JOB_BYTES >> 20;
-                format!("{gpus}, for jobs of {least} MiB and more, the CPU for others")
+                format!("{gpus}, for jobs that end sooner there, the CPU for others")
             }
             Err(error) => format!("the CPU; no GPU: {}", error.what),
         };
@@ -163,20 +176,28 @@ impl Fleet {
         }
     }
 
-    /// The devices beside the CPU that are open and take slices of a job with so many bytes of input.
-    pub fn for_job(&self, job_bytes: u64) -> Vec<Offload<'_>> {
+    /// The devices beside the CPU that are open.
+    pub fn opened(&self) -> Vec<Offload<'_>> {
         let open = self.places.iter().enumerate().flat_map(|(at, place)| {
             let numbered = place.opened().iter().enumerate();
-            let min_job_bytes = place.min_job_bytes;
             // One place has one device, or is the only one.
-            numbered.map(move |(nth, device)| {
-                let number = 1 + at + nth;
-                (min_job_bytes, Offload { number, device })
+            numbered.map(move |(nth, device)| Offload {
+                number: 1 + at + nth,
+                device,
+                only_if_sooner: place.device == Device::Auto,
             })
         });
-        open.filter(|(least, _)| job_bytes >= *least)
-            .map(|(_, offload)| offload)
-            .collect()
+        open.collect()
+    }
+
+    /// The GPUs among them, and those that open.
+    pub fn gpus(&self) -> Gpus {
+        Gpus(
+            self.places
+                .iter()
+                .map(|place| place.opening.later())
+                .collect(),
+        )
     }
 
     /// Waits until all devices are open.
@@ -231,29 +252,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_is_told_and_small_jobs_are_the_cpus() {
-        let mut auto = opened(Device::Auto);
+    fn what_is_left_open_is_told_and_only_that_has_to_end_sooner() {
+        let auto = opened(Device::Auto);
         let choice = auto.choice().expect("it was left open");
-        match auto.for_job(u64::MAX).first() {
-            Some(gpu) => assert!(choice.starts_with(gpu.device.backend.name()), "{choice}"),
+        match auto.opened().first() {
+            Some(gpu) => {
+                assert!(choice.starts_with(gpu.device.backend.name()), "{choice}");
+                assert!(gpu.only_if_sooner);
+            }
             None => assert!(choice.starts_with("the CPU; no GPU: "), "{choice}"),
         }
         let kernels = opened(KERNELS);
-        assert!(kernels.choice().is_none() && kernels.for_job(0).len() == 1);
+        assert!(kernels.choice().is_none() && !kernels.opened()[0].only_if_sooner);
         assert!(!auto.host_shares && !kernels.host_shares);
-        let least = auto.places[0].min_job_bytes;
-        auto.places = kernels.places;
-        auto.places[0].min_job_bytes = least;
-        assert!(auto.for_job(AUTO_MIN_JOB_BYTES - 1).is_empty());
-        assert_eq!(auto.for_job(AUTO_MIN_JOB_BYTES).len(), 1);
-        assert!(opened(Device::Cpu).for_job(u64::MAX).is_empty());
+        assert_eq!(kernels.gpus().wait().len(), 1);
+        let cpu = opened(Device::Cpu);
+        assert!(cpu.opened().is_empty() && cpu.gpus().is_none());
     }
 
     #[test]
     fn each_device_has_a_number_of_its_own() {
         let list = DeviceList::try_from([KERNELS, Device::Cpu, KERNELS].as_slice());
         let fleet = opened(list.expect("tests may name them twice"));
-        let devices = fleet.for_job(0);
+        let devices = fleet.opened();
         let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
         assert_eq!(numbers, [1, 2]);
         assert!(fleet.host_shares);
@@ -270,7 +291,7 @@ mod tests {
         let error = fleet.wait().expect_err("so many there are not");
         assert!(error.starts_with("device cuda:4711: "), "{error}");
         assert_eq!(fleet.trouble(), Some(&*error));
-        assert_eq!(fleet.for_job(u64::MAX).len(), 1);
+        assert_eq!(fleet.opened().len(), 1);
         assert!(fleet.choice().is_none());
     }
 }

@@ -14,8 +14,10 @@
 
 mod admit;
 mod at_rest;
+mod auto;
 mod blocks;
 mod budget;
+mod calibration;
 pub mod clock;
 mod compute;
 mod device;
@@ -57,10 +59,11 @@ pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
 pub use engine::forecast::{Expected, Forecast, ForecastStep};
 pub use engine::{Engine, Finished};
 pub use manual::UserKeys;
-pub use predict::{Measured, Predict, SliceShape, SliceTime};
+pub use model::SliceShape;
+pub use predict::{Learned, Predict, SliceTime};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::{DeviceWork, Outcome};
-pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};
+pub use settings::{Calibration, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};
 pub use simulated::Profile;
 pub use stats::{DeviceStats, Durations, Stats, StatsCell};
 pub use verification::Verification;

@@ -6,10 +6,13 @@ use std::thread::JoinHandle;
 
 use rockmill_core::{Error, ErrorKind, Result};
 
+/// What will have come of an opening, to be waited for.
+pub type Later<T> = Arc<OnceLock<Result<T>>>;
+
 /// What a thread of its own opens.
 #[derive(Debug)]
 pub struct Opening<T> {
-    opened: Arc<OnceLock<Result<T>>>,
+    opened: Later<T>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -20,7 +23,7 @@ impl<T: Send + Sync + 'static> Opening<T> {
         let place = Arc::clone(&opened);
         let work = move || {
             let result = catch_unwind(AssertUnwindSafe(open));
-            let panicked = |_| Err(Error::internal("the thread that opens the device panicked"));
+            let panicked = |_| Err(Error::internal("the thread that opens it panicked"));
             // Nobody else sets it.
             let _ = place.set(result.unwrap_or_else(panicked));
         };
@@ -28,12 +31,17 @@ impl<T: Send + Sync + 'static> Opening<T> {
         let thread = match builder.spawn(work) {
             Ok(thread) => Some(thread),
             Err(error) => {
-                let what = format!("no thread to open the device: {error}");
+                let what = format!("no thread to open it: {error}");
                 let _ = opened.set(Err(Error::new(ErrorKind::Device, what)));
                 None
             }
         };
         Self { opened, thread }
+    }
+
+    /// What will have come of it.
+    pub fn later(&self) -> Later<T> {
+        Arc::clone(&self.opened)
     }
 
     /// What came of it, if that is known.

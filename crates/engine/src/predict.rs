@@ -1,28 +1,12 @@
-//! How long a slice will take on a device: what the scheduler asks, and an answer that is learned from the
-//! slices that were done.
+//! How long a slice will take on a device: what the scheduler asks, and an answer by the machine's rates, or learned
+//! from the slices that were done.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What of a slice its time depends on.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct SliceShape {
-    /// Stored bytes of the data blocks to read.
-    pub bytes_in: u64,
-    /// Entries in them.
-    pub entries: u64,
-    /// Mean bytes of an internal key.
-    pub key_bytes: f64,
-    /// Mean bytes of a value.
-    pub value_bytes: f64,
-    /// Inputs that are merged.
-    pub runs: usize,
-    /// Bytes of the files to write, if no entry is dropped.
-    pub bytes_out_expected: u64,
-    /// Whether blocks are compressed, those to read or those to write.
-    pub compressed: bool,
-}
+use crate::calibration::Calibrated;
+use crate::model::{CPU, Model, SliceShape};
 
 /// What a slice takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,11 +35,24 @@ pub trait Predict: fmt::Debug + Send + Sync {
 
     /// Such a slice took so much.
     fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime);
+
+    /// Whether what it says of a device and of the CPU holds for slices of any shape.
+    fn knows(&self, device: &str) -> bool;
+
+    /// Waits until it knows what it is going to know without having seen slices.
+    fn wait(&self) {}
 }
 
-/// Times in proportion to bytes and entries, at the pace that was last seen with about as many slices beside.
+/// Times by the machine's rates, where there are some. Elsewhere they are in proportion to bytes and entries, at the
+/// pace that was last seen with about as many slices beside.
 #[derive(Debug, Default)]
-pub struct Measured(Mutex<BTreeMap<(String, u32), SliceTime>>);
+pub struct Learned {
+    paces: Mutex<Paces>,
+    calibrated: Option<Calibrated>,
+}
+
+/// For a byte, by device and crowd.
+type Paces = BTreeMap<(String, u32), SliceTime>;
 
 /// An entry takes the CPU as long as so many bytes: 245 ns and 0.34 ns.
 const BYTES_PER_ENTRY: f64 = 720.0;
@@ -78,9 +75,23 @@ const FIRST_DEVICE_PACE: SliceTime = SliceTime {
 /// Weight of the last slice against all before it.
 const WEIGHT: f64 = 0.25;
 
-impl Measured {
-    fn paces(&self) -> MutexGuard<'_, BTreeMap<(String, u32), SliceTime>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Learned {
+    /// With the rates of this machine, if they are to be used.
+    pub fn new(calibrated: Option<Calibrated>) -> Self {
+        Self {
+            calibrated,
+            ..Self::default()
+        }
+    }
+
+    /// The rates, if there are some of a device.
+    fn model(&self, device: &str) -> Option<&Model> {
+        let model = self.calibrated.as_ref()?.get()?;
+        model.rates().has(device).then_some(model)
+    }
+
+    fn paces(&self) -> MutexGuard<'_, Paces> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a slice's time is in proportion to.
@@ -94,14 +105,18 @@ impl Measured {
     }
 }
 
-impl Predict for Measured {
+impl Predict for Learned {
     fn time(&self, device: &str, shape: &SliceShape, beside: usize) -> SliceTime {
+        let model = self.model(device);
+        if let Some(time) = model.and_then(|model| model.time(device, shape, at_once(beside))) {
+            return time;
+        }
         let crowd = Self::crowd(beside);
         let paces = self.paces();
         let seen = paces.iter().filter(|((of, _), _)| of == device);
         let nearest = seen.min_by_key(|((_, seen), _)| seen.abs_diff(crowd));
         let first = match device {
-            "cpu" => FIRST_CPU_PACE,
+            CPU => FIRST_CPU_PACE,
             _ => FIRST_DEVICE_PACE,
         };
         let pace = nearest.map_or(first, |(_, pace)| *pace);
@@ -109,6 +124,9 @@ impl Predict for Measured {
     }
 
     fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime) {
+        if let Some(model) = self.model(device) {
+            return model.observed(device, shape, at_once(beside), took);
+        }
         let took = SliceTime {
             seconds: took.seconds.max(f64::MIN_POSITIVE),
             ..took
@@ -120,25 +138,40 @@ impl Predict for Measured {
         kept.seconds += (pace.seconds - kept.seconds) * WEIGHT;
         kept.cpu_seconds += (pace.cpu_seconds - kept.cpu_seconds) * WEIGHT;
     }
+
+    fn knows(&self, device: &str) -> bool {
+        self.model(device).is_some()
+    }
+
+    fn wait(&self) {
+        self.calibrated.iter().for_each(Calibrated::wait);
+    }
+}
+
+/// Slices that run together where one has so many beside it.
+fn at_once(beside: usize) -> u32 {
+    u32::try_from(beside).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 #[cfg(test)]
 mod tests {
+    use rockmill_format::compression::CompressionType;
+
     use super::*;
 
     const SHAPE: SliceShape = SliceShape {
         bytes_in: 100_000_000,
         entries: 1_000_000,
-        key_bytes: 24.0,
-        value_bytes: 76.0,
+        key_bytes: 24_000_000,
+        value_bytes: 76_000_000,
         runs: 4,
-        bytes_out_expected: 100_000_000,
-        compressed: false,
+        bytes_out: 100_000_000,
+        compression: CompressionType::None,
     };
 
     #[test]
     fn more_takes_longer() {
-        let model = Measured::default();
+        let model = Learned::default();
         let seconds = |shape| model.time("cpu", &shape, 0).seconds;
         let larger = SliceShape {
             bytes_in: SHAPE.bytes_in + 1,
@@ -150,13 +183,13 @@ mod tests {
         };
         assert!(seconds(larger) > seconds(SHAPE));
         assert!(seconds(smaller_entries) > seconds(SHAPE));
-        assert!(seconds(SliceShape::default()) > 0.0);
+        assert!(seconds(SHAPE.scaled(0.0)) > 0.0);
         assert!(model.time("cuda:0", &SHAPE, 0).seconds < seconds(SHAPE));
     }
 
     #[test]
     fn what_was_seen_is_expected_again_on_the_same_device_in_such_a_crowd() {
-        let model = Measured::default();
+        let model = Learned::default();
         let time = |seconds| SliceTime {
             seconds,
             cpu_seconds: seconds / 2.0,

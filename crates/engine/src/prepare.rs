@@ -12,12 +12,13 @@ use rockmill_core::{
 use rockmill_format::unique_id::internal_unique_id;
 
 use crate::admit::{self, Admitted, LearnedFilter};
+use crate::auto::ends_sooner;
 use crate::budget::JobShare;
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{JobInput, JobIo};
 use crate::parallel;
-use crate::run::RunContext;
+use crate::run::{RunContext, Shapes};
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
 
@@ -34,6 +35,8 @@ pub struct Prepared {
     pub slices: Vec<Slice>,
     /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
     pub slice_bytes: Vec<u64>,
+    /// What is known of their contents.
+    pub shapes: Shapes,
     /// Bytes of each input to hold ahead.
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
@@ -68,13 +71,16 @@ pub fn prepare(
     let threads = context.budget.slots();
     let (slices, cpu_of_cutting) = slices::cut(&planned.plan, &tables, threads, context.cancel)?;
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
-    let slice_bytes = slices.iter().map(bytes).collect();
+    let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
+    let shapes = Shapes::new(&planned.plan, &tables, &slice_bytes);
     let indexes = share.hold(0)?;
     let fit = |devices: &[Offload<'_>]| {
         fit_memory(context, devices, files, indexes, &planned.plan, &tables)
     };
     let mut device_refused = None;
     let mut devices = context.devices.clone();
+    let is_worth = |name| ends_sooner(context.model, name, &shapes, context.budget.slots());
+    devices.retain(|offload| !offload.only_if_sooner || is_worth(offload.device.backend.name()));
     devices.retain(|offload| {
         let accepted = offload.device.backend.accepts(&planned.plan, &tables);
         let trouble = accepted.err();
@@ -105,6 +111,7 @@ pub fn prepare(
         learned_filter: planned.learned_filter,
         slices,
         slice_bytes,
+        shapes,
         read_ahead_bytes,
         slice_memory_bytes,
         cpu_elsewhere: cpu_of_opening + cpu_of_cutting,

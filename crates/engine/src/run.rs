@@ -34,7 +34,7 @@ use crate::storage::Storage;
 use crate::verification::{Verification, Verifier};
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 use pick::{Left, Taken};
-use shape::Shapes;
+pub use shape::Shapes;
 
 /// What a job came to.
 #[derive(Debug, Default)]
@@ -162,9 +162,9 @@ pub fn run(
         plan,
         slices,
         slice_bytes,
+        shapes,
         ..
     } = &*prepared;
-    let shapes = Shapes::new(plan, tables, slice_bytes);
     let all = slices.len() as u64;
     share.plan(Work {
         slices: all,
@@ -265,7 +265,7 @@ struct Shared<'a> {
     devices: Vec<Offload<'a>>,
     /// What calls take with them.
     prepared: &'a Arc<Prepared>,
-    shapes: Shapes,
+    shapes: &'a Shapes,
     plan: &'a Plan,
     tables: &'a [InputTable],
     slices: &'a [Slice],

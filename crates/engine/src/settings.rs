@@ -30,6 +30,22 @@ pub struct Settings {
     pub cuda: CudaSettings,
     /// How long a slice on a device beside the CPU is waited for at least.
     pub patience: Patience,
+    /// Whether and where what this machine's devices are capable of is kept.
+    pub calibration: Calibration,
+}
+
+/// What becomes of the cost model, which tells what a slice will take on the CPU and on each GPU. Where there is a GPU,
+/// the first start runs small slices on all processors and on it, beside other work for about a second, and keeps
+/// what it found; jobs correct that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Calibration {
+    /// Kept in `rockmill/model.json` in `XDG_CACHE_HOME` or `~/.cache`.
+    #[default]
+    Kept,
+    /// Kept in this file.
+    KeptAt(PathBuf),
+    /// None: what slices take is learned from them, anew in each engine.
+    Off,
 }
 
 /// How long a slice is waited for, even if it was expected to take no time. It gets twenty times what was
@@ -120,6 +136,9 @@ impl Settings {
     pub fn check(&self) -> Result<(), String> {
         if self.cuda.map_bytes == 0 || self.cuda.io_threads == 0 {
             return Err("cuda: map_bytes and io_threads must be at least 1".to_owned());
+        }
+        if matches!(&self.calibration, Calibration::KeptAt(path) if !path.is_absolute()) {
+            return Err("calibration must be kept at an absolute path".to_owned());
         }
         if self
             .staging_dir

@@ -154,6 +154,10 @@ impl Predict for AllAlike {
     }
 
     fn observed(&self, _: &str, _: &SliceShape, _: usize, _: SliceTime) {}
+
+    fn knows(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// What a job left.

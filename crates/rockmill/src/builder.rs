@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{CudaSettings, DeviceList, Engine, Patience, Settings, Verification};
+use rockmill_engine::{
+    Calibration, CudaSettings, DeviceList, Engine, Patience, Settings, Verification,
+};
 
 use crate::service::Service;
 
@@ -163,6 +165,19 @@ impl Builder {
     /// expected to take if that is more.
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience(least);
+        self
+    }
+
+    /// Whether and where the cost model is kept, which says what a slice will take on each device. Default:
+    /// [`Calibration::Kept`], in the user's cache folder. A service with a GPU for which nothing is kept calibrates
+    /// beside other work, for about a second.
+    pub fn calibration(mut self, calibration: Calibration) -> Self {
+        self.settings.calibration = match calibration {
+            Calibration::KeptAt(path) => {
+                Calibration::KeptAt(std::path::absolute(&path).unwrap_or(path))
+            }
+            other => other,
+        };
         self
     }
 

@@ -27,9 +27,9 @@ mod service;
 pub use builder::{Builder, Error};
 pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};
+pub use rockmill_engine::{
+    Calibration, Device, DeviceList, DeviceStats, Durations, MutableSettings, Stats, Verification,
+};
 #[doc(hidden)]
 pub use rockmill_engine::{CudaSettings, InputPath};
-pub use rockmill_engine::{
-    Device, DeviceList, DeviceStats, Durations, MutableSettings, Stats, Verification,
-};
 pub use service::Service;

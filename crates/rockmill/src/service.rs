@@ -120,8 +120,8 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
-    /// Waits until the configured devices are open, for measurements: opening takes some tenths of a second
-    /// beside other work. Before that, and if none can be used, the CPU does all jobs.
+    /// Waits until the configured devices are open and calibrated, for measurements: opening takes some tenths of a
+    /// second beside other work, calibration about one where none was kept. Before that, and if none can be used, the CPU does all jobs.
     ///
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.

@@ -8,6 +8,7 @@ mod workloads;
 use std::path::{Path, PathBuf};
 
 use rockmill::{CudaSettings, Device};
+use rockmill_core::CancelToken;
 use rockmill_cuda::{CudaBackend, Target};
 use rockmill_engine::model::{CALIBRATION_TIME, Machine, Probe, Rates, calibrate, files_dir};
 
@@ -68,7 +69,8 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
         )?,
         false => {
             // The model is frozen before the first slice that it is held against.
-            let rates = calibrate(scratch.path(), &machine, &gpus, CALIBRATION_TIME)?;
+            let dir = scratch.path();
+            let rates = calibrate(dir, &machine, &gpus, CALIBRATION_TIME, &CancelToken::new())?;
             (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
             rates
         }
@@ -84,7 +86,8 @@ fn in_turn(
     gpus: &[&CudaBackend],
     comparison: &mut Comparison,
 ) -> Result<Rates, Failure> {
-    let mut probe = Probe::new(dir, machine, gpus)?;
+    let cancel = CancelToken::new();
+    let mut probe = Probe::new(dir, machine, gpus, &cancel)?;
     for _ in 0..rounds {
         probe.round()?;
         comparison.round(gpus)?;

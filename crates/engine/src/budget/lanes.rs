@@ -35,6 +35,8 @@ struct Running {
     expected: f64,
     /// Processors that it keeps busy.
     processors: f64,
+    /// What its device had done by then; see [`Lane::busy_until`].
+    busy: f64,
 }
 
 impl Running {
@@ -54,9 +56,31 @@ impl Running {
     }
 }
 
+/// The slices that run on a device.
+#[derive(Debug, Default)]
+struct Lane {
+    running: Vec<Running>,
+    /// Seconds of all slices until the last one began or ended.
+    busy: f64,
+    /// When that was.
+    changed: f64,
+}
+
+impl Lane {
+    /// Seconds of all slices until `now`, those of one beside those of another.
+    fn busy_until(&self, now: f64) -> f64 {
+        self.busy + (now - self.changed) * self.running.len() as f64
+    }
+
+    fn change(&mut self, now: f64) {
+        self.busy = self.busy_until(now);
+        self.changed = now;
+    }
+}
+
 /// The slices that run, by device.
 #[derive(Debug, Default)]
-pub struct Lanes(Vec<Vec<Running>>);
+pub struct Lanes(Vec<Lane>);
 
 /// What is to be given out: slices of a job, and who may take them.
 #[derive(Debug, Clone, Copy)]
@@ -76,38 +100,56 @@ impl Offer<'_> {
 }
 
 impl Lanes {
-    /// Slices that run on a device.
-    pub fn running(&self, device: usize) -> usize {
-        self.0.get(device).map_or(0, Vec::len)
+    fn on(&self, device: usize) -> &[Running] {
+        self.0.get(device).map_or(&[], |lane| &*lane.running)
     }
 
-    /// A slice begins where there is room for `most`; returns how long it is expected to take.
-    pub fn begin(&mut self, on: &Candidate, number: u64, now: f64, most: usize) -> f64 {
+    /// Slices that run on a device.
+    pub fn running(&self, device: usize) -> usize {
+        self.on(device).len()
+    }
+
+    /// A slice begins where there is room for `most`.
+    pub fn begin(&mut self, on: &Candidate, number: u64, now: f64, most: usize) {
         if self.0.len() <= on.device {
-            self.0.resize_with(on.device + 1, Vec::new);
+            self.0.resize_with(on.device + 1, Lane::default);
         }
         let expected = on.beside(self.running(on.device), most);
-        self.0[on.device].push(Running {
+        let lane = &mut self.0[on.device];
+        lane.change(now);
+        lane.running.push(Running {
             number,
             began: now,
             expected,
             processors: mix::processors(on, most, most) / most as f64,
+            busy: lane.busy,
         });
-        expected
     }
 
     /// A slice has ended.
-    pub fn end(&mut self, device: usize, number: u64) {
+    pub fn end(&mut self, device: usize, number: u64, now: f64) {
         if let Some(lane) = self.0.get_mut(device) {
-            lane.retain(|running| running.number != number);
+            lane.change(now);
+            lane.running.retain(|running| running.number != number);
         }
+    }
+
+    /// How many slices have run on a device on average since one of them began; 1 if it has ended.
+    pub fn in_flight(&self, device: usize, number: u64, now: f64) -> f64 {
+        let lane = self.0.get(device);
+        let mean = lane.and_then(|lane| {
+            let slice = lane.running.iter().find(|slice| slice.number == number)?;
+            let elapsed = (now - slice.began).max(f64::MIN_POSITIVE);
+            Some((lane.busy_until(now) - slice.busy) / elapsed)
+        });
+        mean.map_or(1.0, |mean| mean.max(1.0))
     }
 
     /// The device that should take the next slice now: of those that share the host's processors best, the one
     /// that ends it first. `None`: it is better to wait for one of them.
     pub fn choose(&self, offer: &Offer<'_>, most: usize, now: f64) -> Option<Candidate> {
         let in_use = self.in_time(offer, most, now);
-        let room = in_use.iter().zip(self.in_flight(&in_use, most));
+        let room = in_use.iter().zip(self.shares(&in_use, most));
         let free = room.filter(|(c, most)| self.running(c.device) < *most);
         let ends = |c: &Candidate| c.beside(self.running(c.device), most);
         let first = free.min_by(|(a, _), (b, _)| ends(a).total_cmp(&ends(b)));
@@ -121,8 +163,8 @@ impl Lanes {
             .filter(|c| offer.may_take(c.device))
             .collect();
         let is_alive = |c: &Candidate| {
-            let lane = self.0.get(c.device).filter(|lane| !lane.is_empty());
-            lane.is_none_or(|lane| lane.iter().any(|slice| !slice.is_overdue(now)))
+            let running = self.on(c.device);
+            running.is_empty() || running.iter().any(|slice| !slice.is_overdue(now))
         };
         if all.iter().any(is_alive) {
             all.retain(is_alive);
@@ -140,11 +182,11 @@ impl Lanes {
 
     /// Slices in flight on each of `devices`, beside those on others. The host's do not count among these: they
     /// give way.
-    fn in_flight(&self, devices: &[Candidate], most: usize) -> Vec<usize> {
+    fn shares(&self, devices: &[Candidate], most: usize) -> Vec<usize> {
         let is_other = |device: usize| devices.iter().all(|c| c.device != device);
         let others = self.0.iter().enumerate().skip(HOST + 1);
         let others = others.filter(|(device, _)| is_other(*device));
-        let running = others.flat_map(|(_, lane)| lane);
+        let running = others.flat_map(|(_, lane)| &lane.running);
         let busy = running.map(|slice| slice.processors).sum();
         mix::in_flight(devices, most, busy)
     }
@@ -166,9 +208,9 @@ impl Lanes {
         most: usize,
         now: f64,
     ) -> u64 {
-        let in_flight = self.in_flight(devices, most).into_iter();
+        let in_flight = self.shares(devices, most).into_iter();
         let done = devices.iter().zip(in_flight).map(|(device, in_flight)| {
-            let running = self.0.get(device.device).map_or(&[][..], Vec::as_slice);
+            let running = self.on(device.device);
             let free = in_flight.saturating_sub(running.len());
             let idle = std::iter::repeat_n(0.0, free);
             let lanes = running.iter().map(|slice| slice.left(now)).chain(idle);
@@ -220,8 +262,27 @@ mod tests {
         assert_eq!(choose(&lanes, [1.0, 1.0], 1), Some(0));
         lanes.begin(&candidates([1.0, 1.0])[0], 7, 0.0, 1);
         assert_eq!(choose(&lanes, [1.0, 1.0], 1), Some(1));
-        lanes.end(0, 7);
+        lanes.end(0, 7, 1.0);
         assert_eq!(lanes.running(0), 0);
+    }
+
+    #[test]
+    fn those_that_ran_beside_a_slice_count_as_long_as_they_did() {
+        let mut lanes = Lanes::default();
+        let on = candidates([1.0, 1.0])[1];
+        lanes.begin(&on, 1, 10.0, 4);
+        assert_eq!(lanes.in_flight(1, 1, 10.0), 1.0);
+        lanes.begin(&on, 2, 12.0, 4);
+        lanes.begin(&on, 3, 12.0, 4);
+        lanes.end(1, 3, 14.0);
+        // 1 for two seconds, 3 for two, 2 for four.
+        assert_eq!(lanes.in_flight(1, 1, 18.0), 2.0);
+        lanes.end(1, 1, 18.0);
+        assert_eq!(
+            lanes.in_flight(1, 2, 24.0),
+            (3.0 * 2.0 + 2.0 * 4.0 + 6.0) / 12.0
+        );
+        assert_eq!(lanes.in_flight(1, 1, 24.0), 1.0, "it has ended");
     }
 
     #[test]

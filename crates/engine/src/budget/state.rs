@@ -42,10 +42,6 @@ pub struct Place {
     /// Memory that it takes beside the job's own; 0 if it runs in that.
     pub more_bytes: u64,
     pub device: usize,
-    /// Other slices that run there.
-    pub beside: usize,
-    /// Seconds that it is expected to take.
-    pub expected: f64,
     /// Whether it waited for another device, and this one took it since it would end it sooner.
     pub moved: bool,
 }
@@ -197,6 +193,11 @@ impl State {
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
 
+    /// How many slices have run on a slice's device, it included, on average since it began.
+    pub fn in_flight(&self, place: &Place, now: f64) -> f64 {
+        self.lanes.in_flight(place.device, place.number, now)
+    }
+
     /// Whoever waits for a slice of the job need not.
     pub fn end(&mut self, job: JobId) {
         self.jobs.entry(job).or_default().ended = true;
@@ -212,7 +213,7 @@ impl State {
 
     /// A slice has run, or was not begun.
     pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
-        self.lanes.end(place.device, place.number);
+        self.lanes.end(place.device, place.number, self.now);
         self.more_bytes -= place.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
@@ -354,10 +355,9 @@ impl State {
             number,
             more_bytes,
             device,
-            beside: self.lanes.running(device),
-            expected: self.lanes.begin(&chosen, number, self.now, self.slots),
             moved: waited_for.is_some_and(|other| other != device),
         };
+        self.lanes.begin(&chosen, number, self.now, self.slots);
         self.more_bytes += more_bytes;
         let job = self.jobs.get_mut(&id)?;
         job.own_in_use |= more_bytes == 0;

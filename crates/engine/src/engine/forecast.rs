@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 
-use super::{Engine, input_bytes};
+use super::Engine;
 use crate::admit;
 use crate::at_rest::AtRest;
 use crate::budget::Urgency;
@@ -118,7 +118,7 @@ impl Engine {
         let cancel = CancelToken::new();
         let settings = self.settings();
         let share = self.budget.enter(Urgency::Usual, &cancel)?;
-        let devices = self.fleet.for_job(input_bytes(&job.tree));
+        let devices = self.fleet.opened();
         let context = self.context(settings, devices, &cancel);
         let files = context.files(&admitted)?;
         let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
+use super::own_name;
 use super::rates::Rates;
 
 /// Grows whenever rates change their meaning.
@@ -95,8 +96,8 @@ pub fn save(path: &Path, machine: &Machine, rates: &Rates) -> io::Result<()> {
     let text = serde_json::to_string_pretty(&kept)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // Processes that calibrate at the same time each have a file of their own.
-    let draft = folder.join(format!("model.{}.tmp", std::process::id()));
+    // Those that calibrate at the same time each have a file of their own.
+    let draft = folder.join(format!("model.{}.tmp", own_name()));
     let renamed = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
     if renamed.is_err() {
         let _ = fs::remove_file(&draft);

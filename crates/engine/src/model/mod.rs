@@ -20,14 +20,15 @@ mod probe;
 mod rates;
 mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod workload;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use rockmill_core::{Backend, Result};
+use rockmill_core::{Backend, CancelToken, Result};
 use rockmill_cuda::CudaBackend;
 
 pub use cost::Cost;
@@ -60,12 +61,20 @@ impl Model {
     /// in memory meanwhile, or in the system's folder for temporary files.
     ///
     /// # Errors
-    /// Those of calibration; what cannot be kept is only told.
-    pub fn open(gpus: &[&CudaBackend]) -> Result<Self> {
-        Self::open_at(kept::usual_path(), gpus)
+    /// Those of calibration, Cancelled if that was cancelled; what cannot be kept is only told.
+    pub fn open(gpus: &[&CudaBackend], cancel: &CancelToken) -> Result<Self> {
+        Self::open_at(kept::usual_path(), gpus, cancel)
     }
 
-    fn open_at(path: Option<PathBuf>, gpus: &[&CudaBackend]) -> Result<Self> {
+    /// The same with a file of its own, or none.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn open_at(
+        path: Option<PathBuf>,
+        gpus: &[&CudaBackend],
+        cancel: &CancelToken,
+    ) -> Result<Self> {
         let machine = Machine::here();
         let found = path.as_deref().map(|path| kept::load(path, &machine));
         let kept = match found {
@@ -83,8 +92,8 @@ impl Model {
         let rates = match usable {
             Some(rates) => rates,
             None => {
-                let name = format!("rockmill-model.{}", std::process::id());
-                calibrate(&files_dir().join(name), &machine, gpus, CALIBRATION_TIME)?
+                let dir = files_dir().join(format!("rockmill-model.{}", own_name()));
+                calibrate(&dir, &machine, gpus, CALIBRATION_TIME, cancel)?
             }
         };
         let model = Self {
@@ -127,6 +136,13 @@ impl Model {
             tracing::warn!(file = %path.display(), %error, "the calibration is not kept");
         }
     }
+}
+
+/// A name that no other process and no other call has.
+fn own_name() -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{call}", std::process::id())
 }
 
 /// Where files that are measured lie: in memory if there is such a place.

@@ -14,7 +14,7 @@ use super::rates::{CpuRates, GpuRates, Rates};
 use super::shape::{SliceShape, Term};
 use super::workload::Made;
 use crate::parallel;
-use rockmill_core::{Backend, Error, ErrorKind, Resource, Result};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Resource, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
 use shapes::{CPU_SHAPES, CROWDED, GPU_SHAPES, Shape, workload};
@@ -36,10 +36,18 @@ struct Sample {
 struct Samples(Vec<Sample>);
 
 impl Samples {
-    fn make(shapes: &[Shape], dir: &Path, prefix: &str, threads: u32) -> Result<Self> {
+    fn make(
+        shapes: &[Shape],
+        dir: &Path,
+        prefix: &str,
+        threads: u32,
+        cancel: &CancelToken,
+    ) -> Result<Self> {
         let numbered: Vec<_> = shapes.iter().enumerate().collect();
-        let make =
-            |(i, shape): &(usize, &_)| Made::new(&workload(shape), dir, &format!("{prefix}{i}"));
+        let make = |(i, shape): &(usize, &_)| {
+            cancel.check()?;
+            Made::new(&workload(shape), dir, &format!("{prefix}{i}"))
+        };
         let (made, _) = parallel::map(&numbered, threads as usize, make)?;
         let sample = |made| Sample {
             made,
@@ -56,9 +64,11 @@ impl Samples {
         &mut self,
         backend: &B,
         dir: &Path,
+        cancel: &CancelToken,
         seconds: fn(&Measured) -> f64,
     ) -> Result<()> {
         for sample in &mut self.0 {
+            cancel.check()?;
             let measured = sample.made.run(backend, dir, "output")?;
             if seconds(&measured) < sample.seconds {
                 sample.seconds = seconds(&measured);
@@ -94,6 +104,7 @@ pub struct Probe<'a> {
     /// Least times of [`CROWDED`] with one on each processor.
     crowded: [f64; CROWDED.len()],
     gpus: Vec<(&'a CudaBackend, Samples)>,
+    cancel: &'a CancelToken,
 }
 
 impl std::fmt::Debug for Probe<'_> {
@@ -108,13 +119,19 @@ impl<'a> Probe<'a> {
     /// Makes the slices in `dir`, with a thread a processor.
     ///
     /// # Errors
-    /// Storage, Device.
-    pub fn new(dir: &'a Path, machine: &Machine, gpus: &[&'a CudaBackend]) -> Result<Self> {
+    /// Storage, Device; Cancelled, as all that follows, once `cancel` is set.
+    pub fn new(
+        dir: &'a Path,
+        machine: &Machine,
+        gpus: &[&'a CudaBackend],
+        cancel: &'a CancelToken,
+    ) -> Result<Self> {
         let cores = machine.cores;
-        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores)?;
+        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, cancel)?;
         let mut with_slices = Vec::new();
         for (i, gpu) in gpus.iter().enumerate() {
-            let mut samples = Samples::make(&GPU_SHAPES, dir, &format!("gpu{i}x"), cores)?;
+            let prefix = format!("gpu{i}x");
+            let mut samples = Samples::make(&GPU_SHAPES, dir, &prefix, cores, cancel)?;
             samples.0.retain(|sample| sample.made.is_for(*gpu));
             with_slices.push((*gpu, samples));
         }
@@ -124,6 +141,7 @@ impl<'a> Probe<'a> {
             cpu,
             crowded: [f64::INFINITY; CROWDED.len()],
             gpus: with_slices,
+            cancel,
         })
     }
 
@@ -134,7 +152,7 @@ impl<'a> Probe<'a> {
     pub fn round(&mut self) -> Result<()> {
         self.cpu_round()?;
         for (gpu, samples) in &mut self.gpus {
-            samples.round(*gpu, self.dir, |m| m.seconds)?;
+            samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)?;
         }
         Ok(())
     }
@@ -148,10 +166,12 @@ impl<'a> Probe<'a> {
         let gpus = self.gpus.len() as u32;
         for (left, (gpu, samples)) in (1..=gpus).rev().zip(&mut self.gpus) {
             // The first slices make what is made once.
-            samples.round(*gpu, self.dir, |m| m.seconds)?;
+            samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)?;
             let now = Instant::now();
             let gpu_end = now + end.saturating_duration_since(now) / left;
-            repeat_until(gpu_end, || samples.round(*gpu, self.dir, |m| m.seconds))?;
+            repeat_until(gpu_end, || {
+                samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)
+            })?;
         }
         Ok(())
     }
@@ -193,7 +213,8 @@ impl<'a> Probe<'a> {
     }
 
     fn cpu_round(&mut self) -> Result<()> {
-        self.cpu.round(&CpuBackend, self.dir, processor_time)?;
+        self.cpu
+            .round(&CpuBackend, self.dir, self.cancel, processor_time)?;
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.cpu.0[slice].made;
             let all = made.run_at_once(&CpuBackend, self.dir, self.cores)?;
@@ -229,15 +250,16 @@ fn repeat_until(end: Instant, mut each: impl FnMut() -> Result<()>) -> Result<()
 /// Finds the machine's rates with files in `dir`, within about `time`: each slice is made and run at least once.
 ///
 /// # Errors
-/// Storage, Device.
+/// Storage, Device, Cancelled.
 pub fn calibrate(
     dir: &Path,
     machine: &Machine,
     gpus: &[&CudaBackend],
     time: Duration,
+    cancel: &CancelToken,
 ) -> Result<Rates> {
     let started = Instant::now();
-    let mut probe = Probe::new(dir, machine, gpus)?;
+    let mut probe = Probe::new(dir, machine, gpus, cancel)?;
     probe.rounds_until(started + time)?;
     probe.rates()
 }
@@ -251,11 +273,13 @@ mod tests {
     fn a_gpu_without_clocks_has_rates_as_well() {
         let dir = tempfile::tempdir().expect("a folder");
         let gpu = CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host");
-        let mut samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2).expect("room");
+        let cancel = CancelToken::new();
+        let samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2, &cancel);
+        let mut samples = samples.expect("there is room");
         assert!(samples.0[0].made.is_for(&gpu));
         for _ in 0..2 {
             samples
-                .round(&gpu, dir.path(), |m| m.seconds)
+                .round(&gpu, dir.path(), &cancel, |m| m.seconds)
                 .expect("it runs");
         }
         let sample = &samples.0[0];

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use rockmill_core::ErrorKind;
 use rockmill_cpu::CpuBackend;
 use rockmill_format::compression::CompressionType;
 
 use super::*;
 
 /// Some rates: a nanosecond here and there, and a GPU that is quick and slow to start.
-fn rates() -> Rates {
+pub(crate) fn rates() -> Rates {
     let cost = |scale: f64, slice: f64| -> Cost {
         let each = |(i, &term): (usize, &Term)| (term, scale * 1e-9 * (1.0 + i as f64 % 5.0));
         let all = Term::ALL.iter().enumerate().map(each);
@@ -125,7 +126,7 @@ proptest! {
     }
 }
 
-fn large() -> SliceShape {
+pub(crate) fn large() -> SliceShape {
     SliceShape {
         bytes_in: 128 << 20,
         entries: 500_000,
@@ -322,15 +323,45 @@ fn a_second_start_takes_what_the_first_has_kept() {
     let mut corrected = rates();
     corrected.cpu.correction = 3.0;
     kept::save(&path, &Machine::here(), &corrected).expect("there is room");
-    let model = Model::open_at(Some(path.clone()), &[]).expect("it is sound");
+    let model = Model::open_at(Some(path.clone()), &[], &CancelToken::new()).expect("it is sound");
     assert_eq!(model.rates().cpu.correction, 3.0);
     let seconds = || model.time(CPU, &large(), 1).expect("it has rates").seconds;
     let before = seconds();
     model.observed(CPU, &large(), 1, took(2.0 * before));
     assert!(seconds() > before);
     model.keep();
-    let again = Model::open_at(Some(path), &[]).expect("it is sound");
+    let again = Model::open_at(Some(path), &[], &CancelToken::new()).expect("it is sound");
     assert!(again.rates().cpu.correction > 3.0);
+}
+
+/// Keeps some rates of this machine, for the kernels on the host as well.
+pub(crate) fn keep_rates_of_kernels(path: &Path) {
+    let mut rates = rates();
+    let gpu = rates.gpus["cuda:0"].clone();
+    rates.gpus.insert("cuda-on-host".to_owned(), gpu);
+    rates.gpus.remove("cuda:0");
+    kept::save(path, &Machine::here(), &rates).expect("there is room");
+}
+
+#[test]
+fn another_machines_or_versions_rates_make_room_for_a_calibration() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("model.json");
+    let open = |cancel: &CancelToken| Model::open_at(Some(path.clone()), &[], cancel);
+    kept::save(&path, &machine(), &rates()).expect("there is room");
+    let cancelled = CancelToken::new();
+    cancelled.cancel();
+    let error = open(&cancelled).expect_err("it was stopped");
+    assert_eq!(error.kind, ErrorKind::Cancelled);
+    let here = Machine::here();
+    kept::load(&path, &here).expect_err("nothing was kept in its place");
+    let found = open(&CancelToken::new()).expect("the machine has rates");
+    assert!(found.rates().are_sound());
+    let text = std::fs::read_to_string(&path).expect("it was kept");
+    assert!(kept::load(&path, &here).expect("it is sound").is_some());
+    std::fs::write(&path, text.replacen("\"version\": 2", "\"version\": 1", 1)).expect("room");
+    open(&CancelToken::new()).expect("the machine has rates");
+    assert!(kept::load(&path, &here).expect("it is sound").is_some());
 }
 
 #[test]

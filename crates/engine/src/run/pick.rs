@@ -64,7 +64,7 @@ impl Shared<'_> {
 
     fn candidate(&self, device: usize, name: &str) -> Candidate {
         let others = self.context.budget.slots().saturating_sub(1);
-        let shape = self.shapes.of(self.shapes.mean_bytes());
+        let shape = self.shapes.mean();
         let beside = |others| self.context.model.time(name, &shape, others);
         let full = beside(others);
         Candidate {

@@ -1,60 +1,95 @@
-//! The shapes of a job's slices, from what the inputs' properties and indexes say.
+//! The shapes of a job's slices: what the inputs' properties and indexes say, and what of them was kept so far.
+
+use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{InputTable, Plan};
-use rockmill_format::compression::Compressor;
 
-use crate::predict::SliceShape;
+use crate::model::SliceShape;
 
-/// What all slices of a job share, and their bytes.
+/// What all slices of a job have in common, and their bytes.
 #[derive(Debug)]
 pub struct Shapes {
-    /// Of a slice with no bytes.
-    common: SliceShape,
-    /// Entries of a stored byte.
-    density: f64,
-    /// Bytes of a mean slice.
-    mean_bytes: u64,
+    /// Of all inputs.
+    all: SliceShape,
+    /// Slices.
+    slices: u64,
+    /// Stored bytes of all slices' input.
+    bytes: u64,
+    /// Bytes read and written of those that are done.
+    done: Mutex<(u64, u64)>,
 }
 
 impl Shapes {
     /// Of slices over so many stored bytes each.
     pub fn new(plan: &Plan, tables: &[InputTable], slice_bytes: &[u64]) -> Self {
         let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
-        let entries = sum(|table| table.meta.properties.num_entries);
-        let data = sum(|table| table.meta.properties.data_size);
-        let ratio = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
-        let key_bytes = sum(|table| table.meta.properties.raw_key_size);
-        let value_bytes = sum(|table| table.meta.properties.raw_value_size);
-        let is_stored = Compressor::new(&plan.table.compression).is_ok_and(|c| c.is_stored());
-        let is_compressed = |table: &InputTable| {
-            table.meta.properties.uncompressed_data_size > table.meta.properties.data_size
+        let bytes_in = sum(|table| table.meta.properties.data_size);
+        let all = SliceShape {
+            bytes_in,
+            entries: sum(|table| table.meta.properties.num_entries),
+            key_bytes: sum(|table| table.meta.properties.raw_key_size),
+            value_bytes: sum(|table| table.meta.properties.raw_value_size),
+            runs: tables.len() as u32,
+            bytes_out: bytes_in,
+            compression: plan.table.compression.kind,
         };
-        let bytes = slice_bytes.iter().fold(0, |a: u64, b| a.saturating_add(*b));
+        Self::of_slices(all, slice_bytes)
+    }
+
+    /// The same of a job whose inputs together have a shape, with no entry dropped.
+    pub fn of_slices(all: SliceShape, slice_bytes: &[u64]) -> Self {
         Self {
-            common: SliceShape {
-                key_bytes: ratio(key_bytes, entries),
-                value_bytes: ratio(value_bytes, entries),
-                runs: tables.len(),
-                compressed: !is_stored || tables.iter().any(is_compressed),
-                ..SliceShape::default()
-            },
-            density: ratio(entries, data),
-            mean_bytes: bytes / (slice_bytes.len() as u64).max(1),
+            all,
+            slices: (slice_bytes.len() as u64).max(1),
+            bytes: slice_bytes.iter().fold(0, |a, b| a.saturating_add(*b)),
+            done: Mutex::default(),
         }
     }
 
-    /// The shape of a slice over so many stored bytes.
+    /// The shape of a slice over so many stored bytes. Of the output nobody knows before the first slice is done: no
+    /// entry is dropped, until then.
     pub fn of(&self, bytes: u64) -> SliceShape {
+        let slice = (self.all).scaled(bytes as f64 / self.all.bytes_in.max(1) as f64);
+        let (read, written) = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = match read {
+            0 => 1.0,
+            _ => written as f64 / read as f64,
+        };
         SliceShape {
-            bytes_in: bytes,
-            entries: (bytes as f64 * self.density) as u64,
-            bytes_out_expected: bytes,
-            ..self.common
+            bytes_out: (slice.bytes_out as f64 * kept) as u64,
+            ..slice
         }
+    }
+
+    /// The shape of a slice that is done, by what it wrote.
+    pub fn done(&self, bytes: u64, written: u64) -> SliceShape {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.0 = done.0.saturating_add(bytes);
+        done.1 = done.1.saturating_add(written);
+        drop(done);
+        SliceShape {
+            bytes_out: written,
+            ..self.of(bytes)
+        }
+    }
+
+    /// The shape of a mean slice.
+    pub fn mean(&self) -> SliceShape {
+        self.of(self.mean_bytes())
     }
 
     /// Bytes of a mean slice.
     pub fn mean_bytes(&self) -> u64 {
-        self.mean_bytes
+        self.bytes / self.slices
+    }
+
+    /// Slices.
+    pub fn slices(&self) -> u64 {
+        self.slices
+    }
+
+    /// Stored bytes of all slices' input.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }

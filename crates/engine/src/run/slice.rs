@@ -43,7 +43,7 @@ impl Shared<'_> {
             self.learn(self.cpu_name(), bytes, grant, began, &report);
             return Ok(report);
         };
-        let terms = self.terms(grant.place().expected, bytes)?;
+        let terms = self.terms(device.device.backend.name(), bytes)?;
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if is_device_trouble(&error) => self.redo(slice, &error),
             Err(error) => Err(error),
@@ -69,8 +69,9 @@ impl Shared<'_> {
             seconds: (self.context.clock.now().saturating_sub(began)).as_secs_f64(),
             cpu_seconds: cpu.as_secs_f64(),
         };
-        let (model, shape) = (self.context.model, self.shapes.of(bytes));
-        model.observed(name, &shape, grant.place().beside, took);
+        let written = report.files.iter().map(|file| file.size).sum();
+        let shape = self.shapes.done(bytes, written);
+        (self.context.model).observed(name, &shape, grant.beside(), took);
     }
 
     /// Does a slice on the CPU that failed so on the device.
@@ -86,18 +87,21 @@ impl Shared<'_> {
         Ok(report)
     }
 
-    /// How long a call over so many bytes is waited for that is expected to take so many seconds.
-    fn terms(&self, expected: f64, bytes: u64) -> Result<Terms<'_>> {
+    /// How long a call over so many bytes is waited for on the device of that name.
+    fn terms(&self, name: &str, bytes: u64) -> Result<Terms<'_>> {
         /// What is right within a factor of ten may be late twice over.
         const TIMES: f64 = 20.0;
         const MOST: Duration = Duration::from_secs(24 * 60 * 60);
         /// Input and output.
         const WAYS: u64 = 2;
         let limit = self.context.limiter.rate();
-        let slices = self.context.budget.slots() as u64;
+        let slots = self.context.budget.slots();
+        let (shape, slices) = (self.shapes.of(bytes), slots as u64);
+        // With a full house, since others may begin meanwhile.
+        let expected = (self.context.model).time(name, &shape, slots.saturating_sub(1));
         let moved = bytes.saturating_mul(WAYS).saturating_mul(slices);
         let limited = moved.checked_div(limit).unwrap_or(0) as f64;
-        let seconds = (expected + limited) * TIMES;
+        let seconds = (expected.seconds + limited) * TIMES;
         let least = self.context.patience.0;
         Ok(Terms {
             at_most: Duration::try_from_secs_f64(seconds)

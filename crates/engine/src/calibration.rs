@@ -1,0 +1,140 @@
+//! The machine's rates beside a running engine: opened while others work, kept when it ends.
+
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_cuda::CudaBackend;
+
+use crate::fleet::Gpus;
+use crate::model::Model;
+use crate::opening::Opening;
+use crate::settings::Calibration;
+
+/// Rates that are there as soon as calibration has ended, if it has to run.
+#[derive(Debug)]
+pub struct Calibrated {
+    opening: Opening<Model>,
+    stop: CancelToken,
+}
+
+impl Calibrated {
+    /// Begins to open the rates of `gpus`, once these are open. `None` if nothing is to be calibrated.
+    pub fn start(calibration: Calibration, gpus: Gpus) -> Option<Self> {
+        if calibration == Calibration::Off || gpus.is_none() {
+            return None;
+        }
+        let stop = CancelToken::new();
+        let theirs = stop.clone();
+        let opening = Opening::start(move || {
+            let gpus = gpus.wait();
+            let opened = open(&calibration, &gpus, &theirs);
+            if let Err(error) = &opened
+                && !theirs.is_cancelled()
+            {
+                tracing::warn!(%error, "no cost model; what slices take is learned from them alone");
+            }
+            opened
+        });
+        Some(Self { opening, stop })
+    }
+
+    /// The rates, if they are there.
+    pub fn get(&self) -> Option<&Model> {
+        self.opening.get()?.as_ref().ok()
+    }
+
+    /// Waits until they are there, or it is known that there will be none.
+    pub fn wait(&self) {
+        let _ = self.opening.wait();
+    }
+}
+
+fn open(calibration: &Calibration, gpus: &[Arc<CudaBackend>], stop: &CancelToken) -> Result<Model> {
+    let gpus: Vec<&CudaBackend> = gpus.iter().map(Arc::as_ref).collect();
+    if gpus.is_empty() {
+        return Err(Error::new(ErrorKind::Device, "there is no GPU to predict"));
+    }
+    match calibration {
+        Calibration::KeptAt(path) => Model::open_at(Some(path.clone()), &gpus, stop),
+        _ => Model::open(&gpus, stop),
+    }
+}
+
+impl Drop for Calibrated {
+    /// What jobs have corrected is kept.
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Ok(model) = self.opening.wait() {
+            model.keep();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rockmill_cuda::{CudaSettings, Target};
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::device::Device;
+    use crate::fleet::Fleet;
+    use crate::model::tests::{keep_rates_of_kernels, large};
+    use crate::predict::{Learned, Predict, SliceTime};
+
+    const KERNELS: Device = Device::Kernels(Target::Host);
+
+    fn learned(path: &Path, device: Device) -> Learned {
+        let fleet = Fleet::open(
+            device.into(),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
+        let calibration = Calibration::KeptAt(path.to_owned());
+        Learned::new(Calibrated::start(calibration, fleet.gpus()))
+    }
+
+    #[test]
+    fn kept_rates_predict_and_what_jobs_correct_is_kept() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("model.json");
+        keep_rates_of_kernels(&path);
+        let time = |learned: &Learned| learned.time("cuda-on-host", &large(), 0);
+        let before = {
+            let learned = learned(&path, KERNELS);
+            learned.wait();
+            assert!(learned.knows("cuda-on-host") && learned.knows("cpu"));
+            assert!(!learned.knows("cuda:0"));
+            let before = time(&learned);
+            let took = SliceTime {
+                seconds: 2.0 * before.seconds,
+                cpu_seconds: before.cpu_seconds,
+            };
+            learned.observed("cuda-on-host", &large(), 0, took);
+            before
+        };
+        let learned = learned(&path, KERNELS);
+        learned.wait();
+        let after = time(&learned);
+        assert!(after.seconds > 1.05 * before.seconds);
+        assert!((after.cpu_seconds / before.cpu_seconds - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_is_calibrated_where_there_is_no_gpu_or_it_is_off() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("model.json");
+        for device in [Device::Cpu, Device::Cuda(4711)] {
+            let learned = learned(&path, device);
+            learned.wait();
+            assert!(!learned.knows("cpu") && !path.exists());
+        }
+        let fleet = Fleet::open(
+            KERNELS.into(),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
+        assert!(Calibrated::start(Calibration::Off, fleet.gpus()).is_none());
+    }
+}
