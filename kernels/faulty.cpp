@@ -10,6 +10,9 @@ namespace {
 // Kinds of calls, in the order of faults.rs:Call.
 enum Kind : u32 { ALLOCATE, PIN, REGISTER, STREAM, EVENT, WAIT, COPY, STAGE };
 
+// What is made, in the order of faults.rs:Region.
+enum Region : u32 { INDEX, EDGES, SIZES };
+
 struct Hooks {
   // Asked before a call: 0, or the error that it returns instead of doing anything.
   int (*before)(u32 kind, u64 bytes);
@@ -18,8 +21,9 @@ struct Hooks {
   void (*gone)(u32 kind, void* thing);
   // May alter what was copied back.
   void (*copied_back)(void* to, const void* from, u64 bytes);
-  // Told where the list of blocks will be, and may alter finished images before they are verified.
-  void (*placed)(const OutBlock* blocks, u64 n);
+  // Told where a list will be, or an index block is that has no checksum yet, which may be altered.
+  void (*made)(u32 region, const void* at, u64 bytes);
+  // May alter finished images before they are verified.
   void (*finished)(const u8* images, const OutBlock* blocks, u64 n);
 };
 
@@ -74,9 +78,21 @@ int copy_from_device(void* to, const void* from, u64 n, void* stream) {
   return 0;
 }
 
-int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files, const u64* images) {
-  hooks->placed(args->blocks, args->num_blocks);
-  return Wrapped<STAGE, &KernelTable::place_blocks>::call(exec, args, num_files, images);
+int measure_index(const Exec* exec, const LayoutArgs* args) {
+  hooks->made(SIZES, args->indexes, sizeof(FileIndex));
+  return Wrapped<STAGE, &KernelTable::measure_index>::call(exec, args);
+}
+
+int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files) {
+  const FileIndex& first = args->indexes[0];
+  hooks->made(EDGES, args->edges, u64(first.smallest_len) + first.largest_len + 2 * TAG_BYTES);
+  return Wrapped<STAGE, &KernelTable::place_blocks>::call(exec, args, num_files);
+}
+
+int write_index(const Exec* exec, const LayoutArgs* args, u8* images) {
+  const int error = Wrapped<STAGE, &KernelTable::write_index>::call(exec, args, images);
+  hooks->made(INDEX, images + args->places[0].index, args->indexes[0].size + TRAILER_BYTES);
+  return error;
 }
 
 int decode_images(const Exec* exec, const VerifyArgs* args) {
@@ -87,7 +103,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 46;
+constexpr u64 FUNCTIONS = 48;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -122,10 +138,12 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, retain);
   ROCKMILL_FAIL(STAGE, cut);
   ROCKMILL_FAIL(STAGE, measure_blocks);
+  t.measure_index = measure_index;
   ROCKMILL_FAIL(STAGE, sum_file);
   t.place_blocks = place_blocks;
   ROCKMILL_FAIL(STAGE, write_blocks);
   ROCKMILL_FAIL(STAGE, seal_blocks);
+  t.write_index = write_index;
   ROCKMILL_FAIL(STAGE, build_filter);
   t.decode_images = decode_images;
   ROCKMILL_FAIL(STAGE, verify_file);

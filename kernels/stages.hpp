@@ -3,6 +3,7 @@
 
 #include "encode/blocks.hpp"
 #include "encode/filter.hpp"
+#include "encode/index.hpp"
 #include "merge/merge.hpp"
 #include "retain/groups.hpp"
 #include "retain/retain.hpp"
@@ -139,13 +140,28 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
                          MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout,
                                        a->block_sizes, a->errors}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
-  if (a->edge_sizes != nullptr) {
-    ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                           MeasureEdges{a->survivors, a->block_starts, a->edge_sizes}));
-    ROCKMILL_STEP(exclusive_sum(*exec, a->edge_sizes, a->edge_starts, a->num_blocks + 1));
-  }
   return for_each(*exec, a->most_files + 1,
                   FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
+}
+
+inline Separators separators(const LayoutArgs* a) {
+  return {a->survivors, a->key_bytes, a->block_starts, a->index};
+}
+
+inline IndexEntries index_entries(const LayoutArgs* a) {
+  return {separators(a), a->block_offsets, a->file_offsets, a->file_blocks, a->num_files, a->indexes};
+}
+
+inline int measure_index(const Exec* exec, const LayoutArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->most_files,
+                         DescribeFiles{separators(a), a->file_starts, a->file_blocks, a->num_files,
+                                       a->indexes}));
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks,
+                         MarkInternal{separators(a), a->file_blocks, a->num_files, a->indexes}));
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, MeasureIndex{index_entries(a), a->index_sizes}));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->index_sizes, a->index_sums, a->num_blocks + 1));
+  return for_each(*exec, a->most_files,
+                  SizeIndexes{index_entries(a), a->index_sums, a->indexes, a->errors});
 }
 
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
@@ -153,13 +169,12 @@ inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, Fil
   return accumulate<FileSums>(*exec, n, sum, totals);
 }
 
-inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files, const u64* images) {
+inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                         PlaceBlocks{a->survivors, a->block_starts, a->block_offsets, a->file_starts,
-                                     a->file_offsets, num_files, images, a->key_sums, a->edge_starts,
-                                     a->blocks}));
-  if (a->edges == nullptr) return 0;
-  return for_each_group(*exec, a->num_blocks, CopyEdges{a->key_bytes, a->blocks, a->edges});
+                         PlaceBlocks{a->block_starts, a->block_offsets, a->file_starts, a->file_offsets,
+                                     num_files, a->places, a->key_sums, a->blocks}));
+  return for_each_group(*exec, num_files,
+                        CopyEdges{a->survivors, a->key_bytes, a->file_starts, a->places, a->edges});
 }
 
 inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {
@@ -171,6 +186,11 @@ inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {
 inline int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum,
                        u8* images) {
   return for_each_group(*exec, n, SealBlocks{blocks, bases, checksum, images});
+}
+
+inline int write_index(const Exec* exec, const LayoutArgs* a, u8* images) {
+  return for_each_group(*exec, a->num_blocks,
+                        WriteIndex{index_entries(a), a->index_sums, a->places, images});
 }
 
 inline int build_filter(const Exec* exec, const LayoutArgs* a, const FilterArgs* filter) {
@@ -187,10 +207,11 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
   ROCKMILL_STEP(count_alone(exec, &d));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareCounts{a->blocks, d.counts, d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
-  const CompareKeys compare{a->blocks, d.keys, key_bytes_of(&d), a->edges, d.errors};
-  ROCKMILL_STEP(for_each(*exec, a->num_blocks, compare));
-  ROCKMILL_STEP((accumulate<Added<BlocksTotal>>(*exec, a->num_blocks, HashBlocks{a->blocks, a->edges},
-                                                reinterpret_cast<BlocksTotal*>(a->blocks_hash))));
+  const Separators separators{d.keys, key_bytes_of(&d), d.starts, a->index};
+  const FindIndex index{separators, a->blocks, a->file_blocks, a->indexes, a->found, d.errors};
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, index));
+  const FindEdges edges{d.keys, key_bytes_of(&d), a->file_starts, a->found};
+  ROCKMILL_STEP(for_each(*exec, a->num_files, edges));
   return hash_entries(exec, &d, a->num_entries);
 }
 
@@ -218,7 +239,9 @@ inline KernelTable table() {
                          sizeof(RetainRules), sizeof(Layout),       sizeof(Exec),
                          sizeof(DecodeArgs),  sizeof(RetainArgs),   sizeof(LayoutArgs),
                          sizeof(FilterArgs),  sizeof(VerifyArgs),   sizeof(DeviceInfo),
-                         sizeof(KeyBytes),    sizeof(Cutting),      sizeof(FilterRules)};
+                         sizeof(KeyBytes),    sizeof(Cutting),      sizeof(FilterRules),
+                         sizeof(IndexLayout), sizeof(FileIndex),    sizeof(FilePlace),
+                         sizeof(FoundFile)};
   static_assert(sizeof records == sizeof t.record_bytes);
   std::memcpy(t.record_bytes, records, sizeof records);
   t.scratch_bytes = scratch_bytes;
@@ -234,10 +257,12 @@ inline KernelTable table() {
   t.retain = retain;
   t.cut = cut;
   t.measure_blocks = measure_blocks;
+  t.measure_index = measure_index;
   t.sum_file = sum_file;
   t.place_blocks = place_blocks;
   t.write_blocks = write_blocks;
   t.seal_blocks = seal_blocks;
+  t.write_index = write_index;
   t.build_filter = build_filter;
   t.decode_images = decode_images;
   t.verify_file = verify_file;

@@ -68,6 +68,7 @@ struct LayoutArgs {
   const ValueRef* values;
   const u64* hashes;
   Layout layout;
+  IndexLayout index;
   Cutting cutting;
   FilterRules filter;
   // n + 1 each.
@@ -87,10 +88,9 @@ struct LayoutArgs {
   u32* prefix_lens;
   u32* block_sizes;
   u64* block_offsets;
-  // In a wide slice; else null.
-  u64* edge_sizes;
-  u64* edge_starts;
-  u8* edges;
+  // The same of the index's entries.
+  u32* index_sizes;
+  u64* index_sums;
   OutBlock* blocks;
   u64 num_blocks;
   // most_files + 1 each.
@@ -99,6 +99,11 @@ struct LayoutArgs {
   // First block of each file, and how many bytes of blocks lie before it.
   u32* file_blocks;
   u64* file_offsets;
+  // One of each file.
+  FileIndex* indexes;
+  const FilePlace* places;
+  // Internal keys at the files' ends.
+  u8* edges;
   u32 most_files;
   u32 unused;
   u64* errors;
@@ -118,20 +123,25 @@ struct VerifyArgs {
   u64 num_entries;
   // Bytes of all survivors' internal keys, in a wide slice.
   u64 num_key_bytes;
+  u64 num_files;
+  // As in LayoutArgs.
+  const u32* file_starts;
+  const u32* file_blocks;
+  const FileIndex* indexes;
   Layout layout;
+  IndexLayout index;
   FilterRules filter;
   const u32* bases;
-  const u8* edges;
   BlockRef* refs;
-  // A hash of `blocks` is added to it.
-  u64* blocks_hash;
+  // One of each file, cleared.
+  FoundFile* found;
   DecodeArgs decode;
 };
 
 struct KernelTable {
   u32 table_bytes;
   // Sizes of all records, in the order of stages.hpp:table.
-  u32 record_bytes[21];
+  u32 record_bytes[25];
 
   const char* (*error_text)(int);
   int (*device_count)(int*);
@@ -190,13 +200,17 @@ struct KernelTable {
   int (*retain)(const Exec*, const RetainArgs*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*cut)(const Exec*, const LayoutArgs*);
-  // Sizes and offsets of blocks, offsets of files; the last of edge_starts is the number of bytes of edges.
+  // Sizes and offsets of blocks, offsets of files.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
+  // Sizes and sums of the index's entries, and indexes.
+  int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);
-  // Fills blocks, and edges in a wide slice.
-  int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files, const u64* image_starts);
+  // Fills blocks and edges.
+  int (*place_blocks)(const Exec*, const LayoutArgs*, u32 num_files);
   int (*write_blocks)(const Exec*, const LayoutArgs*, u8* images);
   int (*seal_blocks)(const Exec*, const OutBlock*, u64 n, const u32* bases, u32 checksum, u8* images);
+  // Writes index blocks, which are not yet sealed.
+  int (*write_index)(const Exec*, const LayoutArgs*, u8* images);
   int (*build_filter)(const Exec*, const LayoutArgs*, const FilterArgs*);
   // Decodes images; keys, values and hashes are filled.
   int (*decode_images)(const Exec*, const VerifyArgs*);

@@ -15,7 +15,9 @@ constexpr u64 RAPID_SEED = 0x422765567d8fbfd6;
 // Bytes that five lanes take in at once.
 constexpr u64 RAPID_STRIDE = 80;
 
-ROCKMILL_HD u64 rapid_mix16(const u8* at, u64 secret, u64 seed) {
+// Bytes are an address, or what has its own load64.
+template <class Bytes>
+ROCKMILL_HD u64 rapid_mix16(Bytes at, u64 secret, u64 seed) {
   return fold(load64(at) ^ secret, load64(at + 8) ^ seed);
 }
 
@@ -39,13 +41,14 @@ ROCKMILL_HD u64 rapid_short(const u8* data, u64 len) {
   return rapid_finish(u64(data[0]) << 45 | data[len - 1], data[len / 2], RAPID_SEED, len);
 }
 
-ROCKMILL_HD u64 rapidhash(const u8* data, u64 len) {
-  if (len <= 16) return rapid_short(data, len);
-  const u8* const end = data + len;
+// More than 16 bytes.
+template <class Bytes>
+ROCKMILL_HD u64 rapidhash_long(Bytes data, u64 len) {
+  const Bytes end = data + len;
   u64 seed = RAPID_SEED, rest = len;
   if (rest > RAPID_STRIDE) {
     u64 see1 = seed, see2 = seed, see3 = seed, see4 = seed;
-    for (; rest > RAPID_STRIDE; rest -= RAPID_STRIDE, data += RAPID_STRIDE) {
+    for (; rest > RAPID_STRIDE; rest -= RAPID_STRIDE, data = data + RAPID_STRIDE) {
       seed = rapid_mix16(data, RAPID_SECRET_0, seed);
       see1 = rapid_mix16(data + 16, RAPID_SECRET_1, see1);
       see2 = rapid_mix16(data + 32, RAPID_SECRET_2, see2);
@@ -59,6 +62,10 @@ ROCKMILL_HD u64 rapidhash(const u8* data, u64 len) {
   if (rest > 48) seed = rapid_mix16(data + 32, RAPID_SECRET_1, seed);
   if (rest > 64) seed = rapid_mix16(data + 48, RAPID_SECRET_1, seed);
   return rapid_finish(load64(end - 16) ^ rest, load64(end - 8), seed, rest);
+}
+
+ROCKMILL_HD u64 rapidhash(const u8* data, u64 len) {
+  return len <= 16 ? rapid_short(data, len) : rapidhash_long(data, len);
 }
 
 // rapidhash of a user key.

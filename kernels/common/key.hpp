@@ -23,6 +23,14 @@ struct KeyBytes {
   }
 };
 
+// The key of the first `len` bytes of a user key, which are no more than stand in its record.
+ROCKMILL_HD Key beginning_of(Key key, u32 len) {
+  key.hi = len == 0 ? 0 : len < 8 ? key.hi & ~u64{0} << (64 - 8 * len) : key.hi;
+  key.lo = len <= 8 ? 0 : len < 16 ? key.lo & ~u64{0} << (128 - 8 * len) : key.lo;
+  key.len = len;
+  return key;
+}
+
 ROCKMILL_HD u32 min_of(u32 a, u32 b) { return a < b ? a : b; }
 
 // Leading bytes that a and b have in common of `len`, of which the first 16 are known to be equal.

@@ -79,12 +79,33 @@ struct OutBlock {
   u32 file;
   u32 first;
   u32 count;
-  // In a wide slice: bytes of the internal keys in front of the block, and where its first and last user key
-  // stand among those that the host needs.
+  // In a wide slice: bytes of the internal keys in front of the block.
   u64 key_start;
-  u64 edge_start;
-  Key first_key;
-  Key last_key;
+};
+
+// What the host is told of a file before it says where the file goes.
+struct FileIndex {
+  // Of the data blocks, trailers included.
+  u64 data_size;
+  // Of the index block's payload.
+  u64 size;
+  // Bytes of user key that all separators share, if they are stored once.
+  u32 prefix_len;
+  // Whether separators are internal keys rather than user keys.
+  u32 internal_keys;
+  // Bytes of the first and the last user key.
+  u32 smallest_len, largest_len;
+  // A hash of the rest.
+  u64 check;
+};
+
+// Where the parts of a file go.
+struct FilePlace {
+  // Its image and its index block, both in the image buffer.
+  u64 image;
+  u64 index;
+  // Its first and last internal key, among those of all files.
+  u64 edges;
 };
 
 // A range of user keys, both ends inclusive, of a file of another level; its size if that matters.
@@ -133,6 +154,16 @@ struct FileTotals {
   u64 filter_entries;
 };
 
+// Hashes of what was found in one finished file.
+struct FoundFile {
+  // rockmill_core::index_hash of the index that its blocks must have.
+  u64 index_hash;
+  // Of its separators' tags, if they are internal keys.
+  u64 tags_hash;
+  // Of the first and the last internal key.
+  u64 edges_hash;
+};
+
 // How entries become data blocks.
 struct Layout {
   u64 block_size;
@@ -142,6 +173,16 @@ struct Layout {
   u32 common_prefix;
   // ChecksumType.
   u32 checksum;
+};
+
+// How separators become index blocks.
+struct IndexLayout {
+  u32 format_version;
+  u32 restart_interval;
+  // Shortening.
+  u32 shortening;
+  // Whether the prefix that all separators share is stored once.
+  u32 common_prefix;
 };
 
 // Where files end; see rockmill_core::Cutting.
@@ -194,6 +235,7 @@ enum ChecksumType : u32 {
 };
 
 enum FilterFormat : u32 { FILTER_NONE = 0, FILTER_FAST_LOCAL = 1, FILTER_LEGACY = 2 };
+enum Shortening : u32 { SHORTEN_NOTHING = 0, SHORTEN_SEPARATORS = 1, SHORTEN_SUCCESSOR = 2 };
 enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 
 constexpr u64 TYPE_DELETION = 0;

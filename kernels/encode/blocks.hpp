@@ -41,7 +41,8 @@ struct WriteBlocks {
     const OutBlock block = blocks[b];
     u8* payload = images + block.at;
     const u32 prefix_len = prefix_lens[b];
-    for (u32 k = g.rank(); k < prefix_len; k += g.width) payload[k] = bytes.byte(block.first_key, k);
+    const Key first = survivors[block.first];
+    for (u32 k = g.rank(); k < prefix_len; k += g.width) payload[k] = bytes.byte(first, k);
     // Where the entries' prefix sums count from.
     const u64 base = prefix[block.first] - prefix_len;
     const u32 restarts = num_restarts(block.count, layout.restart_interval);

@@ -86,9 +86,8 @@ struct FilterKeys {
   ROCKMILL_HD u64 hash(const Key& key, u32 len) const {
     if (rules.format == FILTER_LEGACY) return legacy_hash(key, len);
     if (len > WORD_KEY_BYTES) return xxph3_bytes(bytes.of(key), len);
-    const u64 hi = len == 0 ? 0 : len < 8 ? key.hi & ~u64{0} << (64 - 8 * len) : key.hi;
-    const u64 lo = len <= 8 ? 0 : len < 16 ? key.lo & ~u64{0} << (128 - 8 * len) : key.lo;
-    return xxph3_words(hi, lo, len);
+    const Key beginning = beginning_of(key, len);
+    return xxph3_words(beginning.hi, beginning.lo, len);
   }
 
   // `util/hash.cc:BloomHash`: a variant of MurmurHash1 whose last one to three bytes are taken as signed.

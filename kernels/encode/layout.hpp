@@ -165,17 +165,14 @@ struct MeasureBlocks {
 };
 
 struct PlaceBlocks {
-  const Key* survivors;
   const u32* block_starts;
   const u64* offsets;
   const u32* file_starts;
   const u64* file_offsets;
   u32 num_files;
-  // Where each file's image begins.
-  const u64* images;
+  const FilePlace* places;
   // In a wide slice; else null.
   const u64* key_sums;
-  const u64* edge_starts;
   OutBlock* blocks;
 
   ROCKMILL_HD void operator()(u64 b) const {
@@ -183,41 +180,13 @@ struct PlaceBlocks {
     const u32 file = part_of(file_starts, num_files, first);
     const u64 file_offset = offsets[b] - file_offsets[file];
     OutBlock& block = blocks[b];
-    block.at = images[file] + file_offset;
+    block.at = places[file].image + file_offset;
     block.file_offset = file_offset;
     block.size = u32(offsets[b + 1] - offsets[b]) - TRAILER_BYTES;
     block.file = file;
     block.first = first;
     block.count = end - first;
     block.key_start = key_sums != nullptr ? key_sums[first] : 0;
-    block.edge_start = edge_starts != nullptr ? edge_starts[b] : 0;
-    block.first_key = survivors[first];
-    block.last_key = survivors[end - 1];
-  }
-};
-
-// Bytes of each block's first and last user key, which the host makes the index of.
-struct MeasureEdges {
-  const Key* survivors;
-  const u32* block_starts;
-  u64* sizes;
-
-  ROCKMILL_HD void operator()(u64 b) const {
-    sizes[b] = u64(survivors[block_starts[b]].len) + survivors[block_starts[b + 1] - 1].len;
-  }
-};
-
-struct CopyEdges {
-  KeyBytes bytes;
-  const OutBlock* blocks;
-  u8* edges;
-
-  template <class G>
-  ROCKMILL_HD void operator()(const G& g, u64 b) const {
-    const OutBlock& block = blocks[b];
-    u8* to = edges + block.edge_start;
-    copy_bytes(g, to, bytes.of(block.first_key), block.first_key.len);
-    copy_bytes(g, to + block.first_key.len, bytes.of(block.last_key), block.last_key.len);
   }
 };
 

@@ -4,6 +4,7 @@
 #include "../common/sums.hpp"
 #include "../encode/filter.hpp"
 #include "../encode/layout.hpp"
+#include "../encode/separator.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
@@ -44,52 +45,45 @@ struct CompareCounts {
   }
 };
 
-// The keys by which the host builds the index are those that the blocks hold.
-struct CompareKeys {
+// Separators are at or above all keys of their block and below those of the next one; the hash of what the index must
+// hold of each block (rockmill_core::index_hash), to be compared with that of the index that the host has read.
+struct FindIndex {
+  Separators separators;
   const OutBlock* blocks;
-  const Key* keys;
-  KeyBytes bytes;
-  // What the host is given of long keys.
-  const u8* edges;
+  const u32* file_blocks;
+  const FileIndex* indexes;
+  FoundFile* found;
   u64* errors;
 
-  ROCKMILL_HD bool equal(const Key& found, const Key& meant, u64 edge) const {
-    if (found.hi != meant.hi || found.lo != meant.lo || found.len != meant.len || found.tag != meant.tag)
-      return false;
-    return found.len <= WORD_KEY_BYTES ||
-           common_tail(bytes.of(found), edges + edge, found.len) == found.len;
-  }
   ROCKMILL_HD void operator()(u64 b) const {
     const OutBlock& block = blocks[b];
-    const u64 edge = block.edge_start;
-    if (!equal(keys[block.first], block.first_key, edge) ||
-        !equal(keys[block.first + block.count - 1], block.last_key, edge + block.first_key.len))
-      report(errors, b, ERROR_LAYOUT);
+    const KeyBytes& bytes = separators.bytes;
+    const bool last = b + 1 == file_blocks[block.file + 1];
+    const Separator separator = separators.of(b, last);
+    const bool above = compare_user(bytes, separator, separators.last_key(b)) >= 0;
+    const bool below = last || separators.key_goes_on(b) ||
+                       compare_user(bytes, separator, separators.next_key(b)) < 0;
+    if (!above || !below) report(errors, b, ERROR_LAYOUT);
+    const u64 size = rapid_finish(block.size, block.size, RAPID_SEED ^ sizeof(u64), sizeof(u64));
+    const u64 hash = entry_hash(kv_hash(rapidhash_key(bytes, separator), size), block.file_offset);
+    const u64 at = b - file_blocks[block.file];
+    atomic_add(&found[block.file].index_hash, placed_hash(hash, at));
+    if (indexes[block.file].internal_keys)
+      atomic_add(&found[block.file].tags_hash, placed_hash(separator.tag(), at));
   }
 };
 
-struct BlocksTotal {
-  u64 hash;
-};
+// A hash of the keys at each file's ends, to be compared with that of the host's copy.
+struct FindEdges {
+  const Key* keys;
+  KeyBytes bytes;
+  const u32* file_starts;
+  FoundFile* found;
 
-// A hash of the list of blocks and of their keys, which the host compares with that of its copy.
-struct HashBlocks {
-  const OutBlock* blocks;
-  // Null in a narrow slice.
-  const u8* edges;
-
-  ROCKMILL_HD void operator()(u64 b, Added<BlocksTotal>& sums) const {
-    const u64* words = reinterpret_cast<const u64*>(blocks + b);
-    u64 hash = 0;
-    for (u32 w = 0; w < sizeof(OutBlock) / sizeof(u64); ++w) hash = entry_hash(hash, words[w]);
-    if (edges != nullptr) {
-      const u8* first = edges + blocks[b].edge_start;
-      const u32 first_len = blocks[b].first_key.len;
-      const u64 keys = kv_hash(rapidhash(first, first_len),
-                               rapidhash(first + first_len, blocks[b].last_key.len));
-      hash = entry_hash(hash, keys);
-    }
-    sums.hash += placed_hash(hash, b);
+  ROCKMILL_HD void operator()(u64 f) const {
+    const Key &smallest = keys[file_starts[f]], &largest = keys[file_starts[f + 1] - 1];
+    const u64 users = kv_hash(rapidhash_key(bytes, smallest), rapidhash_key(bytes, largest));
+    found[f].edges_hash = entry_hash(entry_hash(users, smallest.tag), largest.tag);
   }
 };
 

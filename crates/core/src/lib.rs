@@ -48,5 +48,7 @@ pub use plan::{
     TablePlan,
 };
 pub use progress::Progress;
-pub use sst_file::{BlockWriter, FileBody, FileCounts, FilterBlock, block_guard};
+pub use sst_file::{
+    BlockWriter, FileBody, FileCounts, FilterBlock, IndexBlock, WrittenIndex, block_guard,
+};
 pub use table::{InputTable, open_table};

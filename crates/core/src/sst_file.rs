@@ -110,9 +110,13 @@ impl BlockWriter {
             properties.filter_size = handle.size;
             metaindex.insert(names::FULL_FILTER.to_vec(), handle);
         }
-        let index_handle = self.append_index(plan, &mut body, compressor, &mut properties)?;
+        let index = self.append_index(plan, &mut body, compressor)?;
+        // RocksDB counts a trailer into the size of the index, and means the uncompressed one.
+        properties.index_size = index.payload_size + BLOCK_TRAILER_SIZE as u64;
+        properties.index_key_is_user_key = u64::from(index.user_keys);
+        properties.index_value_is_delta_encoded = u64::from(plan.table.index.delta_values());
         if uses_context_checksum(plan.table.format_version) {
-            metaindex.insert(names::INDEX.to_vec(), index_handle);
+            metaindex.insert(names::INDEX.to_vec(), index.handle);
         }
         let compression = compression_property(plan, &body.compression_used, compressor);
         properties.compression_name = compression.into_bytes();
@@ -123,12 +127,11 @@ impl BlockWriter {
             format_version: plan.table.format_version,
             guard: self.guard,
             metaindex,
-            index: (!uses_context_checksum(plan.table.format_version)).then_some(index_handle),
+            index: (!uses_context_checksum(plan.table.format_version)).then_some(index.handle),
         };
         let footer = footer.encode(self.offset);
         self.append(&footer)?;
         self.file.finish()?;
-        let blocks = (0..body.index.len()).map(|i| body.index.block(i));
         let oldest_ancester_time = oldest_ancestor(plan, Some((&body.first_key, &body.last_key)));
         Ok(OutputFile {
             number: self.number,
@@ -140,7 +143,7 @@ impl BlockWriter {
             paranoid_hash: body.paranoid_hash,
             file_checksum: self.crc,
             content: body.content,
-            index_hash: index_hash(blocks),
+            index_hash: index.hash,
         })
     }
 
@@ -149,21 +152,26 @@ impl BlockWriter {
         plan: &Plan,
         body: &mut FileBody,
         compressor: &mut Compressor,
-        properties: &mut TableProperties,
-    ) -> Result<BlockHandle> {
-        let index = body.index.finish();
-        // RocksDB counts a trailer into the size of the index.
-        properties.index_size = (index.block.len() + BLOCK_TRAILER_SIZE) as u64;
-        properties.index_key_is_user_key = u64::from(index.key_is_user_key);
-        properties.index_value_is_delta_encoded = u64::from(index.value_is_delta_encoded);
-        if !plan.table.compress_index {
-            return self.append_block(&index.block, CompressionType::None);
-        }
-        let (stored, kind) = compressor
-            .compress(&index.block)
-            .map_err(|e| Error::internal(e.what))?;
-        body.compression_used.insert(kind);
-        self.append_block(stored, kind)
+    ) -> Result<WrittenIndex> {
+        let entries = match &body.index {
+            IndexBlock::Entries(entries) => entries,
+            IndexBlock::Written(written) => return Ok(*written),
+        };
+        let block = entries.finish();
+        let (stored, kind) = if plan.table.compress_index {
+            let compressed = compressor.compress(&block);
+            let (stored, kind) = compressed.map_err(|e| Error::internal(e.what))?;
+            body.compression_used.insert(kind);
+            (stored, kind)
+        } else {
+            (&block[..], CompressionType::None)
+        };
+        Ok(WrittenIndex {
+            handle: self.append_block(stored, kind)?,
+            payload_size: block.len() as u64,
+            user_keys: entries.has_user_keys(),
+            hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
+        })
     }
 
     /// All properties that are known before the meta blocks are written.
@@ -224,8 +232,8 @@ pub struct FileBody {
     pub last_key: Vec<u8>,
     /// Counts for the properties.
     pub counts: FileCounts,
-    /// One entry a data block.
-    pub index: IndexBuilder,
+    /// The index.
+    pub index: IndexBlock,
     /// The filter.
     pub filter: FilterBlock,
     /// Hashes in the filter.
@@ -270,6 +278,28 @@ pub enum FilterBlock {
     Payload(Vec<u8>),
     /// Stands right behind the data blocks already.
     Written(BlockHandle),
+}
+
+/// A file's index, with one entry a data block.
+#[derive(Debug)]
+pub enum IndexBlock {
+    /// Is still to be written.
+    Entries(IndexBuilder),
+    /// Stands right behind filter or data blocks already.
+    Written(WrittenIndex),
+}
+
+/// An index that stands in its file.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenIndex {
+    /// Where.
+    pub handle: BlockHandle,
+    /// Bytes before compression.
+    pub payload_size: u64,
+    /// Whether its separators are user keys.
+    pub user_keys: bool,
+    /// Its [`index_hash`].
+    pub hash: u64,
 }
 
 /// How the blocks of the job's file `number` are guarded.

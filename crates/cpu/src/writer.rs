@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use rockmill_core::{
-    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, OutputFile, Plan, Result,
-    SstFile, SstSink, entry_hash,
+    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
+    Plan, Result, SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
 use rockmill_format::coding::varint_len;
@@ -261,7 +261,7 @@ impl OpenFile {
             first_key: self.first_key,
             last_key: self.block.last_key().to_vec(),
             counts: self.counts,
-            index: self.index,
+            index: IndexBlock::Entries(self.index),
             filter: filter.map_or(FilterBlock::None, FilterBlock::Payload),
             num_filter_entries,
             compression_used: self.used_compression,

@@ -6,9 +6,10 @@ use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::TableProperties;
 
 use crate::device::Device;
+use crate::images::IMAGE_ALIGNMENT;
 use crate::input::Input;
+use crate::layout::MOST_FILES;
 use crate::limits::{KEY_PADDING, filter_rules, may_lack_prefix};
-use crate::output::{IMAGE_ALIGNMENT, MOST_FILES};
 use crate::stages::WORD_KEY_BYTES;
 
 /// Counts of a slice, to foresee its memory on the device.
@@ -22,12 +23,9 @@ pub struct Extent {
     pub runs: u64,
     /// Entries read.
     pub entries: u64,
-    /// Entries, bytes of their internal keys, blocks written and bytes of the keys at their ends, if some key
-    /// seems to be too long for its record; else 0.
+    /// Entries and bytes of their internal keys, if some key seems to be too long for its record; else 0.
     pub wide_entries: u64,
     pub wide_key_bytes: u64,
-    pub wide_out_blocks: u64,
-    pub edge_bytes: u64,
     /// Entries, if filters are of prefixes that some keys may not have; else 0.
     pub prefixed_entries: u64,
     /// Bytes of the slice's bounds.
@@ -43,6 +41,8 @@ pub struct Extent {
     pub grandparent_bytes: u64,
     /// Output files.
     pub files: u64,
+    /// Bytes of the internal keys at their ends.
+    pub edge_bytes: u64,
     /// Data blocks written.
     pub out_blocks: u64,
     /// Bytes of all filters.
@@ -61,6 +61,9 @@ const ENTRY_OVERHEAD: u64 = 8;
 
 /// What a block takes beside its entries: the trailer, a restart and their count.
 const BLOCK_OVERHEAD: u64 = BLOCK_TRAILER_SIZE as u64 + 8;
+
+/// What an index entry takes beside the separator: lengths, a handle, a restart.
+const INDEX_ENTRY_OVERHEAD: u64 = 32;
 
 /// Padding in front of and behind keys together.
 const KEY_OVERHEAD: u64 = 2 * KEY_PADDING as u64;
@@ -119,9 +122,12 @@ impl Extent {
         let files = (data / plan.cutting.max_output_file_size.max(1) + 2).min(MOST_FILES as u64);
         let out_blocks = (data / plan.table.block_size.max(1) + files).min(entries);
         let filter_bytes = filter_bytes(plan, entries, files);
+        let index_bytes = share(key_bytes, out_blocks, entries)
+            .saturating_add(out_blocks.saturating_mul(INDEX_ENTRY_OVERHEAD));
         let image_bytes = data
             .saturating_add(out_blocks.saturating_mul(BLOCK_OVERHEAD))
             .saturating_add(filter_bytes)
+            .saturating_add(index_bytes)
             .saturating_add(files * FILE_OVERHEAD);
         Self {
             arena_bytes: input.arena_bytes,
@@ -130,10 +136,6 @@ impl Extent {
             entries,
             wide_entries: if_wide(entries),
             wide_key_bytes: if_wide(key_bytes.saturating_add(KEY_OVERHEAD)),
-            wide_out_blocks: if_wide(out_blocks),
-            edge_bytes: if_wide(
-                share(key_bytes, 2 * out_blocks, entries).saturating_add(KEY_OVERHEAD),
-            ),
             prefixed_entries: match may_lack_prefix(&filter_rules(plan.table.filter)) {
                 true => entries,
                 false => 0,
@@ -146,6 +148,7 @@ impl Extent {
             grandparents: grandparents.len() as u64,
             grandparent_bytes: grandparent_bytes + KEY_OVERHEAD,
             files,
+            edge_bytes: share(key_bytes, 2 * files, entries),
             out_blocks,
             filter_bytes,
             image_bytes,

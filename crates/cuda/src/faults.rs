@@ -67,13 +67,22 @@ pub enum Region {
     /// What follows the data blocks of the first file: its filter, if there is one, then the filter's
     /// metadata.
     Filter,
-    /// The list of blocks.
-    Blocks,
+    /// The index block of the first file, with its trailer.
+    Index,
+    /// The internal keys at the first file's ends, as they are handed over by themselves.
+    Edges,
+    /// What the host is told of the first file's size before it says where that goes.
+    Sizes,
 }
+
+/// Regions of which `faulty.cpp` tells where they are, in the order of its own list.
+const TOLD: [Region; 3] = [Region::Index, Region::Edges, Region::Sizes];
 
 /// When a byte is altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
+    /// In the device's memory, before an index block gets its checksum.
+    Unsealed,
     /// In the device's memory, before it verifies what it has made.
     Finished,
     /// In the host's memory, after the copy back.
@@ -109,9 +118,9 @@ struct State {
     memory: HashMap<usize, u64>,
     pinned: HashMap<usize, u64>,
     others: Held,
-    /// The list of blocks on the device: its address and bytes.
-    list: (usize, u64),
-    /// Where to alter an image, on the device.
+    /// Addresses and bytes of what is told of.
+    told: [(usize, u64); TOLD.len()],
+    /// Where to alter a region, on the device.
     target: Option<usize>,
 }
 
@@ -263,7 +272,10 @@ impl State {
             Region::Restarts => (end(first) - RESTARTS_BYTES, RESTARTS_BYTES),
             Region::Trailer => (end(first), BLOCK_TRAILER_SIZE as u64),
             Region::Filter => (end(last) + BLOCK_TRAILER_SIZE as u64, FILTER_BYTES),
-            Region::Blocks => return self.list.0 + (place.byte % self.list.1) as usize,
+            Region::Index | Region::Edges | Region::Sizes => {
+                let (address, bytes) = self.told[told(place.region).unwrap_or_default()];
+                return address + (place.byte % bytes) as usize;
+            }
         };
         images + (start + place.byte % len) as usize
     }
@@ -317,16 +329,25 @@ impl State {
     }
 }
 
-extern "C" fn placed(blocks: *const OutBlock, n: u64) {
-    let bytes = n * size_of::<OutBlock>() as u64;
+/// Position of a region among those that are told of.
+fn told(region: Region) -> Option<usize> {
+    TOLD.iter().position(|&told| told == region)
+}
+
+extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
+    let address = at.expose_provenance();
     with_state(|state| {
-        state.list = (blocks.expose_provenance(), bytes);
-        state.target = match state.flip {
-            Some((Moment::CopiedBack, place)) if place.region == Region::Blocks => {
-                Some(state.list.0 + (place.byte % bytes) as usize)
-            }
-            _ => None,
+        state.told[region as usize] = (address, bytes);
+        let Some((moment, place)) = state.flip else {
+            return;
         };
+        let address = address + (place.byte % bytes) as usize;
+        match moment {
+            _ if told(place.region) != Some(region as usize) => {}
+            Moment::Unsealed => state.flip_at(address),
+            Moment::CopiedBack => state.target = Some(address),
+            Moment::Finished => {}
+        }
     });
 }
 
@@ -341,6 +362,7 @@ extern "C" fn finished(images: *const u8, blocks: *const OutBlock, n: u64) {
         match moment {
             Moment::Finished => state.flip_at(address),
             Moment::CopiedBack => state.target = Some(address),
+            Moment::Unsealed => {}
         }
     });
 }
@@ -362,6 +384,6 @@ pub static HOOKS: Hooks = Hooks {
     got,
     gone,
     copied_back,
-    placed,
+    made,
     finished,
 };

@@ -25,13 +25,16 @@ mod extent;
 #[doc(hidden)]
 pub mod faults;
 mod ffi;
+mod images;
+mod index;
 mod input;
 mod lane;
+mod layout;
 mod limits;
 mod link;
 mod memory;
-mod out_blocks;
 mod output;
+mod parts;
 mod pool;
 mod regions;
 mod reserve;

@@ -3,14 +3,16 @@
 
 use std::ptr::null_mut;
 
-use rockmill_core::Result;
+use rockmill_core::{Result, entry_hash, kv_hash};
+use rockmill_format::key;
 
 use crate::backend::CudaRun;
 use crate::device::Device;
-use crate::ffi::{DecodeArgs, FileTotals, LayoutArgs, VerifyArgs};
-use crate::out_blocks::OutBlocks;
-use crate::output::{Image, altered, empty_totals};
+use crate::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
+use crate::images::{Image, empty_totals};
+use crate::output::altered;
 use crate::stages::{FirstError, clear_errors, download_checked, key_memory, longest_key};
+use crate::store::Stored;
 use crate::workspace::Workspace;
 
 /// A comparison that the device is at work on.
@@ -61,14 +63,19 @@ impl Verification {
                 true => ws.survivor_key_sums.download(n, 1, &ws.stream)?[0],
                 false => 0,
             },
+            num_files: images.len() as u64,
+            file_starts: args.file_starts,
+            file_blocks: args.file_blocks,
+            indexes: args.indexes,
             layout: args.layout,
+            index: args.index,
             filter: args.filter,
             bases: ws.bases.as_ptr(),
-            edges: args.edges,
             refs,
-            blocks_hash: ws.blocks_hash.upload(&[0], &ws.stream)?,
+            found: ws.found.room(images.len())?,
             decode,
         };
+        ws.found.fill(0, images.len(), 0, &ws.stream)?;
         // Where an image holds less than was meant, nothing of the inputs' entries must be found.
         let keys = match decode.keys == ws.keys.as_ptr() {
             true => &ws.keys,
@@ -108,14 +115,21 @@ impl Verification {
         Ok(Self)
     }
 
-    /// Waits, and compares what was found with what was meant.
+    /// Waits, and compares what was found with what was meant and with the files.
     ///
     /// # Errors
     /// Verification, Device.
-    pub fn finish(self, ws: &Workspace, images: &[Image], blocks: &OutBlocks) -> Result<()> {
+    pub fn finish(self, ws: &Workspace, images: &[Image], files: &[Stored]) -> Result<()> {
         let (found, first_error) = download_checked(ws, &ws.file_totals, images.len())?;
-        if ws.blocks_hash.download(0, 1, &ws.stream)?[0] != blocks.hash() {
-            return Err(altered("the list of blocks changed on its way back"));
+        let written = files.iter().map(|Stored { file, tags_hash }| FoundFile {
+            index_hash: file.index_hash,
+            tags_hash: *tags_hash,
+            edges_hash: edges_hash(&file.smallest, &file.largest),
+        });
+        if !written.eq(ws.found.download(0, files.len(), &ws.stream)?) {
+            return Err(altered(
+                "an index or a file's bounds are not those of its blocks",
+            ));
         }
         let equal = found.iter().zip(images).all(|(found, image)| {
             let meant = FileTotals {
@@ -133,4 +147,11 @@ impl Verification {
             }
         }
     }
+}
+
+/// `verify.hpp:FindEdges`.
+fn edges_hash(smallest: &[u8], largest: &[u8]) -> u64 {
+    let [(first, first_tag), (last, last_tag)] =
+        [smallest, largest].map(|key| key::split(key).unwrap_or_default());
+    entry_hash(entry_hash(kv_hash(first, last), first_tag), last_tag)
 }

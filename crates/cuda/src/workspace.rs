@@ -8,9 +8,10 @@ use crate::buffer::{Arena, DeviceBuffer, space};
 use crate::device::Device;
 use crate::extent::Extent;
 use crate::ffi::{
-    BlockRef, Exec, FileTotals, InputTotals, Key, KeySpan, OutBlock, RetainTotals, ValueRef,
+    BlockRef, Exec, FileIndex, FilePlace, FileTotals, FoundFile, InputTotals, Key, KeySpan,
+    OutBlock, RetainTotals, ValueRef,
 };
-use crate::output::MOST_FILES;
+use crate::layout::MOST_FILES;
 use crate::pool::Lent;
 use crate::stream::Stream;
 
@@ -99,21 +100,23 @@ workspace! { |x|
     prefix_lens: u32 = x.out_blocks;
     block_sizes: u32 = x.out_blocks;
     block_offsets: u64 = x.out_blocks;
-    edge_sizes: u64 = x.wide_out_blocks;
-    edge_starts: u64 = x.wide_out_blocks;
+    index_sizes: u32 = x.out_blocks;
+    index_sums: u64 = x.out_blocks;
     edges: u8 = x.edge_bytes;
     out_blocks: OutBlock = x.out_blocks;
     file_starts: u32 = MOST_FILES as u64 + 2;
     file_blocks: u32 = MOST_FILES as u64 + 1;
     file_offsets: u64 = MOST_FILES as u64 + 1;
     file_totals: FileTotals = x.files;
-    image_starts: u64 = x.files;
+    indexes: FileIndex = x.files;
+    file_places: FilePlace = x.files;
+    found: FoundFile = x.files;
     images: u8 = x.image_bytes;
     bases: u32 = x.files;
-    blocks_hash: u64 = 1;
     // One after another, each larger than those before.
     filter_lines: u32 = x.filter_bytes / 4;
-    filter_blocks: OutBlock = x.files;
+    // Filters and indexes.
+    parts: OutBlock = 2 * x.files;
 }
 
 impl Workspace {

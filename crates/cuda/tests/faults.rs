@@ -12,6 +12,7 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 /// Inputs and plan of a slice that makes several files, and the files.
 struct Job {
@@ -210,27 +211,32 @@ fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
 
 /// Bytes of a region that are altered, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
-    /// An `OutBlock`'s first key lies behind its places; those on the device say where its kernels read.
-    const FIRST_KEY: u64 = 48;
-    const PREFIX_BYTES: u64 = 16;
+    const FILE_INDEX_BYTES: u64 = 40;
+    const KEY_BYTES: u64 = 12 + 8;
     match (moment, region) {
         (_, Region::Entries) => (0..40).chain([500, 700, 900]).collect(),
         (_, Region::Restarts) => (0..8).collect(),
         (_, Region::Trailer) => (0..5).collect(),
         (_, Region::Filter) => (0..74).collect(),
-        (Moment::Finished, Region::Blocks) => (FIRST_KEY..FIRST_KEY + PREFIX_BYTES).collect(),
-        (Moment::CopiedBack, Region::Blocks) => (0..112).collect(),
+        (Moment::Unsealed, _) => Vec::new(),
+        (_, Region::Index) => (0..600).collect(),
+        // These have been copied back when the files are finished.
+        (Moment::Finished, Region::Edges | Region::Sizes) => Vec::new(),
+        (Moment::CopiedBack, Region::Edges) => (0..2 * KEY_BYTES).collect(),
+        (Moment::CopiedBack, Region::Sizes) => (0..FILE_INDEX_BYTES).collect(),
     }
 }
 
 #[test]
 fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
-    const REGIONS: [Region; 5] = [
+    const REGIONS: [Region; 7] = [
         Region::Entries,
         Region::Restarts,
         Region::Trailer,
         Region::Filter,
-        Region::Blocks,
+        Region::Index,
+        Region::Edges,
+        Region::Sizes,
     ];
     let (faults, job) = (Faults::none(), Job::new());
     let backend = device().expect("it opens");
@@ -254,4 +260,31 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
     }
     drop(backend);
     assert_eq!(faults.held(), Held::default());
+}
+
+#[test]
+fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
+    let (faults, mut job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    for (format_version, restart_interval) in [(2, 1), (5, 1), (6, 3), (8, 4)] {
+        let table = &mut job.plan.table;
+        table.format_version = format_version;
+        table.index.format_version = format_version;
+        table.index.restart_interval = restart_interval;
+        job.files = job
+            .compact(&CpuBackend, &CancelToken::new())
+            .expect("sound");
+        let first = open(job.files[0].bytes.clone()).expect("sound");
+        let payload = first.meta.properties.index_size - BLOCK_TRAILER_SIZE as u64;
+        for byte in 0..payload {
+            let region = Region::Index;
+            faults.flip(Moment::Unsealed, Place { region, byte });
+            let what = format!("format_version {format_version}, byte {byte} of {payload}");
+            let done = job.compact(&backend, &CancelToken::new());
+            assert_eq!(faults.struck(), 1, "{what}");
+            let error = done.err().unwrap_or_else(|| panic!("{what} passed"));
+            assert_eq!(error.kind, ErrorKind::Verification, "{what}: {error}");
+        }
+        assert!(job.trouble(&backend).is_none());
+    }
 }

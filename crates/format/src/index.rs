@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use crate::block::{Block, BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
+use crate::block::{Block, BlockBuilder, BlockLayout, Entry, ValueForm, common_prefix_len};
 use crate::coding::{Cursor, put_varint, unzigzag, zigzag};
 use crate::error::{Error, Result};
 use crate::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
@@ -57,6 +57,43 @@ pub struct IndexEntry {
 /// # Errors
 /// Corruption if it is malformed, or its separators or handles do not ascend.
 pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>> {
+    decode(bytes, coding, |_, _, _, _| true)
+}
+
+/// [`decode_index`] of an index that was just written, whose restart points readers will search: they must be
+/// where the restart interval says. Returns the tags too, of separators that are internal keys.
+///
+/// # Errors
+/// As [`decode_index`], and Corruption if a restart point is elsewhere.
+pub fn decode_written_index(
+    bytes: &[u8],
+    coding: IndexCoding,
+) -> Result<(Vec<IndexEntry>, Vec<u64>)> {
+    let interval = (coding.restart_interval as usize).max(1);
+    let mut tags = Vec::new();
+    let entries = decode(bytes, coding, |block, i, entry, key| {
+        let tag = split(key).filter(|_| !coding.user_keys);
+        tags.extend(tag.map(|(_, tag)| tag));
+        let restart = i / interval;
+        !i.is_multiple_of(interval)
+            || (entry.shared == 0
+                && restart < block.num_restarts()
+                && block.restart(restart) == entry.offset)
+    })?;
+    // As many as there must be, and no flag beside.
+    let restarts = u32::try_from(entries.len().div_ceil(interval)).unwrap_or(u32::MAX);
+    match bytes.ends_with(&restarts.to_le_bytes()) {
+        true => Ok((entries, tags)),
+        false => Err(Error::corruption(bytes.len(), "index with another footer")),
+    }
+}
+
+/// Decodes an index whose entries, given with their numbers and whole keys, are `sound`.
+fn decode(
+    bytes: &[u8],
+    coding: IndexCoding,
+    mut sound: impl FnMut(&Block<'_>, usize, &Entry<'_>, &[u8]) -> bool,
+) -> Result<Vec<IndexEntry>> {
     let form = if coding.delta_values {
         ValueForm::SelfDelimiting
     } else {
@@ -69,6 +106,10 @@ pub fn decode_index(bytes: &[u8], coding: IndexCoding) -> Result<Vec<IndexEntry>
     let mut key = Vec::new();
     while let Some(entry) = entries.next_entry()? {
         entry.restore_key(&mut key);
+        if !sound(&block, out.len(), &entry, &key) {
+            let what = "index with a restart point elsewhere";
+            return Err(Error::corruption(entry.offset, what));
+        }
         let base = out.last().map(|e| e.handle);
         let continued = (coding.delta_values && entry.shared > 0)
             .then_some(base)
@@ -172,15 +213,22 @@ pub struct IndexSettings {
     pub common_prefix: bool,
 }
 
-/// A finished index block and the two properties that its reader depends on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FinishedIndex {
-    /// The uncompressed block.
-    pub block: Vec<u8>,
-    /// Property `rocksdb.index.key.is.user.key`.
-    pub key_is_user_key: bool,
-    /// Property `rocksdb.index.value.is.delta.encoded`.
-    pub value_is_delta_encoded: bool,
+impl IndexSettings {
+    /// Whether values are delta coded: property `rocksdb.index.value.is.delta.encoded`.
+    pub fn delta_values(&self) -> bool {
+        self.format_version >= FIRST_DELTA_VALUE_VERSION
+    }
+
+    /// How an index of such settings is read, whose separators are user keys or not.
+    pub fn coding(&self, user_keys: bool) -> IndexCoding {
+        IndexCoding {
+            user_keys,
+            delta_values: self.delta_values(),
+            first_keys: false,
+            format_version: self.format_version,
+            restart_interval: u32::try_from(self.restart_interval).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// Collects the index of one file. Memory: a separator and some 32 bytes a data block.
@@ -254,7 +302,8 @@ impl IndexBuilder {
         (&self.separators[start..end - TAG_SIZE], handle)
     }
 
-    /// Whether the separators so far can do without sequence numbers.
+    /// Whether the separators so far can do without sequence numbers: property
+    /// `rocksdb.index.key.is.user.key`.
     pub fn has_user_keys(&self) -> bool {
         !self.needs_sequence
     }
@@ -266,9 +315,9 @@ impl IndexBuilder {
         self.separators.len() + self.blocks.len() * ENTRY_OVERHEAD
     }
 
-    /// The finished index.
-    pub fn finish(&self) -> FinishedIndex {
-        let delta_values = self.settings.format_version >= FIRST_DELTA_VALUE_VERSION;
+    /// The uncompressed block.
+    pub fn finish(&self) -> Vec<u8> {
+        let delta_values = self.settings.delta_values();
         let mut builder = BlockBuilder::new(BlockLayout {
             restart_interval: self.settings.restart_interval,
             delta_keys: true,
@@ -298,11 +347,7 @@ impl IndexBuilder {
             start = end;
             before = Some(handle);
         }
-        FinishedIndex {
-            block: builder.finish().to_vec(),
-            key_is_user_key: !self.needs_sequence,
-            value_is_delta_encoded: delta_values,
-        }
+        builder.finish().to_vec()
     }
 
     fn encode_delta(&self, before: Option<BlockHandle>, handle: BlockHandle, out: &mut Vec<u8>) {
@@ -395,12 +440,13 @@ mod tests {
                 let (user_key, _) = split(&first).expect("joined above");
                 keys.insert(1, join(user_key, pack_tag(8, 1)));
             }
-            let mut builder = IndexBuilder::new(IndexSettings {
+            let settings = IndexSettings {
                 format_version,
                 restart_interval,
                 shortening,
                 common_prefix: format_version >= 8,
-            });
+            };
+            let mut builder = IndexBuilder::new(settings);
             let mut handle = BlockHandle { offset: 0, size: 0 };
             let mut handles = Vec::new();
             for (i, key) in keys.iter().enumerate() {
@@ -411,18 +457,18 @@ mod tests {
                 handles.push(handle);
                 builder.add(key, keys.get(i + 1).map(Vec::as_slice), handle);
             }
-            let finished = builder.finish();
+            let user_keys = builder.has_user_keys();
             prop_assert_eq!(
-                finished.key_is_user_key,
+                user_keys,
                 format_version >= 3 && !(same_key_twice && keys.len() > 1)
             );
-            let decoded = decode_index(&finished.block, IndexCoding {
-                user_keys: finished.key_is_user_key,
-                delta_values: finished.value_is_delta_encoded,
-                first_keys: false,
-                format_version,
-                restart_interval: restart_interval as u32,
-            })?;
+            let (block, coding) = (builder.finish(), settings.coding(user_keys));
+            let decoded = decode_index(&block, coding)?;
+            if !keys.is_empty() {
+                let (entries, tags) = decode_written_index(&block, coding)?;
+                prop_assert_eq!(&entries, &decoded);
+                prop_assert_eq!(tags.len(), if user_keys { 0 } else { keys.len() });
+            }
             prop_assert_eq!(decoded.len(), keys.len());
             for (i, entry) in decoded.iter().enumerate() {
                 prop_assert_eq!(entry.handle, handles[i]);

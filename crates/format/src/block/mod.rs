@@ -162,7 +162,8 @@ impl<'a> Block<'a> {
         Ok(())
     }
 
-    fn restart(&self, i: usize) -> usize {
+    /// Offset of restart point `i`, of which there are more.
+    pub(crate) fn restart(&self, i: usize) -> usize {
         le32(&self.bytes[self.restarts_start + WORD * i..]) as usize
     }
 

@@ -1,4 +1,4 @@
-//! The first of three storeys: `kernels/table.hpp` word for word. Nothing here is checked.
+//! The records of `kernels/table.hpp` and `common/types.hpp`, field by field.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -52,9 +52,37 @@ pub struct OutBlock {
     pub first: u32,
     pub count: u32,
     pub key_start: u64,
-    pub edge_start: u64,
-    pub first_key: Key,
-    pub last_key: Key,
+}
+
+/// `FileIndex`: what the host is told of a file before it says where the file goes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FileIndex {
+    pub data_size: u64,
+    pub size: u64,
+    pub prefix_len: u32,
+    pub internal_keys: u32,
+    pub smallest_len: u32,
+    pub largest_len: u32,
+    pub check: u64,
+}
+
+/// `FilePlace`: where the parts of a file go.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct FilePlace {
+    pub image: u64,
+    pub index: u64,
+    pub edges: u64,
+}
+
+/// `FoundFile`: hashes of what was found in a finished file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FoundFile {
+    pub index_hash: u64,
+    pub tags_hash: u64,
+    pub edges_hash: u64,
 }
 
 /// `UserKey`: a user key that no entry has.
@@ -141,6 +169,16 @@ pub struct Layout {
     pub delta_keys: u32,
     pub common_prefix: u32,
     pub checksum: u32,
+}
+
+/// `IndexLayout`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct IndexLayout {
+    pub format_version: u32,
+    pub restart_interval: u32,
+    pub shortening: u32,
+    pub common_prefix: u32,
 }
 
 /// `Cutting`.
@@ -230,6 +268,7 @@ pub struct LayoutArgs {
     pub values: *const ValueRef,
     pub hashes: *const u64,
     pub layout: Layout,
+    pub index: IndexLayout,
     pub cutting: Cutting,
     pub filter: FilterRules,
     pub shared: *mut u32,
@@ -244,15 +283,17 @@ pub struct LayoutArgs {
     pub prefix_lens: *mut u32,
     pub block_sizes: *mut u32,
     pub block_offsets: *mut u64,
-    pub edge_sizes: *mut u64,
-    pub edge_starts: *mut u64,
-    pub edges: *mut u8,
+    pub index_sizes: *mut u32,
+    pub index_sums: *mut u64,
     pub blocks: *mut OutBlock,
     pub num_blocks: u64,
     pub file_starts: *mut u32,
     pub num_files: *mut u32,
     pub file_blocks: *mut u32,
     pub file_offsets: *mut u64,
+    pub indexes: *mut FileIndex,
+    pub places: *const FilePlace,
+    pub edges: *mut u8,
     pub most_files: u32,
     pub unused: u32,
     pub errors: *mut u64,
@@ -277,12 +318,16 @@ pub struct VerifyArgs {
     pub num_blocks: u64,
     pub num_entries: u64,
     pub num_key_bytes: u64,
+    pub num_files: u64,
+    pub file_starts: *const u32,
+    pub file_blocks: *const u32,
+    pub indexes: *const FileIndex,
     pub layout: Layout,
+    pub index: IndexLayout,
     pub filter: FilterRules,
     pub bases: *const u32,
-    pub edges: *const u8,
     pub refs: *mut BlockRef,
-    pub blocks_hash: *mut u64,
+    pub found: *mut FoundFile,
     pub decode: DecodeArgs,
 }
 
@@ -297,108 +342,8 @@ pub struct DeviceInfo {
     pub compute_minor: c_int,
 }
 
-type Handle = *mut c_void;
-
-/// `KernelTable`.
-#[repr(C)]
-pub struct KernelTable {
-    pub table_bytes: u32,
-    pub record_bytes: [u32; 21],
-
-    pub error_text: unsafe extern "C" fn(c_int) -> *const c_char,
-    pub device_count: unsafe extern "C" fn(*mut c_int) -> c_int,
-    pub device_info: unsafe extern "C" fn(c_int, *mut DeviceInfo) -> c_int,
-    pub get_device: unsafe extern "C" fn(*mut c_int) -> c_int,
-    pub set_device: unsafe extern "C" fn(c_int) -> c_int,
-    pub versions: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
-    pub memory_info: unsafe extern "C" fn(*mut u64, *mut u64) -> c_int,
-
-    pub allocate: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
-    pub release: unsafe extern "C" fn(Handle) -> c_int,
-    pub allocate_pinned: unsafe extern "C" fn(*mut Handle, u64) -> c_int,
-    pub release_pinned: unsafe extern "C" fn(Handle) -> c_int,
-    pub forbid: unsafe extern "C" fn(*const c_void, u64),
-    pub allow: unsafe extern "C" fn(*const c_void, u64),
-    pub register_host: unsafe extern "C" fn(Handle, u64) -> c_int,
-    pub unregister_host: unsafe extern "C" fn(Handle) -> c_int,
-
-    pub stream_create: unsafe extern "C" fn(*mut Handle) -> c_int,
-    pub stream_destroy: unsafe extern "C" fn(Handle) -> c_int,
-    pub event_create: unsafe extern "C" fn(*mut Handle) -> c_int,
-    pub event_destroy: unsafe extern "C" fn(Handle) -> c_int,
-    pub event_record: unsafe extern "C" fn(Handle, Handle) -> c_int,
-    pub event_synchronize: unsafe extern "C" fn(Handle) -> c_int,
-    pub event_elapsed_ms: unsafe extern "C" fn(*mut f32, Handle, Handle) -> c_int,
-    pub copy_to_device: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
-    pub copy_from_device: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
-    pub copy_inside: unsafe extern "C" fn(Handle, *const c_void, u64, Handle) -> c_int,
-    pub fill: unsafe extern "C" fn(Handle, c_int, u64, Handle) -> c_int,
-
-    pub probe: unsafe extern "C" fn(*const Exec) -> c_int,
-    pub scratch_bytes: unsafe extern "C" fn(u64) -> u64,
-    pub check_blocks: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
-    pub count_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
-    pub decode_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
-    pub hash_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64) -> c_int,
-    pub check_order: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64) -> c_int,
-    pub trim_runs: unsafe extern "C" fn(
-        *const Exec,
-        *const DecodeArgs,
-        *const u32,
-        u32,
-        *const UserKey,
-        *const UserKey,
-        *mut u32,
-    ) -> c_int,
-    pub sum_input:
-        unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64, u64, *mut InputTotals) -> c_int,
-    pub merge_runs: unsafe extern "C" fn(
-        *const Exec,
-        *const KeyBytes,
-        *mut Key,
-        *mut Key,
-        *const u32,
-        u32,
-        *mut *mut Key,
-    ) -> c_int,
-    pub retain: unsafe extern "C" fn(*const Exec, *const RetainArgs) -> c_int,
-    pub cut: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
-    pub measure_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
-    pub sum_file:
-        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u64, u64, *mut FileTotals) -> c_int,
-    pub place_blocks:
-        unsafe extern "C" fn(*const Exec, *const LayoutArgs, u32, *const u64) -> c_int,
-    pub write_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs, *mut u8) -> c_int,
-    pub seal_blocks:
-        unsafe extern "C" fn(*const Exec, *const OutBlock, u64, *const u32, u32, *mut u8) -> c_int,
-    pub build_filter:
-        unsafe extern "C" fn(*const Exec, *const LayoutArgs, *const FilterArgs) -> c_int,
-    pub decode_images: unsafe extern "C" fn(*const Exec, *const VerifyArgs) -> c_int,
-    pub verify_file: unsafe extern "C" fn(
-        *const Exec,
-        *const VerifyArgs,
-        u64,
-        u64,
-        *const u8,
-        u32,
-        u32,
-        *mut FileTotals,
-    ) -> c_int,
-}
-
-/// `faulty.cpp:Hooks`.
-#[repr(C)]
-pub struct Hooks {
-    pub before: extern "C" fn(u32, u64) -> c_int,
-    pub got: extern "C" fn(u32, Handle, u64),
-    pub gone: extern "C" fn(u32, Handle),
-    pub copied_back: extern "C" fn(Handle, *const c_void, u64),
-    pub placed: extern "C" fn(*const OutBlock, u64),
-    pub finished: extern "C" fn(*const u8, *const OutBlock, u64),
-}
-
 /// Sizes of the records as Rust lays them out, to be compared with the table's.
-pub const RECORD_BYTES: [u32; 21] = [
+pub const RECORD_BYTES: [u32; 25] = [
     size_of::<BlockRef>() as u32,
     size_of::<Key>() as u32,
     size_of::<ValueRef>() as u32,
@@ -420,11 +365,8 @@ pub const RECORD_BYTES: [u32; 21] = [
     size_of::<KeyBytes>() as u32,
     size_of::<Cutting>() as u32,
     size_of::<FilterRules>() as u32,
+    size_of::<IndexLayout>() as u32,
+    size_of::<FileIndex>() as u32,
+    size_of::<FilePlace>() as u32,
+    size_of::<FoundFile>() as u32,
 ];
-
-unsafe extern "C" {
-    #[cfg(has_cuda)]
-    pub fn rockmill_cuda_kernels() -> *const KernelTable;
-    pub fn rockmill_host_kernels() -> *const KernelTable;
-    pub fn rockmill_faulty_kernels(hooks: *const Hooks) -> *const KernelTable;
-}
