@@ -12,6 +12,8 @@ namespace rockmill::ROCKMILL_TARGET {
 constexpr u64 BOUNDARIES_IN_FILE = 3, BOUNDARIES_IN_GAP = 2, SKIPPED_SHARE = 8;
 constexpr u64 BASE_PERCENT = 50, PERCENT_PER_BOUNDARY = 5, MOST_EXTRA_PERCENT = 40;
 
+ROCKMILL_HD u64 saturating_add(u64 a, u64 b) { return a + b < a ? ~u64{0} : a + b; }
+
 ROCKMILL_HD u64 entry_bytes(u32 shared, u32 non_shared, u64 value_len) {
   return varint_len(shared) + varint_len(non_shared) + varint_len(value_len) + non_shared + value_len;
 }
@@ -124,7 +126,8 @@ struct CutFiles {
     while (walk.at < cutting.num_grandparents && next_boundary(walk) <= i) {
       crossed += walk.seen;
       if (walk.in_gap) {
-        if (walk.seen) walk.overlapped += cutting.grandparents[walk.at].file_size;
+        if (walk.seen)
+          walk.overlapped = saturating_add(walk.overlapped, cutting.grandparents[walk.at].file_size);
         walk.in_gap = false;
       } else {
         walk.in_gap = true;
@@ -143,7 +146,7 @@ struct CutFiles {
     for (u64 g = walk.at; g > 0; --g) {
       const KeySpan& file = cutting.grandparents[g - 1];
       if (compare_user(bytes, sum.survivors[i], file.last) != 0) break;
-      size += file.file_size;
+      size = saturating_add(size, file.file_size);
     }
     return size;
   }
@@ -154,7 +157,7 @@ struct CutFiles {
   }
 
   ROCKMILL_HD bool ends_at_boundary(const Walk& walk, u64 size, u64 crossed, u64 before) const {
-    if (walk.overlapped + size > cutting.max_compaction_bytes) return true;
+    if (saturating_add(walk.overlapped, size) > cutting.max_compaction_bytes) return true;
     if (!cutting.level_style) return false;
     const u64 enough = walk.in_gap ? BOUNDARIES_IN_GAP : BOUNDARIES_IN_FILE;
     const u64 skipped = walk.overlapped > before ? walk.overlapped - before : 0;

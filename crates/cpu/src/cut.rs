@@ -79,7 +79,7 @@ impl<'a> FileCutter<'a> {
                 }
                 if self.seen {
                     crossed += 1;
-                    self.overlapped += file.size;
+                    self.overlapped = self.overlapped.saturating_add(file.size);
                 }
                 self.in_gap = false;
             } else {
@@ -112,7 +112,9 @@ impl<'a> FileCutter<'a> {
             .iter()
             .rev()
             .take_while(|file| file.largest == user_key);
-        files[self.at].size + ending_here.map(|file| file.size).sum::<u64>()
+        ending_here.fold(files[self.at].size, |sum, file| {
+            sum.saturating_add(file.size)
+        })
     }
 
     fn ends_at_boundary(&self, size: u64, crossed: usize, overlapped_before: u64) -> bool {

@@ -4,10 +4,8 @@
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
 
-use common::{Entry, MemOutput, MemSink, open};
-use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, Slice, SliceWork,
-};
+use common::{Entry, MemOutput, open};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
@@ -61,21 +59,8 @@ impl Job {
         backend: &impl Backend,
         cancel: &CancelToken,
     ) -> Result<Vec<MemOutput>, Error> {
-        let slice = Slice {
-            index: 0,
-            range: KeyRange::default(),
-        };
-        let run = backend.survivors(SliceWork {
-            inputs: &self.inputs,
-            plan: &self.plan,
-            slice: &slice,
-            read_ahead_bytes: 1 << 16,
-            cancel,
-            progress: None,
-        })?;
-        let mut sink = MemSink::numbered_from(1);
-        backend.write_ssts(run, &mut sink)?;
-        Ok(sink.into_files())
+        let range = KeyRange::default();
+        common::compact(backend, &self.inputs, &self.plan, &range, cancel).map(|(_, files)| files)
     }
 
     /// What goes wrong, or `None` if the files are right.

@@ -9,10 +9,9 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-use common::{Entry, MemOutput, MemSink, open};
+use common::{Entry, MemOutput, open};
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, ReadAt, Slice, SliceWork,
-    open_table,
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, ReadAt, open_table,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, InputPath, Target};
@@ -35,30 +34,19 @@ fn device_of(memory_bytes: u64) -> CudaBackend {
     })
 }
 
-fn compact<B: Backend>(
-    backend: &B,
+fn compact(
+    backend: &impl Backend,
     inputs: &[InputTable],
     plan: &Plan,
-    range: KeyRange,
+    range: &KeyRange,
     cancel: &CancelToken,
 ) -> Result<Vec<MemOutput>, Error> {
-    let slice = Slice { index: 0, range };
-    let run = backend.survivors(SliceWork {
-        inputs,
-        plan,
-        slice: &slice,
-        read_ahead_bytes: 1 << 16,
-        cancel,
-        progress: None,
-    })?;
-    let mut sink = MemSink::numbered_from(1);
-    backend.write_ssts(run, &mut sink)?;
-    Ok(sink.into_files())
+    common::compact(backend, inputs, plan, range, cancel).map(|(_, files)| files)
 }
 
 fn all(backend: &impl Backend, job: &(Vec<InputTable>, Plan)) -> Result<Vec<MemOutput>, Error> {
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    compact(backend, &job.0, &job.1, range, &cancel)
+    compact(backend, &job.0, &job.1, &range, &cancel)
 }
 
 fn table(entries: impl Iterator<Item = (u32, u64, usize)>) -> InputTable {
@@ -190,8 +178,8 @@ fn a_slice_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
         end: None,
     };
     let (plan, cancel) = (common::plan(), CancelToken::new());
-    let run = |backend: &CudaBackend| compact(backend, &inputs, &plan, range.clone(), &cancel);
-    let expected = compact(&CpuBackend, &inputs, &plan, range.clone(), &cancel);
+    let run = |backend: &CudaBackend| compact(backend, &inputs, &plan, &range, &cancel);
+    let expected = compact(&CpuBackend, &inputs, &plan, &range, &cancel);
     let plenty = device(CudaSettings::default());
     assert!(run(&plenty) == expected);
     let results = (16..24).map(|bits| run(&device_of(1 << bits)));
@@ -218,7 +206,7 @@ fn a_cancelled_slice_gives_everything_back() {
     let cancel = CancelToken::new();
     cancel.cancel();
     for _ in 0..3 {
-        let ended = compact(&backend, &job.0, &job.1, KeyRange::default(), &cancel);
+        let ended = compact(&backend, &job.0, &job.1, &KeyRange::default(), &cancel);
         assert_eq!(ended.expect_err("cancelled").kind, ErrorKind::Cancelled);
         assert!(all(&backend, &job).is_ok());
     }

@@ -8,11 +8,11 @@ mod common;
 
 use std::sync::OnceLock;
 
-use common::{Entry, MemOutput, MemSink, config, open};
+use common::{Entry, MemOutput, config, open};
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, Cutting, Error, ErrorKind, Grandparent, InputTable, KeyRange, Plan,
-    RangesBeneath, Rules, Slice, SliceReport, SliceWork, TablePlan,
+    RangesBeneath, Rules, SliceReport, TablePlan,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
@@ -33,29 +33,13 @@ fn device() -> &'static CudaBackend {
     })
 }
 
-fn compact<B: Backend>(
-    backend: &B,
+fn compact(
+    backend: &impl Backend,
     inputs: &[InputTable],
     plan: &Plan,
     range: &KeyRange,
 ) -> Result<(SliceReport, Vec<MemOutput>), Error> {
-    let cancel = CancelToken::new();
-    let slice = Slice {
-        index: 0,
-        range: range.clone(),
-    };
-    backend.accepts(plan, inputs)?;
-    let run = backend.survivors(SliceWork {
-        inputs,
-        plan,
-        slice: &slice,
-        read_ahead_bytes: 1 << 16,
-        cancel: &cancel,
-        progress: None,
-    })?;
-    let mut sink = MemSink::numbered_from(1);
-    let report = backend.write_ssts(run, &mut sink)?;
-    Ok((report, sink.into_files()))
+    common::compact(backend, inputs, plan, range, &CancelToken::new())
 }
 
 /// All of a report but what says how it came about.
@@ -493,6 +477,33 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
         assert_eq!(difference(&files, &found), None, "case {i}");
         assert_eq!(essence(&report), essence(&found_report), "case {i}");
     }
+}
+
+/// Bytes that a file would overlap, and its own, may be more than a number holds.
+#[test]
+fn a_grandparent_of_any_size_ends_files() {
+    let key = |n: u8| vec![b'k', n];
+    let entries: Vec<_> = (0..20)
+        .map(|n| Entry::new(&key(n), 1, common::PUT, &[7; 100]))
+        .collect();
+    let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+    let mut plan = common::plan();
+    plan.cutting = Cutting {
+        max_compaction_bytes: 10_000,
+        grandparents: [(5, 9), (9, 12), (14, 16)]
+            .map(|(first, last)| Grandparent {
+                smallest: key(first),
+                largest: key(last),
+                size: u64::MAX - 1000,
+            })
+            .into(),
+        ..common::cutting(100_000)
+    };
+    let range = KeyRange::default();
+    let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+    let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+    assert!(files.len() > 3, "{} files", files.len());
+    assert_eq!(difference(&files, &found), None);
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use rockmill_core::{
-    CancelToken, Cutting, Error, InputTable, KeyRange, OutputFile, Plan, PropertiesPlan,
-    RangesBeneath, ReadAt, Result, Rules, SstFile, SstSink, TablePlan, kv_hash, open_table,
+    Backend, CancelToken, Cutting, Error, InputTable, KeyRange, OutputFile, Plan, PropertiesPlan,
+    RangesBeneath, ReadAt, Result, Rules, Slice, SliceReport, SliceWork, SstFile, SstSink,
+    TablePlan, kv_hash, open_table,
 };
 use rockmill_cpu::decode::{Head, RunReader};
 use rockmill_cpu::retain::{Sink, Source};
@@ -240,6 +241,33 @@ impl SstSink for MemSink {
         };
         Ok((number, Box::new(file)))
     }
+}
+
+/// Compacts the entries of `inputs` in `range` on a backend that accepts them: its report, and the files from number
+/// 1 on.
+pub fn compact(
+    backend: &impl Backend,
+    inputs: &[InputTable],
+    plan: &Plan,
+    range: &KeyRange,
+    cancel: &CancelToken,
+) -> Result<(SliceReport, Vec<MemOutput>)> {
+    backend.accepts(plan, inputs)?;
+    let slice = Slice {
+        index: 0,
+        range: range.clone(),
+    };
+    let run = backend.survivors(SliceWork {
+        inputs,
+        plan,
+        slice: &slice,
+        read_ahead_bytes: 1 << 16,
+        cancel,
+        progress: None,
+    })?;
+    let mut sink = MemSink::numbered_from(1);
+    let report = backend.write_ssts(run, &mut sink)?;
+    Ok((report, sink.into_files()))
 }
 
 /// A plan that keeps everything, in one file without compression and filter.
