@@ -1,0 +1,245 @@
+//! Simulated devices take the time that their profile says, and fail as it says.
+
+#![allow(dead_code, reason = "the simulation's model is used in part")]
+
+#[path = "../../cpu/tests/common/mod.rs"]
+mod common;
+#[path = "simulation/database.rs"]
+mod database;
+#[path = "simulation/disk.rs"]
+mod disk;
+#[path = "simulation/fault.rs"]
+mod fault;
+#[path = "simulation/storage.rs"]
+mod storage;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rockmill_core::CancelToken;
+use rockmill_engine::clock::{Clock, VirtualClock};
+use rockmill_engine::model::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
+use rockmill_engine::{
+    Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Profile, Settings, Stats,
+};
+
+use database::{DIR, Database};
+use storage::SimStorage;
+
+/// Cycles of the slowest stage, those of keys included.
+const MERGER_CYCLES: f64 = 1000.0;
+const CLOCK_HZ: f64 = 1e6;
+
+/// One whose merger decides, whatever the pairs.
+fn profile(units: u32) -> UnitProfile {
+    let stage = |base_cycles| UnitStage {
+        base_cycles,
+        key_passes: 0.0,
+        value_passes: 0.0,
+    };
+    UnitProfile {
+        units,
+        clock_hz: CLOCK_HZ,
+        bus_bytes: 8.0,
+        decoder: stage(1.0),
+        transfer: stage(1.0),
+        merger: stage(MERGER_CYCLES),
+        encoder: stage(1.0),
+        link: None,
+        memory_bytes: 1 << 30,
+        faults: FaultRates::default(),
+        fault_seed: 0,
+    }
+}
+
+fn faulty(fault: Fault) -> UnitProfile {
+    UnitProfile {
+        faults: FaultRates::from_iter([(fault, 1.0)]),
+        ..profile(1)
+    }
+}
+
+/// A machine without a CPU to share work with, in time of its own.
+struct Machine {
+    engine: Engine,
+    clock: VirtualClock,
+}
+
+impl Machine {
+    fn new(database: &Database, threads: usize, profiles: &[(&str, UnitProfile)]) -> Self {
+        let devices: Vec<_> = profiles
+            .iter()
+            .map(|(name, profile)| Device::Simulated(Profile::new(name, profile.clone())))
+            .collect();
+        let settings = Settings {
+            mutable: MutableSettings {
+                threads,
+                ..MutableSettings::default()
+            },
+            device: DeviceList::try_from(&*devices).expect("few enough"),
+            patience: Patience(Duration::from_secs(1000)),
+            ..Settings::default()
+        };
+        let clock = VirtualClock::default();
+        let storage = SimStorage::new(database.disk.clone(), 1, None, CancelToken::new());
+        let storage = storage.timed(clock.clone(), None);
+        let engine = Engine::new(settings, Arc::new(storage)).expect("sound settings");
+        engine.wait_for_device().expect("they are there");
+        Self { engine, clock }
+    }
+
+    /// Does the job of the database, and says how long that took.
+    fn run(&self, database: &Database) -> (Outcome, f64) {
+        let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+        let info = Database::info("some-session");
+        let job = self.engine.prepare(dir, info, &database.message, &cancel);
+        let began = self.clock.now();
+        let finished = self
+            .engine
+            .run(&job.expect("such jobs are done"), dir, dir, &cancel);
+        let outcome = finished.expect("the CPU does what devices do not").outcome;
+        let seconds = (self.clock.now() - began).as_secs_f64();
+        self.engine.counters().done(&outcome);
+        (outcome, seconds)
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+}
+
+/// A database whose job has some slices.
+fn database() -> Database {
+    const SLICES: usize = 6;
+    let drawn = (1..).map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)));
+    let mut large = drawn.filter(|database| {
+        let machine = Machine::new(database, 1, &[("trial", profile(1))]);
+        machine.run(database).0.slices >= SLICES
+    });
+    large.next().expect("it goes on until there is one")
+}
+
+fn is_near(found: f64, expected: f64) -> bool {
+    (found / expected - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn jobs_take_the_time_of_the_formulas() {
+    let database = database();
+    let run = |threads, profile| {
+        let machine = Machine::new(&database, threads, &[("board", profile)]);
+        let (outcome, seconds) = machine.run(&database);
+        assert_eq!(outcome.device, "sim:board");
+        (outcome, seconds)
+    };
+    let (outcome, seconds) = run(1, profile(1));
+    let formula = outcome.entries_read as f64 * MERGER_CYCLES / CLOCK_HZ;
+    assert!(is_near(seconds, formula), "{seconds}, not {formula}");
+    // One unit is all that there is.
+    let (_, waiting) = run(3, profile(1));
+    assert!(is_near(waiting, formula), "{waiting}, not {formula}");
+    let (_, at_once) = run(3, profile(3));
+    assert!(
+        at_once >= formula / 3.0 && at_once < formula / 2.0,
+        "{at_once} of {formula}"
+    );
+    let link = UnitLink {
+        to_device: 1e3,
+        from_device: 1e3,
+    };
+    let (outcome, linked) = run(
+        1,
+        UnitProfile {
+            link: Some(link),
+            ..profile(1)
+        },
+    );
+    let bytes = outcome.totals.bytes_read + outcome.bytes_written();
+    let formula = formula + bytes as f64 / 1e3;
+    assert!(is_near(linked, formula), "{linked}, not {formula}");
+}
+
+#[test]
+fn what_does_not_fit_the_devices_memory_is_refused() {
+    let database = database();
+    let small = UnitProfile {
+        memory_bytes: 1,
+        ..profile(1)
+    };
+    let machine = Machine::new(&database, 1, &[("small", small)]);
+    let (outcome, seconds) = machine.run(&database);
+    assert_eq!((&*outcome.device, seconds), ("cpu", 0.0));
+    let why = outcome.device_refused.expect("it is told");
+    assert!(why.starts_with("sim:small: a slice needs "), "{why}");
+}
+
+#[test]
+fn a_broken_context_fails_all_calls_until_the_device_is_set_aside() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("breaks", faulty(Fault::Context))]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    let stats = machine.stats();
+    assert_eq!(stats.simulated_faults.get("context"), Some(&1));
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
+    // It is whole again, and one slice tries it.
+    machine.clock.pause(Duration::from_secs(60));
+    machine.run(&database);
+    let stats = machine.stats();
+    assert_eq!(stats.simulated_faults.get("context"), Some(&2));
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (4, 2));
+}
+
+#[test]
+fn a_call_that_hangs_is_left_behind() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("hangs", faulty(Fault::Hang))]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    let stats = machine.stats();
+    assert_eq!((stats.slices_left_behind, stats.slices_redone), (1, 1));
+    let why = outcome.device_refused.expect("it is told");
+    assert!(why.contains("not come back in 1000.0 s"), "{why}");
+    // It comes back in an hour, which nobody else spends.
+    while machine.engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_device_that_is_slow_gets_few_slices() {
+    let database = database();
+    let machine = Machine::new(
+        &database,
+        1,
+        &[("slow", faulty(Fault::Slow)), ("usual", profile(1))],
+    );
+    for _ in 0..4 {
+        machine.run(&database);
+    }
+    let stats = machine.stats();
+    let of = |name| stats.devices.get(name).map_or(0, |did| did.slices);
+    let (slow, usual) = (of("sim:slow"), of("sim:usual"));
+    assert!(slow > 0 && usual > 4 * slow, "{slow} and {usual}");
+    assert_eq!(stats.simulated_faults.get("slow"), Some(&slow));
+}
+
+#[test]
+fn damaged_files_are_found_and_made_again() {
+    let database = database();
+    for fault in Fault::ALL.into_iter().filter(|fault| fault.damages()) {
+        let machine = Machine::new(&database, 1, &[("damages", faulty(fault))]);
+        let (outcome, _) = machine.run(&database);
+        assert_eq!(outcome.device, "cpu", "{fault}");
+        let stats = machine.stats();
+        let times = stats.simulated_faults.get(fault.name()).copied();
+        assert_eq!(times, Some(stats.verification_failures), "{fault}");
+        assert!(
+            stats.slices_redone == stats.verification_failures,
+            "{fault}"
+        );
+    }
+}
