@@ -22,7 +22,7 @@ pub struct DemoArgs {
     /// [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Folder for the databases, which are removed at the end [default: the system's for temporary

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
 use rockmill_cuda::{Device as Gpu, LinkRates};
-use rockmill_engine::model::processor_name;
+use rockmill_engine::model::{UnitProfile, processor_name};
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -24,6 +24,8 @@ struct Report {
     devices: Vec<Row>,
     /// Why there are no GPUs, if that is so.
     no_gpu: Option<String>,
+    /// Devices that are not there, by what `--device` takes.
+    simulated: Vec<String>,
 }
 
 /// A device.
@@ -58,7 +60,12 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         }
         Err(error) => Some(error.what),
     };
-    let report = Report { devices, no_gpu };
+    let simulated = UnitProfile::names().map(|name| format!("sim:{name}"));
+    let report = Report {
+        devices,
+        no_gpu,
+        simulated: simulated.collect(),
+    };
     output::document_or_text(args.json, &report, |out| {
         writeln!(out, "{}", table(&report.devices))?;
         for row in &report.devices {
@@ -69,7 +76,8 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         if let Some(why) = &report.no_gpu {
             writeln!(out, "no GPU: {why}")?;
         }
-        Ok(())
+        let simulated = report.simulated.join(", ");
+        Ok(writeln!(out, "simulated: {simulated}, sim:FILE.json")?)
     })
 }
 

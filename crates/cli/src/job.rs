@@ -61,7 +61,7 @@ pub struct RunArgs {
     /// How sure to be of the output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
-    /// What computes: cpu, cuda, cuda:N, several joined by +, or auto, a GPU if the job is large enough.
+    /// What computes: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Show where the time went, by stage, and what went over PCIe and into the GPU.

@@ -41,6 +41,18 @@ fn the_demo_finds_both_results_identical() {
     );
     assert!(err.contains("device auto: "), "{err}");
     expect(WRONG_USAGE, &["demo", "--device", "gpu"]);
+    let (_, err) = expect(WRONG_USAGE, &["demo", "--device", "sim:gpu"]);
+    assert!(err.contains("fpga-cu, near-data-ssd, mid-gpu"), "{err}");
+}
+
+#[test]
+fn a_simulated_device_makes_the_same_database() {
+    let args = ["demo", "--entries", "20000", "--json", "--device"];
+    let (out, err) = expect(DONE, &[&args[..], &["sim:fpga-cu"]].concat());
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(rows[1]["device"], "sim:fpga-cu");
+    assert_eq!(rows[1]["identical"], true);
+    assert!(err.contains("the host computes for simulated"), "{err}");
 }
 
 #[test]
@@ -60,6 +72,7 @@ fn devices_are_listed_with_and_without_a_gpu() {
     }
     let (text, _) = expect(DONE, &["devices"]);
     assert!(text.contains("GB/s to"), "{text}");
+    assert!(text.contains("sim:near-data-ssd"), "{text}");
     assert_eq!(text.contains("no GPU: "), devices.len() == 1, "{text}");
 }
 

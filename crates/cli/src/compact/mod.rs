@@ -49,7 +49,7 @@ pub struct CompactArgs {
     /// the database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use rockmill::{CudaSettings, DeviceList, InputPath, Service, Verification};
+use rockmill::{CudaSettings, Device, DeviceList, InputPath, Service, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
@@ -120,6 +120,17 @@ pub fn tell(choice: Option<&str>) {
     }
 }
 
+/// Says on standard error what the processor times of simulated devices are worth.
+fn tell_of_simulated(devices: DeviceList) {
+    let is_simulated = |device| matches!(device, Device::Simulated(_));
+    if devices.iter().any(is_simulated) {
+        eprintln!(
+            "rockmill: {devices}: the host computes for simulated devices, so CPU seconds are its own, and times \
+             count only where cores are idle"
+        );
+    }
+}
+
 /// A service that compacts on devices; says what `auto` came to.
 ///
 /// # Errors
@@ -151,5 +162,6 @@ pub fn service(device: DeviceList, threads: u32, tuning: &Tuning) -> Result<Serv
     let opened = service.wait_for_device();
     opened.map_err(|e| Failure::Environment(e.to_string()))?;
     tell(service.device_choice());
+    tell_of_simulated(device);
     Ok(service)
 }

@@ -49,7 +49,7 @@ pub struct SystemArgs {
     /// Begin with no further cell after so many seconds.
     #[arg(long, value_name = "SECONDS")]
     stop_after: Option<u64>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     device: Vec<String>,
     /// Whether RocksDB takes part.
