@@ -17,65 +17,76 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{
-    Backend, BlockStream, CancelToken, Cutting, InputTable, KeyRange, OutputFile, Plan,
-    PropertiesPlan, RangesBeneath, Result, Rules, Slice, SliceWork, SstFile, SstSink, TablePlan,
-    kv_hash, open_table,
+    Backend, BlockStream, CancelToken, InputTable, KeyRange, OutputFile, Plan, Result, Slice,
+    SliceWork, SstFile, SstSink, open_table,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cpu::decode::RunReader;
 use rockmill_cpu::merge::Merge;
 use rockmill_cpu::retain::{Sink, retain};
-use rockmill_cpu::writer::SstWriter;
 use rockmill_engine::Settings;
 use rockmill_engine::io::JobIo;
+use rockmill_engine::model::{Made, Workload};
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::{InputFileReader, LocalStorage, Storage};
 use rockmill_engine::verify::verify_tail;
-use rockmill_format::checksum::ChecksumType;
-use rockmill_format::compression::CompressionSettings;
-use rockmill_format::filter::{FilterFormat, FilterOptions};
-use rockmill_format::index::{IndexSettings, IndexShortening};
-use rockmill_format::key::{ValueType, pack_tag};
+use rockmill_format::compression::CompressionType;
 use rustix::time::{ClockId, clock_gettime};
 
-const RUNS: u64 = 8;
-const FORMAT_VERSION: u32 = 7;
-const TARGET_FILE_BYTES: u64 = 64 << 20;
-const BLOCK_BYTES: u64 = 4096;
-const RESTART_INTERVAL: usize = 16;
-const BLOOM_MILLIBITS: u32 = 10_000;
+const RUNS: u32 = 8;
 
-/// Key and value sizes.
-struct Workload {
+/// Keys, and the sizes of key and value.
+struct Pairs {
     name: &'static str,
     key: fn(u64) -> Vec<u8>,
+    key_bytes: usize,
     value_bytes: usize,
 }
 
-const WORKLOADS: [Workload; 3] = [
-    Workload {
+const PAIRS: [Pairs; 3] = [
+    Pairs {
         name: "16x256",
         key: |i| format!("{i:016}").into_bytes(),
+        key_bytes: 16,
         value_bytes: 256,
     },
-    Workload {
+    Pairs {
         name: "8x32",
         key: |i| i.to_be_bytes().to_vec(),
+        key_bytes: 8,
         value_bytes: 32,
     },
-    Workload {
+    Pairs {
         name: "40x100",
         key: |i| format!("customer/orders/by-date/{i:016}").into_bytes(),
+        key_bytes: 40,
         value_bytes: 100,
     },
 ];
+
+impl Pairs {
+    /// Runs of so many entries in all.
+    fn make(&self, args: &Args, dir: &Path) -> Result<Made> {
+        let workload = Workload {
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            runs: RUNS,
+            versions: args.versions,
+            compression: CompressionType::None,
+            raw_bytes: args.entries * (self.key_bytes + self.value_bytes) as u64,
+        };
+        Made::with_keys(&workload, dir, "input", |i, key| {
+            key.copy_from_slice(&(self.key)(i));
+        })
+    }
+}
 
 struct Args {
     dir: PathBuf,
     entries: u64,
     rounds: usize,
     only: Option<String>,
-    versions: u64,
+    versions: u32,
     read_ahead_bytes: usize,
     json: bool,
 }
@@ -83,13 +94,9 @@ struct Args {
 fn main() {
     let args = args();
     let mut reports = Vec::new();
-    for workload in &WORKLOADS {
-        if args
-            .only
-            .as_deref()
-            .is_none_or(|only| only == workload.name)
-        {
-            reports.push(measure(workload, &args).expect("the workload runs"));
+    for pairs in &PAIRS {
+        if args.only.as_deref().is_none_or(|only| only == pairs.name) {
+            reports.push(measure(pairs, &args).expect("the slice runs"));
         }
     }
     if args.json {
@@ -175,19 +182,18 @@ impl Report {
     }
 }
 
-fn measure(workload: &Workload, args: &Args) -> Result<Report> {
+fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
     let scratch = tempfile::Builder::new()
         .prefix("rockmill-slice-")
         .tempdir_in(&args.dir)
         .expect("a scratch folder");
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
     let staging = |name: &str| StagingDir::create(Arc::clone(&storage), scratch.path(), name);
-    let plan = plan();
-    let input_dir = staging("input")?;
-    let inputs = make_inputs(workload, &plan, &input_dir, args)?;
+    let made = pairs.make(args, scratch.path())?;
+    let inputs = made.tables();
     let bench = Bench {
-        plan: &plan,
-        inputs: &inputs,
+        plan: made.plan(),
+        inputs,
         cancel: CancelToken::new(),
         range: KeyRange::default(),
         read_ahead_bytes: args.read_ahead_bytes,
@@ -239,7 +245,7 @@ fn measure(workload: &Workload, args: &Args) -> Result<Report> {
     stage("tails", verify);
     let cpu_s = (before + verify).as_secs_f64();
     Ok(Report {
-        workload: workload.name,
+        workload: pairs.name,
         entries_in,
         entries_out: files.iter().map(|file| file.content.entries()).sum(),
         bytes_in,
@@ -395,119 +401,4 @@ fn open(path: &Path) -> Result<InputTable> {
 fn job_io() -> Arc<JobIo> {
     let storage = Arc::new(LocalStorage);
     Arc::new(JobIo::new(storage, CancelToken::new()))
-}
-
-/// The runs: run 0 is the oldest. Which runs have a key follows from the key.
-fn make_inputs(
-    workload: &Workload,
-    plan: &Plan,
-    dir: &StagingDir,
-    args: &Args,
-) -> Result<Vec<InputTable>> {
-    let keys = args.entries / args.versions;
-    let mut plan = plan.clone();
-    plan.cutting.single_file = true;
-    let mut tables = Vec::new();
-    for run in 0..RUNS {
-        let mut sink = StagingSink::new(dir, job_io(), run as usize);
-        let mut writer = SstWriter::new(&plan, &mut sink)?;
-        let mut value = vec![0; workload.value_bytes];
-        for i in (0..keys).filter(|&i| run_has(run, i, args.versions)) {
-            let key = (workload.key)(i);
-            fill(&mut value, run * keys + i);
-            let tag = pack_tag(1 + run * keys + i, ValueType::Value as u8);
-            writer.emit(&key, tag, &value, kv_hash(&key, &value), true)?;
-        }
-        for file in writer.finish()? {
-            tables.push(open(&dir.file(file.number))?);
-        }
-    }
-    Ok(tables)
-}
-
-/// Whether `run` is one of the `versions` runs that have key number `i`.
-fn run_has(run: u64, i: u64, versions: u64) -> bool {
-    let mut order: Vec<u64> = (0..RUNS).collect();
-    order.sort_by_key(|&r| mix(i * RUNS + r));
-    order[..versions as usize].contains(&run)
-}
-
-fn fill(value: &mut [u8], seed: u64) {
-    for (i, byte) in value.chunks_mut(8).enumerate() {
-        let word = mix(seed ^ (i as u64) << 48).to_le_bytes();
-        byte.copy_from_slice(&word[..byte.len()]);
-    }
-}
-
-/// splitmix64's last steps.
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-fn plan() -> Plan {
-    Plan {
-        range: KeyRange::default(),
-        rules: Rules {
-            snapshots: Vec::new(),
-            bottommost: true,
-            beneath: RangesBeneath::Nothing,
-            enforce_single_del_contracts: true,
-        },
-        table: TablePlan {
-            format_version: FORMAT_VERSION,
-            checksum: ChecksumType::Xxh3,
-            block_size: BLOCK_BYTES,
-            restart_interval: RESTART_INTERVAL,
-            delta_keys: true,
-            common_prefix: false,
-            index: IndexSettings {
-                format_version: FORMAT_VERSION,
-                restart_interval: 1,
-                shortening: IndexShortening::Separators,
-                common_prefix: false,
-            },
-            compression: CompressionSettings::none(),
-            compress_index: false,
-            filter: Some(FilterOptions {
-                format: FilterFormat::FastLocalBloom,
-                millibits_per_key: BLOOM_MILLIBITS,
-                whole_key_filtering: true,
-                prefix_extractor: None,
-                optimize_filters_for_memory: false,
-            }),
-        },
-        cutting: Cutting {
-            single_file: false,
-            target_file_size: TARGET_FILE_BYTES,
-            max_output_file_size: TARGET_FILE_BYTES,
-            size_is_upper_bound: false,
-            compression_ratio: (1, 1),
-            grandparents: Vec::new(),
-            max_compaction_bytes: u64::MAX,
-            level_style: true,
-        },
-        properties: PropertiesPlan {
-            db_id: b"slice".to_vec(),
-            session_id: "ABCDEFGHIJKLMNOPQRST".to_owned(),
-            host: "host".to_owned(),
-            checksum_seed: 1,
-            column_family_id: 0,
-            column_family_name: b"default".to_vec(),
-            output_level: 6,
-            filter_policy_name: Some("bloomfilter".to_owned()),
-            prefix_extractor_name: None,
-            whole_key_filtering: true,
-            decouple_partitioned_filters: false,
-            merge_operator_name: None,
-            compression_options: String::new(),
-            now: 1_700_000_000,
-            ancestors: Vec::new(),
-            newest_key_time: 0,
-        },
-        paranoid_hash: false,
-        file_checksum: false,
-    }
 }

@@ -52,6 +52,17 @@ impl Workload {
         (self.raw_bytes / entry_bytes / u64::from(self.versions)).max(1)
     }
 
+    /// `16x256:none 4/8`: what it is of any size: sizes of key and value, compression, versions of so many runs.
+    pub fn kind(&self) -> String {
+        let compression = match self.compression {
+            CompressionType::None => "none".to_owned(),
+            other => other.name().to_lowercase(),
+        };
+        let (key, value) = (self.key_bytes, self.value_bytes);
+        let (versions, runs) = (self.versions, self.runs);
+        format!("{key}x{value}:{compression} {versions}/{runs}")
+    }
+
     fn random_value_bytes(&self) -> usize {
         match self.compression {
             CompressionType::None => self.value_bytes,
@@ -60,20 +71,10 @@ impl Workload {
     }
 }
 
-/// `16x256:none 4/8 32 MB`: sizes, compression, versions of so many runs, bytes.
+/// `16x256:none 4/8 32 MB`: as [`Workload::kind`], and bytes.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let compression = match self.compression {
-            CompressionType::None => "none".to_owned(),
-            other => other.name().to_lowercase(),
-        };
-        let (key, value) = (self.key_bytes, self.value_bytes);
-        let megabytes = self.raw_bytes as f64 / 1e6;
-        let (versions, runs) = (self.versions, self.runs);
-        write!(
-            f,
-            "{key}x{value}:{compression} {versions}/{runs} {megabytes:.1} MB"
-        )
+        write!(f, "{} {:.1} MB", self.kind(), self.raw_bytes as f64 / 1e6)
     }
 }
 
@@ -83,7 +84,7 @@ pub struct Made {
     /// The files, in a folder of their own.
     pub(super) tables: Vec<InputTable>,
     pub(super) plan: Plan,
-    pub(super) shape: SliceShape,
+    shape: SliceShape,
     _dir: StagingDir,
 }
 
@@ -93,11 +94,25 @@ impl Made {
     /// # Errors
     /// Storage.
     pub fn new(workload: &Workload, dir: &Path, name: &str) -> Result<Self> {
+        let keys = workload.keys();
+        Self::with_keys(workload, dir, name, |i, key| spread_key(key, i, keys))
+    }
+
+    /// The same with keys that `set_key` makes of their numbers, in their order.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn with_keys(
+        workload: &Workload,
+        dir: &Path,
+        name: &str,
+        set_key: impl Fn(u64, &mut [u8]),
+    ) -> Result<Self> {
         let io = job_io();
         let staging = StagingDir::create(Arc::new(LocalStorage), dir, name)?;
         let mut plan = plan(workload);
         plan.cutting.single_file = true;
-        write_runs(workload, &plan, &staging, &io)?;
+        write_runs(workload, &set_key, &plan, &staging, &io)?;
         plan.cutting.single_file = false;
         let mut tables = Vec::new();
         for run in 0..workload.runs as usize {
@@ -137,6 +152,16 @@ impl Made {
         backend.accepts(&self.plan, &self.tables).is_ok()
     }
 
+    /// The inputs.
+    pub fn tables(&self) -> &[InputTable] {
+        &self.tables
+    }
+
+    /// What is to be done with them.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// What a model is told of the slice; of the output it knows how many versions a key has.
     pub fn shape(&self) -> &SliceShape {
         &self.shape
@@ -148,7 +173,13 @@ pub(super) fn job_io() -> Arc<JobIo> {
 }
 
 /// Run 0 is the oldest. Which runs have a key is drawn for each key.
-fn write_runs(workload: &Workload, plan: &Plan, dir: &StagingDir, io: &Arc<JobIo>) -> Result<()> {
+fn write_runs(
+    workload: &Workload,
+    set_key: impl Fn(u64, &mut [u8]),
+    plan: &Plan,
+    dir: &StagingDir,
+    io: &Arc<JobIo>,
+) -> Result<()> {
     let keys = workload.keys();
     let runs = u64::from(workload.runs);
     let mut sinks: Vec<StagingSink> = (0..workload.runs as usize)
@@ -161,7 +192,7 @@ fn write_runs(workload: &Workload, plan: &Plan, dir: &StagingDir, io: &Arc<JobIo
     let mut writers = writers?;
     let mut entry = Entry::new(workload);
     for i in 0..keys {
-        entry.set_key(i, keys);
+        set_key(i, &mut entry.key);
         let mut chosen = chosen_runs(i, runs, u64::from(workload.versions));
         while chosen != 0 {
             let run = u64::from(chosen.trailing_zeros());
@@ -209,21 +240,18 @@ impl Entry {
         }
     }
 
-    /// Key `i` of so many: spread over all numbers of its width, in their order.
-    fn set_key(&mut self, i: u64, keys: u64) {
-        let spread = (u128::from(i) << 64) / u128::from(keys);
-        let head = (spread as u64).to_be_bytes();
-        let (first, rest) = {
-            let len = head.len().min(self.key.len());
-            self.key.split_at_mut(len)
-        };
-        first.copy_from_slice(&head[..first.len()]);
-        fill(rest, i);
-    }
-
     fn set_value(&mut self, seed: u64) {
         fill(&mut self.value[..self.random_value_bytes], seed);
     }
+}
+
+/// Key `i` of so many: spread over all numbers of its width, in their order.
+fn spread_key(key: &mut [u8], i: u64, keys: u64) {
+    let spread = (u128::from(i) << 64) / u128::from(keys);
+    let head = (spread as u64).to_be_bytes();
+    let (first, rest) = key.split_at_mut(head.len().min(key.len()));
+    first.copy_from_slice(&head[..first.len()]);
+    fill(rest, i);
 }
 
 fn fill(bytes: &mut [u8], seed: u64) {
