@@ -1,6 +1,6 @@
 //! Who holds what, who waits, and who is next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::lanes::{Candidate, HOST, Lanes, Offer};
 use super::urgency::Urgency;
@@ -100,6 +100,15 @@ struct Waiting {
     wish: Wish,
     /// The device that a slice waits for although another had room.
     waits_for: Option<usize>,
+}
+
+/// What those who were asked further ahead did not get.
+#[derive(Debug, Default)]
+struct Full {
+    /// Somebody waits for memory.
+    memory: bool,
+    /// Jobs for which no device has room.
+    devices: BTreeSet<JobId>,
 }
 
 /// All there is to know of a budget.
@@ -261,9 +270,9 @@ impl State {
         loop {
             let waiting = std::mem::take(&mut self.waiting);
             let before = waiting.len();
-            let mut memory_is_free = true;
+            let mut full = Full::default();
             for mut waiting in waiting {
-                match self.answer(&mut waiting, &mut memory_is_free) {
+                match self.answer(&mut waiting, &mut full) {
                     Some(answer) => drop(self.answers.insert(waiting.ticket, answer)),
                     None => self.waiting.push_back(waiting),
                 }
@@ -275,8 +284,7 @@ impl State {
         }
     }
 
-    /// `memory_is_free` says whether nobody further ahead waits for memory.
-    fn answer(&mut self, waiting: &mut Waiting, memory_is_free: &mut bool) -> Option<Answer> {
+    fn answer(&mut self, waiting: &mut Waiting, full: &mut Full) -> Option<Answer> {
         match waiting.wish {
             Wish::Enter => self.opening.is_none().then(|| {
                 let job = self.number();
@@ -289,7 +297,7 @@ impl State {
                 // After the budget has shrunk it may be too small for any; then jobs run one by one.
                 let alone = self.used_bytes() == job.held_bytes;
                 let bytes = job.slice_bytes;
-                if !self.takes(bytes, memory_is_free) && !alone {
+                if !self.takes(bytes, full) && !alone {
                     return None;
                 }
                 self.jobs.get_mut(&id)?.admitted = true;
@@ -298,12 +306,18 @@ impl State {
             }
             Wish::Slice(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
             Wish::Slice(id) => {
-                let Some(chosen) = self.choose(id) else {
+                // What others have got since leaves no more for those that got nothing.
+                let chosen = match full.devices.contains(&id) {
+                    true => None,
+                    false => self.choose(id),
+                };
+                let Some(chosen) = chosen else {
+                    full.devices.insert(id);
                     // Where all are full, it waits for whichever is first.
                     waiting.waits_for = self.waited_for(id);
                     return None;
                 };
-                self.place(id, chosen, waiting.waits_for, memory_is_free)
+                self.place(id, chosen, waiting.waits_for, full)
             }
         }
     }
@@ -341,13 +355,13 @@ impl State {
         id: JobId,
         chosen: Candidate,
         waited_for: Option<usize>,
-        memory_is_free: &mut bool,
+        full: &mut Full,
     ) -> Option<Answer> {
         let job = self.jobs.get(&id)?;
         let bytes = job.slice_bytes;
         let more_bytes = match job.own_in_use {
             false => 0,
-            true if self.takes(bytes, memory_is_free) => bytes,
+            true if self.takes(bytes, full) => bytes,
             true => return None,
         };
         let (device, number) = (chosen.device, self.number());
@@ -372,13 +386,13 @@ impl State {
 
     /// Whether there are `bytes` for somebody. If not, and slices that end will change that, what is free
     /// is kept; but not for one who has to wait until whole jobs end, which would take longer then.
-    fn takes(&self, bytes: u64, memory_is_free: &mut bool) -> bool {
+    fn takes(&self, bytes: u64, full: &mut Full) -> bool {
         let fits = |used: u64| used.saturating_add(bytes) <= self.most_bytes();
-        if *memory_is_free && fits(self.used_bytes()) {
+        if !full.memory && fits(self.used_bytes()) {
             return true;
         }
         if fits(self.own_bytes()) {
-            *memory_is_free = false;
+            full.memory = true;
         }
         false
     }

@@ -57,7 +57,7 @@ impl Rates {
     pub fn predict(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<Prediction> {
         let at_once = f64::from(at_once.max(1));
         match self.gpus.get(device) {
-            Some(gpu) => Some(gpu.predict(&self.storage, shape, at_once)),
+            Some(gpu) => Some(gpu.predict(&self.storage, self.cpu.cores, shape, at_once)),
             None => (device == CPU).then(|| self.cpu.predict(&self.storage, shape, at_once)),
         }
     }
@@ -150,11 +150,19 @@ impl GpuRates {
     /// The parts of a slice follow each other, and those of different slices overlap: with enough of them, the
     /// slowest part is always busy, and a slice takes as long as all slices keep that busy. What it does before and
     /// after, with nothing to wait for, is fill and drain.
-    fn predict(&self, storage: &StorageRates, shape: &SliceShape, at_once: f64) -> Prediction {
+    fn predict(
+        &self,
+        storage: &StorageRates,
+        cores: u32,
+        shape: &SliceShape,
+        at_once: f64,
+    ) -> Prediction {
         let (bytes_in, bytes_out) = (shape.bytes_in as f64, shape.bytes_out as f64);
+        let host = self.host.seconds(shape);
         let kernels = self.kernels.seconds(shape);
         let alone = self.slice.seconds(shape);
         let parts = vec![
+            (Part::Processors, host / f64::from(cores)),
             (Part::Read, bytes_in / storage.read),
             (Part::ToDevice, bytes_in / self.to_device),
             (Part::Kernels, kernels),
@@ -165,7 +173,7 @@ impl GpuRates {
         let seconds = alone.max(busiest) + (at_once - 1.0) * busiest;
         Prediction {
             seconds: seconds * self.correction,
-            cpu_seconds: self.host.seconds(shape) * self.host_correction,
+            cpu_seconds: host * self.host_correction,
             bottleneck,
             parts,
         }
