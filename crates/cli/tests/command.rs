@@ -86,6 +86,8 @@ fn the_model_is_held_against_slices_that_calibration_never_saw() {
         let seconds = |field| row[field].as_f64().expect("a number");
         let error = seconds("predicted_s") / seconds("measured_s") - 1.0;
         assert!((error - seconds("error")).abs() < 1e-9, "{row}");
+        let error = seconds("predicted_cpu_s") / seconds("measured_cpu_s") - 1.0;
+        assert!((error - seconds("cpu_error")).abs() < 1e-9, "{row}");
     }
     let (table, _) = expect(DONE, &["model", "--quick", "--repeat", "1", "--interleave"]);
     assert!(table.contains("90th percentile"), "{table}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rockmill_core::{Backend, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaBackend;
-use rockmill_engine::model::{CPU, Machine, Made, Part, Rates, SliceShape, mean};
+use rockmill_engine::model::{CPU, Machine, Made, Part, Rates, mean};
 use serde::Serialize;
 
 use super::workloads::{self, Chosen};
@@ -30,6 +30,8 @@ struct Timed {
     device: String,
     at_once: u32,
     seconds: f64,
+    /// Processor time of the host, of a slice in the quickest run.
+    cpu_seconds: f64,
 }
 
 /// What came out.
@@ -44,7 +46,7 @@ pub struct Compared {
     /// How far predictions are off, by device.
     pub errors: Vec<Errors>,
     /// Where GPUs lose.
-    pub wins: Vec<Wins>,
+    pub loses: Vec<Loses>,
 }
 
 /// A slice on a device.
@@ -60,9 +62,13 @@ pub struct Row {
     /// Predicted over measured, less 1.
     pub error: f64,
     pub bottleneck: Part,
+    /// Processor time of the host: on a GPU, what feeding it took.
+    pub measured_cpu_s: f64,
+    pub predicted_cpu_s: f64,
+    pub cpu_error: f64,
 }
 
-/// Absolute errors of some rows.
+/// Absolute errors of some rows, of the time and of the host's processor time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Errors {
     pub device: String,
@@ -70,17 +76,20 @@ pub struct Errors {
     pub rows: usize,
     pub median: f64,
     pub p90: f64,
+    pub cpu_median: f64,
+    pub cpu_p90: f64,
 }
 
-/// From which size on a GPU is quicker than the CPU.
+/// Below which size a GPU is slower than the CPU.
 #[derive(Debug, Clone, Serialize)]
-pub struct Wins {
+pub struct Loses {
     pub device: String,
-    pub workload: String,
-    /// Stored bytes of input of a slice by itself; `None` if never.
-    pub alone_from_bytes: Option<u64>,
+    /// Slices of this kind, of any size.
+    pub kind: String,
+    /// Stored bytes of input of a slice by itself; `None` if it always is.
+    pub alone_below_bytes: Option<u64>,
     /// The same of slices on all processors at once.
-    pub at_once_from_bytes: Option<u64>,
+    pub at_once_below_bytes: Option<u64>,
 }
 
 impl Comparison {
@@ -112,6 +121,7 @@ impl Comparison {
                         device: device.to_owned(),
                         at_once,
                         seconds: f64::INFINITY,
+                        cpu_seconds: 0.0,
                     });
                 }
             }
@@ -132,7 +142,11 @@ impl Comparison {
                 Some(gpu) => made.run_at_once(*gpu, &self.dir, timed.at_once)?,
                 None => made.run_at_once(&CpuBackend, &self.dir, timed.at_once)?,
             };
-            timed.seconds = timed.seconds.min(mean(&all, |one| one.seconds));
+            let seconds = mean(&all, |one| one.seconds);
+            if seconds < timed.seconds {
+                timed.seconds = seconds;
+                timed.cpu_seconds = mean(&all, |one| one.cpu_seconds);
+            }
         }
         Ok(())
     }
@@ -151,6 +165,9 @@ impl Comparison {
                 predicted_s: predicted.seconds,
                 error: predicted.seconds / timed.seconds - 1.0,
                 bottleneck: predicted.bottleneck,
+                measured_cpu_s: timed.cpu_seconds,
+                predicted_cpu_s: predicted.cpu_seconds,
+                cpu_error: predicted.cpu_seconds / timed.cpu_seconds - 1.0,
             })
         };
         let mut rows: Vec<Row> = self.times.iter().filter_map(row).collect();
@@ -158,46 +175,46 @@ impl Comparison {
         Compared {
             machine: machine.clone(),
             errors: errors(&rows),
-            wins: self.wins(&rates),
+            loses: self.loses(&rates),
             rows,
             rates,
         }
     }
 
-    fn wins(&self, rates: &Rates) -> Vec<Wins> {
+    fn loses(&self, rates: &Rates) -> Vec<Loses> {
         let gpu = |timed: &&Timed| timed.device != CPU && timed.at_once == 1;
-        let wins = |timed: &Timed| {
+        let loses = |timed: &Timed| {
             let (chosen, made) = &self.slices[timed.slice];
-            let from = |at_once| wins_from(rates, &timed.device, made.shape(), at_once);
-            Wins {
+            let below = |at_once| rates.wins_from(&timed.device, made.shape(), at_once, MOST_BYTES);
+            Loses {
                 device: timed.device.clone(),
-                workload: chosen.workload.to_string(),
-                alone_from_bytes: from(1),
-                at_once_from_bytes: from(usual_threads()),
+                kind: chosen.workload.kind(),
+                alone_below_bytes: below(1),
+                at_once_below_bytes: below(usual_threads()),
             }
         };
-        self.times.iter().filter(gpu).map(wins).collect()
+        self.times.iter().filter(gpu).map(loses).collect()
     }
-}
-
-fn wins_from(rates: &Rates, device: &str, shape: &SliceShape, at_once: u32) -> Option<u64> {
-    rates.wins_from(device, shape, at_once, MOST_BYTES)
 }
 
 /// Of rows that are sorted by device and number of slices.
 fn errors(rows: &[Row]) -> Vec<Errors> {
     rows.chunk_by(|a, b| (&a.device, a.at_once) == (&b.device, b.at_once))
         .map(|rows| {
-            let mut sizes: Vec<f64> = rows.iter().map(|row| row.error.abs()).collect();
-            sizes.sort_by(f64::total_cmp);
             // The least that so many of a hundred do not exceed.
-            let percentile = |percent: usize| sizes[(sizes.len() * percent).div_ceil(100) - 1];
+            let percentile = |error: fn(&Row) -> f64, percent: usize| {
+                let mut sizes: Vec<f64> = rows.iter().map(|row| error(row).abs()).collect();
+                sizes.sort_by(f64::total_cmp);
+                sizes[(sizes.len() * percent).div_ceil(100) - 1]
+            };
             Errors {
                 device: rows[0].device.clone(),
                 at_once: rows[0].at_once,
                 rows: rows.len(),
-                median: percentile(50),
-                p90: percentile(90),
+                median: percentile(|row| row.error, 50),
+                p90: percentile(|row| row.error, 90),
+                cpu_median: percentile(|row| row.cpu_error, 50),
+                cpu_p90: percentile(|row| row.cpu_error, 90),
             }
         })
         .collect()
@@ -218,6 +235,9 @@ mod tests {
             predicted_s: 1.0 + error,
             error,
             bottleneck: Part::Processors,
+            measured_cpu_s: 1.0,
+            predicted_cpu_s: 1.0 + 2.0 * error,
+            cpu_error: 2.0 * error,
         };
         let mut rows: Vec<Row> = (1..=10).map(|i| row("cpu", -0.01 * f64::from(i))).collect();
         rows.push(row("cuda:0", 0.5));
@@ -226,6 +246,7 @@ mod tests {
             (found[0].rows, found[0].median, found[0].p90),
             (10, 0.05, 0.09)
         );
+        assert_eq!((found[0].cpu_median, found[0].cpu_p90), (0.1, 0.18));
         assert_eq!(
             (found[1].rows, found[1].median, found[1].p90),
             (1, 0.5, 0.5)

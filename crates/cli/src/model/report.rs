@@ -4,7 +4,7 @@ use std::io::Write;
 
 use comfy_table::{CellAlignment, Table};
 
-use super::compare::{Compared, Row, Wins};
+use super::compare::{Compared, Loses, Row};
 use crate::outcome::Failure;
 use crate::output::{self, Stop};
 
@@ -22,20 +22,23 @@ fn text(compared: &Compared, out: &mut dyn Write) -> Result<(), Stop> {
     for errors in &compared.errors {
         writeln!(
             out,
-            "{}, {} at once: {} slices, error {:.1} % in the median, {:.1} % at the 90th percentile",
+            "{}, {} at once: {} slices, error {:.1} % in the median, {:.1} % at the 90th percentile; of the \
+             host's processor time {:.1} % and {:.1} %",
             errors.device,
             errors.at_once,
             errors.rows,
             100.0 * errors.median,
-            100.0 * errors.p90
+            100.0 * errors.p90,
+            100.0 * errors.cpu_median,
+            100.0 * errors.cpu_p90
         )?;
     }
-    if !compared.wins.is_empty() {
+    if !compared.loses.is_empty() {
         writeln!(
             out,
-            "\nsmallest slice from which a GPU is quicker than the CPU:"
+            "\na GPU is slower than the CPU with less input than so many MB a slice; what is not listed it does not do:"
         )?;
-        writeln!(out, "{}", wins(&compared.wins))?;
+        writeln!(out, "{}", loses(&compared.loses))?;
     }
     Ok(())
 }
@@ -67,18 +70,18 @@ fn rows(rows: &[Row]) -> Table {
     table
 }
 
-fn wins(wins: &[Wins]) -> Table {
-    let mut table = output::table(["device", "slice", "alone MB", "all processors MB"]);
-    let megabytes = |from: Option<u64>| match from {
+fn loses(loses: &[Loses]) -> Table {
+    let mut table = output::table(["device", "slice", "by itself", "one a processor"]);
+    let megabytes = |below: Option<u64>| match below {
         Some(bytes) => format!("{:.2}", bytes as f64 / 1e6),
-        None => "never".to_owned(),
+        None => "always".to_owned(),
     };
-    for row in wins {
+    for row in loses {
         table.add_row([
             row.device.clone(),
-            row.workload.clone(),
-            megabytes(row.alone_from_bytes),
-            megabytes(row.at_once_from_bytes),
+            row.kind.clone(),
+            megabytes(row.alone_below_bytes),
+            megabytes(row.at_once_below_bytes),
         ]);
     }
     align(&mut table, 2..4);
@@ -93,5 +96,41 @@ fn align(table: &mut Table, columns: std::ops::Range<usize>) {
         .take(columns.len())
     {
         column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_gpu_loses_is_told_by_kind_of_slice() {
+        let loses = |kind: &str, alone_below_bytes, at_once_below_bytes| Loses {
+            device: "cuda:0".to_owned(),
+            kind: kind.to_owned(),
+            alone_below_bytes,
+            at_once_below_bytes,
+        };
+        let table = super::loses(&[
+            loses("16x256:none 4/8", Some(1_234_000), Some(40_000_000)),
+            loses("4x4:none 1/2", Some(500_000), None),
+        ]);
+        let rows: Vec<Vec<String>> = (table.to_string().lines())
+            .map(|line| line.split_whitespace().map(str::to_owned).collect())
+            .collect();
+        assert!(
+            rows.contains(
+                &["cuda:0", "16x256:none", "4/8", "1.23", "40.00"]
+                    .map(String::from)
+                    .to_vec()
+            )
+        );
+        assert!(
+            rows.contains(
+                &["cuda:0", "4x4:none", "1/2", "0.50", "always"]
+                    .map(String::from)
+                    .to_vec()
+            )
+        );
     }
 }
