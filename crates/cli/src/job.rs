@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use rockmill::Verification;
+use rockmill::{Calibration, Verification};
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -64,6 +64,9 @@ pub struct RunArgs {
     /// What computes: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
+    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
+    calibration: Calibration,
     /// Show where the time went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
@@ -214,6 +217,7 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     let mut settings = Settings {
         write_committed: args.write_committed,
         device: device::parse(&args.device)?,
+        calibration: args.calibration.clone(),
         ..Settings::default()
     };
     settings.mutable.io_bytes_per_second = args.io_mib_per_s.unwrap_or(0) << 20;

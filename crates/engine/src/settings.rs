@@ -1,6 +1,8 @@
 //! What a user can set.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rockmill_core::Hints;
@@ -46,6 +48,32 @@ pub enum Calibration {
     KeptAt(PathBuf),
     /// None: what slices take is learned from them, anew in each engine.
     Off,
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept => f.write_str("kept"),
+            Self::KeptAt(path) => path.display().fmt(f),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl FromStr for Calibration {
+    type Err = String;
+
+    /// `kept`, `off`, or a file.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "kept" => Ok(Self::Kept),
+            "off" => Ok(Self::Off),
+            file => match std::path::absolute(file) {
+                Ok(path) => Ok(Self::KeptAt(path)),
+                Err(_) => Err("say kept, off or a file".to_owned()),
+            },
+        }
+    }
 }
 
 /// How long a slice is waited for, even if it was expected to take no time. It gets twenty times what was
@@ -205,6 +233,21 @@ mod tests {
             MutableSettings::default().threads
         });
         assert_eq!(threads.join().expect("no panic"), 1);
+    }
+
+    #[test]
+    fn calibrations_are_read_as_they_are_shown() {
+        for text in ["kept", "off", "/some/model.json"] {
+            let calibration: Calibration = text.parse().expect(text);
+            assert_eq!(calibration.to_string(), text);
+        }
+        assert!("".parse::<Calibration>().is_err());
+        let settings = Settings {
+            calibration: Calibration::KeptAt("model.json".into()),
+            ..Settings::default()
+        };
+        let why = settings.check().expect_err("it depends on the folder");
+        assert!(why.contains("calibration"), "{why}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill::{DeviceList, Service, Verification};
+use rockmill::{Calibration, DeviceList, Service, Verification};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
@@ -52,6 +52,9 @@ pub struct CompactArgs {
     /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
+    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
+    calibration: Calibration,
     #[command(flatten)]
     service: ServiceArgs,
     /// Write nothing; say what would be compacted and how.
@@ -96,6 +99,7 @@ struct Task {
     verification: Verification,
     staging_dir: Option<PathBuf>,
     device: DeviceList,
+    calibration: Calibration,
     service: ServiceArgs,
 }
 
@@ -118,6 +122,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         verification: args.verification,
         staging_dir: args.staging_dir,
         device: device::parse(&args.device)?,
+        calibration: args.calibration,
         service: args.service,
     };
     task.check()?;
@@ -160,6 +165,7 @@ impl Task {
                 ..MutableSettings::default()
             },
             device: self.device,
+            calibration: self.calibration.clone(),
             ..self.service.settings()
         };
         let engine = Engine::new(settings, Arc::new(LocalStorage));
@@ -180,6 +186,7 @@ impl Task {
             .nice(self.nice)
             .verification(self.verification)
             .device(self.device)
+            .calibration(self.calibration.clone())
             .build();
         let service = built.and_then(|service| service.wait_for_device().map(|()| service));
         service.map_err(|e| Failure::Environment(e.to_string()))

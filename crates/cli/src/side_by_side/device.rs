@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use rockmill::{CudaSettings, Device, DeviceList, InputPath, Service, Verification};
+use rockmill::{
+    Calibration, CudaSettings, Device, DeviceList, InputPath, Service, Verification,
+};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
@@ -35,6 +37,10 @@ pub struct Tuning {
     /// By how much Rockmill's threads are nicer than RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
+    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
+    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
+    #[serde(with = "text")]
+    calibration: Calibration,
     /// How input gets to a GPU: mapped from the page cache, or read.
     #[arg(
         long,
@@ -67,6 +73,7 @@ impl Default for Tuning {
             io_mib_per_s: 0,
             verification: Verification::Default,
             nice: 0,
+            calibration: Calibration::Kept,
             gpu_input: GpuInput::Read,
             gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
             gpu_mapped_mib: 2048,
@@ -144,6 +151,7 @@ pub fn service(device: DeviceList, threads: u32, tuning: &Tuning) -> Result<Serv
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         .device(device)
+        .calibration(tuning.calibration.clone())
         .cuda(CudaSettings {
             input_path: match tuning.gpu_input {
                 GpuInput::Mapped => InputPath::Mapped,
