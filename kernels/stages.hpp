@@ -98,7 +98,7 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
 }
 
 inline FilterKeys filter_keys(const LayoutArgs* a) {
-  return {a->survivors, a->key_bytes, a->filter, a->last_with_prefix};
+  return {a->survivors, a->key_bytes, a->filter, a->last_with_prefix, a->errors};
 }
 
 inline int cut(const Exec* exec, const LayoutArgs* a) {
@@ -222,7 +222,7 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
                           decode.values,
                           decode.hashes,
                           start,
-                          {decode.keys, key_bytes_of(&decode), a->filter, nullptr},
+                          {decode.keys, key_bytes_of(&decode), a->filter, nullptr, decode.errors},
                           lines,
                           {a->filter.format, num_lines, num_probes},
                           decode.errors};

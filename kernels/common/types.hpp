@@ -224,6 +224,7 @@ enum ErrorCode : u32 {
   ERROR_LAYOUT = 8,
   ERROR_TOO_MANY_FILES = 9,
   ERROR_SINGLE_DELETE = 10,
+  ERROR_FILTER = 11,
 };
 
 enum ChecksumType : u32 {

@@ -15,6 +15,9 @@ use crate::output::altered;
 use crate::stages::{FirstError, Survivors, download_checked};
 use crate::workspace::Workspace;
 
+/// Error code of `types.hpp`.
+const ERROR_FILTER: u64 = 11;
+
 /// Images begin on multiples of this, with as much room between them as decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
 const PADDING: u64 = 64;
@@ -115,8 +118,12 @@ pub fn plan_images(
     let code = unsafe { (device.table().measure_index)(&ws.exec(), &raw const *args) };
     device.check(code, "measure the index")?;
     let (totals, error) = sum_files(device, ws, args, file_starts)?;
-    if error.is_some() {
-        return Err(refused("blocks of 4 GiB"));
+    match error {
+        None => {}
+        Some(FirstError { code, .. }) if code == ERROR_FILTER => {
+            return Err(refused("keys so many of whose hashes collide"));
+        }
+        Some(_) => return Err(refused("blocks of 4 GiB")),
     }
     let kv_hash = totals
         .iter()

@@ -31,16 +31,9 @@ pub fn check(plan: &Plan, inputs: &[InputTable]) -> Result<()> {
         // Before trailers.
         properties.uncompressed_data_size > properties.data_size
     };
-    let legacy_prefixes = table.filter.is_some_and(|filter| {
-        filter.format == FilterFormat::Legacy && filter.prefix_extractor.is_some()
-    });
     let refusals = [
         (!stored, "compression"),
         (inputs.iter().any(compressed_input), "compressed inputs"),
-        (
-            legacy_prefixes,
-            "prefixes in filters of the legacy format, whose hashes of 32 bits may collide",
-        ),
         // Both are sums over a file's entries of which each depends on the one before.
         (
             plan.cutting.size_is_upper_bound,
