@@ -2,9 +2,7 @@
 
 use std::str::FromStr;
 
-use rockmill::{
-    Calibration, CudaSettings, Device, DeviceList, InputPath, Service, Verification,
-};
+use rockmill::{Calibration, CudaSettings, Device, DeviceList, InputPath, Service, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;

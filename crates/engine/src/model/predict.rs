@@ -123,9 +123,7 @@ impl CpuRates {
     fn predict(&self, storage: &StorageRates, shape: &SliceShape, at_once: f64) -> Prediction {
         let cores = f64::from(self.cores);
         let alone = self.slice.seconds(shape);
-        // Each thread that joins slows the others alike, up to one a processor; then they take turns.
-        let busy = (at_once.min(cores) - 1.0) / (cores - 1.0).max(1.0);
-        let slowdown = 1.0 + (self.crowded - 1.0) * busy;
+        let slowdown = slowdown(self.crowded, cores, at_once);
         let turns = (at_once / cores).max(1.0);
         let parts = vec![
             (Part::Processors, alone),
@@ -148,8 +146,8 @@ impl CpuRates {
 
 impl GpuRates {
     /// The parts of a slice follow each other, and those of different slices overlap: with enough of them, the
-    /// slowest part is always busy, and a slice takes as long as all slices keep that busy. What it does before and
-    /// after, with nothing to wait for, is fill and drain.
+    /// slowest part is always busy, and a slice takes as long as all slices keep that busy, as far as they are in
+    /// turn there. What it does before and after, with nothing to wait for, is fill and drain.
     fn predict(
         &self,
         storage: &StorageRates,
@@ -170,14 +168,22 @@ impl GpuRates {
             (Part::Write, bytes_out / storage.write),
         ];
         let (bottleneck, busiest) = slowest(parts.iter().copied());
-        let seconds = alone.max(busiest) + (at_once - 1.0) * busiest;
+        let seconds = alone.max(busiest) + (at_once - 1.0) * busiest * self.overlap;
+        let slowdown = slowdown(self.crowded, f64::from(cores), at_once);
         Prediction {
             seconds: seconds * self.correction,
-            cpu_seconds: host * self.host_correction,
+            cpu_seconds: host * slowdown * self.host_correction,
             bottleneck,
             parts,
         }
     }
+}
+
+/// How many times as long processors take for each slice of so many, `crowded` of as many as there are processors:
+/// each that joins slows the others alike, up to one a processor; then they take turns.
+fn slowdown(crowded: f64, cores: f64, at_once: f64) -> f64 {
+    let busy = (at_once.min(cores) - 1.0) / (cores - 1.0).max(1.0);
+    1.0 + (crowded - 1.0) * busy
 }
 
 /// The part that takes longest.

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use super::cost::Cost;
 use super::machine::Machine;
 use super::measure::{Measured, mean};
-use super::rates::{CpuRates, GpuRates, Rates};
+use super::rates::{CpuRates, GpuRates, OVERLAP, Rates};
 use super::shape::{SliceShape, Term};
 use super::workload::Made;
 use crate::parallel;
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Resource, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
-use shapes::{CPU_SHAPES, CROWDED, GPU_SHAPES, Shape, workload};
+use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, workload};
 
 /// Share of the time that is the CPU backend's where there are GPUs as well.
 const CPU_SHARE: f64 = 0.5;
@@ -96,6 +96,55 @@ fn processor_time(measured: &Measured) -> f64 {
     measured.cpu_seconds
 }
 
+/// A GPU's slices, and what they took so far.
+struct Gpu<'a> {
+    backend: &'a CudaBackend,
+    alone: Samples,
+    /// Least seconds of [`GPU_CROWDED`] at once, and the host's processor seconds then.
+    crowded: [(f64, f64); GPU_CROWDED.len()],
+}
+
+impl Gpu<'_> {
+    fn round(&mut self, dir: &Path, at_once: u32, cancel: &CancelToken) -> Result<()> {
+        self.alone.round(self.backend, dir, cancel, |m| m.seconds)?;
+        for (slice, least) in GPU_CROWDED.into_iter().zip(&mut self.crowded) {
+            cancel.check()?;
+            let made = &self.alone.0[slice].made;
+            let all = made.run_at_once(self.backend, dir, at_once)?;
+            let seconds = mean(&all, |m| m.seconds);
+            if seconds < least.0 {
+                *least = (seconds, mean(&all, |m| m.cpu_seconds));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what slices do to each other in place of nothing, by what is predicted without it.
+    fn share(&self, rates: &mut Rates, at_once: u32) {
+        let name = self.backend.name();
+        let others = f64::from(at_once.saturating_sub(1));
+        let (mut overlap, mut crowded) = (Vec::new(), Vec::new());
+        for (slice, took) in GPU_CROWDED.into_iter().zip(self.crowded) {
+            let shape = self.alone.0[slice].made.shape();
+            let predict = |at_once| rates.predict(name, shape, at_once);
+            if let (Some(one), Some(all)) = (predict(1), predict(at_once)) {
+                let each = (all.seconds - one.seconds) / others;
+                overlap.push((took.0 - one.seconds) / others / each);
+                crowded.push(took.1 / one.cpu_seconds);
+            }
+        }
+        let mean = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
+        let (overlap, crowded) = (mean(overlap), mean(crowded));
+        if let Some(gpu) = rates.gpus.get_mut(name)
+            && overlap.is_finite()
+            && crowded.is_finite()
+        {
+            gpu.overlap = overlap.clamp(*OVERLAP.start(), *OVERLAP.end());
+            gpu.crowded = crowded.max(1.0);
+        }
+    }
+}
+
 /// Slices of all devices, and what they took so far.
 pub struct Probe<'a> {
     dir: &'a Path,
@@ -103,7 +152,7 @@ pub struct Probe<'a> {
     cpu: Samples,
     /// Least times of [`CROWDED`] with one on each processor.
     crowded: [f64; CROWDED.len()],
-    gpus: Vec<(&'a CudaBackend, Samples)>,
+    gpus: Vec<Gpu<'a>>,
     cancel: &'a CancelToken,
 }
 
@@ -129,11 +178,13 @@ impl<'a> Probe<'a> {
         let cores = machine.cores;
         let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, cancel)?;
         let mut with_slices = Vec::new();
-        for (i, gpu) in gpus.iter().enumerate() {
+        for (i, &backend) in gpus.iter().enumerate() {
             let prefix = format!("gpu{i}x");
-            let mut samples = Samples::make(&GPU_SHAPES, dir, &prefix, cores, cancel)?;
-            samples.0.retain(|sample| sample.made.is_for(*gpu));
-            with_slices.push((*gpu, samples));
+            with_slices.push(Gpu {
+                backend,
+                alone: Samples::make(&GPU_SHAPES, dir, &prefix, cores, cancel)?,
+                crowded: [(f64::INFINITY, 0.0); GPU_CROWDED.len()],
+            });
         }
         Ok(Self {
             dir,
@@ -151,8 +202,9 @@ impl<'a> Probe<'a> {
     /// Those of the backends.
     pub fn round(&mut self) -> Result<()> {
         self.cpu_round()?;
-        for (gpu, samples) in &mut self.gpus {
-            samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)?;
+        let at_once = self.at_once();
+        for gpu in &mut self.gpus {
+            gpu.round(self.dir, at_once, self.cancel)?;
         }
         Ok(())
     }
@@ -164,16 +216,21 @@ impl<'a> Probe<'a> {
         let cpu_end = now + end.saturating_duration_since(now).mul_f64(share);
         repeat_until(cpu_end, || self.cpu_round())?;
         let gpus = self.gpus.len() as u32;
-        for (left, (gpu, samples)) in (1..=gpus).rev().zip(&mut self.gpus) {
+        let at_once = self.at_once();
+        for (left, gpu) in (1..=gpus).rev().zip(&mut self.gpus) {
             // The first slices make what is made once.
-            samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)?;
+            gpu.round(self.dir, at_once, self.cancel)?;
             let now = Instant::now();
             let gpu_end = now + end.saturating_duration_since(now) / left;
-            repeat_until(gpu_end, || {
-                samples.round(*gpu, self.dir, self.cancel, |m| m.seconds)
-            })?;
+            repeat_until(gpu_end, || gpu.round(self.dir, at_once, self.cancel))?;
         }
         Ok(())
+    }
+
+    /// Slices on a GPU at once: as many as a job usually has there, on a large host fewer.
+    fn at_once(&self) -> u32 {
+        const MOST: u32 = 16;
+        self.cores.clamp(2, MOST)
     }
 
     /// The rates by what was measured; also measures what slices share.
@@ -182,20 +239,27 @@ impl<'a> Probe<'a> {
     /// Those of the backends; Device if what came out cannot be.
     pub fn rates(&self) -> Result<Rates> {
         let mut gpus = BTreeMap::new();
-        for (gpu, samples) in &self.gpus {
-            let link = LinkRates::measure(gpu.device())?;
+        for Gpu {
+            backend,
+            alone: samples,
+            ..
+        } in &self.gpus
+        {
+            let link = LinkRates::measure(backend.device())?;
             let rates = GpuRates {
                 slice: samples.fit(|sample| sample.seconds),
                 kernels: samples.fit(|sample| sample.kernels),
                 host: samples.fit(|sample| sample.cpu_seconds),
                 to_device: link.to_device,
                 from_device: link.from_device,
+                overlap: 1.0,
+                crowded: 1.0,
                 correction: 1.0,
                 host_correction: 1.0,
             };
-            gpus.insert(gpu.name().to_owned(), rates);
+            gpus.insert(backend.name().to_owned(), rates);
         }
-        let rates = Rates {
+        let mut rates = Rates {
             cpu: CpuRates {
                 slice: self.cpu.fit(|sample| sample.seconds),
                 cores: self.cores,
@@ -205,6 +269,9 @@ impl<'a> Probe<'a> {
             storage: storage::measure(self.dir, self.cores)?,
             gpus,
         };
+        for gpu in &self.gpus {
+            gpu.share(&mut rates, self.at_once());
+        }
         if rates.are_sound() {
             return Ok(rates);
         }

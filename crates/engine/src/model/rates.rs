@@ -1,6 +1,7 @@
 //! How fast a machine's parts are.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,11 +60,19 @@ pub struct GpuRates {
     pub to_device: f64,
     /// Bytes a second back.
     pub from_device: f64,
+    /// Of what a slice's busiest part takes, the share that each slice beside it adds: the parts of several slices
+    /// are not quite in turn.
+    pub overlap: f64,
+    /// How many times the processor time a slice takes of the host when there is one for each processor.
+    pub crowded: f64,
     /// What jobs have shown beside calibration, a factor of all predictions.
     pub correction: f64,
     /// The same of the host's processor time.
     pub host_correction: f64,
 }
+
+/// What [`GpuRates::overlap`] may be.
+pub(super) const OVERLAP: RangeInclusive<f64> = 0.05..=4.0;
 
 impl Rates {
     /// Whether all rates are numbers that a machine can have.
@@ -101,6 +110,8 @@ impl GpuRates {
             // Of a device without clocks they are nothing.
             && self.kernels.is_sound()
             && [self.to_device, self.from_device].into_iter().all(is_speed)
+            && OVERLAP.contains(&self.overlap)
+            && (1.0..=f64::MAX).contains(&self.crowded)
             && is_correction(self.correction)
             && is_correction(self.host_correction)
     }

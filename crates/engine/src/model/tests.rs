@@ -23,6 +23,8 @@ pub(crate) fn rates() -> Rates {
         host: cost(0.05, 1e-3),
         to_device: 5e10,
         from_device: 5e10,
+        overlap: 0.9,
+        crowded: 1.2,
         correction: 1.0,
         host_correction: 1.0,
     };
@@ -154,7 +156,14 @@ fn slices_of_a_gpu_overlap_until_the_slowest_part_is_always_busy() {
     };
     let (alone, busiest) = seconds(1);
     assert!(busiest < alone);
-    assert!((seconds(5).0 - alone - 4.0 * busiest).abs() < 1e-12);
+    let overlap = rates.gpus["cuda:0"].overlap;
+    assert!((seconds(5).0 - alone - 4.0 * busiest * overlap).abs() < 1e-12);
+    let host = |at_once| {
+        let predicted = rates.predict("cuda:0", &large(), at_once);
+        predicted.expect("it has rates").cpu_seconds
+    };
+    assert!((host(8) / host(1) - rates.gpus["cuda:0"].crowded).abs() < 1e-9);
+    assert!(host(4) < host(8) && host(8) == host(16));
     assert!(rates.predict("cuda:1", &large(), 1).is_none());
 }
 
@@ -290,13 +299,14 @@ fn rates_are_kept_for_the_same_machine_and_version_alone() {
     }
     let text = std::fs::read_to_string(&path).expect("it was written");
     for (from, to, said) in [
-        ("\"version\": 2", "\"version\": 1", "version 1"),
+        ("\"version\": 3", "\"version\": 1", "version 1"),
         (
             "\"correction\": 1.0",
             "\"correction\": -1.0",
             "no machine has",
         ),
         ("\"crowded\": 1.5", "\"crowded\": 0.5", "no machine has"),
+        ("\"overlap\": 0.9", "\"overlap\": 0.0", "no machine has"),
         ("\"to_device\": 5", "\"to_device\": -5", "no machine has"),
         ("\"entry\": ", "\"entry\": -", "no machine has"),
         ("\"entry\": ", "\"entry\": 1e9, \"run\": ", "no machine has"),
@@ -359,7 +369,7 @@ fn another_machines_or_versions_rates_make_room_for_a_calibration() {
     assert!(found.rates().are_sound());
     let text = std::fs::read_to_string(&path).expect("it was kept");
     assert!(kept::load(&path, &here).expect("it is sound").is_some());
-    std::fs::write(&path, text.replacen("\"version\": 2", "\"version\": 1", 1)).expect("room");
+    std::fs::write(&path, text.replacen("\"version\": 3", "\"version\": 1", 1)).expect("room");
     open(&CancelToken::new()).expect("the machine has rates");
     assert!(kept::load(&path, &here).expect("it is sound").is_some());
 }

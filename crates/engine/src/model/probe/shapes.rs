@@ -64,6 +64,9 @@ pub const GPU_SHAPES: [Shape; 11] = [
 /// Positions in [`CPU_SHAPES`] of slices that are run on all processors at once: all entries, all bytes.
 pub const CROWDED: [usize; 2] = [1, 8];
 
+/// The same in [`GPU_SHAPES`], of slices that are run on a GPU at once.
+pub const GPU_CROWDED: [usize; 2] = [2, 4];
+
 /// A shape's slice.
 pub fn workload(shape: &Shape) -> Workload {
     let &(key_bytes, value_bytes, versions, runs, compression, kilobytes) = shape;
