@@ -11,7 +11,7 @@ namespace {
 enum Kind : u32 { ALLOCATE, PIN, REGISTER, STREAM, EVENT, WAIT, COPY, STAGE };
 
 // What is made, in the order of faults.rs:Region.
-enum Region : u32 { INDEX, EDGES, SIZES };
+enum Region : u32 { INDEX, EDGES, SIZES, FOUND };
 
 struct Hooks {
   // Asked before a call: 0, or the error that it returns instead of doing anything.
@@ -97,13 +97,14 @@ int write_index(const Exec* exec, const LayoutArgs* args, u8* images) {
 
 int decode_images(const Exec* exec, const VerifyArgs* args) {
   hooks->finished(args->decode.arena, args->blocks, args->num_blocks);
+  hooks->made(FOUND, args->found, sizeof(FoundFile));
   return Wrapped<STAGE, &KernelTable::decode_images>::call(exec, args);
 }
 
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 48;
+constexpr u64 FUNCTIONS = 49;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -147,6 +148,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, build_filter);
   t.decode_images = decode_images;
   ROCKMILL_FAIL(STAGE, verify_file);
+  ROCKMILL_FAIL(STAGE, chain_files);
   return t;
 }
 

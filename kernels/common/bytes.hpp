@@ -52,6 +52,13 @@ ROCKMILL_HD u32 load32(const u8* at) {
   return u32(at[0]) | u32(at[1]) << 8 | u32(at[2]) << 16 | u32(at[3]) << 24;
 }
 
+// Up to eight bytes as a big-endian word, zero padded.
+ROCKMILL_HD u64 word_of(const u8* bytes, u32 len) {
+  u64 word = 0;
+  for (u32 i = 0; i < 8; ++i) word = word << 8 | (i < len ? bytes[i] : 0);
+  return word;
+}
+
 ROCKMILL_HD void store32(u8* at, u32 word) {
   for (u32 i = 0; i < 4; ++i) at[i] = u8(word >> 8 * i);
 }

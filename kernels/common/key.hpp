@@ -31,6 +31,24 @@ ROCKMILL_HD Key beginning_of(Key key, u32 len) {
   return key;
 }
 
+// First and last bytes of a user key of 4 to 16 bytes, little endian.
+struct KeyEnds {
+  u64 first, last;
+};
+
+ROCKMILL_HD KeyEnds key_ends(u64 hi, u64 lo, u32 len) {
+  if (len <= 8) {
+    const u64 padded = 64 - 8 * len;
+    return {byte_swap(u32(hi >> 32)), byte_swap(u32(hi >> padded))};
+  }
+  const u32 over = 8 * (len - 8);
+  const u64 last = over == 64 ? lo : hi << over | lo >> (64 - over);
+  return {byte_swap(hi), byte_swap(last)};
+}
+
+// Byte `i`, below 8, of a key.
+ROCKMILL_HD u64 word_byte(u64 hi, u32 i) { return hi >> (56 - 8 * i) & 0xff; }
+
 ROCKMILL_HD u32 min_of(u32 a, u32 b) { return a < b ? a : b; }
 
 // Leading bytes that a and b have in common of `len`, of which the first 16 are known to be equal.

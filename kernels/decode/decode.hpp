@@ -119,13 +119,6 @@ ROCKMILL_UNROLL
   }
 };
 
-// Up to eight bytes as a big-endian word, zero padded.
-ROCKMILL_HD u64 word_of(const u8* bytes, u32 len) {
-  u64 word = 0;
-  for (u32 i = 0; i < 8; ++i) word = word << 8 | (i < len ? bytes[i] : 0);
-  return word;
-}
-
 // The key whose `len` bytes, tag included, stand at `bytes`.
 ROCKMILL_HD Key key_of(const u8* bytes, u32 len, u32 entry) {
   const u32 user_len = len - TAG_BYTES;

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "../common/exec.hpp"
-#include "../common/hash.hpp"
-#include "../common/key.hpp"
+#include "../common/xxph3.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 

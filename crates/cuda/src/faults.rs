@@ -73,10 +73,12 @@ pub enum Region {
     Edges,
     /// What the host is told of the first file's size before it says where that goes.
     Sizes,
+    /// What was found in the first file when it was verified.
+    Found,
 }
 
 /// Regions of which `faulty.cpp` tells where they are, in the order of its own list.
-const TOLD: [Region; 3] = [Region::Index, Region::Edges, Region::Sizes];
+const TOLD: [Region; 4] = [Region::Index, Region::Edges, Region::Sizes, Region::Found];
 
 /// When a byte is altered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +274,7 @@ impl State {
             Region::Restarts => (end(first) - RESTARTS_BYTES, RESTARTS_BYTES),
             Region::Trailer => (end(first), BLOCK_TRAILER_SIZE as u64),
             Region::Filter => (end(last) + BLOCK_TRAILER_SIZE as u64, FILTER_BYTES),
-            Region::Index | Region::Edges | Region::Sizes => {
+            Region::Index | Region::Edges | Region::Sizes | Region::Found => {
                 let (address, bytes) = self.told[told(place.region).unwrap_or_default()];
                 return address + (place.byte % bytes) as usize;
             }

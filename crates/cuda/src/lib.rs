@@ -15,8 +15,7 @@
 //! code small: [`ffi`](self) word for word, `device` with every error code looked at, and safe types above.
 //!
 //! What this backend does not do it refuses with [`rockmill_core::ErrorKind::Device`] before anything is
-//! written: compression; `target_file_size_is_upper_bound` and `paranoid_file_checks`, which ask of each entry what
-//! came of all before it.
+//! written: compression, and `target_file_size_is_upper_bound`, which asks of each entry what came of all before it.
 
 mod backend;
 mod buffer;

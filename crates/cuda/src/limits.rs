@@ -34,12 +34,10 @@ pub fn check(plan: &Plan, inputs: &[InputTable]) -> Result<()> {
     let refusals = [
         (!stored, "compression"),
         (inputs.iter().any(compressed_input), "compressed inputs"),
-        // Both are sums over a file's entries of which each depends on the one before.
         (
             plan.cutting.size_is_upper_bound,
             "target_file_size_is_upper_bound",
         ),
-        (plan.paranoid_hash, "paranoid_file_checks"),
     ];
     match refusals.iter().find(|(is, _)| *is) {
         Some((_, what)) => Err(refused(*what)),

@@ -50,8 +50,7 @@ pub fn write(
     let ws = &*run.workspace;
     let files = store(pool, run, &images, &edges, files)?;
     // The files are synced by now; the device was done with comparing long before.
-    verify.finish(ws, &images, &files)?;
-    Ok(files.into_iter().map(|stored| stored.file).collect())
+    verify.finish(ws, &images, files)
 }
 
 /// An error of what the device has made or sent back.

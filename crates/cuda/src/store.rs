@@ -277,6 +277,7 @@ impl Store<'_> {
             },
             compression_used: [CompressionType::None].into(),
             content: ContentHash::from_sum(totals.content_hash, entries),
+            // Verification finds it.
             paranoid_hash: 0,
         }
     }

@@ -34,6 +34,7 @@ impl Job {
         let mut plan = common::plan();
         plan.rules.bottommost = true;
         plan.cutting = common::cutting(20 << 10);
+        plan.paranoid_hash = true;
         plan.table.block_size = 1000;
         plan.table.filter = Some(FilterOptions {
             format: FilterFormat::FastLocalBloom,
@@ -197,6 +198,7 @@ fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
 /// Bytes of a region that are altered, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
     const FILE_INDEX_BYTES: u64 = 40;
+    const FOUND_FILE_BYTES: u64 = 40;
     const KEY_BYTES: u64 = 12 + 8;
     match (moment, region) {
         (_, Region::Entries) => (0..40).chain([500, 700, 900]).collect(),
@@ -205,16 +207,17 @@ fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
         (_, Region::Filter) => (0..74).collect(),
         (Moment::Unsealed, _) => Vec::new(),
         (_, Region::Index) => (0..600).collect(),
-        // These have been copied back when the files are finished.
-        (Moment::Finished, Region::Edges | Region::Sizes) => Vec::new(),
+        // These have been copied back when the files are finished, or are not there yet.
+        (Moment::Finished, Region::Edges | Region::Sizes | Region::Found) => Vec::new(),
         (Moment::CopiedBack, Region::Edges) => (0..2 * KEY_BYTES).collect(),
+        (Moment::CopiedBack, Region::Found) => (0..FOUND_FILE_BYTES).collect(),
         (Moment::CopiedBack, Region::Sizes) => (0..FILE_INDEX_BYTES).collect(),
     }
 }
 
 #[test]
 fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
-    const REGIONS: [Region; 7] = [
+    const REGIONS: [Region; 8] = [
         Region::Entries,
         Region::Restarts,
         Region::Trailer,
@@ -222,6 +225,7 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
         Region::Index,
         Region::Edges,
         Region::Sizes,
+        Region::Found,
     ];
     let (faults, job) = (Faults::none(), Job::new());
     let backend = device().expect("it opens");

@@ -164,12 +164,12 @@ fn plans() -> impl Strategy<Value = Plan> {
         prop::sample::select(vec![1u64, 100, 3000, 100_000, u64::MAX]),
         prop::sample::select(vec![(1u64, 1u64), (2, 3), (0, 0)]),
         prop::sample::select(vec![2000u64, 6000, u64::MAX]),
-        any::<[bool; 3]>(),
+        any::<[bool; 4]>(),
     );
     (rules, table_plans(), cutting).prop_map(|(rules, table, cutting)| {
         let (snapshots, bottommost, beneath, enforce_single_del_contracts) = rules;
         let (file_size, ratio, max_compaction_bytes, switches) = cutting;
-        let [single_file, level_style, file_checksum] = switches;
+        let [single_file, level_style, file_checksum, paranoid_hash] = switches;
         let mut plan = common::plan();
         plan.rules = Rules {
             snapshots: snapshots.into_iter().collect(),
@@ -190,6 +190,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             ..common::cutting(file_size)
         };
         plan.file_checksum = file_checksum;
+        plan.paranoid_hash = paranoid_hash;
         plan
     })
 }
@@ -582,7 +583,6 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
         assert_eq!(error.kind, ErrorKind::Device, "{error}");
         error.to_string()
     };
-    assert!(refuse(&|plan| plan.paranoid_hash = true).contains("paranoid_file_checks"));
     assert!(refuse(&|plan| plan.cutting.size_is_upper_bound = true).contains("upper_bound"));
     assert!(
         refuse(&|plan| plan.table.compression.kind = CompressionType::Lz4).contains("compression")

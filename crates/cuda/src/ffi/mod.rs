@@ -94,6 +94,7 @@ pub struct KernelTable {
         u32,
         *mut FileTotals,
     ) -> c_int,
+    pub chain_files: unsafe extern "C" fn(*const Exec, *const VerifyArgs) -> c_int,
 }
 
 /// `faulty.cpp:Hooks`.
