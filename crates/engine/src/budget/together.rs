@@ -96,12 +96,16 @@ fn run_with(devices: &[Candidate], expected: &[Candidate], cores: usize, slices:
     }
 }
 
-/// Slices a second that these devices may do at most together with so many processors.
+/// Slices a second that these devices may do at most together with so many processors, the CPU where they leave it
+/// enough of them.
 fn bound(devices: &[Candidate], cores: usize) -> f64 {
     let mut thrifty = devices.to_vec();
     thrifty.sort_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
     let mut spare = cores as f64;
     let rate = |device: &Candidate| {
+        if device.device == HOST && spare < mix::LEAST_SPARE * cores as f64 {
+            return 0.0;
+        }
         let full = cores as f64 / device.seconds;
         let fed = spare / device.cpu_seconds.max(f64::MIN_POSITIVE);
         let rate = full.min(fed).max(0.0);
