@@ -145,11 +145,14 @@ section_input() {
 }
 
 section_system() {
-    local experiment
+    local experiment bound
     for experiment in ${experiments//,/ }; do
+        # Without clients there is nothing that could be bounded.
+        bound=(--bound)
+        [ "$experiment" != scaling ] || bound=()
         step "system-$experiment" "$bin/rockmill" bench system --experiment "$experiment" --out "$out/system" \
             --dir "$memory_dir" --scale "$system_scale" --stop-after "$stop_after" --threads "$threads" \
-            --memory-mib 16384 --device "${system_devices:-cpu,$device}"
+            --memory-mib 16384 --device "${system_devices:-cpu,$device}" "${bound[@]}"
     done
 }
 
