@@ -215,7 +215,9 @@ impl Lanes {
             let idle = std::iter::repeat_n(0.0, free);
             let lanes = running.iter().map(|slice| slice.left(now)).chain(idle);
             let each = device.beside(in_flight.saturating_sub(1), most);
-            let done: u64 = lanes.map(|begin| before(seconds - begin, each)).sum();
+            let done = lanes
+                .map(|begin| before(seconds - begin, each))
+                .fold(0, u64::saturating_add);
             match device.device {
                 HOST => done.min(offer.host_left),
                 _ => done,
@@ -326,6 +328,21 @@ mod tests {
         };
         assert_eq!((at(3.9, &both), at(4.1, &both)), (None, Some(0)));
         assert_eq!(at(4.1, &both[1..]), None, "it has one");
+    }
+
+    #[test]
+    fn a_device_that_seems_to_take_no_time_does_all_that_is_left() {
+        let offer = Offer {
+            candidates: &candidates([1.0, f64::MIN_POSITIVE]),
+            left: 9,
+            host_left: 9,
+        };
+        let chosen = Lanes::default().choose(&offer, 3, 0.0);
+        assert_eq!(chosen.map(|c| c.device), Some(1));
+        let mut lanes = Lanes::default();
+        let swift = candidates([1.0, f64::MIN_POSITIVE])[1];
+        (0..2).for_each(|number| lanes.begin(&swift, number, 0.0, 2));
+        assert_eq!(lanes.choose(&offer, 2, 0.0), None);
     }
 
     #[test]
