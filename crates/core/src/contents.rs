@@ -16,6 +16,8 @@ const LONG_KEYS_BYTES: usize = 64 << 10;
 pub struct Contents {
     /// Data blocks.
     pub blocks: u64,
+    /// Of those, blocks that say that their keys are evenly spread.
+    pub uniform_blocks: u64,
     /// Uncompressed bytes of the data blocks.
     pub uncompressed_bytes: u64,
     /// Tombstones for single keys.
@@ -42,6 +44,7 @@ impl Default for Contents {
     fn default() -> Self {
         Self {
             blocks: 0,
+            uniform_blocks: 0,
             uncompressed_bytes: 0,
             deletions: 0,
             merge_operands: 0,
@@ -126,6 +129,7 @@ impl ContentsReader {
             .entries(ValueForm::Sized, place.restart_interval)
             .map_err(fail)?;
         self.contents.blocks += 1;
+        self.contents.uniform_blocks += u64::from(block.is_uniform());
         self.contents.uncompressed_bytes += payload.len() as u64;
         // Nearly all keys lie between by their prefixes alone.
         let separator_prefix = key_prefix(place.separator);

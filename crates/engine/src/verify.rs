@@ -87,6 +87,10 @@ pub fn verify_output(
                 "number of entries",
             ),
             (
+                properties.num_uniform_blocks == contents.uniform_blocks,
+                "number of uniform blocks",
+            ),
+            (
                 properties.num_deletions == contents.deletions,
                 "number of tombstones",
             ),

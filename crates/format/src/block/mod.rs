@@ -24,6 +24,7 @@ use crate::coding::{Cursor, le32};
 use crate::error::{Error, Result};
 
 const SEPARATED_BIT: u32 = 1 << 28;
+const UNIFORM_BIT: u32 = 1 << 29;
 const RESERVED_BIT: u32 = 1 << 30;
 const HASH_INDEX_BIT: u32 = 1 << 31;
 const RESTARTS_MASK: u32 = SEPARATED_BIT - 1;
@@ -42,6 +43,7 @@ pub struct Block<'a> {
     values_start: Option<usize>,
     restarts_start: usize,
     num_restarts: usize,
+    is_uniform: bool,
 }
 
 /// Whether an entry says how long its value is.
@@ -126,6 +128,7 @@ impl<'a> Block<'a> {
             values_start,
             restarts_start,
             num_restarts,
+            is_uniform: packed & UNIFORM_BIT != 0,
         };
         block.check_restarts()?;
         if num_restarts > 0 {
@@ -170,6 +173,11 @@ impl<'a> Block<'a> {
     /// Number of restart points.
     pub fn num_restarts(&self) -> usize {
         self.num_restarts
+    }
+
+    /// Whether its writer found the keys evenly spread, which tells readers how to search.
+    pub fn is_uniform(&self) -> bool {
+        self.is_uniform
     }
 
     /// Whether keys and values are separated.
@@ -414,6 +422,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_block_says_whether_its_keys_are_evenly_spread() {
+        for (bit, is_uniform) in [(0, false), (UNIFORM_BIT, true)] {
+            let bytes = [0_u32.to_le_bytes(), (1 | bit).to_le_bytes()].concat();
+            let block = Block::parse(&bytes).expect("an empty block");
+            assert_eq!(block.is_uniform(), is_uniform);
+        }
+    }
 
     fn read(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut out = Vec::new();
