@@ -25,8 +25,11 @@ use crate::life::Outputs;
 use crate::make_folder;
 use crate::storage::SimStorage;
 
-/// Bytes a second between the databases' drive and the host.
+/// Bytes a second of a drive.
 const STORAGE_SPEED: f64 = 200e6;
+
+/// Bytes a second that an engine is limited to.
+const SLOW_IO: u64 = 2_000_000;
 
 /// By then every call has come back.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -36,6 +39,8 @@ pub struct World {
     databases: Vec<(PathBuf, Database)>,
     requests: Vec<Request>,
     settings: Settings,
+    /// Bytes a second between the databases' drive and the host, if they take time.
+    storage_speed: Option<f64>,
     seed: u64,
 }
 
@@ -83,15 +88,20 @@ impl World {
             Verification::Default,
             Verification::SAMPLED,
         ];
+        let device = fleet::draw(rng, seed);
+        // The kernels' slices wait for each other outside of time, so none of them may wait in it.
+        let has_kernels = device.contains(Device::Kernels(Target::Host));
+        let limit = *[0, 0, SLOW_IO].choose(rng).expect("there are some");
         let settings = Settings {
             mutable: MutableSettings {
                 threads: rng.random_range(1..=3),
                 sync_threads: Some(rng.random_range(0..=2)),
                 host_percent: *[0, 30, 100].choose(rng).expect("there are some"),
+                io_bytes_per_second: if has_kernels { 0 } else { limit },
                 verification: *levels.choose(rng).expect("there are some"),
                 ..MutableSettings::default()
             },
-            device: fleet::draw(rng, seed),
+            device,
             cuda: CudaSettings {
                 pinned_bytes: Some(0),
                 ..CudaSettings::default()
@@ -103,6 +113,7 @@ impl World {
             databases,
             requests,
             settings,
+            storage_speed: (!has_kernels).then_some(STORAGE_SPEED),
             seed,
         }
     }
@@ -112,7 +123,7 @@ impl World {
         let disk = self.disk();
         let machine = || SimStorage::new(disk.clone(), self.seed, None, CancelToken::new());
         let clock = VirtualClock::default();
-        let storage = machine().timed(clock.clone(), self.storage_speed());
+        let storage = machine().timed(clock.clone(), self.storage_speed);
         let engine = Engine::new(self.settings.clone(), Arc::new(storage.clone()));
         let engine = engine.expect("sound settings");
         engine.wait_for_device().expect("all are there");
@@ -146,12 +157,6 @@ impl World {
         };
         self.all_is_told(&ending);
         ending
-    }
-
-    /// The kernels' slices wait for each other outside of time, so none of them may wait in it.
-    fn storage_speed(&self) -> Option<f64> {
-        let kernels = Device::Kernels(Target::Host);
-        (!self.settings.device.contains(kernels)).then_some(STORAGE_SPEED)
     }
 
     /// Lets all jobs run to their ends.
@@ -288,7 +293,13 @@ impl World {
         if ending.cancelled == 0 {
             let (redone, thrown_out) = (stats.slices_redone, stats.verification_failures);
             assert!(redone >= failed, "seed {seed}: {redone} of {failed} redone");
-            assert_eq!(thrown_out, damaged, "seed {seed}: thrown out");
+            // A call that is only slow may be left behind with files that it damaged.
+            let late = stats.slices_left_behind - times(Fault::Hang);
+            let is_found = (thrown_out..=thrown_out + late).contains(&damaged);
+            assert!(
+                is_found,
+                "seed {seed}: {thrown_out} of {damaged} thrown out"
+            );
             let by_device = stats.devices.values().map(|did| did.slices);
             assert_eq!(by_device.sum::<u64>(), stats.slices, "seed {seed}");
         }
