@@ -27,13 +27,7 @@ impl Calibrated {
         let theirs = stop.clone();
         let opening = Opening::start(move || {
             let gpus = gpus.wait();
-            let opened = open(&calibration, &gpus, &theirs);
-            if let Err(error) = &opened
-                && !theirs.is_cancelled()
-            {
-                tracing::warn!(%error, "no cost model; what slices take is learned from them alone");
-            }
-            opened
+            open(&calibration, &gpus, &theirs)
         });
         Some(Self { opening, stop })
     }
@@ -54,10 +48,16 @@ fn open(calibration: &Calibration, gpus: &[Arc<CudaBackend>], stop: &CancelToken
     if gpus.is_empty() {
         return Err(Error::new(ErrorKind::Device, "there is no GPU to predict"));
     }
-    match calibration {
+    let opened = match calibration {
         Calibration::KeptAt(path) => Model::open_at(Some(path.clone()), &gpus, stop),
         _ => Model::open(&gpus, stop),
+    };
+    if let Err(error) = &opened
+        && !stop.is_cancelled()
+    {
+        tracing::warn!(%error, "no cost model; what slices take is learned from them alone");
     }
+    opened
 }
 
 impl Drop for Calibrated {
