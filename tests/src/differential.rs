@@ -73,6 +73,7 @@ struct Pair<'a> {
 pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
     let switch = Switch::default();
     let service = rockmill::Service::builder()
+        .min_job_bytes(0)
         .threads(THREADS)
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .build()

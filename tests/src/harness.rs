@@ -33,6 +33,7 @@ const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;
 #[must_use]
 pub fn service() -> rockmill::Service {
     rockmill::Service::builder()
+        .min_job_bytes(0)
         .threads(THREADS)
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .build()

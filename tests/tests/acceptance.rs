@@ -422,6 +422,7 @@ fn recorded_jobs_are_kept() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let jobs = directory.path().join("jobs");
     let service = rockmill::Service::builder()
+        .min_job_bytes(0)
         .record_jobs(&jobs)
         .build()
         .expect("the settings are good");

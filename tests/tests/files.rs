@@ -121,6 +121,7 @@ fn filters_and_properties_equal_rocksdbs() {
         println!("seed {seed}: {shape:?}");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let service = rockmill::Service::builder()
+            .min_job_bytes(0)
             .filter_bits_per_key(bits)
             .build()
             .expect("the settings are good");
@@ -168,7 +169,10 @@ fn the_number_of_bits_is_found_in_the_inputs_filters() {
             ..TableShape::default()
         };
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let service = rockmill::Service::builder().build().expect("defaults");
+        let service = rockmill::Service::builder()
+            .min_job_bytes(0)
+            .build()
+            .expect("defaults");
         let mut options = shape.apply(local_options());
         options.set_compaction_service(service.clone());
         let db = open(&options, dir.path());
@@ -199,7 +203,10 @@ fn the_number_of_bits_is_found_in_the_inputs_filters() {
 fn level_0_gets_one_file_in_its_place() {
     // Universal style with a single level: every compaction goes to level 0.
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let service = rockmill::Service::builder().build().expect("defaults");
+    let service = rockmill::Service::builder()
+        .min_job_bytes(0)
+        .build()
+        .expect("defaults");
     let mut options = local_options();
     options.set_compaction_style(DBCompactionStyle::Universal);
     options.set_num_levels(1);

@@ -30,6 +30,7 @@ fn shaped(mut options: Options) -> Options {
 
 fn service() -> Service {
     let service = Service::builder()
+        .min_job_bytes(0)
         .threads(2)
         .memory_budget_bytes(1 << 30)
         .filter_bits_per_key(10.0)

@@ -68,7 +68,7 @@ fn small_jobs_are_left_to_rocksdb_until_they_are_wanted() {
 fn databases_may_share_a_staging_folder() {
     let directory = temporary();
     let staging = directory.path().join("staging");
-    let service = build(Service::builder().staging_dir(&staging));
+    let service = build(Service::builder().min_job_bytes(0).staging_dir(&staging));
     let databases = ["a", "b"].map(|name| {
         let path = directory.path().join(name);
         let (db, content) = compacted(&service.clone(), &path, 2);
@@ -117,7 +117,7 @@ fn a_staging_folder_on_another_mount_is_declined() {
             println!("skipped: mounting is not allowed here");
             continue;
         };
-        let service = build(Service::builder().staging_dir(staging));
+        let service = build(Service::builder().min_job_bytes(0).staging_dir(staging));
         let path = below(&format!("db{number}"));
         let (db, mut content) = compacted(&service, &path, 3);
         // RocksDB goes on as if nothing were.
@@ -139,6 +139,7 @@ fn a_bit_that_the_file_system_flips_is_noticed_at_the_full_level() {
     for (files_before, at_byte) in [(0, 10), (1, 5_000), (3, 20_000)] {
         let storage = FlippingStorage::after(files_before, at_byte);
         let builder = Service::builder()
+            .min_job_bytes(0)
             .storage(Arc::new(storage))
             .verification(Verification::Full);
         let service = build(builder);
@@ -164,7 +165,7 @@ fn settings_may_change_under_load() {
     const ROUNDS: usize = 12;
     /// Shares no factor with the number of writes.
     const SPREAD: usize = 7919;
-    let service = build(Service::builder());
+    let service = build(Service::builder().min_job_bytes(0));
     let directory = temporary();
     let mut options = small_files(&service);
     options.set_disable_auto_compactions(false);

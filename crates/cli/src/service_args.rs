@@ -46,7 +46,7 @@ impl ServiceArgs {
 
     /// A builder of services.
     pub fn builder(&self) -> Builder {
-        let mut builder = rockmill::Service::builder();
+        let mut builder = rockmill::Service::builder().min_job_bytes(0);
         if let Some(bits) = self.filter_bits_per_key {
             builder = builder.filter_bits_per_key(bits);
         }

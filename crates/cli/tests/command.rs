@@ -381,6 +381,7 @@ fn a_job_that_a_service_recorded_gives_the_same_bytes_in_a_fresh_process() {
     let (dir, path) = made();
     let jobs = dir.path().join("jobs");
     let service = rockmill::Service::builder()
+        .min_job_bytes(0)
         .record_jobs(&jobs)
         .build()
         .expect("the settings are good");

@@ -110,7 +110,8 @@ pub struct MutableSettings {
     pub nice: u8,
     /// How sure to be of the output before it is reported.
     pub verification: Verification,
-    /// Jobs whose input files have fewer bytes in all are left to RocksDB.
+    /// Jobs whose input files have fewer bytes in all are left to RocksDB. 0 here; services have a default of their
+    /// own.
     pub min_job_bytes: u64,
     /// The part of each job's slices that the CPU takes at most where it shares them with other devices, from
     /// 0, which leaves it what they fail at, to 100.

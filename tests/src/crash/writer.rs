@@ -98,6 +98,7 @@ pub fn service(
     storage: Arc<dyn rockmill_engine::storage::Storage>,
 ) -> Result<rockmill::Service, String> {
     rockmill::Service::builder()
+        .min_job_bytes(0)
         .threads(THREADS)
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .filter_bits_per_key(FILTER_BITS_PER_KEY)

@@ -323,6 +323,7 @@ const LEAST_BUDGET_BYTES: u64 = 32 << 20;
 fn a_memory_budget_that_is_too_small_is_refused() {
     let built = |bytes| {
         rockmill::Service::builder()
+            .min_job_bytes(0)
             .memory_budget_bytes(bytes)
             .build()
     };
@@ -334,7 +335,9 @@ fn a_memory_budget_that_is_too_small_is_refused() {
 /// Compacts files of one value each, under the smallest memory budget.
 fn compact_values_on_the_least_budget(value_bytes: usize) -> rockmill::Stats {
     const FILES: u8 = 4;
-    let builder = rockmill::Service::builder().memory_budget_bytes(LEAST_BUDGET_BYTES);
+    let builder = rockmill::Service::builder()
+        .min_job_bytes(0)
+        .memory_budget_bytes(LEAST_BUDGET_BYTES);
     let service = builder.build().expect("the settings are good");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let db = open(&options(&service), directory.path());

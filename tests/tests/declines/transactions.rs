@@ -21,6 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The service of a user who says that the write policy is WriteCommitted.
 fn trusting_service() -> rockmill::Service {
     rockmill::Service::builder()
+        .min_job_bytes(0)
         .threads(2)
         .write_committed()
         .build()

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::{self, Tuning};
+use crate::side_by_side::device::{self, Jobs, Tuning};
 use crate::side_by_side::workload::Workload;
 use crate::side_by_side::{self, rocksdb_failed};
 
@@ -165,7 +165,7 @@ fn measure(
 ) -> Result<Row, Failure> {
     let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
     let device = device::parse(&args.device)?;
-    let service = device::service(device, threads, &args.tuning)?;
+    let service = device::service(device, threads, &args.tuning, Jobs::All)?;
     let round = |delay| Round::run(spec, origin, &service, dir, databases, delay);
     let undisturbed = round(None)?.elapsed;
     let mut rng = SmallRng::seed_from_u64(args.seed);

@@ -6,7 +6,7 @@ use rockmill::{Device, DeviceList, Stats};
 use serde::{Deserialize, Serialize};
 
 use super::database::Spec;
-use super::device::{self, Tuning};
+use super::device::{self, Jobs, Tuning};
 use super::measure::{self, Measured, PeakMemory};
 use super::plane::Plane;
 use crate::outcome::Failure;
@@ -88,7 +88,12 @@ impl Ready {
     /// # Errors
     /// Those of [`Plane::new`].
     pub fn new(contender: Contender) -> Result<Self, Failure> {
-        let plane = Plane::new(contender.system, contender.threads, &contender.tuning)?;
+        let plane = Plane::new(
+            contender.system,
+            contender.threads,
+            &contender.tuning,
+            Jobs::All,
+        )?;
         Ok(Self {
             contender,
             plane,

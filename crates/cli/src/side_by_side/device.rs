@@ -136,12 +136,30 @@ fn tell_of_simulated(devices: DeviceList) {
     }
 }
 
+/// Which jobs a service takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jobs {
+    /// Those that it would take of a user's database.
+    Usual,
+    /// Each, however small.
+    All,
+}
+
 /// A service that compacts on devices; says what `auto` came to.
 ///
 /// # Errors
 /// Environment if one of them cannot be used, Usage if the settings make no sense.
-pub fn service(device: DeviceList, threads: u32, tuning: &Tuning) -> Result<Service, Failure> {
-    let built = Service::builder()
+pub fn service(
+    device: DeviceList,
+    threads: u32,
+    tuning: &Tuning,
+    jobs: Jobs,
+) -> Result<Service, Failure> {
+    let mut builder = Service::builder();
+    if jobs == Jobs::All {
+        builder = builder.min_job_bytes(0);
+    }
+    let built = builder
         .threads(threads as usize)
         .io_bytes_per_second(tuning.io_mib_per_s << 20)
         .memory_budget_bytes(tuning.budget_bytes())

@@ -5,7 +5,7 @@ use rust_rocksdb::Options;
 use serde::{Deserialize, Serialize};
 
 use super::contender::System;
-use super::device::{self, Tuning};
+use super::device::{self, Jobs, Tuning};
 use super::energy::{self, Energy, EnergyMeter};
 use super::process_cpu;
 use super::stages::{self, Stage};
@@ -51,11 +51,11 @@ impl Plane {
     ///
     /// # Errors
     /// Environment if the device cannot be used, Usage if the settings make no sense.
-    pub fn new(system: System, threads: u32, tuning: &Tuning) -> Result<Self, Failure> {
+    pub fn new(system: System, threads: u32, tuning: &Tuning, jobs: Jobs) -> Result<Self, Failure> {
         let (service, meter) = match system {
             System::Rocksdb => (None, Ok(None)),
             System::Rockmill(device) => {
-                let service = device::service(device, threads, tuning)?;
+                let service = device::service(device, threads, tuning, jobs)?;
                 (Some(service), EnergyMeter::new(device))
             }
         };

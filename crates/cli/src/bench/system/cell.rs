@@ -85,7 +85,9 @@ pub struct Jobs {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub phases: Vec<Phase>,
-    /// Jobs of which Rockmill left all to RocksDB or its device some to the CPU.
+    /// Jobs that Rockmill left to RocksDB because of their size.
+    pub jobs_too_small: u64,
+    /// Other jobs of which Rockmill left all to RocksDB or its device some to the CPU.
     pub jobs_elsewhere: u64,
 }
 

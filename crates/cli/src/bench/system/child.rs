@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, Outcome, Work};
 use super::{clients, jobs};
 use crate::outcome::Failure;
+use crate::side_by_side::device::Jobs;
 use crate::side_by_side::plane::Plane;
 use crate::side_by_side::process::{Process, failed, receive, send};
 
@@ -66,7 +67,12 @@ fn end_with_the_asker() {
 }
 
 fn measure_here(Request { cell, dir }: &Request) -> Result<Option<Outcome>, Failure> {
-    let plane = Plane::new(cell.system, cell.threads, &cell.tuning)?;
+    let jobs = match cell.work {
+        Work::Clients(_) => Jobs::Usual,
+        // What is too small is measured, too.
+        Work::Jobs(_) => Jobs::All,
+    };
+    let plane = Plane::new(cell.system, cell.threads, &cell.tuning, jobs)?;
     let Some(dir) = dir else {
         return Ok(None);
     };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+use rockmill::DeclineReason;
 use rust_rocksdb::{ColumnFamily, DB};
 
 use super::burners::Burners;
@@ -54,9 +55,14 @@ pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Out
     if let Some(stats) = &stats {
         check_failures(stats)?;
     }
+    let stats = stats.unwrap_or_default();
+    let small = stats.declines.get(DeclineReason::SmallJob.code());
+    let jobs_too_small = small.copied().unwrap_or_default();
+    let declined = stats.jobs_declined - jobs_too_small;
     Ok(Outcome {
         phases,
-        jobs_elsewhere: stats.map_or(0, |s| s.jobs_declined + s.jobs_device_refused),
+        jobs_too_small,
+        jobs_elsewhere: declined + stats.jobs_device_refused,
     })
 }
 

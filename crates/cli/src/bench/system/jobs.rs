@@ -33,6 +33,7 @@ pub fn run(cell: &Cell, work: &Jobs, dir: &Path, plane: &Plane) -> Result<Outcom
     }
     Ok(Outcome {
         phases,
+        jobs_too_small: 0,
         jobs_elsewhere: 0,
     })
 }

@@ -98,7 +98,7 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
     let head = axes.iter().map(|(axis, _)| axis.as_str());
     let head = head.chain(["system", "phase"]);
     let head = head.chain(shown.columns.iter().map(|metric| metric.title));
-    table.set_header(head.chain(["jobs elsewhere"]));
+    table.set_header(head.chain(["small jobs", "jobs elsewhere"]));
     for (cell, outcome) in measured {
         for phase in &outcome.phases {
             let mut row: Vec<_> = cell.point.iter().map(|(_, value)| value.clone()).collect();
@@ -109,6 +109,7 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
                     .iter()
                     .map(|metric| number(metric, cell, phase)),
             );
+            row.push(outcome.jobs_too_small.to_string());
             row.push(outcome.jobs_elsewhere.to_string());
             table.add_row(row);
         }
