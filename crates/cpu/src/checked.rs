@@ -179,6 +179,7 @@ impl CheckedBlocks {
             (found.smallest == meant.first_key, "smallest key"),
             (found.largest == meant.last_key, "largest key"),
             (found.blocks == counts.blocks, "number of blocks"),
+            (found.uniform_blocks == 0, "flags of blocks"),
             (found.deletions == counts.deletions, "number of tombstones"),
             (
                 found.uncompressed_bytes == counts.uncompressed_bytes

@@ -1,6 +1,8 @@
 //! The machine's rates beside a running engine: opened while others work, kept when it ends.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_cuda::CudaBackend;
@@ -60,13 +62,17 @@ fn open(calibration: &Calibration, gpus: &[Arc<CudaBackend>], stop: &CancelToken
     opened
 }
 
+/// Who ends is waited for so long; a slice of calibration that the driver does not give back is left behind, with all
+/// that it works with.
+const GRACE: Duration = Duration::from_millis(100);
+
 impl Drop for Calibrated {
     /// What jobs have corrected is kept.
     fn drop(&mut self) {
         self.stop.cancel();
-        if let Ok(model) = self.opening.wait() {
-            model.keep();
-        }
+        self.opening.leave(GRACE);
+        // The thread may be RocksDB's, and who hears that something cannot be kept the application's.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.get().map(Model::keep)));
     }
 }
 

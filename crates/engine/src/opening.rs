@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
@@ -55,6 +56,21 @@ impl<T: Send + Sync + 'static> Opening<T> {
     }
 }
 
+impl<T> Opening<T> {
+    /// Waits until the thread has ended, but no longer than that: then it is left to itself.
+    pub fn leave(&mut self, at_most: Duration) {
+        const POLL: Duration = Duration::from_millis(1);
+        let until = Instant::now() + at_most;
+        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+            if Instant::now() >= until {
+                self.thread = None;
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
 impl<T> Drop for Opening<T> {
     /// No thread of ours is left in the driver when the program ends.
     fn drop(&mut self) {
@@ -70,6 +86,22 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn who_does_not_end_is_left() {
+        let (go, gate) = mpsc::channel::<()>();
+        let mut opening: Opening<()> = Opening::start(move || {
+            let _ = gate.recv();
+            Ok(())
+        });
+        opening.leave(Duration::from_millis(1));
+        assert!(opening.get().is_none() && opening.thread.is_none());
+        drop(opening);
+        drop(go);
+        let mut ends: Opening<()> = Opening::start(|| Ok(()));
+        ends.leave(Duration::from_secs(3600));
+        assert!(ends.get().is_some() && ends.thread.is_some());
+    }
 
     #[test]
     fn nobody_waits_for_a_device_but_who_wants_to_and_the_end() {

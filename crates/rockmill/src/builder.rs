@@ -135,8 +135,9 @@ impl Builder {
         self
     }
 
-    /// Keeps every job with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
-    /// hard links where the folder lies on the database's file system, copies elsewhere.
+    /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs
+    /// are hard links where the folder lies on the database's file system, copies elsewhere. Of small jobs see
+    /// [`Builder::min_job_bytes`].
     pub fn record_jobs(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.record_dir = Some(dir.into());
         self

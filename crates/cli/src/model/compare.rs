@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{Backend, Result};
+use rockmill_core::{Backend, CancelToken, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaBackend;
 use rockmill_engine::model::{CPU, Machine, Made, Part, Rates, mean};
@@ -135,12 +135,13 @@ impl Comparison {
     /// # Errors
     /// Those of the backends.
     pub fn round(&mut self, gpus: &[&CudaBackend]) -> Result<()> {
+        let never = CancelToken::new();
         for timed in &mut self.times {
             let made = &self.slices[timed.slice].1;
             let gpu = gpus.iter().find(|gpu| gpu.name() == timed.device);
             let all = match gpu {
-                Some(gpu) => made.run_at_once(*gpu, &self.dir, timed.at_once)?,
-                None => made.run_at_once(&CpuBackend, &self.dir, timed.at_once)?,
+                Some(gpu) => made.run_at_once(*gpu, &self.dir, timed.at_once, &never)?,
+                None => made.run_at_once(&CpuBackend, &self.dir, timed.at_once, &never)?,
             };
             let seconds = mean(&all, |one| one.seconds);
             if seconds < timed.seconds {

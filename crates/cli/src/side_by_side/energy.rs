@@ -49,7 +49,13 @@ impl EnergyMeter {
             let is_named = devices.contains(Device::Cuda(gpu.number()));
             is_named || devices.contains(Device::Auto) && gpu.probe().is_ok()
         };
-        let used = gpus.iter().filter(is_used);
+        // Of those that it may take, `auto` takes the first.
+        let most = if devices.contains(Device::Auto) {
+            1
+        } else {
+            gpus.len()
+        };
+        let used = gpus.iter().filter(is_used).take(most);
         let pci_bus_ids: Vec<_> = used.map(|gpu| gpu.about().pci_bus_id.clone()).collect();
         if pci_bus_ids.is_empty() {
             return Ok(None);

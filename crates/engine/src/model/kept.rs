@@ -1,13 +1,12 @@
 //! Rates between two starts: a file in the user's cache folder, for one version and one machine.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
-use super::own_name;
 use super::rates::Rates;
 
 /// Grows whenever rates change their meaning.
@@ -96,11 +95,9 @@ pub fn save(path: &Path, machine: &Machine, rates: &Rates) -> io::Result<()> {
     let text = serde_json::to_string_pretty(&kept)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // Those that calibrate at the same time each have a file of their own.
-    let draft = folder.join(format!("model.{}.tmp", own_name()));
-    let renamed = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
-    if renamed.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    renamed
+    // Those that calibrate at the same time each have a file of their own, which goes if it cannot be renamed.
+    let mut draft = tempfile::NamedTempFile::new_in(folder)?;
+    draft.write_all(text.as_bytes())?;
+    draft.persist(path)?;
+    Ok(())
 }

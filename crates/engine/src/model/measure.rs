@@ -29,10 +29,16 @@ impl Made {
     /// Runs the slice once; the output is written to a folder `name` in `dir` and removed.
     ///
     /// # Errors
-    /// Those of the backend.
-    pub fn run<B: Backend>(&self, backend: &B, dir: &Path, name: &str) -> Result<Measured> {
+    /// Those of the backend; Cancelled once `cancel` is set, as by what follows.
+    pub fn run<B: Backend>(
+        &self,
+        backend: &B,
+        dir: &Path,
+        name: &str,
+        cancel: &CancelToken,
+    ) -> Result<Measured> {
         let staging = StagingDir::create(Arc::new(LocalStorage), dir, name)?;
-        let (cancel, io) = (CancelToken::new(), job_io());
+        let io = job_io();
         let slice = Slice {
             index: 0,
             range: KeyRange::default(),
@@ -44,7 +50,7 @@ impl Made {
             plan: &self.plan,
             slice: &slice,
             read_ahead_bytes: MutableSettings::default().read_ahead_bytes,
-            cancel: &cancel,
+            cancel,
             progress: None,
         })?;
         let report = backend.write_ssts(run, &mut sink)?;
@@ -64,9 +70,10 @@ impl Made {
         backend: &B,
         dir: &Path,
         slices: u32,
+        cancel: &CancelToken,
     ) -> Result<Vec<Measured>> {
         let names: Vec<String> = (0..slices).map(|i| format!("output{i}")).collect();
-        let run = |name: &String| self.run(backend, dir, name);
+        let run = |name: &String| self.run(backend, dir, name, cancel);
         Ok(parallel::map(&names, names.len(), run)?.0)
     }
 }

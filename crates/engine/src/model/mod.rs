@@ -24,11 +24,10 @@ pub(crate) mod tests;
 mod workload;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use rockmill_core::{Backend, CancelToken, Result};
+use rockmill_core::{Backend, CancelToken, Error, Result};
 use rockmill_cuda::CudaBackend;
 
 pub use cost::Cost;
@@ -92,8 +91,14 @@ impl Model {
         let rates = match usable {
             Some(rates) => rates,
             None => {
-                let dir = files_dir().join(format!("rockmill-model.{}", own_name()));
-                calibrate(&dir, &machine, gpus, CALIBRATION_TIME, cancel)?
+                let place = files_dir();
+                // For this user alone; it goes with all that is in it.
+                let mut named = tempfile::Builder::new();
+                let dir = named.prefix("rockmill-model.").tempdir_in(&place);
+                let dir = dir.map_err(|e| {
+                    Error::storage(&place.display().to_string(), "make a folder there", &e)
+                })?;
+                calibrate(dir.path(), &machine, gpus, CALIBRATION_TIME, cancel)?
             }
         };
         let model = Self {
@@ -138,17 +143,14 @@ impl Model {
     }
 }
 
-/// A name that no other process and no other call has.
-fn own_name() -> String {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    format!("{}.{call}", std::process::id())
-}
+/// Bytes to be free where files are measured: several times what calibration needs, since others live there, too.
+const ROOM_BYTES: u64 = 2 << 30;
 
-/// Where files that are measured lie: in memory if there is such a place.
+/// Where files that are measured lie: in memory if there is such a place, with room.
 pub fn files_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
-    match memory.is_dir() {
+    let free = rustix::fs::statvfs(memory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    match free >= ROOM_BYTES {
         true => memory.to_owned(),
         false => std::env::temp_dir(),
     }

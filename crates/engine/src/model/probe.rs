@@ -69,7 +69,7 @@ impl Samples {
     ) -> Result<()> {
         for sample in &mut self.0 {
             cancel.check()?;
-            let measured = sample.made.run(backend, dir, "output")?;
+            let measured = sample.made.run(backend, dir, "output", cancel)?;
             if seconds(&measured) < sample.seconds {
                 sample.seconds = seconds(&measured);
                 sample.cpu_seconds = measured.cpu_seconds;
@@ -110,7 +110,7 @@ impl Gpu<'_> {
         for (slice, least) in GPU_CROWDED.into_iter().zip(&mut self.crowded) {
             cancel.check()?;
             let made = &self.alone.0[slice].made;
-            let all = made.run_at_once(self.backend, dir, at_once)?;
+            let all = made.run_at_once(self.backend, dir, at_once, cancel)?;
             let seconds = mean(&all, |m| m.seconds);
             if seconds < least.0 {
                 *least = (seconds, mean(&all, |m| m.cpu_seconds));
@@ -266,7 +266,7 @@ impl<'a> Probe<'a> {
                 crowded: self.crowded(),
                 correction: 1.0,
             },
-            storage: storage::measure(self.dir, self.cores)?,
+            storage: storage::measure(self.dir, self.cores, self.cancel)?,
             gpus,
         };
         for gpu in &self.gpus {
@@ -284,7 +284,7 @@ impl<'a> Probe<'a> {
             .round(&CpuBackend, self.dir, self.cancel, processor_time)?;
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.cpu.0[slice].made;
-            let all = made.run_at_once(&CpuBackend, self.dir, self.cores)?;
+            let all = made.run_at_once(&CpuBackend, self.dir, self.cores, self.cancel)?;
             *least = least.min(mean(&all, processor_time));
         }
         Ok(())

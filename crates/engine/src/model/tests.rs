@@ -391,11 +391,11 @@ fn slices_to_measure_are_what_was_asked_for() {
     assert_eq!((shape.key_bytes, shape.value_bytes), (600 * 20, 600 * 88));
     assert!(shape.bytes_in > shape.value_bytes && shape.bytes_out == shape.bytes_in / 3);
     let measured = made
-        .run(&CpuBackend, dir.path(), "output")
+        .run(&CpuBackend, dir.path(), "output", &CancelToken::new())
         .expect("it runs");
     assert!(measured.seconds > 0.0);
     let all = made
-        .run_at_once(&CpuBackend, dir.path(), 2)
+        .run_at_once(&CpuBackend, dir.path(), 2, &CancelToken::new())
         .expect("they run");
     assert!(all.len() == 2 && mean(&all, |one| one.seconds) > 0.0);
     drop(made);

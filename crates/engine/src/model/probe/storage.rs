@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rockmill_core::{Error, Result};
+use rockmill_core::{CancelToken, Error, Result};
 
 use crate::model::rates::StorageRates;
 use crate::parallel;
@@ -14,13 +14,15 @@ const FILE_BYTES: usize = 8 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 const PIECES: usize = FILE_BYTES / PIECE_BYTES;
 const ROUNDS: usize = 3;
+/// More threads than that add nothing on any machine, but files.
+const MOST_THREADS: u32 = 32;
 
 /// Writes and reads new files in `dir`, one a thread, and takes the best of a few rounds.
 ///
 /// # Errors
-/// Storage.
-pub fn measure(dir: &Path, threads: u32) -> Result<StorageRates> {
-    let names: Vec<_> = (0..threads)
+/// Storage, Cancelled.
+pub fn measure(dir: &Path, threads: u32, cancel: &CancelToken) -> Result<StorageRates> {
+    let names: Vec<_> = (0..threads.min(MOST_THREADS))
         .map(|i| dir.join(format!("storage{i}")))
         .collect();
     let mut best = StorageRates {
@@ -28,6 +30,7 @@ pub fn measure(dir: &Path, threads: u32) -> Result<StorageRates> {
         write: 0.0,
     };
     for _ in 0..ROUNDS {
+        cancel.check()?;
         best.write = best.write.max(rate(&names, "write it", write)?);
         best.read = best.read.max(rate(&names, "read it", read)?);
         rate(&names, "remove it", |path| fs::remove_file(path))?;
