@@ -10,8 +10,11 @@ namespace {
 // Kinds of calls, in the order of faults.rs:Call.
 enum Kind : u32 { ALLOCATE, PIN, REGISTER, STREAM, EVENT, WAIT, COPY, STAGE };
 
-// What is made, in the order of faults.rs:Region.
+// What is made, in the order of faults.rs:TOLD.
 enum Region : u32 { INDEX, EDGES, SIZES, FOUND };
+
+// When blocks are shown, in the order of faults.rs:Moment.
+enum Moment : u32 { UNSEALED, FINISHED };
 
 struct Hooks {
   // Asked before a call: 0, or the error that it returns instead of doing anything.
@@ -23,8 +26,8 @@ struct Hooks {
   void (*copied_back)(void* to, const void* from, u64 bytes);
   // Told where a list will be, or an index block is that has no checksum yet, which may be altered.
   void (*made)(u32 region, const void* at, u64 bytes);
-  // May alter finished images before they are verified.
-  void (*finished)(const u8* images, const OutBlock* blocks, u64 n);
+  // May alter blocks in the images before they get their checksums, or when images are finished and not yet verified.
+  void (*written)(u32 moment, const u8* images, const OutBlock* blocks, u64 n);
 };
 
 const Hooks* hooks;
@@ -89,6 +92,11 @@ int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files) {
   return Wrapped<STAGE, &KernelTable::place_blocks>::call(exec, args, num_files);
 }
 
+int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum, u8* images) {
+  hooks->written(UNSEALED, images, blocks, n);
+  return Wrapped<STAGE, &KernelTable::seal_blocks>::call(exec, blocks, n, bases, checksum, images);
+}
+
 int write_index(const Exec* exec, const LayoutArgs* args, u8* images) {
   const int error = Wrapped<STAGE, &KernelTable::write_index>::call(exec, args, images);
   hooks->made(INDEX, images + args->places[0].index, args->indexes[0].size + TRAILER_BYTES);
@@ -96,7 +104,7 @@ int write_index(const Exec* exec, const LayoutArgs* args, u8* images) {
 }
 
 int decode_images(const Exec* exec, const VerifyArgs* args) {
-  hooks->finished(args->decode.arena, args->blocks, args->num_blocks);
+  hooks->written(FINISHED, args->decode.arena, args->blocks, args->num_blocks);
   hooks->made(FOUND, args->found, sizeof(FoundFile));
   return Wrapped<STAGE, &KernelTable::decode_images>::call(exec, args);
 }
@@ -143,7 +151,7 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_file);
   t.place_blocks = place_blocks;
   ROCKMILL_FAIL(STAGE, write_blocks);
-  ROCKMILL_FAIL(STAGE, seal_blocks);
+  t.seal_blocks = seal_blocks;
   t.write_index = write_index;
   ROCKMILL_FAIL(STAGE, build_filter);
   t.decode_images = decode_images;

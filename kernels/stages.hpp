@@ -206,7 +206,9 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
                           a->num_key_bytes, a->refs,  d.starts,  d.key_starts};
   ROCKMILL_STEP(for_each(*exec, a->num_blocks + 1, refer));
   ROCKMILL_STEP(count_alone(exec, &d));
-  ROCKMILL_STEP(for_each(*exec, a->num_blocks, CompareCounts{a->blocks, d.counts, d.errors}));
+  ROCKMILL_STEP(
+      for_each(*exec, a->num_blocks,
+               CompareCounts{d.arena, a->blocks, d.counts, a->layout.restart_interval, d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
   const Separators separators{d.keys, key_bytes_of(&d), d.starts, a->index};
   const FindIndex index{separators, a->blocks, a->file_blocks, a->indexes, a->found, d.errors};

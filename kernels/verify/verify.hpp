@@ -34,19 +34,25 @@ struct ReferBlocks {
   }
 };
 
-// Each block has as many entries as were meant.
+// Each block has as many entries and restarts as were meant, and none of the flags that may stand beside the number.
 struct CompareCounts {
+  const u8* images;
   const OutBlock* blocks;
   const u32* counts;
+  u32 restart_interval;
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 b) const {
-    if (counts[b] != blocks[b].count) report(errors, b, ERROR_ENTRY);
+    const OutBlock& block = blocks[b];
+    if (counts[b] != block.count) report(errors, b, ERROR_ENTRY);
+    const u32 footer = load32(images + block.at + block.size - sizeof footer);
+    if (footer != num_restarts(block.count, restart_interval)) report(errors, b, ERROR_LAYOUT);
   }
 };
 
-// Separators are at or above all keys of their block and below those of the next one; the hash of what the index must
-// hold of each block (rockmill_core::index_hash), to be compared with that of the index that the host has read.
+// Separators are at or above all keys of their block and below those of the next one, if need be by their sequence
+// numbers; the hash of what the index must hold of each block (rockmill_core::index_hash), to be compared with that of
+// the index that the host has read.
 struct FindIndex {
   Separators separators;
   const OutBlock* blocks;
@@ -61,15 +67,16 @@ struct FindIndex {
     const bool last = b + 1 == file_blocks[block.file + 1];
     const Separator separator = separators.of(b, last);
     const bool above = compare_user(bytes, separator, separators.last_key(b)) >= 0;
-    const bool below = last || separators.key_goes_on(b) ||
-                       compare_user(bytes, separator, separators.next_key(b)) < 0;
+    const bool internal = indexes[block.file].internal_keys != 0;
+    bool below = last;
+    if (!last && separators.key_goes_on(b)) below = internal;
+    else if (!last) below = compare_user(bytes, separator, separators.next_key(b)) < 0;
     if (!above || !below) report(errors, b, ERROR_LAYOUT);
     const u64 size = rapid_finish(block.size, block.size, RAPID_SEED ^ sizeof(u64), sizeof(u64));
     const u64 hash = entry_hash(kv_hash(rapidhash_key(bytes, separator), size), block.file_offset);
     const u64 at = b - file_blocks[block.file];
     atomic_add(&found[block.file].index_hash, placed_hash(hash, at));
-    if (indexes[block.file].internal_keys)
-      atomic_add(&found[block.file].tags_hash, placed_hash(separator.tag(), at));
+    if (internal) atomic_add(&found[block.file].tags_hash, placed_hash(separator.tag(), at));
   }
 };
 

@@ -105,7 +105,14 @@ fn altered_files_are_made_again() {
     for moment in [Moment::Finished, Moment::CopiedBack] {
         for region in [Region::Entries, Region::Trailer, Region::Filter] {
             let (fixture, service) = (Fixture::new(9), service());
-            faults.flip(moment, Place { region, byte: 3 });
+            faults.flip(
+                moment,
+                Place {
+                    region,
+                    byte: 3,
+                    bit: 4,
+                },
+            );
             let stats = fixture.compact(&service);
             assert_eq!(faults.struck(), 1, "{moment:?} {region:?}");
             let error = stats.last_error.unwrap_or_default();

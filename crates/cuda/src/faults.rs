@@ -46,13 +46,15 @@ impl Call {
     ];
 }
 
-/// A byte of what a slice makes on the device; `byte` counts from the region's start and goes round at its end.
+/// A bit of what a slice makes on the device; `byte` counts from the region's start and goes round at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Which part.
     pub region: Region,
     /// Which byte of it.
     pub byte: u64,
+    /// Which bit of the byte, below 8.
+    pub bit: u32,
 }
 
 /// Parts of what a slice makes on the device.
@@ -80,10 +82,10 @@ pub enum Region {
 /// Regions of which `faulty.cpp` tells where they are, in the order of its own list.
 const TOLD: [Region; 4] = [Region::Index, Region::Edges, Region::Sizes, Region::Found];
 
-/// When a byte is altered.
+/// When a bit is altered; the first two in the order of `faulty.cpp:Moment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// In the device's memory, before an index block gets its checksum.
+    /// In the device's memory, before a data block or an index block gets its checksum.
     Unsealed,
     /// In the device's memory, before it verifies what it has made.
     Finished,
@@ -115,15 +117,15 @@ struct State {
     memory_bytes: Option<u64>,
     cancel: Option<(u64, CancelToken)>,
     flip: Option<(Moment, Place)>,
-    /// Calls that failed and bytes that were altered as planned.
+    /// Calls that failed and bits that were altered as planned.
     struck: u64,
     memory: HashMap<usize, u64>,
     pinned: HashMap<usize, u64>,
     others: Held,
     /// Addresses and bytes of what is told of.
     told: [(usize, u64); TOLD.len()],
-    /// Where to alter a region, on the device.
-    target: Option<usize>,
+    /// Where to alter a region, on the device, and which bit.
+    target: Option<(usize, u32)>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -177,7 +179,7 @@ impl Faults {
         with_state(|state| state.cancel = Some((state.all_calls() + nth, token.clone())));
     }
 
-    /// Alters a byte of the next slice.
+    /// Alters a bit of the next slice.
     pub fn flip(&self, moment: Moment, place: Place) {
         with_state(|state| {
             state.flip = Some((moment, place));
@@ -321,10 +323,10 @@ impl State {
         }
     }
 
-    fn flip_at(&mut self, address: usize) {
+    fn flip_at(&mut self, address: usize, bit: u32) {
         // SAFETY: the address is of a byte of the host's memory, which the kernels' host target works on, and
         // nobody else uses it while the call lasts that this belongs to.
-        unsafe { *(std::ptr::with_exposed_provenance_mut::<u8>(address)) ^= 1 << (address % 8) };
+        unsafe { *(std::ptr::with_exposed_provenance_mut::<u8>(address)) ^= 1 << bit };
         self.struck += 1;
         self.flip = None;
         self.target = None;
@@ -346,25 +348,30 @@ extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
         let address = address + (place.byte % bytes) as usize;
         match moment {
             _ if told(place.region) != Some(region as usize) => {}
-            Moment::Unsealed => state.flip_at(address),
-            Moment::CopiedBack => state.target = Some(address),
+            Moment::Unsealed => state.flip_at(address, place.bit),
+            Moment::CopiedBack => state.target = Some((address, place.bit)),
             Moment::Finished => {}
         }
     });
 }
 
-extern "C" fn finished(images: *const u8, blocks: *const OutBlock, n: u64) {
+extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u64) {
     // SAFETY: the caller has so many blocks, in the host's memory.
     let blocks = unsafe { std::slice::from_raw_parts(blocks, n as usize) };
     with_state(|state| {
         let Some((moment, place)) = state.flip else {
             return;
         };
+        let is_sealed = at == Moment::Finished as u32;
+        // An index block is shown by itself before it is sealed.
+        if !is_sealed && (moment != Moment::Unsealed || told(place.region).is_some()) {
+            return;
+        }
         let address = state.find(images.expose_provenance(), blocks, place);
         match moment {
-            Moment::Finished => state.flip_at(address),
-            Moment::CopiedBack => state.target = Some(address),
-            Moment::Unsealed => {}
+            Moment::Unsealed if is_sealed => {}
+            Moment::CopiedBack => state.target = Some((address, place.bit)),
+            Moment::Unsealed | Moment::Finished => state.flip_at(address, place.bit),
         }
     });
 }
@@ -372,10 +379,10 @@ extern "C" fn finished(images: *const u8, blocks: *const OutBlock, n: u64) {
 extern "C" fn copied_back(to: *mut c_void, from: *const c_void, bytes: u64) {
     with_state(|state| {
         let from = from.addr();
-        if let Some(address) = state.target
+        if let Some((address, bit)) = state.target
             && (from..from + bytes as usize).contains(&address)
         {
-            state.flip_at(to.expose_provenance() + (address - from));
+            state.flip_at(to.expose_provenance() + (address - from), bit);
         }
     });
 }
@@ -387,5 +394,5 @@ pub static HOOKS: Hooks = Hooks {
     gone,
     copied_back,
     made,
-    finished,
+    written,
 };

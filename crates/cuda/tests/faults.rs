@@ -232,7 +232,8 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
     for moment in [Moment::Finished, Moment::CopiedBack] {
         for region in REGIONS {
             for byte in bytes_of(moment, region) {
-                let place = Place { region, byte };
+                let bit = (byte % 8) as u32;
+                let place = Place { region, byte, bit };
                 faults.flip(moment, place);
                 let trouble = job.trouble(&backend);
                 assert_eq!(faults.struck(), 1, "{moment:?} {place:?}");
@@ -252,6 +253,25 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
 }
 
 #[test]
+fn a_data_block_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
+    let (faults, job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    for region in [Region::Entries, Region::Restarts] {
+        for byte in bytes_of(Moment::Unsealed, region) {
+            for bit in 0..8 {
+                let place = Place { region, byte, bit };
+                faults.flip(Moment::Unsealed, place);
+                let trouble = job.trouble(&backend);
+                assert_eq!(faults.struck(), 1, "{place:?}");
+                let error = trouble.unwrap_or_else(|| panic!("{place:?} passed"));
+                assert_eq!(error.kind, ErrorKind::Verification, "{place:?}: {error}");
+            }
+        }
+    }
+    assert!(job.trouble(&backend).is_none());
+}
+
+#[test]
 fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
     let (faults, mut job) = (Faults::none(), Job::new());
     let backend = device().expect("it opens");
@@ -267,7 +287,8 @@ fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
         let payload = first.meta.properties.index_size - BLOCK_TRAILER_SIZE as u64;
         for byte in 0..payload {
             let region = Region::Index;
-            faults.flip(Moment::Unsealed, Place { region, byte });
+            let bit = (byte % 8) as u32;
+            faults.flip(Moment::Unsealed, Place { region, byte, bit });
             let what = format!("format_version {format_version}, byte {byte} of {payload}");
             let done = job.compact(&backend, &CancelToken::new());
             assert_eq!(faults.struck(), 1, "{what}");

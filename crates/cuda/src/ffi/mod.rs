@@ -105,7 +105,7 @@ pub struct Hooks {
     pub gone: extern "C" fn(u32, Handle),
     pub copied_back: extern "C" fn(Handle, *const c_void, u64),
     pub made: extern "C" fn(u32, *const c_void, u64),
-    pub finished: extern "C" fn(*const u8, *const OutBlock, u64),
+    pub written: extern "C" fn(u32, *const u8, *const OutBlock, u64),
 }
 
 unsafe extern "C" {
