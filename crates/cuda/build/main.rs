@@ -1,10 +1,11 @@
 //! Compiles kernels/ for the host, always, and for GPUs, where a CUDA compiler is found.
 
-use std::fs::{self, File};
+mod compiled;
+mod nvcc;
+
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
-use std::{env, io};
 
 /// What a build for users runs on; the last one also as PTX, for GPUs to come.
 const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
@@ -17,6 +18,9 @@ fn main() {
     println!("cargo:rerun-if-env-changed=ROCKMILL_CUDA_ARCH");
     for variable in [
         "NVCC",
+        "NVCC_PREPEND_FLAGS",
+        "NVCC_APPEND_FLAGS",
+        "NVCC_CCBIN",
         "CUDA_HOME",
         "CUDA_PATH",
         "PATH",
@@ -30,13 +34,13 @@ fn main() {
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return;
     }
-    match find_nvcc().map_or_else(|| fetch_nvcc(&kernels.join("../scripts/nvcc.sh")), Ok) {
+    match nvcc::find().map_or_else(|| nvcc::fetch(&kernels.join("../scripts/nvcc.sh")), Ok) {
         Ok(nvcc) => {
             println!("cargo:rerun-if-changed={}", nvcc.display());
             build_cuda(&nvcc, &kernels);
         }
         Err(why) => {
-            watch_for_nvcc();
+            nvcc::watch();
             println!(
                 "cargo:warning=this build has no GPU backend: {why}; install a CUDA toolkit or run \
                  scripts/nvcc.sh and build again, or set NVCC=none"
@@ -65,95 +69,26 @@ fn build_host(kernels: &Path) {
     build.compile("rockmill_kernels_host");
 }
 
-fn folder_of(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable).map(PathBuf::from)
-}
-
-/// Where scripts/nvcc.sh links the compiler that it keeps in the user's cache folder.
-fn cached() -> Option<PathBuf> {
-    let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(folder_of("HOME")?.join(".cache")))?;
-    Some(cache.join("rockmill/nvcc"))
-}
-
-/// Folders on the path.
-fn path() -> Vec<PathBuf> {
-    env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect()
-}
-
-/// Where a compiler may be: a toolkit's, one on the path, or the fetched one.
-fn places() -> Vec<PathBuf> {
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
-    toolkits
-        .map(|dir| dir.join("bin"))
-        .chain(path().into_iter().filter(|dir| dir.join("nvcc").is_file()))
-        .chain([PathBuf::from("/usr/local/cuda/bin")])
-        .chain(cached().map(|dir| dir.join("bin")))
-        .map(|dir| dir.join("nvcc"))
-        .collect()
-}
-
-/// `NVCC`, or the first that knows all architectures that are asked for.
-fn find_nvcc() -> Option<PathBuf> {
-    match env::var_os("NVCC").filter(|nvcc| !nvcc.is_empty()) {
-        Some(nvcc) => Some(nvcc.into()),
-        None => places().into_iter().find(|nvcc| is_new_enough(nvcc)),
-    }
-}
-
-/// Fetches NVIDIA's pinned wheels, once for all builds of a user.
-fn fetch_nvcc(script: &Path) -> Result<PathBuf, String> {
-    if env::var("CARGO_NET_OFFLINE").is_ok_and(|offline| offline == "true") {
-        return Err("no CUDA compiler was found, and cargo is told to stay offline".to_owned());
-    }
-    let ran = Command::new("bash").arg(script).output();
-    let ran = ran.map_err(|e| format!("cannot run {}: {e}", script.display()))?;
-    if !ran.status.success() {
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        return Err(said.lines().last().unwrap_or("no reason given").to_owned());
-    }
-    find_nvcc().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
-}
-
-/// Lets cargo run this again once a compiler appears. A path that does not exist would have it run at every
-/// build, so the folders around are watched, and where the fetched one will be there is an empty folder.
-fn watch_for_nvcc() {
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
-    let around = path().into_iter().chain([PathBuf::from("/usr/local")]);
-    let cached = cached().filter(|dir| make_old_dir(dir).is_ok());
-    for dir in toolkits
-        .chain(around)
-        .chain(cached)
-        .filter(|dir| dir.is_dir())
-    {
-        println!("cargo:rerun-if-changed={}", dir.display());
-    }
-}
-
-fn is_new_enough(nvcc: &Path) -> bool {
-    let Ok(listed) = Command::new(nvcc).arg("--list-gpu-arch").output() else {
-        return false;
-    };
-    let known = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let known: Vec<_> = known.lines().map(str::trim).collect();
-    architectures()
-        .iter()
-        .all(|arch| known.contains(&format!("compute_{arch}").as_str()))
-}
-
 fn build_cuda(nvcc: &Path, kernels: &Path) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let object = out.join("cuda.o");
-    let mut command = Command::new(nvcc);
-    command
-        .args(["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "-c"])
-        .args(code_for(&architectures()))
-        .arg(kernels.join("cuda.cu"))
-        .arg("-o")
-        .arg(&object);
-    let status = command
-        .status()
-        .unwrap_or_else(|e| panic!("cannot run {}: {e}", nvcc.display()));
-    assert!(status.success(), "{} failed: {status}", nvcc.display());
+    // Architectures side by side; named from within the folder, so that checkouts make the same object.
+    let mut flags = ["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "--threads=0"]
+        .map(str::to_owned)
+        .to_vec();
+    flags.extend(code_for(&architectures()));
+    let key = compiled::Key::new(nvcc, &flags, kernels);
+    if !compiled::find(&key, &object) {
+        let status = Command::new(nvcc)
+            .current_dir(kernels)
+            .args(flags)
+            .args(["-c", "cuda.cu", "-o"])
+            .arg(&object)
+            .status()
+            .unwrap_or_else(|e| panic!("cannot run {}: {e}", nvcc.display()));
+        assert!(status.success(), "{} failed: {status}", nvcc.display());
+        compiled::keep(&key, &object);
+    }
     cc::Build::new()
         .object(&object)
         .compile("rockmill_kernels_cuda");
@@ -171,6 +106,13 @@ fn build_cuda(nvcc: &Path, kernels: &Path) {
         println!("cargo:rustc-link-lib={library}");
     }
     println!("cargo:rustc-cfg=has_cuda");
+}
+
+/// Rockmill's part of the user's cache folder.
+fn cache() -> Option<PathBuf> {
+    let folder = |variable| env::var_os(variable).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(cache.join("rockmill"))
 }
 
 /// `ROCKMILL_CUDA_ARCH=90` (or a list) shortens development builds.
@@ -197,10 +139,4 @@ fn code_for(architectures: &[String]) -> Vec<String> {
         add(last, "compute");
     }
     flags
-}
-
-/// Makes a folder that is older than this run, which cargo compares it with.
-fn make_old_dir(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH)
 }

@@ -1,0 +1,89 @@
+//! Finding a CUDA compiler, or fetching one.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+use std::{env, io};
+
+use crate::{architectures, cache};
+
+fn folder_of(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from)
+}
+
+/// Where scripts/nvcc.sh links the compiler that it keeps in the user's cache folder.
+fn cached() -> Option<PathBuf> {
+    Some(cache()?.join("nvcc"))
+}
+
+/// Folders on the path.
+fn path() -> Vec<PathBuf> {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect()
+}
+
+/// Where a compiler may be: a toolkit's, one on the path, or the fetched one.
+fn places() -> Vec<PathBuf> {
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
+    toolkits
+        .map(|dir| dir.join("bin"))
+        .chain(path().into_iter().filter(|dir| dir.join("nvcc").is_file()))
+        .chain([PathBuf::from("/usr/local/cuda/bin")])
+        .chain(cached().map(|dir| dir.join("bin")))
+        .map(|dir| dir.join("nvcc"))
+        .collect()
+}
+
+/// `NVCC`, or the first that knows all architectures that are asked for.
+pub fn find() -> Option<PathBuf> {
+    match env::var_os("NVCC").filter(|nvcc| !nvcc.is_empty()) {
+        Some(nvcc) => Some(nvcc.into()),
+        None => places().into_iter().find(|nvcc| is_new_enough(nvcc)),
+    }
+}
+
+/// Fetches NVIDIA's pinned wheels, once for all builds of a user.
+pub fn fetch(script: &Path) -> Result<PathBuf, String> {
+    if env::var("CARGO_NET_OFFLINE").is_ok_and(|offline| offline == "true") {
+        return Err("no CUDA compiler was found, and cargo is told to stay offline".to_owned());
+    }
+    let ran = Command::new("bash").arg(script).output();
+    let ran = ran.map_err(|e| format!("cannot run {}: {e}", script.display()))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        return Err(said.lines().last().unwrap_or("no reason given").to_owned());
+    }
+    find().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
+}
+
+/// Lets cargo run this again once a compiler appears. A path that does not exist would have it run at every
+/// build, so the folders around are watched, and where the fetched one will be there is an empty folder.
+pub fn watch() {
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
+    let around = path().into_iter().chain([PathBuf::from("/usr/local")]);
+    let cached = cached().filter(|dir| make_old_dir(dir).is_ok());
+    for dir in toolkits
+        .chain(around)
+        .chain(cached)
+        .filter(|dir| dir.is_dir())
+    {
+        println!("cargo:rerun-if-changed={}", dir.display());
+    }
+}
+
+fn is_new_enough(nvcc: &Path) -> bool {
+    let Ok(listed) = Command::new(nvcc).arg("--list-gpu-arch").output() else {
+        return false;
+    };
+    let known = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let known: Vec<_> = known.lines().map(str::trim).collect();
+    architectures()
+        .iter()
+        .all(|arch| known.contains(&format!("compute_{arch}").as_str()))
+}
+
+/// Makes a folder that is older than this run, which cargo compares it with.
+fn make_old_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    File::open(dir)?.set_modified(SystemTime::UNIX_EPOCH)
+}
