@@ -7,23 +7,18 @@
 //! read. So is what would register more at a time than the settings allow. docs/design/gpu-spike.md has the
 //! numbers.
 
-use std::ffi::c_void;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::CudaSettings;
 use crate::buffer::DeviceBuffer;
-use crate::device::Device;
 use crate::ffi::BlockRef;
 use crate::lane::Lane;
 use crate::limits::refused;
-use crate::memory::Registration;
+use crate::mapped::{Mapping, Registered, has_disk, is_resident};
 use crate::pool::Pool;
 use crate::stream::Stream;
 use crate::timing::Stages;
@@ -49,7 +44,7 @@ const MAX_BLOCK_BYTES: u32 = 1 << 31;
 
 /// Smaller pieces are read: the driver copies small ones (12 KiB were seen, 32 were not) by the processor rather
 /// than by the device.
-const MIN_MAPPED_BYTES: u64 = 1 << 20;
+pub const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
 /// A range of a file and where it goes in the arena.
 #[derive(Debug)]
@@ -280,8 +275,7 @@ impl Loader<'_> {
         if piece.len < MIN_MAPPED_BYTES {
             return Ok(false);
         }
-        let is_resident =
-            || resident_bytes(fd, piece.offset, piece.len).is_some_and(|bytes| bytes >= piece.len);
+        let is_resident = || is_resident(fd, piece.offset, piece.len);
         let is_wanted = match self.settings.input_path {
             InputPath::Read => false,
             InputPath::MappedAlways => true,
@@ -355,226 +349,5 @@ impl Loader<'_> {
             *turn += 1;
         }
         Ok(())
-    }
-}
-
-/// A piece of a file that the device can copy from.
-#[derive(Debug)]
-struct Registered<'a> {
-    /// Dropped before what it registers.
-    registration: Registration<'a>,
-    mapping: Mapping,
-    share: Share,
-}
-
-// SAFETY: the mapping is only unmapped and its address handed to copies, from any thread.
-unsafe impl Send for Registered<'_> {}
-
-impl<'a> Registered<'a> {
-    /// `None` if the pages cannot be registered.
-    fn new(device: &'a Device, mapping: Mapping, share: Share) -> Option<Self> {
-        // SAFETY: the mapping outlives the registration, which is the first field.
-        let registration = unsafe { Registration::new(device, mapping.memory, mapping.len) };
-        Some(Self {
-            registration: registration.ok()?,
-            mapping,
-            share,
-        })
-    }
-
-    fn unregister(self) -> Mapping {
-        drop(self.registration);
-        drop(self.share);
-        self.mapping
-    }
-
-    /// Where the piece begins.
-    fn bytes(&self) -> *const c_void {
-        self.mapping.memory.wrapping_byte_add(self.mapping.skip)
-    }
-}
-
-/// Bytes that may be registered at a time, over all slices.
-#[derive(Debug)]
-pub struct Mappings {
-    left: Arc<AtomicU64>,
-}
-
-/// A part of them, until dropped.
-#[derive(Debug)]
-struct Share {
-    left: Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Mappings {
-    /// So many bytes.
-    pub fn new(bytes: u64) -> Self {
-        Self {
-            left: Arc::new(AtomicU64::new(bytes)),
-        }
-    }
-
-    /// `bytes` of them, if so many are left.
-    fn take(&self, bytes: u64) -> Option<Share> {
-        let less = |left: u64| left.checked_sub(bytes);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.left.fetch_update(set, fetch, less).ok()?;
-        Some(Share {
-            left: Arc::clone(&self.left),
-            bytes,
-        })
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.left.fetch_add(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Whether a file lies on a file system with a disk below.
-fn has_disk(fd: BorrowedFd<'_>) -> bool {
-    /// `linux/magic.h`.
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(fd).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
-}
-
-/// A mapped, populated range of a file.
-#[derive(Debug)]
-struct Mapping {
-    memory: *mut c_void,
-    len: usize,
-    /// Bytes of the first page that lie in front of the range.
-    skip: usize,
-}
-
-impl Mapping {
-    /// Maps whole pages around the range and populates them; `None` if the system refuses, for example
-    /// because the file has become shorter.
-    fn populated(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<Self> {
-        let page = rustix::param::page_size() as u64;
-        let start = offset / page * page;
-        let skip = (offset - start) as usize;
-        let len = ((offset + len).next_multiple_of(page) - start) as usize;
-        let (prot, flags) = (ProtFlags::READ, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
-        let memory =
-            unsafe { rustix::mm::mmap(ptr::null_mut(), len, prot, flags, fd, start) }.ok()?;
-        let mapping = Self { memory, len, skip };
-        // SAFETY: the range was just mapped; populating for reading changes no contents, and where a page
-        // cannot be had it returns an error rather than raising a signal.
-        unsafe { rustix::mm::madvise(memory, len, Advice::LinuxPopulateRead) }.ok()?;
-        Some(mapping)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped once, unmapped once; nothing points into it any more.
-        let _ = unsafe { rustix::mm::munmap(self.memory, self.len) };
-    }
-}
-
-/// Bytes of the range that lie in the page cache, to whole pages; `None` if the kernel cannot tell
-/// (before Linux 6.5).
-fn resident_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        len: u64,
-    }
-    /// `struct cachestat`, pages each.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Pages {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    const SYS_CACHESTAT: libc::c_long = 451;
-    let range = Range { offset, len };
-    let mut pages = Pages::default();
-    // SAFETY: the call reads `range`, writes `pages`, and keeps neither.
-    let code = unsafe {
-        libc::syscall(
-            SYS_CACHESTAT,
-            fd.as_raw_fd(),
-            &raw const range,
-            &raw mut pages,
-            0,
-        )
-    };
-    (code == 0).then(|| pages.cached * rustix::param::page_size() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::DeviceMemory;
-    use crate::stream::Download;
-    use std::os::fd::AsFd;
-
-    #[test]
-    fn written_files_are_resident_and_truncated_ones_cannot_be_populated() {
-        let file = tempfile_with(&[7; 3 << 12]);
-        let bytes = resident_bytes(file.as_fd(), 0, 3 << 12);
-        assert!(bytes.is_none_or(|bytes| bytes == 3 << 12), "{bytes:?}");
-        assert!(Mapping::populated(file.as_fd(), 5, 100).is_some());
-        file.set_len(1 << 12).expect("shorter");
-        assert!(Mapping::populated(file.as_fd(), 5, 2 << 12).is_none());
-    }
-
-    /// On a GPU (`ROCKMILL_TEST_DEVICE=cuda:N`) this shows that registered pages outlive their file, if the
-    /// piece is one that the device copies by itself.
-    #[test]
-    fn a_file_that_is_truncated_after_registration_is_still_copied() {
-        const LEN: usize = MIN_MAPPED_BYTES as usize;
-        let device = Device::open(crate::device::test_target()).expect("the device opens");
-        if device.memory_bytes() == 0 {
-            // The host's stages touch the pages themselves.
-            return;
-        }
-        let file = tempfile_with(&[7; LEN]);
-        let mapping = Mapping::populated(file.as_fd(), 0, LEN as u64).expect("resident");
-        let share = Mappings::new(u64::MAX).take(0).expect("nothing is little");
-        let registered = Registered::new(&device, mapping, share).expect("registers");
-        file.set_len(0).expect("shorter");
-        let stream = Stream::with_staging(&device).expect("a stream");
-        let memory = DeviceMemory::new(&device, LEN as u64).expect("memory");
-        let mut found = vec![0; LEN];
-        // SAFETY: both ends have room, the pages are registered, and the copies are waited for.
-        unsafe {
-            let copied = stream.copy_to_device(memory.as_ptr().cast(), registered.bytes(), LEN);
-            copied.and_then(|()| stream.synchronize()).expect("copies");
-            let back = stream.download(&mut [Download {
-                from: memory.as_ptr(),
-                to: found.as_mut_ptr(),
-                len: LEN,
-            }]);
-            back.expect("copies");
-        }
-        assert!(found.iter().all(|&byte| byte == 7));
-    }
-
-    #[test]
-    fn no_more_is_registered_than_is_allowed() {
-        let mappings = Mappings::new(10);
-        let first = mappings.take(7).expect("so much is left");
-        assert!(mappings.take(4).is_none());
-        let second = mappings.take(3).expect("so much is left");
-        drop(first);
-        assert!(mappings.take(8).is_none() && mappings.take(7).is_some());
-        drop(second);
-        assert!(mappings.take(10).is_some());
-    }
-
-    fn tempfile_with(bytes: &[u8]) -> std::fs::File {
-        let mut file = tempfile::tempfile().expect("a temporary file");
-        std::io::Write::write_all(&mut file, bytes).expect("room");
-        file
     }
 }

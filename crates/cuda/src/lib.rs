@@ -31,6 +31,7 @@ mod lane;
 mod layout;
 mod limits;
 mod link;
+mod mapped;
 mod memory;
 mod output;
 mod parts;

@@ -1,0 +1,175 @@
+//! What random jobs consist of.
+
+use proptest::prelude::*;
+use rockmill_core::{Cutting, Grandparent, InputTable, Plan, RangesBeneath, Rules, TablePlan};
+use rockmill_format::compression::CompressionSettings;
+
+use crate::common::{self, Entry, open};
+
+/// A pool of user keys: all of one short length, short ones of any length, or anything.
+fn key_pools() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let one_length =
+        (4usize..=16, 1u32..200).prop_map(|(len, n)| (0..n).map(|i| key_of(i, len)).collect());
+    let byte = || prop::sample::select(vec![0u8, 1, 0x7f, 0xff]);
+    let short = proptest::collection::vec(proptest::collection::vec(byte(), 0..=16), 1..100);
+    let around_words = (byte(), proptest::collection::vec(byte(), 0..4), 14usize..19).prop_map(
+        |(first, last, len)| {
+            let mut key = vec![first; len];
+            key.extend(last);
+            key
+        },
+    );
+    prop_oneof![
+        2 => one_length,
+        1 => short,
+        1 => proptest::collection::vec(around_words, 1..60),
+        2 => proptest::collection::vec(common::keys(), 1..60),
+    ]
+}
+
+/// Runs of entries of all kinds.
+pub fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
+    let value = prop_oneof![
+        8 => common::values(),
+        1 => (any::<u64>(), 230usize..260).prop_map(|(seed, len)| common::noise(seed, len)),
+        1 => (any::<u64>(), 1000usize..1100).prop_map(|(seed, len)| common::noise(seed, len)),
+    ];
+    let entry = (
+        any::<prop::sample::Index>(),
+        0u8..20,
+        value,
+        any::<prop::sample::Index>(),
+        prop::bool::weighted(0.02),
+    );
+    (
+        key_pools(),
+        1usize..9,
+        any::<bool>(),
+        proptest::collection::vec(entry, 1..250),
+    )
+        .prop_map(|(keys, runs, with_single_deletes, entries)| {
+            let mut out = vec![Vec::new(); runs];
+            let mut zeroed = std::collections::BTreeSet::new();
+            for (i, (key, kind, value, run, zero)) in entries.into_iter().enumerate() {
+                let key = key.get(&keys);
+                let (kind, value) = match kind {
+                    0..=15 => (common::PUT, value),
+                    16 if with_single_deletes => (common::SINGLE_DELETE, Vec::new()),
+                    _ => (common::DELETE, Vec::new()),
+                };
+                // At most one version has the number that older compactions leave.
+                let sequence = match zero && zeroed.insert(key.clone()) {
+                    true => 0,
+                    false => i as u64 + 1,
+                };
+                out[run.index(runs)].push(Entry::new(key, sequence, kind, &value));
+            }
+            out.retain(|run| !run.is_empty());
+            for run in &mut out {
+                run.sort_by_key(Entry::order);
+            }
+            out
+        })
+}
+
+/// Keys that differ early, late, or in between.
+pub fn key_of(n: u32, len: usize) -> Vec<u8> {
+    let mut key = vec![(n % 3) as u8 * 0x7f; len];
+    let at = (n as usize / 3) % (len - 3);
+    key[at..at + 4].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// Table plans without compression, which the device does not do.
+pub fn table_plans() -> impl Strategy<Value = TablePlan> {
+    common::plans::table_plans().prop_map(|mut plan| {
+        plan.compression = CompressionSettings::none();
+        plan
+    })
+}
+
+pub fn plans() -> impl Strategy<Value = Plan> {
+    let rules = (
+        proptest::collection::btree_set(0u64..310, 0..4),
+        any::<bool>(),
+        prop_oneof![Just(RangesBeneath::Nothing), Just(RangesBeneath::Unknown)],
+        any::<bool>(),
+    );
+    let cutting = (
+        prop::sample::select(vec![1u64, 100, 3000, 100_000, u64::MAX]),
+        prop::sample::select(vec![(1u64, 1u64), (2, 3), (0, 0)]),
+        prop::sample::select(vec![2000u64, 6000, u64::MAX]),
+        any::<[bool; 4]>(),
+    );
+    (rules, table_plans(), cutting).prop_map(|(rules, table, cutting)| {
+        let (snapshots, bottommost, beneath, enforce_single_del_contracts) = rules;
+        let (file_size, ratio, max_compaction_bytes, switches) = cutting;
+        let [single_file, level_style, file_checksum, paranoid_hash] = switches;
+        let mut plan = common::plan();
+        plan.rules = Rules {
+            snapshots: snapshots.into_iter().collect(),
+            bottommost,
+            beneath: if bottommost {
+                RangesBeneath::Nothing
+            } else {
+                beneath
+            },
+            enforce_single_del_contracts,
+        };
+        plan.table = table;
+        plan.cutting = Cutting {
+            single_file,
+            level_style,
+            compression_ratio: ratio,
+            max_compaction_bytes,
+            ..common::cutting(file_size)
+        };
+        plan.file_checksum = file_checksum;
+        plan.paranoid_hash = paranoid_hash;
+        plan
+    })
+}
+
+pub fn tables(runs: &[Vec<Entry>], table: &TablePlan) -> Vec<InputTable> {
+    let mut plan = common::plan();
+    plan.table = table.clone();
+    runs.iter()
+        .map(|run| open(common::one_file(&plan, run)).expect("opens"))
+        .collect()
+}
+
+/// User keys of every third entry, ascending.
+fn some_keys(runs: &[Vec<Entry>]) -> Vec<Vec<u8>> {
+    let entries = runs.concat();
+    let mut keys: Vec<_> = entries.into_iter().step_by(3).map(|e| e.key).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// Files beneath the output, whose ends are keys of entries.
+pub fn files_beneath(runs: &[Vec<Entry>]) -> RangesBeneath {
+    let keys = some_keys(runs);
+    let files = |keys: &[Vec<u8>]| -> Vec<_> {
+        keys.chunks_exact(2)
+            .map(|ends| (ends[0].clone(), ends[1].clone()))
+            .collect()
+    };
+    let (near, deep) = keys.split_at(keys.len() / 2);
+    RangesBeneath::Files(vec![files(near), Vec::new(), files(deep)])
+}
+
+/// Files of the level below the output. With `touching`, one ends on the key with which the next begins.
+pub fn grandparents(runs: &[Vec<Entry>], touching: bool) -> Vec<Grandparent> {
+    let keys = some_keys(runs);
+    let step = if touching { 1 } else { 2 };
+    let ends = keys.windows(2).step_by(step);
+    (0u64..)
+        .zip(ends)
+        .map(|(i, ends)| Grandparent {
+            smallest: ends[0].clone(),
+            largest: ends[1].clone(),
+            size: i * 7919 % 3000,
+        })
+        .collect()
+}

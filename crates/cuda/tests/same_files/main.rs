@@ -1,0 +1,190 @@
+//! The GPU backend writes the CPU backend's files and reports.
+//!
+//! The kernels run on the host, unless `ROCKMILL_TEST_DEVICE` says `cuda:N`. `PROPTEST_CASES` and
+//! `PROPTEST_RNG_SEED` choose the cases.
+
+mod cases;
+#[path = "../../../cpu/tests/common/mod.rs"]
+mod common;
+mod damage;
+mod filters;
+
+use std::sync::OnceLock;
+
+use cases::{files_beneath, grandparents, plans, runs, table_plans, tables};
+use common::{Entry, MemOutput, config, open};
+use proptest::prelude::*;
+use rockmill_core::{
+    Backend, CancelToken, Cutting, Error, ErrorKind, Grandparent, InputTable, KeyRange, Plan,
+    RangesBeneath, SliceReport,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_format::compression::CompressionType;
+
+fn device() -> &'static CudaBackend {
+    static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
+    BACKEND.get_or_init(|| {
+        let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+        let target = match named.strip_prefix("cuda:") {
+            Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
+            None => Target::Host,
+        };
+        CudaBackend::new(target, CudaSettings::default()).expect("the device opens")
+    })
+}
+
+fn compact(
+    backend: &impl Backend,
+    inputs: &[InputTable],
+    plan: &Plan,
+    range: &KeyRange,
+) -> Result<(SliceReport, Vec<MemOutput>), Error> {
+    common::compact(backend, inputs, plan, range, &CancelToken::new())
+}
+
+/// All of a report but what says how it came about.
+fn essence(report: &SliceReport) -> String {
+    let report = SliceReport {
+        bytes_read: 0,
+        verified: false,
+        stages: Vec::new(),
+        cpu_elsewhere: std::time::Duration::ZERO,
+        ..report.clone()
+    };
+    format!("{report:#?}")
+}
+
+/// The first place where two lists of files differ.
+fn difference(meant: &[MemOutput], found: &[MemOutput]) -> Option<String> {
+    if meant.len() != found.len() {
+        return Some(format!("{} files, {} found", meant.len(), found.len()));
+    }
+    let (a, b) = meant.iter().zip(found).find(|(a, b)| a != b)?;
+    let at = a.bytes.iter().zip(&b.bytes).position(|(x, y)| x != y);
+    Some(format!(
+        "file {} and {}: {} and {} bytes, from byte {at:?} on",
+        a.number,
+        b.number,
+        a.bytes.len(),
+        b.bytes.len()
+    ))
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn files_and_reports_are_those_of_the_cpu_backend(
+        runs in runs(),
+        plan in plans(),
+        input_plan in table_plans(),
+        bounds in any::<[Option<prop::sample::Index>; 2]>(),
+        cut_bounds in any::<bool>(),
+        switches in any::<[bool; 3]>(),
+    ) {
+        let inputs = tables(&runs, &input_plan);
+        let mut plan = plan;
+        let [with_files_beneath, with_grandparents, touching] = switches;
+        if with_files_beneath && !plan.rules.bottommost {
+            plan.rules.beneath = files_beneath(&runs);
+        }
+        if with_grandparents {
+            plan.cutting.grandparents = grandparents(&runs, touching);
+        }
+        let all = runs.concat();
+        let mut bounds = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
+        if cut_bounds {
+            // As index separators are: shorter than keys.
+            bounds.iter_mut().flatten().for_each(|key| key.truncate(3));
+        }
+        bounds.sort();
+        let [begin, end] = bounds;
+        let range = KeyRange { begin, end };
+        let found = compact(device(), &inputs, &plan, &range);
+        let (report, files) = match compact(&CpuBackend, &inputs, &plan, &range) {
+            Ok(done) => done,
+            Err(error) => {
+                prop_assert_eq!(error, found.expect_err("the CPU backend fails"));
+                return Ok(());
+            }
+        };
+        let (found_report, found) = found?;
+        prop_assert_eq!(difference(&files, &found), None);
+        prop_assert_eq!(essence(&report), essence(&found_report));
+        prop_assert!(found_report.verified);
+    }
+}
+
+/// Entries that are larger than any buffer of fixed size, alone and beside small ones; slices without survivors.
+#[test]
+fn giant_entries_single_entries_and_nothing_at_all_work() {
+    let giant_key = vec![b'k'; 1 << 20];
+    let longer = [&giant_key[..], b"z"].concat();
+    let giant_value = common::noise(7, 20 << 20);
+    let put = |key: &[u8], seq, value: &[u8]| Entry::new(key, seq, common::PUT, value);
+    let delete = |key: &[u8], seq| Entry::new(key, seq, common::DELETE, b"");
+    let cases = [
+        vec![vec![put(b"", 1, b"")]],
+        vec![vec![put(&giant_key, 2, b"v"), put(&longer, 3, b"w")]],
+        vec![
+            vec![put(b"a", 1, &giant_value), put(&giant_key, 2, b"v")],
+            vec![put(b"a", 5, b"small"), put(&longer, 6, &giant_value)],
+        ],
+        vec![vec![delete(b"a", 3)], vec![put(b"a", 2, b"gone")]],
+    ];
+    for (i, runs) in cases.iter().enumerate() {
+        let inputs = tables(runs, &common::plan().table);
+        let (mut plan, range) = (common::plan(), KeyRange::default());
+        plan.rules.bottommost = true;
+        plan.rules.beneath = RangesBeneath::Nothing;
+        let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+        let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+        assert_eq!(difference(&files, &found), None, "case {i}");
+        assert_eq!(essence(&report), essence(&found_report), "case {i}");
+    }
+}
+
+/// Bytes that a file would overlap, and its own, may be more than a number holds.
+#[test]
+fn a_grandparent_of_any_size_ends_files() {
+    let key = |n: u8| vec![b'k', n];
+    let entries: Vec<_> = (0..20)
+        .map(|n| Entry::new(&key(n), 1, common::PUT, &[7; 100]))
+        .collect();
+    let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+    let mut plan = common::plan();
+    plan.cutting = Cutting {
+        max_compaction_bytes: 10_000,
+        grandparents: [(5, 9), (9, 12), (14, 16)]
+            .map(|(first, last)| Grandparent {
+                smallest: key(first),
+                largest: key(last),
+                size: u64::MAX - 1000,
+            })
+            .into(),
+        ..common::cutting(100_000)
+    };
+    let range = KeyRange::default();
+    let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+    let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+    assert!(files.len() > 3, "{} files", files.len());
+    assert_eq!(difference(&files, &found), None);
+}
+
+#[test]
+fn what_is_not_done_yet_is_refused_before_anything_is_written() {
+    let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, b"v")];
+    let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+    let refuse = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = common::plan();
+        change(&mut plan);
+        let error = compact(device(), &inputs, &plan, &KeyRange::default()).expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::Device, "{error}");
+        error.to_string()
+    };
+    assert!(refuse(&|plan| plan.cutting.size_is_upper_bound = true).contains("upper_bound"));
+    assert!(
+        refuse(&|plan| plan.table.compression.kind = CompressionType::Lz4).contains("compression")
+    );
+}
