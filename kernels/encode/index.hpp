@@ -1,5 +1,5 @@
 // Index blocks: an entry for each data block, whose key separates it from the next one and whose value says where it
-// lies. The bytes are those of crates/format/src/index.rs:IndexBuilder.
+// lies. The bytes are those of crates/format/src/index/builder.rs.
 //
 //   DescribeFiles   prefix of each file's separators, and how long the keys at the file's ends are
 //   MarkInternal    files in which versions of one user key lie in two blocks: separators need sequence numbers

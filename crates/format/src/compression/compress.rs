@@ -1,0 +1,215 @@
+//! Blocks to the form in which they are stored.
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use lz4::block::CompressionMode;
+
+use super::{COMPRESSION_SIZE_LIMIT, CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use crate::coding::put_varint;
+use crate::error::{Error, Result};
+
+/// zstd level behind [`DEFAULT_LEVEL`] (`util/compression.h:SanitizeZSTDCompressionLevel`).
+const ZSTD_DEFAULT_LEVEL: i32 = 3;
+
+/// zlib level behind [`DEFAULT_LEVEL`] (`Z_DEFAULT_COMPRESSION`).
+const ZLIB_DEFAULT_LEVEL: u32 = 6;
+
+/// Highest level that has an effect in LZ4HC.
+const LZ4HC_MAX_LEVEL: i32 = 12;
+
+/// Most negative LZ4 level, as acceleration.
+const LZ4_MAX_ACCELERATION: i32 = 65537;
+
+enum Codec {
+    Stored,
+    Snappy(Box<snap::raw::Encoder>),
+    Zlib { level: Compression, window: u8 },
+    Lz4(CompressionMode, CompressionType),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+/// Compresses blocks as RocksDB's built-in compressors do.
+pub struct Compressor {
+    codec: Codec,
+    max_bytes_per_kb: u64,
+    scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").finish_non_exhaustive()
+    }
+}
+
+/// The widest and narrowest deflate windows, as powers of two.
+const ZLIB_WINDOW_BITS: std::ops::RangeInclusive<i32> = 9..=15;
+
+impl Compressor {
+    /// A compressor for `settings`.
+    ///
+    /// # Errors
+    /// Unsupported if the settings ask for something that is not written here.
+    pub fn new(settings: &CompressionSettings) -> Result<Self> {
+        let level = settings.level;
+        let default = level == DEFAULT_LEVEL;
+        let codec = match settings.kind {
+            CompressionType::None => Codec::Stored,
+            CompressionType::Snappy => Codec::Snappy(Box::new(snap::raw::Encoder::new())),
+            CompressionType::Zlib => {
+                let window = -settings.window_bits;
+                if !ZLIB_WINDOW_BITS.contains(&window) {
+                    return Err(Error::unsupported(
+                        0,
+                        format!("zlib window_bits {}", settings.window_bits),
+                    ));
+                }
+                let level = if default || level < 0 {
+                    ZLIB_DEFAULT_LEVEL
+                } else {
+                    level.min(9) as u32
+                };
+                Codec::Zlib {
+                    level: Compression::new(level),
+                    window: window as u8,
+                }
+            }
+            CompressionType::Lz4 | CompressionType::Lz4hc => lz4_codec(settings.kind, level),
+            CompressionType::Zstd => {
+                let level = if default { ZSTD_DEFAULT_LEVEL } else { level };
+                let mut zstd = zstd::bulk::Compressor::new(level)
+                    .map_err(|e| Error::unsupported(0, format!("zstd level {level}: {e}")))?;
+                zstd.include_checksum(settings.zstd_checksum)
+                    .map_err(|e| Error::unsupported(0, format!("zstd checksum: {e}")))?;
+                Codec::Zstd(zstd)
+            }
+        };
+        Ok(Self {
+            codec,
+            max_bytes_per_kb: u64::from(settings.max_compressed_bytes_per_kb.min(1023)),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Whether all blocks are stored as they are.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.codec, Codec::Stored)
+    }
+
+    /// Type that shrunk blocks get; LZ4 and LZ4HC go by the level, not by which was configured.
+    pub fn kind(&self) -> CompressionType {
+        match &self.codec {
+            Codec::Stored => CompressionType::None,
+            Codec::Snappy(_) => CompressionType::Snappy,
+            Codec::Zlib { .. } => CompressionType::Zlib,
+            Codec::Lz4(_, kind) => *kind,
+            Codec::Zstd(_) => CompressionType::Zstd,
+        }
+    }
+
+    /// Compresses `block`. Returns the bytes to store and their type: [`CompressionType::None`] and
+    /// `block` itself where compression gains too little (`CompressAndVerifyBlock`).
+    ///
+    /// # Errors
+    /// Unsupported if the library fails, which it does for want of memory.
+    pub fn compress<'a>(&'a mut self, block: &'a [u8]) -> Result<(&'a [u8], CompressionType)> {
+        const KIB_SHIFT: u32 = 10;
+        if self.is_stored() || block.len() >= COMPRESSION_SIZE_LIMIT {
+            return Ok((block, CompressionType::None));
+        }
+        let limit = (self.max_bytes_per_kb * block.len() as u64) >> KIB_SHIFT;
+        let kind = self
+            .fill_scratch(block)
+            .map_err(|why| Error::unsupported(0, format!("compression failed: {why}")))?;
+        if self.scratch.len() as u64 <= limit {
+            Ok((&self.scratch, kind))
+        } else {
+            Ok((block, CompressionType::None))
+        }
+    }
+
+    /// Puts the block that lies in `bytes` from `start` into the form in which it is stored, and returns its
+    /// type.
+    ///
+    /// # Errors
+    /// As [`Compressor::compress`].
+    ///
+    /// # Panics
+    /// If `bytes` ends before `start`.
+    pub fn compress_in_place(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        start: usize,
+    ) -> Result<CompressionType> {
+        let (_, kind) = self.compress(&bytes[start..])?;
+        if kind != CompressionType::None {
+            bytes.truncate(start);
+            bytes.extend_from_slice(&self.scratch);
+        }
+        Ok(kind)
+    }
+
+    fn fill_scratch(&mut self, block: &[u8]) -> std::result::Result<CompressionType, String> {
+        let out = &mut self.scratch;
+        out.clear();
+        match &mut self.codec {
+            Codec::Stored => unreachable!("stored blocks are not compressed"),
+            Codec::Snappy(encoder) => {
+                out.resize(snap::raw::max_compress_len(block.len()), 0);
+                let len = encoder.compress(block, out).map_err(|e| e.to_string())?;
+                out.truncate(len);
+                Ok(CompressionType::Snappy)
+            }
+            Codec::Zlib { level, window } => {
+                put_varint(out, block.len() as u64);
+                let mut deflate = Compress::new_with_window_bits(*level, false, *window);
+                // Room for stored deflate blocks: a few bytes per 16 KiB.
+                out.reserve(block.len() + block.len() / 1000 + 64);
+                let status = deflate
+                    .compress_vec(block, out, FlushCompress::Finish)
+                    .map_err(|e| e.to_string())?;
+                if status != Status::StreamEnd {
+                    return Err("deflate did not finish".to_owned());
+                }
+                Ok(CompressionType::Zlib)
+            }
+            Codec::Lz4(mode, kind) => {
+                put_varint(out, block.len() as u64);
+                let head = out.len();
+                let bound = lz4::block::compress_bound(block.len()).map_err(|e| e.to_string())?;
+                out.resize(head + bound, 0);
+                let len =
+                    lz4::block::compress_to_buffer(block, Some(*mode), false, &mut out[head..])
+                        .map_err(|e| e.to_string())?;
+                out.truncate(head + len);
+                Ok(*kind)
+            }
+            Codec::Zstd(encoder) => {
+                put_varint(out, block.len() as u64);
+                let head = out.len();
+                out.resize(head + zstd::zstd_safe::compress_bound(block.len()), 0);
+                let len = encoder
+                    .compress_to_buffer(block, &mut out[head..])
+                    .map_err(|e| e.to_string())?;
+                out.truncate(head + len);
+                Ok(CompressionType::Zstd)
+            }
+        }
+    }
+}
+
+/// LZ4 and LZ4HC share levels: positive ones are LZ4HC's, others are accelerations, whichever of the
+/// two is configured; only the default differs (`util/compression.cc:GetCompressor`).
+fn lz4_codec(kind: CompressionType, level: i32) -> Codec {
+    let high = match level {
+        DEFAULT_LEVEL => kind == CompressionType::Lz4hc,
+        level => level >= 1,
+    };
+    if high {
+        let level = if level == DEFAULT_LEVEL { 0 } else { level };
+        let mode = CompressionMode::HIGHCOMPRESSION(level.min(LZ4HC_MAX_LEVEL));
+        Codec::Lz4(mode, CompressionType::Lz4hc)
+    } else {
+        let acceleration = level.clamp(-LZ4_MAX_ACCELERATION, -1).abs();
+        let acceleration = if level >= 0 { 1 } else { acceleration };
+        Codec::Lz4(CompressionMode::FAST(acceleration), CompressionType::Lz4)
+    }
+}

@@ -1,0 +1,146 @@
+//! Stored blocks back to what they were.
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::{COMPRESSION_SIZE_LIMIT, CompressionType};
+use crate::coding::Cursor;
+use crate::error::{Error, Result};
+
+/// Largest possible growth on decompression; a claimed size beyond it is a lie, and must not make
+/// us allocate. LZ4 gives at most 255 bytes for one; deflate 1032; Snappy 64 for three; zstd's
+/// run-length blocks 128 KiB for four.
+const fn max_growth(kind: CompressionType) -> u64 {
+    match kind {
+        CompressionType::None => 1,
+        CompressionType::Snappy => 32,
+        CompressionType::Lz4 | CompressionType::Lz4hc => 256,
+        CompressionType::Zlib => 1040,
+        CompressionType::Zstd => 128 * 1024,
+    }
+}
+
+/// Decompresses blocks of one file; holds the dictionary and the state that zstd reuses.
+pub struct Decompressor {
+    dictionary: Vec<u8>,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor")
+            .field("dictionary_bytes", &self.dictionary.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Decompressor {
+    /// A decompressor for blocks that were compressed with `dictionary` (empty: without one).
+    pub fn new(dictionary: Vec<u8>) -> Self {
+        Self {
+            dictionary,
+            zstd: None,
+        }
+    }
+
+    /// Replaces `out` with the uncompressed block.
+    ///
+    /// # Errors
+    /// Corruption if the payload is malformed or does not give the size that it claims.
+    pub fn decompress(
+        &mut self,
+        kind: CompressionType,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        out.clear();
+        if kind == CompressionType::None {
+            out.extend_from_slice(payload);
+            return Ok(());
+        }
+        let (size, body) = claimed_size(kind, payload)?;
+        out.resize(size, 0);
+        let written = match kind {
+            CompressionType::None => unreachable!("stored blocks returned above"),
+            CompressionType::Snappy => snap::raw::Decoder::new()
+                .decompress(body, out)
+                .map_err(|e| e.to_string()),
+            CompressionType::Zlib => self.inflate(body, out),
+            CompressionType::Lz4 | CompressionType::Lz4hc => self.lz4(body, out),
+            CompressionType::Zstd => self.zstd(body, out),
+        };
+        match written {
+            Ok(written) if written == size => Ok(()),
+            Ok(written) => Err(Error::corruption(
+                0,
+                format!("{} block of {written} bytes claims {size}", kind.name()),
+            )),
+            Err(why) => Err(Error::corruption(
+                0,
+                format!("malformed {} block: {why}", kind.name()),
+            )),
+        }
+    }
+
+    fn inflate(&self, body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+        let mut inflate = Decompress::new(false);
+        if !self.dictionary.is_empty() {
+            inflate
+                .set_dictionary(&self.dictionary)
+                .map_err(|e| e.to_string())?;
+        }
+        // Z_SYNC_FLUSH: RocksDB's writer ends the stream, but only the claimed bytes matter.
+        let status = inflate
+            .decompress(body, out, FlushDecompress::Finish)
+            .map_err(|e| e.to_string())?;
+        if status != Status::StreamEnd {
+            return Err("deflate stream does not end".to_owned());
+        }
+        Ok(inflate.total_out() as usize)
+    }
+
+    fn lz4(&self, body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+        if self.dictionary.is_empty() {
+            let size = i32::try_from(out.len()).map_err(|e| e.to_string())?;
+            lz4::block::decompress_to_buffer(body, Some(size), out).map_err(|e| e.to_string())
+        } else {
+            lz4_flex::block::decompress_into_with_dict(body, out, &self.dictionary)
+                .map_err(|e| e.to_string())
+        }
+    }
+
+    fn zstd(&mut self, body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+        if self.zstd.is_none() {
+            let made = zstd::bulk::Decompressor::with_dictionary(&self.dictionary);
+            self.zstd = Some(made.map_err(|e| e.to_string())?);
+        }
+        let decoder = self.zstd.as_mut().ok_or("no zstd decoder")?;
+        decoder
+            .decompress_to_buffer(body, out)
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// Uncompressed size that a payload claims, checked against what its bytes could ever give, and the
+/// compressed bytes.
+fn claimed_size(kind: CompressionType, payload: &[u8]) -> Result<(usize, &[u8])> {
+    let (size, body) = if kind == CompressionType::Snappy {
+        let size = snap::raw::decompress_len(payload)
+            .map_err(|e| Error::corruption(0, format!("malformed Snappy block: {e}")))?;
+        (size, payload)
+    } else {
+        let mut cursor = Cursor::new(payload);
+        (cursor.varint32()? as usize, cursor.rest())
+    };
+    let most = max_growth(kind).saturating_mul(body.len() as u64 + 1);
+    if size as u64 > most || size > COMPRESSION_SIZE_LIMIT {
+        return Err(Error::corruption(
+            0,
+            format!(
+                "{} block of {} bytes claims {size} uncompressed bytes",
+                kind.name(),
+                body.len()
+            ),
+        ));
+    }
+    Ok((size, body))
+}

@@ -1,0 +1,192 @@
+//! Block compression (`util/compression.cc`, "compress format version 2").
+//!
+//! | type | payload |
+//! |---|---|
+//! | Snappy | a raw Snappy block, which holds its own size |
+//! | zlib | varint32 size, raw deflate |
+//! | LZ4, LZ4HC | varint32 size, a raw LZ4 block |
+//! | ZSTD | varint32 size, a ZSTD frame |
+
+mod compress;
+mod decompress;
+
+pub use compress::Compressor;
+pub use decompress::Decompressor;
+
+/// How a block is stored; the value stands in the block's trailer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum CompressionType {
+    /// As it is.
+    None = 0,
+    /// Snappy.
+    Snappy = 1,
+    /// Raw deflate.
+    Zlib = 2,
+    /// LZ4, fast mode.
+    Lz4 = 4,
+    /// LZ4, high-compression mode; the same payload as LZ4.
+    Lz4hc = 5,
+    /// Zstandard.
+    Zstd = 7,
+}
+
+impl CompressionType {
+    /// All types that are read and written here, in the order of their codes.
+    pub const ALL: [Self; 6] = [
+        Self::None,
+        Self::Snappy,
+        Self::Zlib,
+        Self::Lz4,
+        Self::Lz4hc,
+        Self::Zstd,
+    ];
+
+    /// The type with the trailer's code, if it is one that is handled.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|&kind| kind as u8 == code)
+    }
+
+    /// The type that an OPTIONS file names, for example `kLZ4Compression`.
+    pub fn from_option(name: &str) -> Option<Self> {
+        Some(match name {
+            "kNoCompression" => Self::None,
+            "kSnappyCompression" => Self::Snappy,
+            "kZlibCompression" => Self::Zlib,
+            "kLZ4Compression" => Self::Lz4,
+            "kLZ4HCCompression" => Self::Lz4hc,
+            "kZSTD" => Self::Zstd,
+            _ => return None,
+        })
+    }
+
+    /// RocksDB's display name, as the property `rocksdb.compression` has it before
+    /// format_version 7 (`util/compression.cc:CompressionTypeToString`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "NoCompression",
+            Self::Snappy => "Snappy",
+            Self::Zlib => "Zlib",
+            Self::Lz4 => "LZ4",
+            Self::Lz4hc => "LZ4HC",
+            Self::Zstd => "ZSTD",
+        }
+    }
+}
+
+/// RocksDB neither compresses nor stores compressed blocks of this size or more
+/// (`block_based_table_builder.cc:kCompressionSizeLimit`).
+pub const COMPRESSION_SIZE_LIMIT: usize = i32::MAX as usize;
+
+/// Level that stands for "the library's default" (`CompressionOptions::kDefaultCompressionLevel`).
+pub const DEFAULT_LEVEL: i32 = 32767;
+
+/// How data blocks are compressed (`CompressionOptions`, the members that change bytes).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompressionSettings {
+    /// Algorithm.
+    pub kind: CompressionType,
+    /// Level; [`DEFAULT_LEVEL`] is the library's default.
+    pub level: i32,
+    /// zlib window bits; negative means raw deflate, which is the only form written.
+    pub window_bits: i32,
+    /// Whether ZSTD frames carry a checksum of their own.
+    pub zstd_checksum: bool,
+    /// A block is stored raw unless it shrinks to this many bytes of 1024.
+    pub max_compressed_bytes_per_kb: u32,
+}
+
+impl CompressionSettings {
+    /// Blocks stored as they are.
+    pub fn none() -> Self {
+        Self {
+            kind: CompressionType::None,
+            level: DEFAULT_LEVEL,
+            window_bits: -14,
+            zstd_checksum: false,
+            max_compressed_bytes_per_kb: 896,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::put_varint;
+    use proptest::prelude::*;
+
+    fn settings(kind: CompressionType, level: i32) -> CompressionSettings {
+        CompressionSettings {
+            kind,
+            level,
+            ..CompressionSettings::none()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_compressed_decompresses(
+            word in proptest::collection::vec(any::<u8>(), 1..40),
+            repeat in 1usize..200,
+            kind in prop::sample::select(CompressionType::ALL.to_vec()),
+            level in prop::sample::select(vec![DEFAULT_LEVEL, -3, 1, 5]),
+        ) {
+            let block = word.repeat(repeat);
+            let mut compressor = Compressor::new(&settings(kind, level))?;
+            let (stored, used) = compressor.compress(&block)?;
+            let stored = &*stored.to_vec();
+            let mut behind = [b"before".as_slice(), &block].concat();
+            prop_assert_eq!(compressor.compress_in_place(&mut behind, 6)?, used);
+            prop_assert_eq!(&behind, &[b"before".as_slice(), stored].concat());
+            let mut out = Vec::new();
+            Decompressor::new(Vec::new()).decompress(used, stored, &mut out)?;
+            prop_assert_eq!(out, block);
+        }
+
+        #[test]
+        fn decompression_is_total(
+            payload in proptest::collection::vec(any::<u8>(), 0..300),
+            kind in prop::sample::select(CompressionType::ALL.to_vec()),
+            dictionary in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let _ = Decompressor::new(dictionary).decompress(kind, &payload, &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn repetitive_blocks_shrink_with_every_codec() {
+        let block = b"compaction ".repeat(400);
+        for kind in &CompressionType::ALL[1..] {
+            let mut compressor =
+                Compressor::new(&settings(*kind, DEFAULT_LEVEL)).expect("settings");
+            let (stored, used) = compressor.compress(&block).expect("compresses");
+            assert_eq!(used, *kind);
+            assert!(stored.len() < block.len() / 5, "{kind:?}: {}", stored.len());
+        }
+    }
+
+    #[test]
+    fn random_blocks_are_stored_raw() {
+        let block: Vec<u8> = (0u64..250)
+            .flat_map(|i| twox_hash::XxHash3_64::oneshot(&i.to_le_bytes()).to_le_bytes())
+            .collect();
+        let mut compressor = Compressor::new(&settings(CompressionType::Lz4, 1)).expect("settings");
+        let (stored, used) = compressor.compress(&block).expect("compresses");
+        assert_eq!((stored, used), (&block[..], CompressionType::None));
+    }
+
+    #[test]
+    fn a_claimed_size_beyond_reason_is_refused_before_allocating() {
+        let mut payload = Vec::new();
+        put_varint(&mut payload, u64::from(u32::MAX));
+        payload.extend_from_slice(&[0; 16]);
+        for kind in [
+            CompressionType::Lz4,
+            CompressionType::Zlib,
+            CompressionType::Zstd,
+        ] {
+            let failed = Decompressor::new(Vec::new()).decompress(kind, &payload, &mut Vec::new());
+            assert!(failed.expect_err("refused").what.contains("claims"));
+        }
+    }
+}
