@@ -70,7 +70,13 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
         false => {
             // The model is frozen before the first slice that it is held against.
             let dir = scratch.path();
-            let rates = calibrate(dir, &machine, &gpus, CALIBRATION_TIME, &CancelToken::new())?;
+            let rates = calibrate(
+                dir,
+                &machine.host,
+                &gpus,
+                CALIBRATION_TIME,
+                &CancelToken::new(),
+            )?;
             (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
             rates
         }
@@ -87,7 +93,7 @@ fn in_turn(
     comparison: &mut Comparison,
 ) -> Result<Rates, Failure> {
     let cancel = CancelToken::new();
-    let mut probe = Probe::new(dir, machine, gpus, &cancel)?;
+    let mut probe = Probe::new(dir, &machine.host, gpus, &cancel)?;
     for _ in 0..rounds {
         probe.round()?;
         comparison.round(gpus)?;

@@ -4,18 +4,37 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What tells a machine from another, as far as rates go.
+/// What tells a host from another, as far as rates of any of its devices go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct Host {
     /// Model of the processors.
     pub processor: String,
     /// Processors that this process may use.
     pub cores: u32,
-    /// Names of the GPUs, by number.
-    pub gpus: Vec<String>,
     /// Version of the GPUs' driver; empty without one.
     pub driver: String,
+}
+
+/// A host with the GPUs that this process may use, which may be others than another process's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Without them.
+    #[serde(flatten)]
+    pub host: Host,
+    /// Names of the GPUs, by number.
+    pub gpus: Vec<String>,
+}
+
+impl Host {
+    /// This one.
+    pub fn here() -> Self {
+        Self {
+            processor: processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            driver: driver_version().unwrap_or_default(),
+        }
+    }
 }
 
 impl Machine {
@@ -23,24 +42,26 @@ impl Machine {
     pub fn here() -> Self {
         let gpus = rockmill_cuda::Device::all_gpus().unwrap_or_default();
         Self {
-            processor: processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            host: Host::here(),
             gpus: gpus.iter().map(|gpu| gpu.about().name.clone()).collect(),
-            driver: driver_version().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} cores", self.processor, self.cores)?;
+        match self.driver.as_str() {
+            "" => Ok(()),
+            driver => write!(f, ", driver {driver}"),
         }
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} cores", self.processor, self.cores)?;
-        for gpu in &self.gpus {
-            write!(f, ", {gpu}")?;
-        }
-        match self.driver.as_str() {
-            "" => Ok(()),
-            driver => write!(f, ", driver {driver}"),
-        }
+        write!(f, "{}", self.host)?;
+        self.gpus.iter().try_for_each(|gpu| write!(f, ", {gpu}"))
     }
 }
 

@@ -33,7 +33,7 @@ use rockmill_cuda::CudaBackend;
 pub use cost::Cost;
 pub use faults::{Fault, FaultRates};
 pub use fpga::{UNIT_STAGES, UnitLink, UnitProfile, UnitSpeed, UnitStage};
-pub use machine::{Machine, processor_name};
+pub use machine::{Host, Machine, processor_name};
 pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};
 pub use probe::{Probe, calibrate};
@@ -41,6 +41,7 @@ pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};
 pub use shape::{SliceShape, Term};
 pub use workload::{Made, Workload};
 
+use self::kept::GpuModels;
 use crate::predict::SliceTime;
 
 /// How long the first start calibrates: with what is measured at its end, less than a second.
@@ -49,7 +50,9 @@ pub const CALIBRATION_TIME: Duration = Duration::from_millis(800);
 /// The rates of this machine, shared by all who predict and refine.
 #[derive(Debug)]
 pub struct Model {
-    machine: Machine,
+    host: Host,
+    /// Whose rates are its own to keep, beside the CPU's.
+    gpus: GpuModels,
     rates: RwLock<Rates>,
     /// Where they are kept, if there is a place.
     path: Option<PathBuf>,
@@ -74,8 +77,11 @@ impl Model {
         gpus: &[&CudaBackend],
         cancel: &CancelToken,
     ) -> Result<Self> {
-        let machine = Machine::here();
-        let found = path.as_deref().map(|path| kept::load(path, &machine));
+        let host = Host::here();
+        let model = |gpu: &&CudaBackend| gpu.device().about().name.clone();
+        let models = gpus.iter().map(|gpu| (gpu.name().to_owned(), model(gpu)));
+        let models: GpuModels = models.collect();
+        let found = path.as_deref().map(|path| kept::load(path, &host, &models));
         let kept = match found {
             Some(Ok(rates)) => rates,
             Some(Err(why)) => {
@@ -84,7 +90,7 @@ impl Model {
             }
             None => None,
         };
-        // A GPU that could not be used before has no rates.
+        // A GPU that nobody has used before has no rates.
         let has_all = |rates: &Rates| gpus.iter().all(|gpu| rates.has(gpu.name()));
         let usable = kept.filter(has_all);
         let is_new = usable.is_none();
@@ -98,11 +104,12 @@ impl Model {
                 let dir = dir.map_err(|e| {
                     Error::storage(&place.display().to_string(), "make a folder there", &e)
                 })?;
-                calibrate(dir.path(), &machine, gpus, CALIBRATION_TIME, cancel)?
+                calibrate(dir.path(), &host, gpus, CALIBRATION_TIME, cancel)?
             }
         };
         let model = Self {
-            machine,
+            host,
+            gpus: models,
             rates: RwLock::new(rates),
             path,
         };
@@ -132,12 +139,12 @@ impl Model {
         self.rates.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the rates for the next start; where that fails, the next start calibrates.
+    /// Keeps the rates of its devices for the next start; where that fails, the next start calibrates.
     pub fn keep(&self) {
         let Some(path) = &self.path else {
             return;
         };
-        if let Err(error) = kept::save(path, &self.machine, &self.rates()) {
+        if let Err(error) = kept::save(path, &self.host, &self.gpus, &self.rates()) {
             tracing::warn!(file = %path.display(), %error, "the calibration is not kept");
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::cost::Cost;
-use super::machine::Machine;
+use super::machine::Host;
 use super::measure::{Measured, mean};
 use super::rates::{CpuRates, GpuRates, OVERLAP, Rates};
 use super::shape::{SliceShape, Term};
@@ -171,11 +171,11 @@ impl<'a> Probe<'a> {
     /// Storage, Device; Cancelled, as all that follows, once `cancel` is set.
     pub fn new(
         dir: &'a Path,
-        machine: &Machine,
+        host: &Host,
         gpus: &[&'a CudaBackend],
         cancel: &'a CancelToken,
     ) -> Result<Self> {
-        let cores = machine.cores;
+        let cores = host.cores;
         let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, cancel)?;
         let mut with_slices = Vec::new();
         for (i, &backend) in gpus.iter().enumerate() {
@@ -320,13 +320,13 @@ fn repeat_until(end: Instant, mut each: impl FnMut() -> Result<()>) -> Result<()
 /// Storage, Device, Cancelled.
 pub fn calibrate(
     dir: &Path,
-    machine: &Machine,
+    host: &Host,
     gpus: &[&CudaBackend],
     time: Duration,
     cancel: &CancelToken,
 ) -> Result<Rates> {
     let started = Instant::now();
-    let mut probe = Probe::new(dir, machine, gpus, cancel)?;
+    let mut probe = Probe::new(dir, host, gpus, cancel)?;
     probe.rounds_until(started + time)?;
     probe.rates()
 }

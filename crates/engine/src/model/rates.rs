@@ -78,12 +78,7 @@ impl Rates {
     /// Whether all rates are numbers that a machine can have.
     pub fn are_sound(&self) -> bool {
         let Self { cpu, storage, gpus } = self;
-        is_cost(&cpu.slice)
-            && cpu.cores > 0
-            && (1.0..=f64::MAX).contains(&cpu.crowded)
-            && is_correction(cpu.correction)
-            && [storage.read, storage.write].into_iter().all(is_speed)
-            && gpus.values().all(GpuRates::are_sound)
+        cpu.are_sound() && storage.are_sound() && gpus.values().all(GpuRates::are_sound)
     }
 
     /// Whether a device has rates.
@@ -104,8 +99,23 @@ impl Rates {
 /// Name of the CPU backend.
 pub const CPU: &str = "cpu";
 
+impl CpuRates {
+    pub(super) fn are_sound(&self) -> bool {
+        is_cost(&self.slice)
+            && self.cores > 0
+            && (1.0..=f64::MAX).contains(&self.crowded)
+            && is_correction(self.correction)
+    }
+}
+
+impl StorageRates {
+    pub(super) fn are_sound(&self) -> bool {
+        [self.read, self.write].into_iter().all(is_speed)
+    }
+}
+
 impl GpuRates {
-    fn are_sound(&self) -> bool {
+    pub(super) fn are_sound(&self) -> bool {
         [&self.slice, &self.host].into_iter().all(is_cost)
             // Of a device without clocks they are nothing.
             && self.kernels.is_sound()
