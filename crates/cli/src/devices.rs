@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
+use rockmill_core::CancelToken;
 use rockmill_cuda::{Device as Gpu, LinkRates};
 use rockmill_engine::model::{UnitProfile, processor_name};
 use serde::Serialize;
@@ -105,9 +106,12 @@ pub fn processor() -> String {
 /// A GPU after a short probe.
 fn gpu(gpu: &Gpu) -> Row {
     let about = gpu.about();
-    let probed = gpu
-        .probe()
-        .and_then(|()| Ok((gpu.free_bytes()?, LinkRates::measure(gpu)?)));
+    let probed = gpu.probe().and_then(|()| {
+        Ok((
+            gpu.free_bytes()?,
+            LinkRates::measure(gpu, &CancelToken::new())?,
+        ))
+    });
     let (major, minor) = about.compute_capability;
     let (measured, unusable) = match probed {
         Ok(measured) => (Some(measured), None),

@@ -145,6 +145,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let meter = EnergyMeter::new(settings.device);
     let engine = engine(settings)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
+    engine.wait_for_model();
     device::tell(engine.device_choice());
     let job = record::load(&LocalStorage, &args.file)?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rockmill_core::Result;
+use rockmill_core::{CancelToken, Result};
 
 use crate::device::Device;
 use crate::memory::{DeviceMemory, PinnedBuffer};
@@ -26,14 +26,14 @@ impl LinkRates {
     /// Copies for a tenth of a second and takes the best of a few rounds, one direction at a time.
     ///
     /// # Errors
-    /// Device, also if there is not enough memory.
-    pub fn measure(device: &Device) -> Result<Self> {
+    /// Device, also if there is not enough memory; Cancelled.
+    pub fn measure(device: &Device, cancel: &CancelToken) -> Result<Self> {
         let _current = device.make_current()?;
         let stream = Stream::new(device)?;
         let pinned = PinnedBuffer::new(device, COPY_BYTES)?;
         let memory = DeviceMemory::new(device, COPY_BYTES as u64)?;
         let (there, here) = (memory.as_ptr(), pinned.as_ptr());
-        let done = best_rate(&stream, || {
+        let done = best_rate(&stream, cancel, || {
             // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
             // thread's alone.
             unsafe { stream.copy_to_device(there.cast(), here.cast(), COPY_BYTES) }
@@ -43,7 +43,7 @@ impl LinkRates {
             let back = || unsafe { stream.copy_from_device(here.cast(), there.cast(), COPY_BYTES) };
             Ok(Self {
                 to_device,
-                from_device: best_rate(&stream, back)?,
+                from_device: best_rate(&stream, cancel, back)?,
             })
         });
         // Whatever went wrong, nothing may be on its way when the memory goes.
@@ -52,9 +52,10 @@ impl LinkRates {
     }
 }
 
-fn best_rate(stream: &Stream, copy: impl Fn() -> Result<()>) -> Result<f64> {
+fn best_rate(stream: &Stream, cancel: &CancelToken, copy: impl Fn() -> Result<()>) -> Result<f64> {
     let mut best = 0.0_f64;
     for _ in 0..ROUNDS {
+        cancel.check()?;
         let started = Instant::now();
         for _ in 0..COPIES {
             copy()?;
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn both_directions_have_a_rate() {
         let device = Device::open(test_target()).expect("it is there");
-        let rates = LinkRates::measure(&device).expect("there is memory");
+        let rates = LinkRates::measure(&device, &CancelToken::new()).expect("there is memory");
         assert!(rates.to_device > 0.0 && rates.from_device > 0.0);
     }
 }

@@ -75,9 +75,8 @@ impl Pairs {
             compression: CompressionType::None,
             raw_bytes: args.entries * (self.key_bytes + self.value_bytes) as u64,
         };
-        Made::with_keys(&workload, dir, "input", |i, key| {
-            key.copy_from_slice(&(self.key)(i));
-        })
+        let set_key = |i, key: &mut [u8]| key.copy_from_slice(&(self.key)(i));
+        Made::with_keys(&workload, dir, "input", set_key, &CancelToken::new())
     }
 }
 

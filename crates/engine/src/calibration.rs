@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_cuda::CudaBackend;
 
 use crate::fleet::Gpus;
+use crate::idle::Idle;
 use crate::model::Model;
 use crate::opening::Opening;
 use crate::settings::Calibration;
@@ -16,22 +17,23 @@ use crate::settings::Calibration;
 #[derive(Debug)]
 pub struct Calibrated {
     opening: Opening<Model>,
-    stop: CancelToken,
+    idle: Arc<Idle>,
 }
 
 impl Calibrated {
-    /// Begins to open the rates of `gpus`, once these are open. `None` if nothing is to be calibrated.
-    pub fn start(calibration: Calibration, gpus: Gpus) -> Option<Self> {
+    /// Begins to open the rates of `gpus`, once these are open, and calibrates while it is `idle` if it has to.
+    /// `None` if nothing is to be calibrated.
+    pub fn start(calibration: Calibration, gpus: Gpus, idle: &Arc<Idle>) -> Option<Self> {
         if calibration == Calibration::Off || gpus.is_none() {
             return None;
         }
-        let stop = CancelToken::new();
-        let theirs = stop.clone();
+        let theirs = Arc::clone(idle);
         let opening = Opening::start(move || {
             let gpus = gpus.wait();
             open(&calibration, &gpus, &theirs)
         });
-        Some(Self { opening, stop })
+        let idle = Arc::clone(idle);
+        Some(Self { opening, idle })
     }
 
     /// The rates, if they are there.
@@ -45,17 +47,17 @@ impl Calibrated {
     }
 }
 
-fn open(calibration: &Calibration, gpus: &[Arc<CudaBackend>], stop: &CancelToken) -> Result<Model> {
+fn open(calibration: &Calibration, gpus: &[Arc<CudaBackend>], idle: &Idle) -> Result<Model> {
     let gpus: Vec<&CudaBackend> = gpus.iter().map(Arc::as_ref).collect();
     if gpus.is_empty() {
         return Err(Error::new(ErrorKind::Device, "there is no GPU to predict"));
     }
     let opened = match calibration {
-        Calibration::KeptAt(path) => Model::open_at(Some(path.clone()), &gpus, stop),
-        _ => Model::open(&gpus, stop),
+        Calibration::KeptAt(path) => Model::open_at(Some(path.clone()), &gpus, idle),
+        _ => Model::open(&gpus, idle),
     };
     if let Err(error) = &opened
-        && !stop.is_cancelled()
+        && !idle.is_stopped()
     {
         tracing::warn!(%error, "no cost model; what slices take is learned from them alone");
     }
@@ -69,7 +71,7 @@ const GRACE: Duration = Duration::from_millis(100);
 impl Drop for Calibrated {
     /// What jobs have corrected is kept.
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.idle.stop();
         self.opening.leave(GRACE);
         // The thread may be RocksDB's, and who hears that something cannot be kept the application's.
         let _ = catch_unwind(AssertUnwindSafe(|| self.get().map(Model::keep)));
@@ -91,6 +93,10 @@ mod tests {
 
     const KERNELS: Device = Device::Kernels(Target::Host);
 
+    fn idle() -> Arc<Idle> {
+        Arc::new(Idle::new(SystemClock::shared()))
+    }
+
     fn learned(path: &Path, device: Device) -> Learned {
         let fleet = Fleet::open(
             device.into(),
@@ -98,7 +104,7 @@ mod tests {
             &SystemClock::shared(),
         );
         let calibration = Calibration::KeptAt(path.to_owned());
-        Learned::new(Calibrated::start(calibration, fleet.gpus()))
+        Learned::new(Calibrated::start(calibration, fleet.gpus(), &idle()))
     }
 
     #[test]
@@ -141,6 +147,27 @@ mod tests {
             CudaSettings::default(),
             &SystemClock::shared(),
         );
-        assert!(Calibrated::start(Calibration::Off, fleet.gpus()).is_none());
+        assert!(Calibrated::start(Calibration::Off, fleet.gpus(), &idle()).is_none());
+    }
+    #[test]
+    fn nothing_is_calibrated_while_a_job_runs() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("model.json");
+        let fleet = Fleet::open(
+            KERNELS.into(),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
+        assert_eq!(fleet.wait(), Ok(()));
+        let idle = idle();
+        let runs = idle.job();
+        let calibration = Calibration::KeptAt(path.clone());
+        let learned = Learned::new(Calibrated::start(calibration, fleet.gpus(), &idle));
+        let first = learned.time("cuda-on-host", &large(), 0);
+        assert!(first.seconds > 0.0 && !learned.knows("cuda-on-host"));
+        drop(learned);
+        assert_eq!(idle.spent(), std::time::Duration::ZERO);
+        assert!(!path.exists());
+        drop(runs);
     }
 }

@@ -19,7 +19,9 @@ use crate::admit::{self, Policy};
 use crate::at_rest::{AtRest, read_options};
 use crate::budget::Budget;
 use crate::calibration::Calibrated;
+use crate::clock::SystemClock;
 use crate::fleet::{Fleet, Offload};
+use crate::idle::Idle;
 use crate::io::RateLimiter;
 use crate::metrics;
 use crate::predict::{Learned, Predict};
@@ -43,6 +45,8 @@ pub struct Engine {
     storage: Arc<dyn Storage>,
     fleet: Fleet,
     model: Arc<dyn Predict>,
+    /// Told of jobs, to which calibration gives way.
+    idle: Arc<Idle>,
     budget: Arc<Budget>,
     limiter: Arc<RateLimiter>,
     stats: StatsCell,
@@ -80,16 +84,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Engine {
     /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`]. What slices
-    /// take on each it knows from calibration, which it runs if it has to and may, and learns from them.
+    /// take on each it knows from calibration, which it runs between jobs if it has to and may, and learns from
+    /// them.
     ///
     /// # Errors
     /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
-        let calibrated = Calibrated::start(settings.calibration.clone(), fleet.gpus());
+        let idle = Arc::new(Idle::new(SystemClock::shared()));
+        let calibrated = Calibrated::start(settings.calibration.clone(), fleet.gpus(), &idle);
         let model = Arc::new(Learned::new(calibrated));
-        Ok(Self::with_fleet(settings, storage, fleet, model))
+        Ok(Self::with_fleet(settings, storage, fleet, model, idle))
     }
 
     /// The same with a model of its own.
@@ -103,7 +109,8 @@ impl Engine {
     ) -> std::result::Result<Self, String> {
         settings.check()?;
         let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
-        Ok(Self::with_fleet(settings, storage, fleet, model))
+        let idle = Arc::new(Idle::new(SystemClock::shared()));
+        Ok(Self::with_fleet(settings, storage, fleet, model, idle))
     }
 
     fn with_fleet(
@@ -111,6 +118,7 @@ impl Engine {
         storage: Arc<dyn Storage>,
         fleet: Fleet,
         model: Arc<dyn Predict>,
+        idle: Arc<Idle>,
     ) -> Self {
         metrics::describe();
         Self {
@@ -125,6 +133,7 @@ impl Engine {
             storage,
             fleet,
             model,
+            idle,
             stats: StatsCell::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
@@ -159,15 +168,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the configured devices are open and calibrated. Before that, and if none can be used, the CPU
-    /// does all jobs.
+    /// Waits until the configured devices are open. Before that, and if none can be used, the CPU does all jobs.
     ///
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
-        let opened = self.fleet.wait();
+        self.fleet.wait()
+    }
+
+    /// Waits until it is known what slices take on each device, or that only slices will tell; as long as jobs run,
+    /// calibration does not go on.
+    pub fn wait_for_model(&self) {
         self.model.wait();
-        opened
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
@@ -389,6 +401,7 @@ impl Engine {
         output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
+        let _runs = self.idle.job();
         let settings = self.settings();
         let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
         match settings.nice {

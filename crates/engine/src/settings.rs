@@ -37,7 +37,7 @@ pub struct Settings {
 }
 
 /// What becomes of the cost model, which tells what a slice will take on the CPU and on each GPU. Where there is a GPU,
-/// the first start runs small slices on all processors and on it, beside other work for about a second, and keeps
+/// the first start runs small slices on all processors and on it, for about a second while it has no job, and keeps
 /// what it found; jobs correct that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Calibration {

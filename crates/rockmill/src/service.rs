@@ -120,14 +120,20 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
-    /// Waits until the configured devices are open and calibrated, for measurements: opening takes some tenths of a
-    /// second beside other work, calibration about one where none was kept. Before that, and if none can be used, the CPU does all jobs.
+    /// Waits until the configured devices are open, which takes some tenths of a second beside other work. Before
+    /// that, and if none can be used, the CPU does all jobs.
     ///
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> Result<(), crate::Error> {
         let waited = self.engine.wait_for_device();
         waited.map_err(crate::builder::Error)
+    }
+
+    /// Waits, for measurements, until it is known what slices take on the devices that are open: calibration takes
+    /// about a second where none was kept, and does not go on as long as jobs run.
+    pub fn wait_for_model(&self) {
+        self.engine.wait_for_model();
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other

@@ -171,6 +171,7 @@ impl Task {
         let engine = Engine::new(settings, Arc::new(LocalStorage));
         let engine = engine.map_err(Failure::Environment)?;
         engine.wait_for_device().map_err(Failure::Environment)?;
+        engine.wait_for_model();
         device::tell(engine.device_choice());
         Ok(engine)
     }
@@ -189,7 +190,9 @@ impl Task {
             .calibration(self.calibration.clone())
             .build();
         let service = built.and_then(|service| service.wait_for_device().map(|()| service));
-        service.map_err(|e| Failure::Environment(e.to_string()))
+        let service = service.map_err(|e| Failure::Environment(e.to_string()))?;
+        service.wait_for_model();
+        Ok(service)
     }
 
     fn compact(

@@ -103,8 +103,9 @@ impl Comparison {
             slices: Vec::new(),
             times: Vec::new(),
         };
+        let never = CancelToken::new();
         for (slice, chosen) in workloads::chosen(quick).into_iter().enumerate() {
-            let made = Made::new(&chosen.workload, dir, &format!("slice{slice}"))?;
+            let made = Made::new(&chosen.workload, dir, &format!("slice{slice}"), &never)?;
             let on_gpus = gpus
                 .iter()
                 .filter(|gpu| made.is_for(**gpu))

@@ -8,8 +8,9 @@ mod workloads;
 use std::path::{Path, PathBuf};
 
 use rockmill::{CudaSettings, Device};
-use rockmill_core::CancelToken;
 use rockmill_cuda::{CudaBackend, Target};
+use rockmill_engine::Idle;
+use rockmill_engine::clock::SystemClock;
 use rockmill_engine::model::{CALIBRATION_TIME, Machine, Probe, Rates, calibrate, files_dir};
 
 use crate::outcome::Failure;
@@ -69,14 +70,8 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
         )?,
         false => {
             // The model is frozen before the first slice that it is held against.
-            let dir = scratch.path();
-            let rates = calibrate(
-                dir,
-                &machine.host,
-                &gpus,
-                CALIBRATION_TIME,
-                &CancelToken::new(),
-            )?;
+            let (dir, idle) = (scratch.path(), Idle::new(SystemClock::shared()));
+            let rates = calibrate(dir, &machine.host, &gpus, CALIBRATION_TIME, &idle)?;
             (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
             rates
         }
@@ -92,8 +87,8 @@ fn in_turn(
     gpus: &[&CudaBackend],
     comparison: &mut Comparison,
 ) -> Result<Rates, Failure> {
-    let cancel = CancelToken::new();
-    let mut probe = Probe::new(dir, &machine.host, gpus, &cancel)?;
+    let idle = Idle::new(SystemClock::shared());
+    let mut probe = Probe::new(dir, &machine.host, gpus, &idle)?;
     for _ in 0..rounds {
         probe.round()?;
         comparison.round(gpus)?;

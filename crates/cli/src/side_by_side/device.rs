@@ -185,6 +185,7 @@ pub fn service(
     let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
     let opened = service.wait_for_device();
     opened.map_err(|e| Failure::Environment(e.to_string()))?;
+    service.wait_for_model();
     tell(service.device_choice());
     tell_of_simulated(device);
     Ok(service)

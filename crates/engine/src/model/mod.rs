@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use rockmill_core::{Backend, CancelToken, Error, Result};
+use rockmill_core::{Backend, Error, Result};
 use rockmill_cuda::CudaBackend;
 
 pub use cost::Cost;
@@ -42,6 +42,7 @@ pub use shape::{SliceShape, Term};
 pub use workload::{Made, Workload};
 
 use self::kept::GpuModels;
+use crate::idle::Idle;
 use crate::predict::SliceTime;
 
 /// How long the first start calibrates: with what is measured at its end, less than a second.
@@ -59,24 +60,20 @@ pub struct Model {
 }
 
 impl Model {
-    /// What an earlier start has kept for this machine, or a calibration of about a second, which is kept. Files lie
-    /// in memory meanwhile, or in the system's folder for temporary files.
+    /// What an earlier start has kept for this machine, or a calibration of about a second while it is `idle`, which
+    /// is kept. Files lie in memory meanwhile, or in the system's folder for temporary files.
     ///
     /// # Errors
-    /// Those of calibration, Cancelled if that was cancelled; what cannot be kept is only told.
-    pub fn open(gpus: &[&CudaBackend], cancel: &CancelToken) -> Result<Self> {
-        Self::open_at(kept::usual_path(), gpus, cancel)
+    /// Those of calibration, Cancelled if that was stopped; what cannot be kept is only told.
+    pub fn open(gpus: &[&CudaBackend], idle: &Idle) -> Result<Self> {
+        Self::open_at(kept::usual_path(), gpus, idle)
     }
 
     /// The same with a file of its own, or none.
     ///
     /// # Errors
     /// As above.
-    pub fn open_at(
-        path: Option<PathBuf>,
-        gpus: &[&CudaBackend],
-        cancel: &CancelToken,
-    ) -> Result<Self> {
+    pub fn open_at(path: Option<PathBuf>, gpus: &[&CudaBackend], idle: &Idle) -> Result<Self> {
         let host = Host::here();
         let model = |gpu: &&CudaBackend| gpu.device().about().name.clone();
         let models = gpus.iter().map(|gpu| (gpu.name().to_owned(), model(gpu)));
@@ -104,7 +101,7 @@ impl Model {
                 let dir = dir.map_err(|e| {
                     Error::storage(&place.display().to_string(), "make a folder there", &e)
                 })?;
-                calibrate(dir.path(), &host, gpus, CALIBRATION_TIME, cancel)?
+                calibrate(dir.path(), &host, gpus, CALIBRATION_TIME, idle)?
             }
         };
         let model = Self {

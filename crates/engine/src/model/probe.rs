@@ -1,11 +1,13 @@
-//! Calibration: small slices of a few shapes through the real backends, for about a second.
+//! Calibration: small slices of a few shapes through the real backends, for about a second, in pieces that give way to
+//! jobs.
 
 mod shapes;
 mod storage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::cost::Cost;
 use super::machine::Host;
@@ -13,8 +15,9 @@ use super::measure::{Measured, mean};
 use super::rates::{CpuRates, GpuRates, OVERLAP, Rates};
 use super::shape::{SliceShape, Term};
 use super::workload::Made;
+use crate::idle::Idle;
 use crate::parallel;
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Resource, Result};
+use rockmill_core::{Backend, Error, ErrorKind, Resource, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
 use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, workload};
@@ -36,26 +39,28 @@ struct Sample {
 struct Samples(Vec<Sample>);
 
 impl Samples {
-    fn make(
-        shapes: &[Shape],
-        dir: &Path,
-        prefix: &str,
-        threads: u32,
-        cancel: &CancelToken,
-    ) -> Result<Self> {
-        let numbered: Vec<_> = shapes.iter().enumerate().collect();
-        let make = |(i, shape): &(usize, &_)| {
-            cancel.check()?;
-            Made::new(&workload(shape), dir, &format!("{prefix}{i}"))
-        };
-        let (made, _) = parallel::map(&numbered, threads as usize, make)?;
+    fn make(shapes: &[Shape], dir: &Path, prefix: &str, threads: u32, idle: &Idle) -> Result<Self> {
+        let places: Vec<OnceLock<Made>> = shapes.iter().map(|_| OnceLock::new()).collect();
+        let numbered: Vec<_> = places.iter().zip(shapes).enumerate().collect();
+        idle.piece(|cancel| {
+            // What was made before a job came is there.
+            let make = |(i, (place, shape)): &(usize, (&OnceLock<Made>, &_))| {
+                if place.get().is_none() {
+                    let made = Made::new(&workload(shape), dir, &format!("{prefix}{i}"), cancel)?;
+                    let _ = place.set(made);
+                }
+                Ok(())
+            };
+            parallel::map(&numbered, threads as usize, make)
+        })?;
+        let made = places.into_iter().filter_map(OnceLock::into_inner);
         let sample = |made| Sample {
             made,
             seconds: f64::INFINITY,
             kernels: 0.0,
             cpu_seconds: 0.0,
         };
-        Ok(Self(made.into_iter().map(sample).collect()))
+        Ok(Self(made.map(sample).collect()))
     }
 
     /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
@@ -64,12 +69,11 @@ impl Samples {
         &mut self,
         backend: &B,
         dir: &Path,
-        cancel: &CancelToken,
+        idle: &Idle,
         seconds: fn(&Measured) -> f64,
     ) -> Result<()> {
         for sample in &mut self.0 {
-            cancel.check()?;
-            let measured = sample.made.run(backend, dir, "output", cancel)?;
+            let measured = idle.piece(|cancel| sample.made.run(backend, dir, "output", cancel))?;
             if seconds(&measured) < sample.seconds {
                 sample.seconds = seconds(&measured);
                 sample.cpu_seconds = measured.cpu_seconds;
@@ -105,12 +109,12 @@ struct Gpu<'a> {
 }
 
 impl Gpu<'_> {
-    fn round(&mut self, dir: &Path, at_once: u32, cancel: &CancelToken) -> Result<()> {
-        self.alone.round(self.backend, dir, cancel, |m| m.seconds)?;
+    fn round(&mut self, dir: &Path, at_once: u32, idle: &Idle) -> Result<()> {
+        self.alone.round(self.backend, dir, idle, |m| m.seconds)?;
         for (slice, least) in GPU_CROWDED.into_iter().zip(&mut self.crowded) {
-            cancel.check()?;
             let made = &self.alone.0[slice].made;
-            let all = made.run_at_once(self.backend, dir, at_once, cancel)?;
+            let run = |cancel: &_| made.run_at_once(self.backend, dir, at_once, cancel);
+            let all = idle.piece(run)?;
             let seconds = mean(&all, |m| m.seconds);
             if seconds < least.0 {
                 *least = (seconds, mean(&all, |m| m.cpu_seconds));
@@ -153,7 +157,7 @@ pub struct Probe<'a> {
     /// Least times of [`CROWDED`] with one on each processor.
     crowded: [f64; CROWDED.len()],
     gpus: Vec<Gpu<'a>>,
-    cancel: &'a CancelToken,
+    idle: &'a Idle,
 }
 
 impl std::fmt::Debug for Probe<'_> {
@@ -168,21 +172,21 @@ impl<'a> Probe<'a> {
     /// Makes the slices in `dir`, with a thread a processor.
     ///
     /// # Errors
-    /// Storage, Device; Cancelled, as all that follows, once `cancel` is set.
+    /// Storage, Device; Cancelled, as all that follows, once `idle` is stopped.
     pub fn new(
         dir: &'a Path,
         host: &Host,
         gpus: &[&'a CudaBackend],
-        cancel: &'a CancelToken,
+        idle: &'a Idle,
     ) -> Result<Self> {
         let cores = host.cores;
-        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, cancel)?;
+        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, idle)?;
         let mut with_slices = Vec::new();
         for (i, &backend) in gpus.iter().enumerate() {
             let prefix = format!("gpu{i}x");
             with_slices.push(Gpu {
                 backend,
-                alone: Samples::make(&GPU_SHAPES, dir, &prefix, cores, cancel)?,
+                alone: Samples::make(&GPU_SHAPES, dir, &prefix, cores, idle)?,
                 crowded: [(f64::INFINITY, 0.0); GPU_CROWDED.len()],
             });
         }
@@ -192,7 +196,7 @@ impl<'a> Probe<'a> {
             cpu,
             crowded: [f64::INFINITY; CROWDED.len()],
             gpus: with_slices,
-            cancel,
+            idle,
         })
     }
 
@@ -204,25 +208,26 @@ impl<'a> Probe<'a> {
         self.cpu_round()?;
         let at_once = self.at_once();
         for gpu in &mut self.gpus {
-            gpu.round(self.dir, at_once, self.cancel)?;
+            gpu.round(self.dir, at_once, self.idle)?;
         }
         Ok(())
     }
 
-    /// Runs slices until the time is over: the CPU's first, at least once.
-    fn rounds_until(&mut self, end: Instant) -> Result<()> {
-        let now = Instant::now();
+    /// Runs slices until so much time was spent: the CPU's first, at least once.
+    fn rounds_until(&mut self, end: Duration) -> Result<()> {
+        let idle = self.idle;
+        let now = idle.spent();
         let share = if self.gpus.is_empty() { 1.0 } else { CPU_SHARE };
-        let cpu_end = now + end.saturating_duration_since(now).mul_f64(share);
-        repeat_until(cpu_end, || self.cpu_round())?;
+        let cpu_end = now + end.saturating_sub(now).mul_f64(share);
+        repeat_until(cpu_end, idle, || self.cpu_round())?;
         let gpus = self.gpus.len() as u32;
         let at_once = self.at_once();
         for (left, gpu) in (1..=gpus).rev().zip(&mut self.gpus) {
             // The first slices make what is made once.
-            gpu.round(self.dir, at_once, self.cancel)?;
-            let now = Instant::now();
-            let gpu_end = now + end.saturating_duration_since(now) / left;
-            repeat_until(gpu_end, || gpu.round(self.dir, at_once, self.cancel))?;
+            gpu.round(self.dir, at_once, self.idle)?;
+            let now = idle.spent();
+            let gpu_end = now + end.saturating_sub(now) / left;
+            repeat_until(gpu_end, idle, || gpu.round(self.dir, at_once, self.idle))?;
         }
         Ok(())
     }
@@ -245,7 +250,8 @@ impl<'a> Probe<'a> {
             ..
         } in &self.gpus
         {
-            let link = LinkRates::measure(backend.device())?;
+            let measure = |cancel: &_| LinkRates::measure(backend.device(), cancel);
+            let link = self.idle.piece(measure)?;
             let rates = GpuRates {
                 slice: samples.fit(|sample| sample.seconds),
                 kernels: samples.fit(|sample| sample.kernels),
@@ -266,7 +272,7 @@ impl<'a> Probe<'a> {
                 crowded: self.crowded(),
                 correction: 1.0,
             },
-            storage: storage::measure(self.dir, self.cores, self.cancel)?,
+            storage: storage::measure(self.dir, self.cores, self.idle)?,
             gpus,
         };
         for gpu in &self.gpus {
@@ -281,10 +287,11 @@ impl<'a> Probe<'a> {
 
     fn cpu_round(&mut self) -> Result<()> {
         self.cpu
-            .round(&CpuBackend, self.dir, self.cancel, processor_time)?;
+            .round(&CpuBackend, self.dir, self.idle, processor_time)?;
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.cpu.0[slice].made;
-            let all = made.run_at_once(&CpuBackend, self.dir, self.cores, self.cancel)?;
+            let run = |cancel: &_| made.run_at_once(&CpuBackend, self.dir, self.cores, cancel);
+            let all = self.idle.piece(run)?;
             *least = least.min(mean(&all, processor_time));
         }
         Ok(())
@@ -304,17 +311,19 @@ impl<'a> Probe<'a> {
 }
 
 /// Calls `each` once, and again as long as one more is likely to be done in time.
-fn repeat_until(end: Instant, mut each: impl FnMut() -> Result<()>) -> Result<()> {
+fn repeat_until(end: Duration, idle: &Idle, mut each: impl FnMut() -> Result<()>) -> Result<()> {
     loop {
-        let started = Instant::now();
+        let started = idle.spent();
         each()?;
-        if started.elapsed() > end.saturating_duration_since(Instant::now()) {
+        let now = idle.spent();
+        if now - started > end.saturating_sub(now) {
             return Ok(());
         }
     }
 }
 
-/// Finds the machine's rates with files in `dir`, within about `time`: each slice is made and run at least once.
+/// Finds the machine's rates with files in `dir`, within about `time` of those in which it is `idle`: each slice is made
+/// and run at least once.
 ///
 /// # Errors
 /// Storage, Device, Cancelled.
@@ -323,10 +332,10 @@ pub fn calibrate(
     host: &Host,
     gpus: &[&CudaBackend],
     time: Duration,
-    cancel: &CancelToken,
+    idle: &Idle,
 ) -> Result<Rates> {
-    let started = Instant::now();
-    let mut probe = Probe::new(dir, host, gpus, cancel)?;
+    let started = idle.spent();
+    let mut probe = Probe::new(dir, host, gpus, idle)?;
     probe.rounds_until(started + time)?;
     probe.rates()
 }
@@ -334,19 +343,20 @@ pub fn calibrate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
     use rockmill_cuda::{CudaSettings, Target};
 
     #[test]
     fn a_gpu_without_clocks_has_rates_as_well() {
         let dir = tempfile::tempdir().expect("a folder");
         let gpu = CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host");
-        let cancel = CancelToken::new();
-        let samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2, &cancel);
+        let idle = Idle::new(SystemClock::shared());
+        let samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2, &idle);
         let mut samples = samples.expect("there is room");
         assert!(samples.0[0].made.is_for(&gpu));
         for _ in 0..2 {
             samples
-                .round(&gpu, dir.path(), &cancel, |m| m.seconds)
+                .round(&gpu, dir.path(), &idle, |m| m.seconds)
                 .expect("it runs");
         }
         let sample = &samples.0[0];

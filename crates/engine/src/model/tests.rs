@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rockmill_core::ErrorKind;
+use rockmill_core::{CancelToken, ErrorKind};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaSettings, Target};
 use rockmill_format::compression::CompressionType;
 
 use super::*;
+use crate::clock::SystemClock;
 
 /// Some rates: a nanosecond here and there, and a GPU that is quick and slow to start.
 pub(crate) fn rates() -> Rates {
@@ -42,6 +43,10 @@ pub(crate) fn rates() -> Rates {
         },
         gpus: BTreeMap::from([("cuda:0".to_owned(), gpu)]),
     }
+}
+
+fn idle() -> Idle {
+    Idle::new(SystemClock::shared())
 }
 
 fn host() -> Host {
@@ -338,14 +343,14 @@ fn a_second_start_takes_what_the_first_has_kept() {
     let mut corrected = rates();
     corrected.cpu.correction = 3.0;
     kept::save(&path, &Host::here(), &GpuModels::new(), &corrected).expect("there is room");
-    let model = Model::open_at(Some(path.clone()), &[], &CancelToken::new()).expect("it is sound");
+    let model = Model::open_at(Some(path.clone()), &[], &idle()).expect("it is sound");
     assert_eq!(model.rates().cpu.correction, 3.0);
     let seconds = || model.time(CPU, &large(), 1).expect("it has rates").seconds;
     let before = seconds();
     model.observed(CPU, &large(), 1, took(2.0 * before));
     assert!(seconds() > before);
     model.keep();
-    let again = Model::open_at(Some(path), &[], &CancelToken::new()).expect("it is sound");
+    let again = Model::open_at(Some(path), &[], &idle()).expect("it is sound");
     assert!(again.rates().cpu.correction > 3.0);
 }
 
@@ -441,20 +446,20 @@ fn who_writes_at_the_same_time_loses_nothing() {
 fn another_machines_or_versions_rates_make_room_for_a_calibration() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("model.json");
-    let open = |cancel: &CancelToken| Model::open_at(Some(path.clone()), &[], cancel);
+    let open = |idle: &Idle| Model::open_at(Some(path.clone()), &[], idle);
     kept::save(&path, &host(), &gpu(), &rates()).expect("there is room");
-    let cancelled = CancelToken::new();
-    cancelled.cancel();
-    let error = open(&cancelled).expect_err("it was stopped");
+    let stopped = idle();
+    stopped.stop();
+    let error = open(&stopped).expect_err("it was stopped");
     assert_eq!(error.kind, ErrorKind::Cancelled);
     let load = || kept::load(&path, &Host::here(), &GpuModels::new());
     load().expect_err("nothing was kept in its place");
-    let found = open(&CancelToken::new()).expect("the machine has rates");
+    let found = open(&idle()).expect("the machine has rates");
     assert!(found.rates().are_sound());
     let text = std::fs::read_to_string(&path).expect("it was kept");
     assert!(load().expect("it is sound").is_some());
     std::fs::write(&path, text.replacen("\"version\": 4", "\"version\": 1", 1)).expect("room");
-    open(&CancelToken::new()).expect("the machine has rates");
+    open(&idle()).expect("the machine has rates");
     assert!(load().expect("it is sound").is_some());
 }
 
@@ -469,7 +474,8 @@ fn slices_to_measure_are_what_was_asked_for() {
         compression: CompressionType::None,
         raw_bytes: 60_000,
     };
-    let made = Made::new(&workload, dir.path(), "input").expect("there is room");
+    let made =
+        Made::new(&workload, dir.path(), "input", &CancelToken::new()).expect("there is room");
     let shape = *made.shape();
     assert_eq!((shape.entries, shape.runs), (600, 5));
     assert_eq!((shape.key_bytes, shape.value_bytes), (600 * 20, 600 * 88));

@@ -92,10 +92,11 @@ impl Made {
     /// Makes the files in a folder `name` in `dir`.
     ///
     /// # Errors
-    /// Storage.
-    pub fn new(workload: &Workload, dir: &Path, name: &str) -> Result<Self> {
+    /// Storage; Cancelled once `cancel` is set, as by what follows.
+    pub fn new(workload: &Workload, dir: &Path, name: &str, cancel: &CancelToken) -> Result<Self> {
         let keys = workload.keys();
-        Self::with_keys(workload, dir, name, |i, key| spread_key(key, i, keys))
+        let set_key = |i, key: &mut [u8]| spread_key(key, i, keys);
+        Self::with_keys(workload, dir, name, set_key, cancel)
     }
 
     /// The same with keys that `set_key` makes of their numbers, in their order.
@@ -107,12 +108,13 @@ impl Made {
         dir: &Path,
         name: &str,
         set_key: impl Fn(u64, &mut [u8]),
+        cancel: &CancelToken,
     ) -> Result<Self> {
         let io = job_io();
         let staging = StagingDir::create(Arc::new(LocalStorage), dir, name)?;
         let mut plan = plan(workload);
         plan.cutting.single_file = true;
-        write_runs(workload, &set_key, &plan, &staging, &io)?;
+        write_runs(workload, &set_key, &plan, &staging, &io, cancel)?;
         plan.cutting.single_file = false;
         let mut tables = Vec::new();
         for run in 0..workload.runs as usize {
@@ -179,6 +181,7 @@ fn write_runs(
     plan: &Plan,
     dir: &StagingDir,
     io: &Arc<JobIo>,
+    cancel: &CancelToken,
 ) -> Result<()> {
     let keys = workload.keys();
     let runs = u64::from(workload.runs);
@@ -192,6 +195,7 @@ fn write_runs(
     let mut writers = writers?;
     let mut entry = Entry::new(workload);
     for i in 0..keys {
+        cancel.check()?;
         set_key(i, &mut entry.key);
         let mut chosen = chosen_runs(i, runs, u64::from(workload.versions));
         while chosen != 0 {

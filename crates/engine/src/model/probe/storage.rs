@@ -5,8 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rockmill_core::{CancelToken, Error, Result};
+use rockmill_core::{Error, Result};
 
+use crate::idle::Idle;
 use crate::model::rates::StorageRates;
 use crate::parallel;
 
@@ -21,7 +22,7 @@ const MOST_THREADS: u32 = 32;
 ///
 /// # Errors
 /// Storage, Cancelled.
-pub fn measure(dir: &Path, threads: u32, cancel: &CancelToken) -> Result<StorageRates> {
+pub fn measure(dir: &Path, threads: u32, idle: &Idle) -> Result<StorageRates> {
     let names: Vec<_> = (0..threads.min(MOST_THREADS))
         .map(|i| dir.join(format!("storage{i}")))
         .collect();
@@ -30,10 +31,15 @@ pub fn measure(dir: &Path, threads: u32, cancel: &CancelToken) -> Result<Storage
         write: 0.0,
     };
     for _ in 0..ROUNDS {
-        cancel.check()?;
-        best.write = best.write.max(rate(&names, "write it", write)?);
-        best.read = best.read.max(rate(&names, "read it", read)?);
-        rate(&names, "remove it", |path| fs::remove_file(path))?;
+        let (written, read) = idle.piece(|cancel| {
+            cancel.check()?;
+            let written = rate(&names, "write it", write)?;
+            let read = rate(&names, "read it", read)?;
+            rate(&names, "remove it", |path| fs::remove_file(path))?;
+            Ok((written, read))
+        })?;
+        best.write = best.write.max(written);
+        best.read = best.read.max(read);
     }
     Ok(best)
 }
