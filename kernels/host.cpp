@@ -17,11 +17,14 @@ namespace {
 
 constexpr int OUT_OF_MEMORY = 2;
 constexpr u64 ALIGNMENT = 256;
+// Pinned memory is whole pages on a GPU too.
+constexpr u64 PAGE = 4096;
 
 int allocate(void** out, u64 bytes) {
   *out = std::aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
   return *out == nullptr ? OUT_OF_MEMORY : 0;
 }
+int allocate_pages(void** out, u64 bytes) { return posix_memalign(out, PAGE, bytes) == 0 ? 0 : OUT_OF_MEMORY; }
 int release(void* memory) {
   std::free(memory);
   return 0;
@@ -50,7 +53,7 @@ KernelTable make() {
   };
   t.allocate = allocate;
   t.release = release;
-  t.allocate_pinned = allocate;
+  t.allocate_pinned = allocate_pages;
   t.release_pinned = release;
   t.forbid = [](const void* memory, u64 bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); };
   t.allow = [](const void* memory, u64 bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); };

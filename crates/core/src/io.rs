@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use rustix::fs::fstatfs;
+
 use crate::error::{Error, Result};
 
 /// An input file.
@@ -69,6 +71,13 @@ pub struct Chunk {
     pub memory: Vec<u8>,
     /// Where the bytes lie in it.
     pub bytes: Range<usize>,
+}
+
+impl AsMut<[u8]> for Chunk {
+    /// The whole memory.
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
 }
 
 impl Chunk {
@@ -152,6 +161,14 @@ impl ReadStream for PlainStream<'_> {
     }
 }
 
+/// Whether a file lies on a file system with a disk below.
+pub fn has_disk(file: BorrowedFd<'_>) -> bool {
+    /// `linux/magic.h`.
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    fstatfs(file).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
+}
+
 /// Where a slice's output files go, in key order.
 pub trait SstSink {
     /// Begins the slice's next file. The number is unique in the job and becomes the property
@@ -162,8 +179,59 @@ pub trait SstSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)>;
 }
 
+/// Memory that may change hands.
+pub trait Memory: AsMut<[u8]> + Debug + Send {}
+
+impl<T: AsMut<[u8]> + Debug + Send> Memory for T {}
+
+/// Some bytes in memory that changes hands.
+#[derive(Debug)]
+pub struct Lent {
+    /// The memory.
+    pub memory: Box<dyn Memory>,
+    /// Where the bytes lie in it.
+    pub bytes: Range<usize>,
+}
+
+impl AsMut<[u8]> for Lent {
+    /// The whole memory.
+    fn as_mut(&mut self) -> &mut [u8] {
+        (*self.memory).as_mut()
+    }
+}
+
+/// What borrows memory until a file was written from there, several pieces at once.
+pub trait Borrower {
+    /// What addresses and offsets are multiples of that the file is written in: bytes that lie as far from one in
+    /// memory as in the file, with at least as much room before them, are not copied but for their ends.
+    fn alignment(&self) -> usize;
+
+    /// Appends bytes, and keeps the memory for a while.
+    ///
+    /// # Errors
+    /// Storage if the system refuses.
+    fn append(&mut self, bytes: Lent) -> Result<()>;
+
+    /// Gives memory back, any that was lent, and waits for that if it has to; nothing if none is left.
+    ///
+    /// # Errors
+    /// Storage if the system refuses, also what was appended earlier; there may be more to take back.
+    fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>>;
+}
+
 /// One output file, written front to back.
 pub trait SstFile: Send {
+    /// What appends without a copy, if the file has that.
+    fn borrower(&mut self) -> Option<&mut dyn Borrower> {
+        None
+    }
+
+    /// Says that the file will have so many bytes at least, before any of them: there is room for them then
+    /// where that helps.
+    fn expect(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// Appends `bytes`.
     ///
     /// # Errors

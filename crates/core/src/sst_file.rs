@@ -17,7 +17,7 @@ use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, nam
 
 use crate::backend::{ContentHash, OutputFile, entry_hash, index_hash};
 use crate::error::{Error, Result};
-use crate::io::SstFile;
+use crate::io::{Lent, Memory, SstFile};
 use crate::plan::Plan;
 
 /// Appends blocks to a file.
@@ -67,6 +67,40 @@ impl BlockWriter {
         }
         self.offset += bytes.len() as u64;
         Ok(())
+    }
+
+    /// The alignment at which the file is written from memory that it is lent, if it is
+    /// ([`crate::Borrower::alignment`]).
+    pub fn lends_at(&mut self) -> Option<usize> {
+        self.file.borrower().map(|borrower| borrower.alignment())
+    }
+
+    /// Appends finished blocks as [`BlockWriter::append`] does, from memory that is lent to the file.
+    ///
+    /// # Errors
+    /// Storage; Internal if the file borrows none.
+    pub fn append_lent(&mut self, mut blocks: Lent) -> Result<()> {
+        let len = blocks.bytes.len() as u64;
+        if let Some(crc) = &mut self.crc {
+            let range = blocks.bytes.clone();
+            *crc = crc32c::crc32c_append(*crc, &blocks.as_mut()[range]);
+        }
+        let borrower = self.file.borrower();
+        let none = || Error::internal("the file borrows no memory");
+        borrower.ok_or_else(none)?.append(blocks)?;
+        self.offset += len;
+        Ok(())
+    }
+
+    /// Takes back memory that was lent ([`crate::Borrower::take_back`]).
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>> {
+        match self.file.borrower() {
+            Some(borrower) => borrower.take_back(),
+            None => Ok(None),
+        }
     }
 
     /// Appends a block: `stored` is the payload, compressed as `kind` says.

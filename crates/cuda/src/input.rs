@@ -11,14 +11,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
+use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result, has_disk};
 
 use crate::CudaSettings;
 use crate::buffer::DeviceBuffer;
 use crate::ffi::BlockRef;
 use crate::lane::Lane;
 use crate::limits::refused;
-use crate::mapped::{Mapping, Registered, has_disk, is_resident};
+use crate::mapped::{Mapping, Registered, is_resident};
 use crate::pool::Pool;
 use crate::stream::Stream;
 use crate::timing::Stages;
@@ -337,7 +337,7 @@ impl Loader<'_> {
             let bytes = self
                 .stages
                 .time("copy in", Resource::ToDevice, len as u64, || {
-                    lane.bytes(*turn, len)
+                    lane.bytes(*turn, 0..len)
                 })?;
             self.stages.time("read", Resource::Host, len as u64, || {
                 piece.file.read_exact_at(bytes, piece.offset + done)

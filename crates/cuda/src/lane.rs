@@ -1,7 +1,9 @@
 //! One direction of copying between files and the device: a ring of pinned chunks, each of which is filled,
 //! copied and used again.
 
-use rockmill_core::Result;
+use std::ops::Range;
+
+use rockmill_core::{Error, Lent, Memory, Result};
 
 use crate::device::Device;
 use crate::memory::PinnedBuffer;
@@ -26,7 +28,8 @@ pub struct Lane {
 
 #[derive(Debug)]
 struct Chunk {
-    memory: PinnedBuffer,
+    /// Pinned; none while it is lent.
+    memory: Option<Box<dyn Memory>>,
     /// Behind the chunk's last copy.
     copied: Event,
     on_its_way: bool,
@@ -40,7 +43,7 @@ impl Lane {
     pub fn new(device: &Device, chunk_bytes: usize) -> Result<Self> {
         let chunk = || {
             Ok(Chunk {
-                memory: PinnedBuffer::new(device, chunk_bytes)?,
+                memory: Some(Box::new(PinnedBuffer::new(device, chunk_bytes)?)),
                 copied: Event::new(device)?,
                 on_its_way: false,
             })
@@ -57,20 +60,44 @@ impl Lane {
         self.chunk_bytes
     }
 
-    /// The first bytes of the chunk whose turn it is, once nothing is on its way to it or from it.
+    /// Bytes of the chunk whose turn it is, once nothing is on its way to it or from it.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Panics
-    /// If a chunk has fewer bytes.
-    pub fn bytes(&mut self, turn: usize, len: usize) -> Result<&mut [u8]> {
+    /// If a chunk has fewer bytes, or is lent.
+    pub fn bytes(&mut self, turn: usize, range: Range<usize>) -> Result<&mut [u8]> {
         let chunk = &mut self.chunks[turn % CHUNKS];
         if chunk.on_its_way {
             chunk.copied.synchronize()?;
             chunk.on_its_way = false;
         }
-        Ok(&mut chunk.memory.bytes_mut()[..len])
+        Ok(&mut chunk.bytes()[range])
+    }
+
+    /// Lends the chunk whose turn it is, after [`Lane::bytes`].
+    ///
+    /// # Panics
+    /// If it is lent, or a copy was not waited for.
+    pub fn lend(&mut self, turn: usize, bytes: Range<usize>) -> Lent {
+        let chunk = &mut self.chunks[turn % CHUNKS];
+        assert!(!chunk.on_its_way, "a copy was not waited for");
+        Lent {
+            memory: chunk.memory.take().expect(LENT),
+            bytes,
+        }
+    }
+
+    /// Whether the chunk whose turn it is was lent.
+    pub fn is_lent(&self, turn: usize) -> bool {
+        self.chunks[turn % CHUNKS].memory.is_none()
+    }
+
+    /// Takes memory back in place of any chunk that was lent.
+    pub fn take_back(&mut self, memory: Box<dyn Memory>) {
+        let lent = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
+        lent.expect("no more comes back than was lent").memory = Some(memory);
     }
 
     /// Queues a copy of the chunk's first bytes to the device.
@@ -82,36 +109,56 @@ impl Lane {
     /// `to` is `len` bytes of the device's memory, which nobody else uses until the lane was waited for.
     pub unsafe fn send(&mut self, turn: usize, to: *mut u8, len: usize) -> Result<()> {
         let chunk = &mut self.chunks[turn % CHUNKS];
-        assert!(len <= self.chunk_bytes);
+        let from = chunk.bytes()[..len].as_ptr();
         // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
         unsafe {
-            (self.stream).copy_to_device(to.cast(), chunk.memory.as_ptr().cast(), len)?;
+            (self.stream).copy_to_device(to.cast(), from.cast(), len)?;
         }
         chunk.on_its_way = true;
         chunk.copied.record(&self.stream)
     }
 
-    /// Queues a copy from the device to the chunk's first bytes.
+    /// Queues a copy of `len` bytes from the device to the chunk's bytes from `at` on.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Safety
     /// `from` is `len` bytes of the device's memory, which nobody changes until the chunk was waited for.
-    pub unsafe fn fetch(&mut self, turn: usize, from: *const u8, len: usize) -> Result<()> {
+    pub unsafe fn fetch(
+        &mut self,
+        turn: usize,
+        at: usize,
+        from: *const u8,
+        len: usize,
+    ) -> Result<()> {
         let chunk = &mut self.chunks[turn % CHUNKS];
-        assert!(len <= self.chunk_bytes);
+        let to = chunk.bytes()[at..at + len].as_mut_ptr();
         // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
         unsafe {
-            (self.stream).copy_from_device(chunk.memory.as_ptr().cast(), from.cast(), len)?;
+            (self.stream).copy_from_device(to.cast(), from.cast(), len)?;
         }
         chunk.on_its_way = true;
         chunk.copied.record(&self.stream)
     }
 }
 
+const LENT: &str = "a chunk that was lent is taken back before its turn";
+
+impl Chunk {
+    /// The whole memory.
+    fn bytes(&mut self) -> &mut [u8] {
+        let memory = self.memory.as_mut().expect(LENT);
+        (**memory).as_mut()
+    }
+}
+
 impl Lend for Lane {
     fn settle(&self) -> Result<()> {
-        self.stream.synchronize()
+        self.stream.synchronize()?;
+        match (0..CHUNKS).any(|chunk| self.is_lent(chunk)) {
+            true => Err(Error::internal("a chunk did not come back")),
+            false => Ok(()),
+        }
     }
 }

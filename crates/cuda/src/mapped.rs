@@ -90,14 +90,6 @@ impl Drop for Share {
     }
 }
 
-/// Whether a file lies on a file system with a disk below.
-pub fn has_disk(fd: BorrowedFd<'_>) -> bool {
-    /// `linux/magic.h`.
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(fd).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
-}
-
 /// A mapped, populated range of a file.
 #[derive(Debug)]
 pub struct Mapping {

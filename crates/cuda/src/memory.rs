@@ -96,16 +96,17 @@ impl PinnedBuffer {
             len,
         })
     }
-
-    /// The bytes. No copy may be on its way.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is `len` initialised bytes, lives as long as `self`, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
-    }
-
     /// Where the bytes are.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
+    }
+}
+
+impl AsMut<[u8]> for PinnedBuffer {
+    /// The bytes. No copy may be on its way.
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is `len` initialised bytes, lives as long as `self`, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, self.len) }
     }
 }
 

@@ -100,6 +100,56 @@ struct Store<'a> {
     done: Mutex<Result<Vec<Stored>>>,
 }
 
+/// How parts get from their chunks into the file.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Copied,
+    /// The file is written from the chunks, in which parts lie as far from a multiple of the alignment as in the
+    /// file.
+    Lent {
+        alignment: usize,
+    },
+}
+
+impl Way {
+    /// Parts that are copied to the host ahead of the one that is looked at, itself included.
+    fn ahead(self) -> usize {
+        match self {
+            Self::Copied => CHUNKS,
+            // The other half is being written.
+            Self::Lent { .. } => CHUNKS / 2,
+        }
+    }
+
+    /// Bytes of a part that fit into a chunk wherever it begins.
+    fn part_bytes(self, chunk_bytes: usize) -> u64 {
+        match self {
+            Self::Copied => chunk_bytes as u64,
+            Self::Lent { alignment } => (chunk_bytes - alignment) as u64,
+        }
+    }
+
+    /// Where a part lies in its chunk.
+    fn place(self, part: &Part) -> Range<usize> {
+        let start = match self {
+            Self::Copied => 0,
+            Self::Lent { alignment } => (part.bytes.start % alignment as u64) as usize,
+        };
+        start..start + (part.bytes.end - part.bytes.start) as usize
+    }
+}
+
+/// Waits until the chunk whose turn it is has come back from the file, if that has it.
+fn take_back(writer: &mut BlockWriter, lane: &mut Lane, turn: usize) -> Result<()> {
+    while lane.is_lent(turn) {
+        match writer.take_back()? {
+            Some(memory) => lane.take_back(memory),
+            None => return Err(Error::internal("a file keeps memory that it borrowed")),
+        }
+    }
+    Ok(())
+}
+
 impl Store<'_> {
     /// Takes files until none is left or something has failed.
     fn work(&self) {
@@ -124,7 +174,8 @@ impl Store<'_> {
         }
     }
 
-    fn store_file(&self, image: &Image, (number, file): NewFile) -> Result<Stored> {
+    fn store_file(&self, image: &Image, (number, mut file): NewFile) -> Result<Stored> {
+        file.expect(image.len());
         let device = self.pool.device();
         let _current = device.make_current()?;
         let mut lane = self.pool.lane(self.cancel)?;
@@ -137,7 +188,9 @@ impl Store<'_> {
             metadata: Some(filter.metadata),
         });
         let stored: Vec<Block> = index.blocks().chain(filter).collect();
-        self.copy_back(image, &stored, guard, &mut writer, &mut lane)?;
+        let copied = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
+        let back = (0..CHUNKS).try_for_each(|chunk| take_back(&mut writer, &mut lane, chunk));
+        copied.and(back)?;
         drop(lane);
         writer.append(index.bytes())?;
         let body = self.body(image, &index);
@@ -162,8 +215,9 @@ impl Store<'_> {
         };
         let parts = parts_of(&[block], lane.chunk_bytes() as u64);
         let mut bytes = Vec::with_capacity((block.end() - block.offset) as usize);
-        self.fetch(image, &parts, lane, |_, part| {
-            bytes.extend_from_slice(part);
+        let way = Way::Copied;
+        self.fetch(image, &parts, lane, way, |part, lane, turn| {
+            bytes.extend_from_slice(lane.bytes(turn, way.place(part))?);
             Ok(())
         })?;
         let len = bytes.len() as u64;
@@ -174,7 +228,8 @@ impl Store<'_> {
     }
 
     /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way. A block that is larger than a chunk is put together first.
+    /// its way. A block that is larger than a chunk is put together first. Where the file is written from memory
+    /// that it borrows, it borrows the chunks.
     fn copy_back(
         &self,
         image: &Image,
@@ -183,50 +238,66 @@ impl Store<'_> {
         writer: &mut BlockWriter,
         lane: &mut Lane,
     ) -> Result<()> {
-        let parts = parts_of(blocks, lane.chunk_bytes() as u64);
+        let lends_at = writer.lends_at().filter(|&at| at < lane.chunk_bytes());
+        let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
+        let parts = parts_of(blocks, way.part_bytes(lane.chunk_bytes()));
         let mut large = Vec::new();
-        self.fetch(image, &parts, lane, |part, bytes| {
+        self.fetch(image, &parts, lane, way, |part, lane, turn| {
+            let range = way.place(part);
+            let bytes = lane.bytes(turn, range.clone())?;
             if !part.is_whole {
                 large.extend_from_slice(bytes);
             }
-            let bytes = if part.is_whole { bytes } else { &large };
-            if part.blocks.is_empty() {
-                return Ok(());
+            let mut lent = None;
+            if !part.blocks.is_empty() {
+                let whole = if part.is_whole { &*bytes } else { &large };
+                let (blocks, len) = (&blocks[part.blocks.clone()], whole.len() as u64);
+                self.stages.time("check blocks", Resource::Host, len, || {
+                    check_blocks(blocks, guard, whole)
+                })?;
+                match way {
+                    Way::Lent { .. } if part.is_whole => lent = Some(lane.lend(turn, range)),
+                    _ => {
+                        (self.stages).time("write", Resource::Host, len, || writer.append(whole))?
+                    }
+                }
+                large.clear();
             }
-            let (blocks, len) = (&blocks[part.blocks.clone()], bytes.len() as u64);
-            self.stages.time("check blocks", Resource::Host, len, || {
-                check_blocks(blocks, guard, bytes)
-            })?;
-            self.stages
-                .time("write", Resource::Host, len, || writer.append(bytes))?;
-            large.clear();
+            if let Way::Lent { .. } = way {
+                let len = lent.as_ref().map_or(0, |lent| lent.bytes.len() as u64);
+                self.stages.time("write", Resource::Host, len, || {
+                    lent.map_or(Ok(()), |lent| writer.append_lent(lent))?;
+                    take_back(writer, lane, turn + way.ahead())
+                })?;
+            }
             Ok(())
         })
     }
 
-    /// Copies parts of the image back and hands each over while the next ones are on their way.
+    /// Copies parts of the image back and calls `each` once one is there, while the next ones are on their way.
     fn fetch(
         &self,
         image: &Image,
         parts: &[Part],
         lane: &mut Lane,
-        mut each: impl FnMut(&Part, &[u8]) -> Result<()>,
+        way: Way,
+        mut each: impl FnMut(&Part, &mut Lane, usize) -> Result<()>,
     ) -> Result<()> {
-        for (turn, part) in parts.iter().enumerate().take(CHUNKS) {
-            self.start_copy(image, &part.bytes, lane, turn)?;
+        for (turn, part) in parts.iter().enumerate().take(way.ahead()) {
+            self.start_copy(image, part, lane, way, turn)?;
         }
         for (turn, part) in parts.iter().enumerate() {
             self.cancel.check()?;
             let len = part.bytes.end - part.bytes.start;
-            let bytes = self
-                .stages
+            self.stages
                 .time("copy back", Resource::FromDevice, len, || {
-                    lane.bytes(turn, len as usize)
+                    lane.bytes(turn, way.place(part)).map(drop)
                 })?;
-            each(part, bytes)?;
-            // Nobody looks at this chunk any more.
-            if let Some(next) = parts.get(turn + CHUNKS) {
-                self.start_copy(image, &next.bytes, lane, turn)?;
+            each(part, lane, turn)?;
+            // Nobody looks at that chunk any more.
+            let next = turn + way.ahead();
+            if let Some(part) = parts.get(next) {
+                self.start_copy(image, part, lane, way, next)?;
             }
         }
         Ok(())
@@ -235,14 +306,16 @@ impl Store<'_> {
     fn start_copy(
         &self,
         image: &Image,
-        bytes: &Range<u64>,
+        part: &Part,
         lane: &mut Lane,
+        way: Way,
         turn: usize,
     ) -> Result<()> {
-        let at = (image.at + bytes.start) as usize;
+        let at = (image.at + part.bytes.start) as usize;
         let from = self.images.0.wrapping_add(at);
+        let place = way.place(part);
         // SAFETY: the part lies in its image, which stays as it is until the slice is done.
-        unsafe { lane.fetch(turn, from, (bytes.end - bytes.start) as usize) }
+        unsafe { lane.fetch(turn, place.start, from, place.len()) }
     }
 
     fn body(&self, image: &Image, index: &ReadIndex) -> FileBody {

@@ -467,6 +467,7 @@ impl Engine {
             model: &*self.model,
             patience: self.settings.patience,
             verification: settings.verification,
+            output_cache: settings.output_cache,
             storage: &self.storage,
             clock: self.storage.clock(),
             budget: &self.budget,

@@ -65,7 +65,9 @@ pub use model::SliceShape;
 pub use predict::{Learned, Predict, SliceTime};
 pub use rockmill_cuda::{CudaSettings, InputPath};
 pub use run::{DeviceWork, Outcome};
-pub use settings::{Calibration, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings};
+pub use settings::{
+    Calibration, MIN_MEMORY_BUDGET_BYTES, MutableSettings, OutputCache, Patience, Settings,
+};
 pub use simulated::Profile;
 pub use stats::{DeviceStats, Durations, Stats, StatsCell};
 pub use verification::Verification;

@@ -216,8 +216,7 @@ fn fit_memory(
         let on_devices = devices.iter().map(|offload| of(&*offload.device.backend));
         // What a device cannot do, the CPU does in its place.
         let bytes = on_devices.fold(of(context.cpu), u64::max);
-        // A file is made while another waits for its sync.
-        let bytes = bytes.saturating_add(files.waiting_file_bytes());
+        let bytes = bytes.saturating_add(files.written_file_bytes());
         if bytes.saturating_add(indexes) <= context.budget.bytes() {
             return Ok((window, bytes));
         }

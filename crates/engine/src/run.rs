@@ -27,7 +27,7 @@ use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter, SliceFiles, Stage, Task};
 use crate::predict::Predict;
 use crate::prepare::{Prepared, host_stage, prepare};
-use crate::settings::Patience;
+use crate::settings::{OutputCache, Patience};
 use crate::staging::StagingDir;
 use crate::stats::{JobProgress, StatsCell};
 use crate::storage::Storage;
@@ -58,6 +58,8 @@ pub struct Outcome {
     pub device: String,
     /// What each of them did, the CPU first.
     pub devices: Vec<DeviceWork>,
+    /// Files that were to pass by the page cache and could not.
+    pub files_cached_instead: u64,
     /// Why a configured device did not do all that it was to do, if the CPU did some of it instead.
     pub device_refused: Option<String>,
 }
@@ -95,6 +97,8 @@ pub struct RunContext<'a> {
     pub patience: Patience,
     /// How sure to be of the output.
     pub verification: Verification,
+    /// Whether output goes through the page cache.
+    pub output_cache: OutputCache,
     /// The file system.
     pub storage: &'a Arc<dyn Storage>,
     /// Its time.
@@ -119,12 +123,11 @@ impl RunContext<'_> {
     /// # Errors
     /// Declined if an option is malformed.
     pub fn files(&self, admitted: &Admitted<'_>) -> Result<Arc<JobIo>> {
-        let io =
-            JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(admitted.io()?);
-        // A slice that is made again to verify it takes the place of one that is made, and a file that is
-        // written directly holds memory of its slice until it is synced.
+        let options = admitted.io()?.with_outputs(self.output_cache);
+        let io = JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(options);
+        // A slice that is made again to verify it takes the place of one that is made.
         let most_waiting = match (self.sync_threads, self.verification) {
-            (1.., Verification::Default) if io.direct_writes().is_none() => self.budget.slots(),
+            (1.., Verification::Default) => self.budget.slots(),
             _ => 0,
         };
         Ok(Arc::new(JobIo {
@@ -225,6 +228,7 @@ pub fn run(
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
     outcome.slices = slices.len();
+    outcome.files_cached_instead = files.cached_instead();
     let names: Vec<_> = devices.iter().map(|work| &*work.device).collect();
     outcome.device = names.join("+");
     outcome.devices = devices;

@@ -116,6 +116,42 @@ pub struct MutableSettings {
     /// The part of each job's slices that the CPU takes at most where it shares them with other devices, from
     /// 0, which leaves it what they fail at, to 100.
     pub host_percent: u8,
+    /// Whether output files go through the page cache.
+    pub output_cache: OutputCache,
+}
+
+/// Whether output files go through the system's page cache, as far as the file system leaves a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputCache {
+    /// As the database's options say: they do unless `use_direct_io_for_flush_and_compaction` is set.
+    #[default]
+    Database,
+    /// They pass by it, whatever the options say: the disk begins with the first piece that is done, and the
+    /// system need not copy, track and flush pages. What was just compacted is not in the page cache then, so
+    /// that its first readers wait for the disk.
+    Bypass,
+}
+
+impl fmt::Display for OutputCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Database => "database",
+            Self::Bypass => "bypass",
+        })
+    }
+}
+
+impl FromStr for OutputCache {
+    type Err = String;
+
+    /// `database` or `bypass`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "database" => Ok(Self::Database),
+            "bypass" => Ok(Self::Bypass),
+            _ => Err("say database or bypass".to_owned()),
+        }
+    }
 }
 
 /// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
@@ -153,6 +189,7 @@ impl Default for MutableSettings {
             verification: Verification::Default,
             min_job_bytes: 0,
             host_percent: MAX_PERCENT,
+            output_cache: OutputCache::Database,
         }
     }
 }
@@ -249,6 +286,14 @@ mod tests {
         };
         let why = settings.check().expect_err("it depends on the folder");
         assert!(why.contains("calibration"), "{why}");
+    }
+
+    #[test]
+    fn what_becomes_of_output_is_read_as_it_is_shown() {
+        for cache in [OutputCache::Database, OutputCache::Bypass] {
+            assert_eq!(cache.to_string().parse(), Ok(cache));
+        }
+        assert!("page".parse::<OutputCache>().is_err());
     }
 
     #[test]

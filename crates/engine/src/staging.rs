@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, Result, SstFile, SstSink};
 
-use crate::io::{BufferedFile, JobIo, SliceFiles};
+use crate::io::{self, JobIo, SliceFiles};
 use crate::storage::{Storage, base_name};
 use crate::syncs::Syncs;
 
@@ -210,7 +210,7 @@ impl SstSink for StagingSink {
         let number = file_number(self.files.slice, self.made)?;
         self.made += 1;
         let path = self.dir.join(file_name(number));
-        let file = BufferedFile::create(&self.io, &self.files, &path)?;
-        Ok((number, Box::new(file)))
+        let file = io::create(&self.io, &self.files, &path)?;
+        Ok((number, file))
     }
 }

@@ -47,6 +47,9 @@ pub struct Stats {
     pub entries_out: u64,
     /// Output files of jobs done.
     pub files_out: u64,
+    /// Of those, files that were to pass by the page cache and went through it, since their file system has no
+    /// way past it.
+    pub files_cached_instead: u64,
     /// Slices of jobs done.
     pub slices: u64,
     /// Slices that run now, of any job.
@@ -148,6 +151,7 @@ impl StatsCell {
         stats.entries_in += outcome.entries_read;
         stats.entries_out += outcome.totals.entries_written;
         stats.files_out += outcome.files.len() as u64;
+        stats.files_cached_instead += outcome.files_cached_instead;
         stats.slices += outcome.slices as u64;
         stats.busy_micros += micros(outcome.elapsed);
         stats.cpu_micros += micros(outcome.cpu);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
 use rockmill_engine::{
-    Calibration, CudaSettings, DeviceList, Engine, Patience, Settings, Verification,
+    Calibration, CudaSettings, DeviceList, Engine, OutputCache, Patience, Settings, Verification,
 };
 
 use crate::service::Service;
@@ -116,6 +116,16 @@ impl Builder {
     /// is not told of it. [`Service::change_settings`] changes it later.
     pub fn io_bytes_per_second(mut self, bytes: u64) -> Self {
         self.settings.mutable.io_bytes_per_second = bytes;
+        self
+    }
+
+    /// Whether output files go through the page cache. Default: as each database's options say. With
+    /// [`OutputCache::Bypass`] they do not, while inputs are still read as the options say: on a disk, jobs take
+    /// less time and processor time, but what was just compacted is not in the page cache, and the first reads
+    /// of it go to the disk. That suits bulk loads, and databases whose block cache serves their reads. Where the
+    /// file system has no such files, the page cache is used, and the statistics count it. May change later.
+    pub fn output_cache(mut self, cache: OutputCache) -> Self {
+        self.settings.mutable.output_cache = cache;
         self
     }
 

@@ -28,7 +28,8 @@ pub use builder::{Builder, Error};
 pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};
 pub use rockmill_engine::{
-    Calibration, Device, DeviceList, DeviceStats, Durations, MutableSettings, Stats, Verification,
+    Calibration, Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats,
+    Verification,
 };
 #[doc(hidden)]
 pub use rockmill_engine::{CudaSettings, InputPath};

@@ -1,6 +1,7 @@
 //! Reads and writes that go on while the caller does something else.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -23,42 +24,28 @@ pub enum Direction {
     Write,
 }
 
-/// One read or write. The memory belongs to it until it is done.
+/// One read or write. The memory, of whatever kind, belongs to it until it is done.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct Transfer<M> {
     /// The file.
     pub file: Arc<File>,
     /// Which way.
     pub direction: Direction,
     /// The memory.
-    pub memory: Vec<u8>,
+    pub memory: M,
     /// The part of it that is filled or written; cut to the memory's length.
     pub range: Range<usize>,
     /// Where in the file, bytes.
     pub offset: u64,
 }
 
-impl Transfer {
+impl<M: AsMut<[u8]>> Transfer<M> {
     /// The part of the memory that is meant.
-    pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        let end = self.range.end.min(self.memory.len());
+    fn bytes(&mut self) -> &mut [u8] {
+        let memory = self.memory.as_mut();
+        let end = self.range.end.min(memory.len());
         let start = self.range.start.min(end);
-        &mut self.memory[start..end]
-    }
-
-    /// Does it now.
-    pub(crate) fn run(&mut self) -> io::Result<usize> {
-        let (file, offset) = (Arc::clone(&self.file), self.offset);
-        loop {
-            let done = match self.direction {
-                Direction::Read => file.read_at(self.bytes(), offset),
-                Direction::Write => file.write_at(self.bytes(), offset),
-            };
-            match done {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+        &mut memory[start..end]
     }
 }
 
@@ -112,16 +99,19 @@ impl Queue {
     }
 
     /// Begins a transfer.
-    pub fn submit(&self, transfer: Transfer) -> Pending {
+    pub fn submit<M>(&self, transfer: Transfer<M>) -> Pending<M>
+    where
+        M: AsMut<[u8]> + Debug + Send + 'static,
+    {
         let pending = Pending(Arc::default());
-        let task = Task {
+        let task: Task = Box::new(Told {
             transfer,
             outcome: Arc::clone(&pending.0),
-        };
+        });
         let mut requests = self.shared.lock();
         if requests.is_stopped {
             drop(requests);
-            task.run();
+            run(task);
         } else {
             requests.tasks.push_back(task);
             drop(requests);
@@ -148,23 +138,32 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let left = std::mem::take(&mut self.shared.lock().tasks);
         for task in left {
-            drop(task.fail("it was given up before it began"));
+            task.fail("it was given up before it began");
         }
         self.stop();
     }
 }
 
 /// What a transfer came to, once it is done.
-type Outcome = (Vec<u8>, io::Result<usize>);
+type Outcome<M> = (Option<M>, io::Result<usize>);
 
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    outcome: Mutex<Option<Outcome>>,
+#[derive(Debug)]
+struct Slot<M> {
+    outcome: Mutex<Option<Outcome<M>>>,
     done: Condvar,
 }
 
-impl Slot {
-    fn tell(&self, outcome: Outcome) {
+impl<M> Default for Slot<M> {
+    fn default() -> Self {
+        Self {
+            outcome: Mutex::new(None),
+            done: Condvar::new(),
+        }
+    }
+}
+
+impl<M> Slot<M> {
+    fn tell(&self, outcome: Outcome<M>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         self.done.notify_one();
     }
@@ -172,11 +171,12 @@ impl Slot {
 
 /// A transfer that was begun. Dropping it leaves the transfer to itself.
 #[derive(Debug)]
-pub struct Pending(Arc<Slot>);
+pub struct Pending<M>(Arc<Slot<M>>);
 
-impl Pending {
-    /// Waits for the end of the transfer: the memory, and how many bytes of it were moved.
-    pub fn wait(self) -> (Vec<u8>, io::Result<usize>) {
+impl<M> Pending<M> {
+    /// Waits for the end of the transfer: the memory, and how many bytes of it were moved. The memory does not come
+    /// back, beside an error, if something may still write to it, or if the queue was given up.
+    pub fn wait(self) -> (Option<M>, io::Result<usize>) {
         let mut outcome = self
             .0
             .outcome
@@ -192,30 +192,77 @@ impl Pending {
     }
 }
 
-/// A transfer with whom to tell.
-#[derive(Debug)]
-pub(crate) struct Task {
-    pub transfer: Transfer,
-    outcome: Arc<Slot>,
+/// A transfer over any memory.
+pub(crate) type Task = Box<dyn Work>;
+
+/// A transfer with whom to tell, as those see it who do it.
+pub(crate) trait Work: Debug + Send {
+    fn file(&self) -> &Arc<File>;
+
+    fn direction(&self) -> Direction;
+
+    /// Where in the file, bytes.
+    fn offset(&self) -> u64;
+
+    /// The part of the memory that is meant. It stays where it is while nobody asks for it again, until the task
+    /// is gone.
+    fn bytes(&mut self) -> &mut [u8];
+
+    /// Tells what came of it.
+    fn complete(self: Box<Self>, done: io::Result<usize>);
+
+    /// Tells that it was not done, as far as anybody knows; something may still write to the memory, which stays
+    /// with the task.
+    fn fail(&self, why: &'static str);
 }
 
-impl Task {
-    pub fn run(mut self) {
-        let done = self.transfer.run();
-        self.complete(done);
+#[derive(Debug)]
+struct Told<M> {
+    transfer: Transfer<M>,
+    outcome: Arc<Slot<M>>,
+}
+
+impl<M: AsMut<[u8]> + Debug + Send> Work for Told<M> {
+    fn file(&self) -> &Arc<File> {
+        &self.transfer.file
     }
 
-    /// Tells that it was not done, as far as anybody knows, and returns the transfer, whose memory something
-    /// may still write to.
-    pub fn fail(self, why: &'static str) -> Transfer {
-        let error = io::Error::other(why);
-        self.outcome.tell((Vec::new(), Err(error)));
-        self.transfer
+    fn direction(&self) -> Direction {
+        self.transfer.direction
     }
 
-    pub fn complete(self, done: io::Result<usize>) {
-        self.outcome.tell((self.transfer.memory, done));
+    fn offset(&self) -> u64 {
+        self.transfer.offset
     }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.transfer.bytes()
+    }
+
+    fn complete(self: Box<Self>, done: io::Result<usize>) {
+        self.outcome.tell((Some(self.transfer.memory), done));
+    }
+
+    fn fail(&self, why: &'static str) {
+        self.outcome.tell((None, Err(io::Error::other(why))));
+    }
+}
+
+/// Does a transfer now.
+pub(crate) fn run(mut task: Task) {
+    let (direction, offset) = (task.direction(), task.offset());
+    let file = Arc::clone(task.file());
+    let done = loop {
+        let done = match direction {
+            Direction::Read => file.read_at(task.bytes(), offset),
+            Direction::Write => file.write_at(task.bytes(), offset),
+        };
+        match done {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => break done,
+        }
+    };
+    task.complete(done);
 }
 
 #[derive(Debug, Default)]

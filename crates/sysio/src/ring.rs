@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use crate::queue::{Direction, Shared, Task};
+use crate::queue::{Direction, Shared, Task, run};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 /// Transfers that the kernel has at once; others wait for their turn.
@@ -85,9 +85,9 @@ impl InFlight {
 
     /// Keeps a task and returns the entry for the kernel.
     fn add(&mut self, mut task: Task) -> squeue::Entry {
-        let fd = types::Fd(task.transfer.file.as_raw_fd());
-        let (direction, offset) = (task.transfer.direction, task.transfer.offset);
-        let bytes = task.transfer.bytes();
+        let fd = types::Fd(task.file().as_raw_fd());
+        let (direction, offset) = (task.direction(), task.offset());
+        let bytes = task.bytes();
         // More than that the kernel does not move at once either.
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let address = bytes.as_mut_ptr();
@@ -99,7 +99,7 @@ impl InFlight {
             self.tasks.push(None);
             self.tasks.len() - 1
         });
-        // The vector's bytes stay where they are when it moves.
+        // The memory stays where it is when the box moves.
         self.tasks[number] = Some(task);
         entry.user_data(number as u64)
     }
@@ -180,12 +180,13 @@ impl Worker {
         requests.is_stopped = true;
         self.waiting.append(&mut requests.tasks);
         drop(requests);
-        self.waiting.drain(..).for_each(Task::run);
+        self.waiting.drain(..).for_each(run);
         for task in std::mem::take(&mut self.in_flight.tasks)
             .into_iter()
             .flatten()
         {
-            std::mem::forget(task.fail("the queue of reads and writes broke"));
+            task.fail("the queue of reads and writes broke");
+            std::mem::forget(task);
         }
     }
 }
@@ -211,7 +212,7 @@ fn finish(task: Task, result: i32) {
     match usize::try_from(result) {
         Ok(bytes) => task.complete(Ok(bytes)),
         Err(_) => match io::Error::from_raw_os_error(result.saturating_neg()) {
-            e if is_passing(&e) || e.raw_os_error() == Some(libc::ECANCELED) => task.run(),
+            e if is_passing(&e) || e.raw_os_error() == Some(libc::ECANCELED) => run(task),
             e => task.complete(Err(e)),
         },
     }

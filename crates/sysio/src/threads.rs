@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use crate::queue::Shared;
+use crate::queue::{Shared, run};
 
 /// Transfers at once.
 const THREADS: usize = 4;
@@ -32,7 +32,7 @@ fn work(shared: &Shared) {
     loop {
         if let Some(task) = requests.tasks.pop_front() {
             drop(requests);
-            task.run();
+            run(task);
             requests = shared.lock();
         } else if requests.is_stopped {
             break;

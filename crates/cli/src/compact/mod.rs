@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill::{Calibration, DeviceList, Service, Verification};
+use rockmill::{Calibration, DeviceList, OutputCache, Service, Verification};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
@@ -45,6 +45,10 @@ pub struct CompactArgs {
     /// How sure to be of the output before RocksDB takes it: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
+    /// Whether Rockmill's output goes through the page cache: database, which is as the database's options say, or
+    /// bypass.
+    #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
+    output_cache: OutputCache,
     /// Where files wait until RocksDB takes them, on the database's file system [default: a folder in
     /// the database's].
     #[arg(long, value_name = "DIR")]
@@ -97,6 +101,7 @@ struct Task {
     memory_budget_bytes: u64,
     nice: u8,
     verification: Verification,
+    output_cache: OutputCache,
     staging_dir: Option<PathBuf>,
     device: DeviceList,
     calibration: Calibration,
@@ -120,6 +125,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         memory_budget_bytes: args.memory_mib << 20,
         nice: args.nice,
         verification: args.verification,
+        output_cache: args.output_cache,
         staging_dir: args.staging_dir,
         device: device::parse(&args.device)?,
         calibration: args.calibration,
@@ -162,6 +168,7 @@ impl Task {
                 threads: self.threads as usize,
                 memory_budget_bytes: self.memory_budget_bytes,
                 verification: self.verification,
+                output_cache: self.output_cache,
                 ..MutableSettings::default()
             },
             device: self.device,
@@ -186,6 +193,7 @@ impl Task {
             .memory_budget_bytes(self.memory_budget_bytes)
             .nice(self.nice)
             .verification(self.verification)
+            .output_cache(self.output_cache)
             .device(self.device)
             .calibration(self.calibration.clone())
             .build();

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use rockmill::{Calibration, CudaSettings, Device, DeviceList, InputPath, Service, Verification};
+use rockmill::{
+    Calibration, CudaSettings, Device, DeviceList, InputPath, OutputCache, Service, Verification,
+};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
@@ -32,6 +34,11 @@ pub struct Tuning {
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     #[serde(with = "text")]
     verification: Verification,
+    /// Whether Rockmill's output goes through the page cache: database, which is as the database's options say, or
+    /// bypass.
+    #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
+    #[serde(with = "text")]
+    pub output_cache: OutputCache,
     /// By how much Rockmill's threads are nicer than RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
@@ -46,7 +53,7 @@ pub struct Tuning {
         value_name = "mapped|read",
         hide_possible_values = true
     )]
-    gpu_input: GpuInput,
+    pub gpu_input: GpuInput,
     /// KiB that are copied to a GPU and back at a time.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     gpu_chunk_kib: u64,
@@ -70,6 +77,7 @@ impl Default for Tuning {
             memory_mib: 512,
             io_mib_per_s: 0,
             verification: Verification::Default,
+            output_cache: OutputCache::Database,
             nice: 0,
             calibration: Calibration::Kept,
             gpu_input: GpuInput::Read,
@@ -164,6 +172,7 @@ pub fn service(
         .io_bytes_per_second(tuning.io_mib_per_s << 20)
         .memory_budget_bytes(tuning.budget_bytes())
         .verification(tuning.verification)
+        .output_cache(tuning.output_cache)
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         .device(device)

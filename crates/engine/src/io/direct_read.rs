@@ -36,7 +36,7 @@ struct Begun {
     wanted: Range<u64>,
     /// Where the read begins: at a boundary.
     start: u64,
-    transfer: Box<dyn InTransfer>,
+    transfer: Box<dyn InTransfer<Chunk>>,
 }
 
 impl DirectInput {
@@ -78,7 +78,7 @@ impl DirectInput {
         Begun {
             wanted,
             start,
-            transfer: self.file.begin(Direction::Read, chunk, start),
+            transfer: self.file.read(chunk, start),
         }
     }
 
@@ -91,7 +91,15 @@ impl DirectInput {
         } = begun;
         let (mut all, mut done) = (None, 0);
         loop {
-            let (mut chunk, read) = transfer.wait();
+            let (chunk, read) = transfer.wait();
+            let failed = |e| Error {
+                offset: Some(start + done as u64),
+                ..Error::storage(&self.name, "read it", &e)
+            };
+            let Some(mut chunk) = chunk else {
+                let lost = || io::Error::other("the memory is lost");
+                return Err(failed(read.err().unwrap_or_else(lost)));
+            };
             let all = all.get_or_insert_with(|| chunk.bytes.clone());
             match read {
                 Ok(n) if start + (done + n) as u64 >= wanted.end => {
@@ -106,16 +114,11 @@ impl DirectInput {
                     return Err(Error::corruption(&self.name, at, "file ends too early"));
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    return Err(Error {
-                        offset: Some(start + done as u64),
-                        ..Error::storage(&self.name, "read it", &e)
-                    });
-                }
+                Err(e) => return Err(failed(e)),
             }
             chunk.bytes = all.start + done..all.end;
             let at = start + done as u64;
-            transfer = self.file.begin(Direction::Read, chunk, at);
+            transfer = self.file.read(chunk, at);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Direct files hold what was written and give what is asked, wherever it begins and ends.
 
+use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rockmill_core::{Chunk, ErrorKind};
+use rockmill_core::{Chunk, ErrorKind, Lent};
 
 use super::direct_read::{DirectInput, DirectReads};
 use super::direct_write::DirectOutput;
-use crate::storage::WritableFile;
 use crate::storage::direct::{DirectFile, DirectStorage, Direction, InTransfer, LocalDirect};
 
 /// The file, unless the file system has no direct files.
@@ -65,10 +65,26 @@ impl DirectFile for Halting {
         Ok(self.bytes.lock().expect("no panic").0.len() as u64)
     }
 
-    fn begin(&self, direction: Direction, mut chunk: Chunk, offset: u64) -> Box<dyn InTransfer> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.bytes.lock().expect("no panic");
+        let len = state.0.len().max(bytes as usize);
+        state.0.resize(len, 0);
+        Ok(())
+    }
+
+    fn read(&self, mut chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>> {
         let bytes = chunk.bytes.clone();
-        let done = self.transfer(direction, &mut chunk.memory[bytes], offset as usize);
+        let done = self.transfer(Direction::Read, &mut chunk.memory[bytes], offset as usize);
         Box::new(Done(chunk, done))
+    }
+
+    fn write(&self, mut bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+        let range = bytes.bytes.clone();
+        let memory = &mut bytes.as_mut()[range];
+        let is_aligned = |number: usize| number.is_multiple_of(self.alignment());
+        assert!(is_aligned(memory.as_ptr().addr()) && is_aligned(memory.len()));
+        let done = self.transfer(Direction::Write, memory, offset as usize);
+        Box::new(Done(bytes, done))
     }
 
     fn finish(&self, size: u64) -> io::Result<()> {
@@ -79,11 +95,11 @@ impl DirectFile for Halting {
 }
 
 #[derive(Debug)]
-struct Done(Chunk, io::Result<usize>);
+struct Done<M>(M, io::Result<usize>);
 
-impl InTransfer for Done {
-    fn wait(self: Box<Self>) -> (Chunk, io::Result<usize>) {
-        (self.0, self.1)
+impl<M: Debug + Send> InTransfer<M> for Done<M> {
+    fn wait(self: Box<Self>) -> (Option<M>, io::Result<usize>) {
+        (Some(self.0), self.1)
     }
 }
 
@@ -111,31 +127,80 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * i / 127) as u8).collect()
 }
 
+/// How bytes are appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Copied,
+    /// From memory where they need no copy.
+    Lent,
+    /// From memory where they lie as it happens.
+    LentAnyhow,
+}
+
+const WAYS: [Way; 3] = [Way::Copied, Way::Lent, Way::LentAnyhow];
+
+/// Appends bytes that begin at `at` in the file; returns how many pieces of memory were lent.
+fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize {
+    let alignment = output.alignment();
+    let mut memory = vec![0; bytes.len() + 3 * alignment];
+    let first = memory.as_ptr().align_offset(alignment);
+    let start = match way {
+        Way::Copied => {
+            output.append(bytes).expect("room");
+            return 0;
+        }
+        Way::Lent => first + alignment + at % alignment,
+        Way::LentAnyhow => 7,
+    };
+    memory[start..start + bytes.len()].copy_from_slice(bytes);
+    let lent = Lent {
+        memory: Box::new(memory),
+        bytes: start..start + bytes.len(),
+    };
+    output.append_lent(lent).expect("room");
+    1
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn what_is_written_in_any_pieces_is_read_in_any_pieces(
-        pieces in prop::collection::vec(1usize..700_000, 0..6),
+        pieces in prop::collection::vec((1usize..700_000, prop::sample::select(&WAYS[..])), 0..6),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
         is_real: bool,
+        reserves: bool,
+        is_expected: bool,
     ) {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("file");
         fs::write(&path, b"").expect("room");
-        let whole = noise(pieces.iter().sum());
+        let whole = noise(pieces.iter().map(|(len, _)| len).sum());
         let halting = Halting::default();
         let open = |direction| {
             let real = opened(&path, direction).filter(|_| is_real);
             real.unwrap_or_else(|| Box::new(halting.clone()))
         };
-        let mut output = DirectOutput::new(open(Direction::Write));
-        let mut at = 0;
-        for len in pieces {
-            output.append(&whole[at..at + len]).expect("room");
-            at += len;
+        let mut output = DirectOutput::new(open(Direction::Write), reserves);
+        if is_expected {
+            output.expect(whole.len() as u64);
         }
-        output.sync().expect("room");
+        let mut at = 0;
+        let mut lent = 0;
+        for (len, way) in pieces {
+            lent += append(&mut output, &whole[at..at + len], at, way);
+            at += len;
+            if lent > 2 {
+                prop_assert!(output.take_back().expect("room").is_some());
+                lent -= 1;
+            }
+        }
+        for _ in 0..lent {
+            prop_assert!(output.take_back().expect("room").is_some());
+        }
+        prop_assert!(output.take_back().expect("room").is_none());
+        let (file, size) = output.end().expect("room");
+        file.finish(size).expect("room");
         let written = fs::read(&path).expect("it is there");
         let halting_bytes = halting.bytes.lock().expect("no panic").0.clone();
         prop_assert!(written == whole || halting_bytes == whole);

@@ -4,6 +4,7 @@
 //! where there are none, the thread that has something to do does it itself, so nobody waits.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ use rockmill_core::{Error, Result, SliceReport};
 
 use super::{JobIo, Stage};
 use crate::storage::WritableFile;
+use crate::storage::direct::DirectFile;
 
 /// Something to do.
 #[derive(Debug)]
@@ -21,10 +23,28 @@ pub enum Task {
     Check(Arc<SliceFiles>),
 }
 
+/// A file that all its bytes were given to, and nothing holds any of them in memory.
+#[derive(Debug)]
+pub enum Written {
+    /// Through the page cache.
+    Cached(Box<dyn WritableFile>),
+    /// Past it, with this size.
+    Direct(Box<dyn DirectFile>, u64),
+}
+
+impl Written {
+    fn sync(self) -> io::Result<()> {
+        match self {
+            Self::Cached(mut file) => file.sync(),
+            Self::Direct(file, size) => file.finish(size),
+        }
+    }
+}
+
 /// A written file.
 #[derive(Debug)]
 pub struct Unsynced {
-    file: Box<dyn WritableFile>,
+    file: Written,
     name: String,
     bytes: u64,
     slice: Arc<SliceFiles>,
@@ -32,12 +52,7 @@ pub struct Unsynced {
 
 impl Unsynced {
     /// A file of a slice; errors call it `name`.
-    pub fn new(
-        file: Box<dyn WritableFile>,
-        name: String,
-        bytes: u64,
-        slice: &Arc<SliceFiles>,
-    ) -> Self {
+    pub fn new(file: Written, name: String, bytes: u64, slice: &Arc<SliceFiles>) -> Self {
         slice.unsettled.fetch_add(1, Ordering::Relaxed);
         Self {
             file,
@@ -53,7 +68,7 @@ impl Unsynced {
     /// Storage, Cancelled.
     pub fn sync(self, io: &JobIo) -> Result<Option<Task>> {
         let Self {
-            mut file,
+            file,
             name,
             bytes,
             slice,
@@ -178,8 +193,6 @@ impl FinishQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use rockmill_core::CancelToken;
 
     use super::*;
@@ -203,7 +216,8 @@ mod tests {
     }
 
     fn unsynced(slice: &Arc<SliceFiles>) -> Unsynced {
-        Unsynced::new(Box::new(NoFile), "file".to_owned(), 1, slice)
+        let file = Written::Cached(Box::new(NoFile));
+        Unsynced::new(file, "file".to_owned(), 1, slice)
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod options;
 mod output;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rockmill_core::{CancelToken, Result};
 
@@ -26,13 +27,13 @@ use crate::storage::Storage;
 use crate::storage::direct::DirectStorage;
 use crate::syncs::Syncs;
 use direct_read::{DEPTH, SLACK_BYTES};
-use direct_write::{DirectOutput, OUTPUT_BYTES};
-pub use finish::{FinishQueue, SliceFiles, Task, Unsynced};
+use direct_write::OUTPUT_BYTES;
+pub use finish::{FinishQueue, SliceFiles, Task, Unsynced, Written};
 pub use input::JobInput;
 pub use limit::RateLimiter;
 pub use meter::{Meter, Stage, measured_by_this_thread};
 pub use options::IoOptions;
-pub use output::BufferedFile;
+pub use output::create;
 
 /// What the files of a job share.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct JobIo {
     pub options: IoOptions,
     /// Files past the page cache, if the options ask for it and the system has them.
     pub direct: Option<Arc<dyn DirectStorage>>,
+    /// Outputs that go through the page cache because their file system has no way past it.
+    pub(crate) cached_instead: AtomicU64,
     /// How fast, together with all other jobs.
     pub limiter: Arc<RateLimiter>,
     /// Where the time goes.
@@ -63,6 +66,7 @@ impl JobIo {
             storage,
             options: IoOptions::default(),
             direct: None,
+            cached_instead: AtomicU64::new(0),
             limiter: Arc::new(RateLimiter::new(0)),
             meter: Meter::default(),
             finishing: FinishQueue::new(0),
@@ -99,6 +103,11 @@ impl JobIo {
             .filter(|_| self.options.direct_writes)
     }
 
+    /// Outputs that were to pass by the page cache and could not.
+    pub fn cached_instead(&self) -> u64 {
+        self.cached_instead.load(Ordering::Relaxed)
+    }
+
     /// What a slice holds of an input when that is read `read_ahead_bytes` at a time: the bytes read ahead
     /// and the memory that this takes.
     pub fn read_ahead(&self, read_ahead_bytes: usize) -> (usize, usize) {
@@ -111,8 +120,8 @@ impl JobIo {
         }
     }
 
-    /// What a written file holds until it is synced.
-    pub fn waiting_file_bytes(&self) -> u64 {
+    /// What a file holds while it is written.
+    pub fn written_file_bytes(&self) -> u64 {
         self.direct_writes().map_or(0, |_| OUTPUT_BYTES)
     }
 

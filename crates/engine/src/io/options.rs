@@ -3,6 +3,8 @@
 use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::options_file::Options;
 
+use crate::settings::OutputCache;
+
 /// How a job's files are read and written (`options.h`; `file_system.cc:OptimizeForCompactionTableRead`,
 /// `OptimizeForCompactionTableWrite`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub struct IoOptions {
     pub direct_reads: bool,
     /// Outputs do: `use_direct_io_for_flush_and_compaction`.
     pub direct_writes: bool,
+    /// Room for outputs is made before they are written, where their size is known: `allow_fallocate`.
+    pub reserves: bool,
     /// Written bytes after which they are sent on to the disk: `bytes_per_sync`, or
     /// [`IoOptions::BYTES_PER_SYNC`] where it is 0.
     pub bytes_per_sync: u64,
@@ -21,6 +25,7 @@ impl Default for IoOptions {
         Self {
             direct_reads: false,
             direct_writes: false,
+            reserves: true,
             bytes_per_sync: Self::BYTES_PER_SYNC,
         }
     }
@@ -30,6 +35,15 @@ impl IoOptions {
     /// RocksDB leaves it to the system when to write if `bytes_per_sync` is 0, and waits for all of a
     /// file when it syncs it.
     pub const BYTES_PER_SYNC: u64 = 8 << 20;
+
+    /// The same with what a setting says of outputs.
+    #[must_use]
+    pub fn with_outputs(self, cache: OutputCache) -> Self {
+        Self {
+            direct_writes: self.direct_writes || cache == OutputCache::Bypass,
+            ..self
+        }
+    }
 
     /// From the section `[DBOptions]`.
     ///
@@ -42,6 +56,7 @@ impl IoOptions {
                 direct_reads: flag("use_direct_reads")?
                     || flag("use_direct_io_for_compaction_reads")?,
                 direct_writes: flag("use_direct_io_for_flush_and_compaction")?,
+                reserves: db.bool("allow_fallocate", true)?,
                 bytes_per_sync: match db.u64("bytes_per_sync", 0)? {
                     0 => Self::BYTES_PER_SYNC,
                     bytes => bytes,
@@ -59,6 +74,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn outputs_alone_pass_by_the_page_cache_where_a_setting_says_so() {
+        let default = IoOptions::default();
+        assert_eq!(default.with_outputs(OutputCache::Database), default);
+        let direct_writes = IoOptions {
+            direct_writes: true,
+            ..default
+        };
+        assert_eq!(default.with_outputs(OutputCache::Bypass), direct_writes);
+        for cache in [OutputCache::Database, OutputCache::Bypass] {
+            assert_eq!(direct_writes.with_outputs(cache), direct_writes);
+        }
+    }
+
+    #[test]
     fn each_option_that_makes_reads_direct_counts() {
         let read = |text: &str| IoOptions::read(&Options::from_value(text).expect("options"));
         let default = IoOptions::default();
@@ -70,9 +99,10 @@ mod tests {
         assert_eq!(read("{use_direct_reads=true;}"), Ok(direct_reads));
         let text = "{use_direct_io_for_compaction_reads=true;}";
         assert_eq!(read(text), Ok(direct_reads));
-        let text = "{use_direct_io_for_flush_and_compaction=true;bytes_per_sync=1048576;}";
+        let text = "{use_direct_io_for_flush_and_compaction=true;allow_fallocate=false;bytes_per_sync=1048576;}";
         let direct_writes = IoOptions {
             direct_writes: true,
+            reserves: false,
             bytes_per_sync: 1 << 20,
             ..default
         };

@@ -3,73 +3,126 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use rockmill_core::{Error, Result, SstFile};
+use rockmill_core::{Borrower, Error, Lent, Memory, Result, SstFile};
 
-use super::{DirectOutput, JobIo, SliceFiles, Stage, Task, Unsynced};
-use crate::storage::direct::Direction;
+use super::direct_write::DirectOutput;
+use super::{JobIo, SliceFiles, Stage, Task, Unsynced, Written};
+use crate::storage::direct::{DirectFile, Direction};
 use crate::storage::{WritableFile, base_name};
 
-/// Bytes handed to the system at a time; the CPU backend has more at once, which go without a copy.
+/// Bytes handed to the page cache at a time; the CPU backend has more at once, which go without a copy.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
-/// A file that collects small pieces before it hands them to the system.
+/// Makes a slice's file at `path`, which goes where the job's options say.
+///
+/// # Errors
+/// Storage.
+pub fn create(io: &Arc<JobIo>, slice: &Arc<SliceFiles>, path: &Path) -> Result<Box<dyn SstFile>> {
+    let output = Output {
+        name: base_name(path),
+        written: 0,
+        io: Arc::clone(io),
+        slice: Arc::clone(slice),
+    };
+    let opened = output.open(path);
+    let opened = opened.map_err(|e| Error::storage(&output.name, "make it", &e))?;
+    Ok(match opened {
+        Opened::Direct(file) => Box::new(DirectSst {
+            file: DirectOutput::new(file, io.options.reserves),
+            output,
+        }),
+        Opened::Cached(file) => Box::new(CachedSst {
+            file,
+            buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
+            sent: 0,
+            output,
+        }),
+    })
+}
+
+/// A new file.
+enum Opened {
+    Cached(Box<dyn WritableFile>),
+    Direct(Box<dyn DirectFile>),
+}
+
+/// What all output files are.
 #[derive(Debug)]
-pub struct BufferedFile {
-    file: Box<dyn WritableFile>,
+struct Output {
     name: String,
-    buffer: Vec<u8>,
-    buffer_bytes: usize,
     /// Bytes that the system was given.
     written: u64,
-    /// Of those, on their way to the disk.
-    sent: u64,
     io: Arc<JobIo>,
     slice: Arc<SliceFiles>,
 }
 
-/// A new file, and how many bytes it wants to be given at a time.
-fn open(io: &JobIo, path: &Path) -> io::Result<(Box<dyn WritableFile>, usize)> {
-    // Some file systems make a file and then say that it cannot be written past the page cache.
-    let file = io.storage.create(path)?;
-    if let Some(direct) = io.direct_writes() {
-        match direct.open(path, Direction::Write) {
-            Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
-            // It collects pieces itself.
-            opened => return Ok((Box::new(DirectOutput::new(opened?)), 0)),
+impl Output {
+    /// Makes the file, and opens it once more if it is to pass by the page cache.
+    fn open(&self, path: &Path) -> io::Result<Opened> {
+        // Some file systems make a file and then say that it cannot be written past the page cache.
+        let file = self.io.storage.create(path)?;
+        if !self.io.options.direct_writes {
+            return Ok(Opened::Cached(file));
+        }
+        let opened = self.io.direct_writes().map_or_else(
+            || Err(io::ErrorKind::Unsupported.into()),
+            |direct| direct.open(path, Direction::Write),
+        );
+        match opened {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                if self.io.cached_instead.fetch_add(1, Ordering::Relaxed) == 0 {
+                    let folder = path.parent().unwrap_or(path).display();
+                    tracing::warn!(%folder, "no way past the page cache here: outputs go through it");
+                }
+                Ok(Opened::Cached(file))
+            }
+            opened => Ok(Opened::Direct(opened?)),
         }
     }
-    Ok((file, WRITE_BUFFER_BYTES))
-}
 
-impl BufferedFile {
-    /// Makes a slice's file at `path`.
-    ///
-    /// # Errors
-    /// Storage.
-    pub fn create(io: &Arc<JobIo>, slice: &Arc<SliceFiles>, path: &Path) -> Result<Self> {
-        let name = base_name(path);
-        let opened = open(io, path);
-        let (file, buffer_bytes) = opened.map_err(|e| Error::storage(&name, "make it", &e))?;
-        Ok(Self {
-            file,
-            name,
-            buffer: Vec::with_capacity(buffer_bytes),
-            buffer_bytes,
-            written: 0,
-            sent: 0,
-            io: Arc::clone(io),
-            slice: Arc::clone(slice),
-        })
+    /// Hands so many bytes over.
+    fn write(&mut self, len: u64, write: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        self.io.wait_for_limit(len)?;
+        self.time(len, write)?;
+        self.written += len;
+        Ok(())
     }
 
+    /// Measures a part of writing, and says which file it failed at.
+    fn time<T>(&self, bytes: u64, work: impl FnOnce() -> io::Result<T>) -> Result<T> {
+        let done = self.io.meter.time(Stage::Write, bytes, work);
+        done.map_err(|e| Error::storage(&self.name, "write it", &e))
+    }
+
+    /// Leaves the file to those who make files durable, or does it.
+    fn finish(self, file: Written) -> Result<()> {
+        let unsynced = Unsynced::new(file, self.name, self.written, &self.slice);
+        match self.io.finishing.offer(Task::Sync(unsynced)) {
+            // Its slice is not complete, so nothing comes next.
+            Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file in the page cache, which collects small pieces before it hands them to the system.
+#[derive(Debug)]
+struct CachedSst {
+    file: Box<dyn WritableFile>,
+    buffer: Vec<u8>,
+    /// Bytes on their way to the disk, of those that the system was given.
+    sent: u64,
+    output: Output,
+}
+
+impl CachedSst {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (meter, len) = (&self.io.meter, bytes.len() as u64);
-        self.io.wait_for_limit(len)?;
-        let written = meter.time(Stage::Write, len, || self.file.append(bytes));
-        written.map_err(|e| Error::storage(&self.name, "write it", &e))?;
-        self.written += len;
-        if self.written - self.sent >= self.io.options.bytes_per_sync {
+        let file = &mut self.file;
+        self.output
+            .write(bytes.len() as u64, || file.append(bytes))?;
+        if self.output.written - self.sent >= self.output.io.options.bytes_per_sync {
             self.send()?;
         }
         Ok(())
@@ -77,11 +130,10 @@ impl BufferedFile {
 
     /// Sends what was written on to the disk, so that the sync finds little left to do.
     fn send(&mut self) -> Result<()> {
-        let range = self.sent..self.written;
-        let meter = &self.io.meter;
-        let sent = meter.time(Stage::Write, 0, || self.file.start_writeback(range));
-        sent.map_err(|e| Error::storage(&self.name, "write it", &e))?;
-        self.sent = self.written;
+        let range = self.sent..self.output.written;
+        let file = &mut self.file;
+        self.output.time(0, || file.start_writeback(range))?;
+        self.sent = self.output.written;
         Ok(())
     }
 
@@ -97,12 +149,19 @@ impl BufferedFile {
     }
 }
 
-impl SstFile for BufferedFile {
+impl SstFile for CachedSst {
+    fn expect(&mut self, bytes: u64) {
+        if self.output.io.options.reserves {
+            // What cannot be done now shows when the bytes come.
+            let _ = self.file.reserve(bytes);
+        }
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() > self.buffer_bytes {
+        if self.buffer.len() + bytes.len() > WRITE_BUFFER_BYTES {
             self.flush()?;
         }
-        if bytes.len() >= self.buffer_bytes {
+        if bytes.len() >= WRITE_BUFFER_BYTES {
             return self.write(bytes);
         }
         self.buffer.extend_from_slice(bytes);
@@ -111,19 +170,51 @@ impl SstFile for BufferedFile {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.flush()?;
-        let Self {
-            file,
-            name,
-            written,
-            io,
-            slice,
-            ..
-        } = *self;
-        let unsynced = Unsynced::new(file, name, written, &slice);
-        match io.finishing.offer(Task::Sync(unsynced)) {
-            // Its slice is not complete, so nothing comes next.
-            Some(Task::Sync(unsynced)) => unsynced.sync(&io).map(drop),
-            _ => Ok(()),
-        }
+        self.output.finish(Written::Cached(self.file))
+    }
+}
+
+/// A file past the page cache.
+#[derive(Debug)]
+struct DirectSst {
+    file: DirectOutput,
+    output: Output,
+}
+
+impl Borrower for DirectSst {
+    fn alignment(&self) -> usize {
+        self.file.alignment()
+    }
+
+    fn append(&mut self, bytes: Lent) -> Result<()> {
+        let file = &mut self.file;
+        let len = bytes.bytes.len() as u64;
+        self.output.write(len, || file.append_lent(bytes))
+    }
+
+    fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>> {
+        let file = &mut self.file;
+        self.output.time(0, || file.take_back())
+    }
+}
+
+impl SstFile for DirectSst {
+    fn borrower(&mut self) -> Option<&mut dyn Borrower> {
+        Some(self)
+    }
+
+    fn expect(&mut self, bytes: u64) {
+        self.file.expect(bytes);
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = &mut self.file;
+        self.output.write(bytes.len() as u64, || file.append(bytes))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        let Self { file, output } = *self;
+        let (file, size) = output.time(0, || file.end())?;
+        output.finish(Written::Direct(file, size))
     }
 }

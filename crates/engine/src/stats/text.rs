@@ -104,6 +104,13 @@ impl Stats {
             };
             rows.extend(self.devices.iter().map(cells));
         }
+        if self.files_cached_instead > 0 {
+            let files = format!(
+                "{} files could not pass by the page cache",
+                self.files_cached_instead
+            );
+            rows.push(("cached", vec![files]));
+        }
         if self.slices_moved > 0 {
             let slices = format!("{} slices did not wait for the device", self.slices_moved);
             rows.push(("moved", vec![slices]));
@@ -236,6 +243,7 @@ mod tests {
             entries_in: u64::MAX / 1_000_000,
             held_bytes: 64 << 20,
             jobs_device_refused: 1,
+            files_cached_instead: 1_000_000_000,
             slices_moved: 1_000_000,
             devices: ["cpu", "cuda:15"]
                 .map(|name| {

@@ -3,15 +3,16 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::Chunk;
+use rockmill_core::{Chunk, Lent};
 pub use rockmill_sysio::Direction;
 use rockmill_sysio::{Pending, Queue, Transfer};
-use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fallocate, statx};
 
 /// What addresses, offsets and lengths are multiples of, unless a file asks for more. Devices ask for 512
 /// or 4096.
@@ -40,8 +41,18 @@ pub trait DirectFile: Debug + Send + Sync {
     /// Whatever the system says.
     fn size(&self) -> io::Result<u64>;
 
-    /// Begins to fill the chunk from `offset`, or to write it there. Both are aligned.
-    fn begin(&self, direction: Direction, chunk: Chunk, offset: u64) -> Box<dyn InTransfer>;
+    /// Makes room for so many bytes, and makes the file that long: writes that make a file longer go one after
+    /// another.
+    ///
+    /// # Errors
+    /// Whatever the system says; the file may be longer then, and is written all the same.
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
+
+    /// Begins to fill the chunk from `offset`. Both are aligned.
+    fn read(&self, chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>>;
+
+    /// Begins to write the bytes at `offset`. Both are aligned.
+    fn write(&self, bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>>;
 
     /// Cuts the file to so many bytes and makes it durable; nothing is being written any more.
     ///
@@ -51,10 +62,10 @@ pub trait DirectFile: Debug + Send + Sync {
 }
 
 /// A read or write that was begun. Dropping it leaves it to itself.
-pub trait InTransfer: Debug + Send {
-    /// Waits for its end: the chunk, and how many of its bytes were moved. Of a read, fewer than it has
-    /// are the end of the file or a multiple of the alignment.
-    fn wait(self: Box<Self>) -> (Chunk, io::Result<usize>);
+pub trait InTransfer<M>: Debug + Send {
+    /// Waits for its end: the memory, and how many of its bytes were moved. Of a read, fewer than it has
+    /// are the end of the file or a multiple of the alignment. Beside an error, the memory may be lost.
+    fn wait(self: Box<Self>) -> (Option<M>, io::Result<usize>);
 }
 
 /// The operating system's files, past its page cache.
@@ -128,16 +139,18 @@ impl DirectFile for LocalFile {
         self.file.metadata().map(|m| m.len())
     }
 
-    fn begin(&self, direction: Direction, chunk: Chunk, offset: u64) -> Box<dyn InTransfer> {
-        let bytes = chunk.bytes.clone();
-        let pending = self.queue.submit(Transfer {
-            file: Arc::clone(&self.file),
-            direction,
-            memory: chunk.memory,
-            range: chunk.bytes,
-            offset,
-        });
-        Box::new(LocalTransfer { pending, bytes })
+    fn read(&self, chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>> {
+        let range = chunk.bytes.clone();
+        Box::new(self.begin(Direction::Read, chunk, range, offset))
+    }
+
+    fn write(&self, bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+        let range = bytes.bytes.clone();
+        Box::new(self.begin(Direction::Write, bytes, range, offset))
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        Ok(fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?)
     }
 
     fn finish(&self, size: u64) -> io::Result<()> {
@@ -146,16 +159,29 @@ impl DirectFile for LocalFile {
     }
 }
 
-#[derive(Debug)]
-struct LocalTransfer {
-    pending: Pending,
-    bytes: std::ops::Range<usize>,
+impl LocalFile {
+    fn begin<M>(
+        &self,
+        direction: Direction,
+        memory: M,
+        range: Range<usize>,
+        offset: u64,
+    ) -> Pending<M>
+    where
+        M: AsMut<[u8]> + Debug + Send + 'static,
+    {
+        self.queue.submit(Transfer {
+            file: Arc::clone(&self.file),
+            direction,
+            memory,
+            range,
+            offset,
+        })
+    }
 }
 
-impl InTransfer for LocalTransfer {
-    fn wait(self: Box<Self>) -> (Chunk, io::Result<usize>) {
-        let (memory, done) = self.pending.wait();
-        let bytes = self.bytes;
-        (Chunk { memory, bytes }, done)
+impl<M: Debug + Send> InTransfer<M> for Pending<M> {
+    fn wait(self: Box<Self>) -> (Option<M>, io::Result<usize>) {
+        Pending::wait(*self)
     }
 }

@@ -67,21 +67,35 @@ enum State {
 
 #[derive(Debug, Clone, Default)]
 struct File {
+    /// Zeros where nothing was written.
     bytes: Vec<u8>,
+    /// In their order, which is that of the file.
     writes: Vec<(Range<usize>, State)>,
 }
 
 impl File {
-    fn append(&mut self, bytes: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        let range = start..self.bytes.len();
+    /// End of what was written.
+    fn written(&self) -> usize {
+        self.writes.last().map_or(0, |(range, _)| range.end)
+    }
+
+    fn write_at(&mut self, bytes: &[u8], start: usize) {
+        assert!(self.written() <= start, "files are written front to back");
+        let range = start..start + bytes.len();
+        self.reserve(range.end);
+        self.bytes[range.clone()].copy_from_slice(bytes);
         self.writes.push((range, State::Pending));
+    }
+
+    /// Makes the file at least so long.
+    fn reserve(&mut self, len: usize) {
+        self.bytes.resize(self.bytes.len().max(len), 0);
     }
 
     /// Cuts what was not synced.
     fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
+        self.bytes.shrink_to_fit();
         for (range, _) in &mut self.writes {
             *range = range.start.min(len)..range.end.min(len);
         }
@@ -102,6 +116,10 @@ impl File {
 
     fn crash(&mut self, luck: &mut Luck<'_>) {
         let mut left = Vec::new();
+        if self.written() < self.bytes.len() {
+            // Room survives by itself.
+            left.resize(luck.part(self.bytes.len()), 0);
+        }
         for (range, state) in &self.writes {
             let part = match state {
                 State::Synced => range.len(),
@@ -109,9 +127,10 @@ impl File {
                 State::Lost => 0,
             };
             if part > 0 {
+                let range = range.start..range.start + part;
                 // What an earlier write that is gone should have filled reads as zeros.
-                left.resize(range.start, 0);
-                left.extend_from_slice(&self.bytes[range.start..range.start + part]);
+                left.resize(left.len().max(range.end), 0);
+                left[range.clone()].copy_from_slice(&self.bytes[range]);
             }
         }
         self.writes = vec![(0..left.len(), State::Synced)];
@@ -270,19 +289,20 @@ impl Disk {
         &self.file(node).bytes
     }
 
+    /// Writes behind what was written before.
     pub fn append(&mut self, node: Node, bytes: &[u8]) {
-        self.file_mut(node).append(bytes);
+        let file = self.file_mut(node);
+        file.write_at(bytes, file.written());
     }
 
-    /// Appends at an offset, behind zeros if the file ends before.
+    /// Writes at an offset, behind zeros if what was written ends before.
     pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: usize) {
-        let file = self.file_mut(node);
-        assert!(
-            file.bytes.len() <= offset,
-            "files are written front to back"
-        );
-        let gap = offset - file.bytes.len();
-        file.append(&[&vec![0; gap], bytes].concat());
+        self.file_mut(node).write_at(bytes, offset);
+    }
+
+    /// Makes a file at least so long, with zeros.
+    pub fn reserve(&mut self, node: Node, len: usize) {
+        self.file_mut(node).reserve(len);
     }
 
     /// Cuts a file to `len` bytes. That is durable once the file is synced, which it was not before.
@@ -456,6 +476,26 @@ mod tests {
         assert_eq!(read(&after, "/a").expect("it is there"), b"\0\0\0two");
         assert_eq!(read(&after, "/b"), None);
         assert!(!disk.is_durable(a) && !disk.is_durable(b));
+    }
+
+    #[test]
+    fn room_that_was_made_reads_as_zeros_until_it_is_written() {
+        let mut disk = Disk::new();
+        let path = Path::new("/a");
+        let file = disk.create(path).expect("a new file");
+        disk.sync_folder(Path::new("/"), true).expect("the root");
+        disk.reserve(file, 6);
+        disk.append(file, b"one");
+        assert_eq!(read(&disk, "/a").expect("it is there"), b"one\0\0\0");
+        let after = |disk: &Disk, luck: &mut Luck<'_>| {
+            read(&disk.after_crash(luck), "/a").expect("it is there")
+        };
+        assert_eq!(after(&disk, &mut Luck::Worst), b"");
+        assert_eq!(after(&disk, &mut Luck::Best), b"one\0\0\0");
+        disk.truncate(file, 4);
+        disk.append(file, b"t");
+        disk.sync(file, true);
+        assert_eq!(after(&disk, &mut Luck::Worst), b"onet");
     }
 
     #[test]

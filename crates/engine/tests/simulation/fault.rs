@@ -10,6 +10,8 @@ pub enum Op {
     List,
     Stat,
     Create,
+    /// Room is made for what will be written.
+    Reserve,
     Append,
     /// A file that was written in aligned units is cut to its size.
     Truncate,
@@ -81,7 +83,7 @@ impl FaultKind {
             Self::Io => !matches!(op, Op::Writeback | Op::Sync | Op::SyncFolder | Op::Install),
             Self::NoSpace => matches!(
                 op,
-                Op::Create | Op::Append | Op::MakeFolders | Op::Link | Op::Rename
+                Op::Create | Op::Reserve | Op::Append | Op::MakeFolders | Op::Link | Op::Rename
             ),
             Self::ShortWrite => op == Op::Append,
             Self::FailedSync => matches!(op, Op::Writeback | Op::Sync | Op::SyncFolder),

@@ -10,7 +10,8 @@ use rockmill_core::{CancelToken, Error, Identity, Job};
 use rockmill_cuda::Target;
 use rockmill_engine::staging::place;
 use rockmill_engine::{
-    Calibration, CudaSettings, Device, Engine, Finished, MutableSettings, Settings, Verification,
+    Calibration, CudaSettings, Device, Engine, Finished, MutableSettings, OutputCache, Settings,
+    Verification,
 };
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
@@ -35,6 +36,8 @@ pub struct Case {
     /// 0: no limit.
     pub io_bytes_per_second: u64,
     pub verification: Verification,
+    /// Whether output goes through the page cache.
+    pub output_cache: OutputCache,
     /// Where output waits, if not in the database's directory.
     pub staging_dir: Option<&'static str>,
     /// Whether jobs are recorded.
@@ -125,6 +128,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
             sync_threads: Some(case.sync_threads),
             io_bytes_per_second: case.io_bytes_per_second,
             verification: case.verification,
+            output_cache: case.output_cache,
             ..MutableSettings::default()
         },
         device: case.device().into(),

@@ -25,7 +25,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::staging::STAGING_DIR;
-use rockmill_engine::{MutableSettings, Verification};
+use rockmill_engine::{MutableSettings, OutputCache, Verification};
 
 use check::Lived;
 use database::{DIR, Database};
@@ -45,6 +45,8 @@ const LEVELS: [Verification; 3] = [
     Verification::SAMPLED,
     Verification::Full,
 ];
+
+const OUTPUT: [OutputCache; 2] = [OutputCache::Database, OutputCache::Bypass];
 
 /// What cases came to.
 #[derive(Debug, Default)]
@@ -111,6 +113,7 @@ fn settings_that_change_meanwhile_change_no_bytes() {
                         settings.memory_budget_bytes = rng.random_range(32 << 20..64 << 20);
                         settings.nice = rng.random_range(0..=1);
                         settings.verification = *LEVELS.choose(&mut rng).expect("there are some");
+                        settings.output_cache = *OUTPUT.choose(&mut rng).expect("there are some");
                     };
                     engine.change_settings(change).expect("they make sense");
                     std::thread::yield_now();
@@ -136,6 +139,7 @@ fn plain_case(seed: u64) -> Case {
         sync_threads: 2,
         io_bytes_per_second: 0,
         verification: Verification::Default,
+        output_cache: OutputCache::Database,
         staging_dir: None,
         records: false,
         offline: false,
@@ -222,6 +226,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
         sync_threads: if rng.random_ratio(1, 4) { 2 } else { 0 },
         io_bytes_per_second: *[0, 1_000_000].choose(&mut rng).expect("there are some"),
         verification: *LEVELS.choose(&mut rng).expect("there are some"),
+        output_cache: *OUTPUT.choose(&mut rng).expect("there are some"),
         staging_dir: rng.random_ratio(1, 3).then_some("/staging"),
         records: rng.random(),
         offline: rng.random(),

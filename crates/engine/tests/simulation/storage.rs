@@ -1,6 +1,7 @@
 //! The engine's storage over the model, with one fault.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rockmill_core::{CancelToken, Chunk};
+use rockmill_core::{CancelToken, Chunk, Lent};
 use rockmill_engine::clock::{self, Clock, Signal, VirtualClock};
 use rockmill_engine::storage::direct::{DirectFile, DirectStorage, Direction, InTransfer};
 use rockmill_engine::storage::{Advice, FolderId, ReadableFile, Storage, WritableFile};
@@ -432,7 +433,22 @@ impl ReadableFile for OpenFile {
     }
 }
 
+impl OpenFile {
+    /// Makes the file longer, in part if that fails.
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        self.0.act(Op::Reserve, |machine, verdict| {
+            let room = machine.extent(verdict, bytes as usize);
+            machine.disk.reserve(self.1, room);
+            Ok(())
+        })
+    }
+}
+
 impl WritableFile for OpenFile {
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        self.make_room(bytes)
+    }
+
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.take_time(bytes.len());
         self.0.act(Op::Append, |machine, verdict| {
@@ -515,10 +531,20 @@ impl DirectFile for OpenFile {
         ReadableFile::size(self)
     }
 
-    fn begin(&self, direction: Direction, mut chunk: Chunk, offset: u64) -> Box<dyn InTransfer> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.make_room(bytes)
+    }
+
+    fn read(&self, mut chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>> {
         let bytes = chunk.bytes.clone();
-        let done = self.transfer(direction, &mut chunk.memory[bytes], offset);
+        let done = self.transfer(Direction::Read, &mut chunk.memory[bytes], offset);
         Box::new(Done(chunk, done))
+    }
+
+    fn write(&self, mut bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>> {
+        let range = bytes.bytes.clone();
+        let done = self.transfer(Direction::Write, &mut bytes.as_mut()[range], offset);
+        Box::new(Done(bytes, done))
     }
 
     fn finish(&self, size: u64) -> io::Result<()> {
@@ -539,10 +565,10 @@ impl DirectFile for OpenFile {
 
 /// A transfer that was done as it began; nobody knows before it is waited for.
 #[derive(Debug)]
-struct Done(Chunk, io::Result<usize>);
+struct Done<M>(M, io::Result<usize>);
 
-impl InTransfer for Done {
-    fn wait(self: Box<Self>) -> (Chunk, io::Result<usize>) {
-        (self.0, self.1)
+impl<M: Debug + Send> InTransfer<M> for Done<M> {
+    fn wait(self: Box<Self>) -> (Option<M>, io::Result<usize>) {
+        (Some(self.0), self.1)
     }
 }
