@@ -6,6 +6,8 @@
 #   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   small      the same for jobs of 1 MB to 256 MB
+#   disk       output through the page cache and past it, input read and mapped, beside what the disk takes by itself
+#   paranoid   what paranoid_file_checks costs
 #   slices     sizes of slices, and how many at once
 #   input      files to the GPU, by reading and by mapping
 #   system     whole systems under load; goes on where an earlier call with the same --out has stopped
@@ -38,7 +40,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | slices | input | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | small | disk | paranoid | slices | input | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -122,6 +124,23 @@ section_bench() {
 section_small() {
     compaction small --dir "$memory_dir" --runs 4 --threads "$threads" --device "cpu,$device" \
         --workload 16x256:none:4K,16x256:none:15K,16x256:none:60K,16x256:none:250K,16x256:none:1M
+}
+
+section_disk() {
+    local millions
+    for millions in 80 120; do
+        compaction "disk-$millions" --dir "$disk_dir" --threads "$threads" --device "cpu,$device" --floor --no-compare \
+            --workload "16x256:none:$(entries "$millions" "$disk_scale")" --gpu-input read \
+            --also bypass,database/mapped,bypass/mapped
+    done
+}
+
+section_paranoid() {
+    local checks
+    for checks in '' --paranoid; do
+        compaction "paranoid${checks:+-on}" --dir "$memory_dir" --threads "$threads" --device "cpu,$device" --no-compare \
+            --workload "16x256:none:$(entries 8 "$scale")" ${checks:+"$checks"}
+    done
 }
 
 # Slices of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.

@@ -48,6 +48,7 @@ fn spec(entries: u64) -> Spec {
         delete_every: Some(16),
         above_older: false,
         direct_io: false,
+        paranoid: false,
         keys: Keys::Decimal,
         writers: 1,
         target_file_bytes: 32 << 20,
@@ -85,7 +86,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 
 fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
     output::document_or_text(json, rows, |out| {
-        let table = row::table(rows, &[row::FILE_SIZE, row::CPU_PER_GB]);
+        let table = row::table(rows, &[row::FILE_SIZE, row::CPU_PER_GB, row::WAY]);
         writeln!(out, "{}\n{table}", rows[0].workload)?;
         Ok(())
     })

@@ -120,6 +120,7 @@ pub fn run(args: &CloseArgs) -> Result<(), Failure> {
         delete_every: None,
         above_older: false,
         direct_io: false,
+        paranoid: false,
         keys: Keys::Mixed,
         writers: WRITERS,
         target_file_bytes: args.target_file_mib << 20,

@@ -8,12 +8,14 @@ use clap::builder::BoolishValueParser;
 use rockmill::DeviceList;
 use serde::Serialize;
 
+use super::way::Way;
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::{self, Tuning};
+use crate::side_by_side::device::{self, GpuInput, Tuning};
 use crate::side_by_side::energy::Energy;
+use crate::side_by_side::floor::DiskFloor;
 use crate::side_by_side::row::{self, Row};
 use crate::side_by_side::stages::{self, Stage};
 use crate::side_by_side::worker::Worker;
@@ -47,6 +49,14 @@ pub struct CompactionArgs {
     /// use_direct_io_for_flush_and_compaction).
     #[arg(long)]
     direct: bool,
+    /// Both systems hash each file entry by entry as they write it, and compare that with what is read back
+    /// (paranoid_file_checks).
+    #[arg(long)]
+    paranoid: bool,
+    /// Measure too how long the disk takes by itself to make as many bytes durable as the first system wrote, once
+    /// a repetition; the least counts.
+    #[arg(long)]
+    floor: bool,
     /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -56,6 +66,10 @@ pub struct CompactionArgs {
     device: Vec<String>,
     #[command(flatten)]
     tuning: Tuning,
+    /// Let each of Rockmill's devices compact in other ways as well: OUTPUT-CACHE or OUTPUT-CACHE/GPU-INPUT, such as
+    /// bypass or bypass/mapped.
+    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    also: Vec<Way>,
     /// Show where the time of Rockmill's median went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
@@ -91,6 +105,11 @@ struct BenchRow {
     delete_every: Option<u32>,
     not_bottommost: bool,
     direct_io: bool,
+    paranoid: bool,
+    /// Whether output goes through the page cache, `null` for RocksDB, whose options alone say so.
+    output_cache: Option<String>,
+    /// How input gets to a GPU; `null` for RocksDB.
+    gpu_input: Option<GpuInput>,
     cpu_s_per_gb: f64,
     /// Of all repetitions, in their order; the row is that of the median, with the peak of all. The
     /// first includes what a service makes once.
@@ -101,6 +120,8 @@ struct BenchRow {
     pcie_from_device_bytes: u64,
     /// What the GPU took; `null` without one, or if it does not tell.
     gpu_joules: Option<f64>,
+    /// What the disk takes by itself for as many bytes, if that was measured.
+    floor: Option<DiskFloor>,
     #[serde(skip)]
     energy: Option<Energy>,
 }
@@ -113,6 +134,10 @@ struct Cell {
     measured: Vec<Measured>,
     /// Whether the first repetition's result is that of RocksDB.
     identical: Option<bool>,
+    /// What the disk takes by itself.
+    floor: Option<DiskFloor>,
+    /// How files go, where that differs between cells.
+    way: Option<Way>,
 }
 
 /// Runs the measurements.
@@ -143,6 +168,7 @@ fn measure_all(
             delete_every: args.delete_every,
             above_older: args.not_bottommost,
             direct_io: args.direct,
+            paranoid: args.paranoid,
             keys: Keys::Mixed,
             writers: WRITERS,
             target_file_bytes: args.target_file_mib[0] << 20,
@@ -164,16 +190,19 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
         [] => vec![side_by_side::usual_threads()],
         threads => threads.to_vec(),
     };
-    let systems: Vec<_> = args
-        .rocksdb
-        .then_some(System::Rocksdb)
-        .into_iter()
-        .chain(devices.iter().copied().map(System::Rockmill))
-        .collect();
+    let mut systems = Vec::new();
+    if args.rocksdb {
+        systems.push((System::Rocksdb, None));
+    }
+    for &device in devices {
+        let ways = Way::all_on(device, &args.tuning, &args.also);
+        let system = System::Rockmill(device);
+        systems.extend(ways.iter().map(|&way| (system, Some(way))));
+    }
     let mut cells = Vec::new();
     for mib in &args.target_file_mib {
         for &threads in &threads {
-            for &system in &systems {
+            for &(system, way) in &systems {
                 let contender = Contender {
                     system,
                     spec: Spec {
@@ -181,13 +210,15 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
                         ..spec.clone()
                     },
                     threads,
-                    tuning: args.tuning.clone(),
+                    tuning: way.map_or_else(|| args.tuning.clone(), |way| way.apply(&args.tuning)),
                 };
                 cells.push(Cell {
                     worker: Worker::start(&contender)?,
                     contender,
                     measured: Vec::new(),
                     identical: None,
+                    floor: None,
+                    way: way.filter(|_| !args.also.is_empty()),
                 });
             }
         }
@@ -209,11 +240,19 @@ fn measure(
     origin.warm()?;
     let mut reference: Option<PathBuf> = None;
     let mut first_difference = None;
+    let mut floor = None;
     for repetition in 0..args.repeat {
         for (number, cell) in cells.iter_mut().enumerate() {
             let copy = scratch.path().join(format!("{repetition}-{number}"));
             origin.copy_to(&copy)?;
-            cell.measured.push(cell.worker.compact(&copy)?);
+            let measured = cell.worker.compact(&copy)?;
+            if args.floor && number == 0 {
+                let (bytes, threads) = (measured.bytes_out, cell.contender.threads);
+                let now = DiskFloor::measure(scratch.path(), bytes, threads)?;
+                floor = Some(floor.map_or(now, |before: DiskFloor| before.least(now)));
+            }
+            cell.floor = floor;
+            cell.measured.push(measured);
             let is_rocksdb = cell.contender.system == System::Rocksdb;
             let mut keeps = false;
             if is_rocksdb && reference.is_none() && !args.no_compare {
@@ -256,13 +295,20 @@ impl Cell {
     }
 
     fn row(&self) -> BenchRow {
-        let (spec, median) = (&self.contender.spec, median(&self.measured));
+        let Contender {
+            system,
+            spec,
+            tuning,
+            ..
+        } = &self.contender;
+        let (is_rockmill, median) = (*system != System::Rocksdb, median(&self.measured));
         let peaks = self.measured.iter().map(|m| m.peak_memory_bytes);
         let measured = Measured {
             peak_memory_bytes: peaks.max().unwrap_or_default(),
             ..median.clone()
         };
-        let row = Row::new(&self.contender, &measured, self.identical);
+        let mut row = Row::new(&self.contender, &measured, self.identical);
+        row.way = self.way.map(|way| way.to_string()).unwrap_or_default();
         let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&measured.stages);
         BenchRow {
             versions: spec.versions,
@@ -270,11 +316,15 @@ impl Cell {
             delete_every: spec.delete_every,
             not_bottommost: spec.above_older,
             direct_io: spec.direct_io,
+            paranoid: spec.paranoid,
+            output_cache: is_rockmill.then(|| tuning.output_cache.to_string()),
+            gpu_input: is_rockmill.then_some(tuning.gpu_input),
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,
             pcie_to_device_bytes,
             pcie_from_device_bytes,
+            floor: self.floor,
             gpu_joules: measured.energy.as_ref().and_then(Energy::joules),
             energy: measured.energy,
             row,
@@ -291,8 +341,15 @@ fn median(measured: &[Measured]) -> &Measured {
 
 fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Failure> {
     output::to_stdout(|out| {
-        let table = row::table(rows.iter().map(|row| &row.row), &[row::DROPPED]);
+        let mut without = vec![row::DROPPED];
+        if rows.iter().all(|row| row.row.way.is_empty()) {
+            without.push(row::WAY);
+        }
+        let table = row::table(rows.iter().map(|row| &row.row), &without);
         writeln!(out, "{}\n{table}", spec.name())?;
+        if let Some(floor) = rows.iter().find_map(|row| row.floor) {
+            writeln!(out, "{}", floor.summary())?;
+        }
         for row in rows.iter().filter(|row| profile && !row.stages.is_empty()) {
             let (device, threads) = (&row.row.device, row.row.threads);
             let stages = stages::table(&row.stages, row.row.wall_s);

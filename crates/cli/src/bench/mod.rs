@@ -4,6 +4,7 @@ mod close;
 mod compaction;
 mod input;
 mod system;
+mod way;
 
 use crate::outcome::Failure;
 use crate::side_by_side::worker;

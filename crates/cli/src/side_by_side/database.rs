@@ -44,6 +44,9 @@ pub struct Spec {
     pub above_older: bool,
     /// Whether the database's files pass by the page cache.
     pub direct_io: bool,
+    /// Whether each file is hashed entry by entry as it is written, and again as it is read back
+    /// (`paranoid_file_checks`).
+    pub paranoid: bool,
     /// Threads that write at once. The newest version of each key depends on their number, so it is
     /// not the machine's number of cores.
     pub writers: u64,
@@ -64,6 +67,9 @@ impl Spec {
         if self.direct_io {
             name += ", direct I/O";
         }
+        if self.paranoid {
+            name += ", paranoid file checks";
+        }
         name
     }
 
@@ -79,6 +85,7 @@ impl Spec {
         options.set_max_subcompactions(subcompactions);
         options.set_use_direct_reads(self.direct_io);
         options.set_use_direct_io_for_flush_and_compaction(self.direct_io);
+        options.set_paranoid_file_checks(self.paranoid);
         if self.above_older {
             // Level 0 as a whole goes to level 1, and stays there.
             options.set_level_compaction_dynamic_level_bytes(false);
@@ -175,6 +182,7 @@ mod tests {
             delete_every: None,
             above_older,
             direct_io: false,
+            paranoid: false,
             keys: Keys::Mixed,
             writers: 16,
             target_file_bytes: 1 << 20,

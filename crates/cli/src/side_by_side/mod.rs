@@ -6,6 +6,7 @@ pub mod database;
 pub mod device;
 pub mod energy;
 pub mod fill;
+pub mod floor;
 pub mod measure;
 pub mod plane;
 pub mod process;

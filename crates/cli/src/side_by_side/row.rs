@@ -28,6 +28,9 @@ pub struct Row {
     pub within_budget: Option<bool>,
     /// Whether the result is RocksDB's; `null` if nobody compared.
     pub identical: Option<bool>,
+    /// What else the system was told, where that differs between rows.
+    #[serde(skip)]
+    pub way: String,
     #[serde(skip)]
     entries_dropped: u64,
 }
@@ -53,6 +56,7 @@ impl Row {
             peak_memory_bytes,
             within_budget: budget_bytes.map(|budget| peak_memory_bytes <= budget + budget / TENTH),
             identical,
+            way: String::new(),
             entries_dropped: measured.entries_in.saturating_sub(measured.entries_out),
         }
     }
@@ -79,12 +83,15 @@ pub const DROPPED: &str = "dropped";
 pub const FILE_SIZE: &str = "file MiB";
 /// Title of the column of devices.
 pub const DEVICE: &str = "device";
+/// Title of the column of what else a system was told.
+pub const WAY: &str = "way";
 /// Title of the column of processor time for each gigabyte of input and output.
 pub const CPU_PER_GB: &str = "CPU s/GB";
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     ("system", |row| row.system.to_owned()),
     (DEVICE, |row| row.device.clone()),
+    (WAY, |row| row.way.clone()),
     ("threads", |row| row.threads.to_string()),
     (FILE_SIZE, |row| (row.target_file_bytes >> 20).to_string()),
     ("wall s", |row| format!("{:.2}", row.wall_s)),

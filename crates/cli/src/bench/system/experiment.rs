@@ -190,6 +190,7 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
                 delete_every: None,
                 above_older: false,
                 direct_io: false,
+                paranoid: false,
                 keys: Keys::Mixed,
                 writers: JOB_WRITERS,
                 target_file_bytes: JOB_FILE_BYTES,
