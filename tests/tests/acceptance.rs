@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rockmill::{Calibration, CudaSettings, Device, OutputCache, Service};
+use rockmill_cuda::Target;
 use rockmill_tests::content::{Content, absent_neighbour, assert_content, read_everything};
 use rockmill_tests::harness::{
     assert_jobs_add_up, assert_nothing_staged, compact_everything, fill, local_options, open,
@@ -127,6 +129,49 @@ fn outputs_are_accepted_whether_bytes_pass_by_the_page_cache_or_not() {
         assert_content(&db, &content);
     }
     assert_eq!(service.stats().jobs_failed, 0, "{}", service.stats());
+}
+
+/// Output alone past the page cache, on the CPU or on a GPU's kernels, whose chunks are several a file.
+#[test]
+fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
+    const CHUNK_BYTES: usize = 16 << 10;
+    let table = TableShape {
+        filter: Filter::Bloom(10.0),
+        ..TableShape::default()
+    };
+    for device in [Device::Cpu, Device::Kernels(Target::Host)] {
+        let service = Service::builder()
+            .min_job_bytes(0)
+            .threads(2)
+            .filter_bits_per_key(10.0)
+            .device(device)
+            .calibration(Calibration::Off)
+            .cuda(CudaSettings {
+                chunk_bytes: CHUNK_BYTES,
+                ..CudaSettings::default()
+            })
+            .output_cache(OutputCache::Bypass)
+            .build()
+            .expect("the settings are good");
+        service.wait_for_device().expect("the device opens");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("db");
+        let db = open(&shaped(options(&service), &table), &path);
+        let content = fill(&db, WRITES, 1);
+        compact_everything(&db);
+        drop(db);
+        let stats = service.stats();
+        assert!(stats.jobs_done > 0 && stats.jobs_failed == 0, "{stats}");
+        assert_eq!(stats.jobs_device_refused, 0, "{stats}");
+        // What a file system has no way past goes through the cache, and is told.
+        assert!(
+            [0, stats.files_out].contains(&stats.files_cached_instead),
+            "{stats}"
+        );
+        let db = open_strictly(&path, &table);
+        db.verify_checksum().expect("every block's checksum holds");
+        assert_content(&db, &content);
+    }
 }
 
 #[test]
