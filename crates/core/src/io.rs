@@ -4,8 +4,6 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::fstatfs;
-
 use crate::error::{Error, Result};
 
 /// An input file.
@@ -159,14 +157,6 @@ impl ReadStream for PlainStream<'_> {
         let buffer = chunk.reset((range.end - range.start) as usize);
         self.file.read_exact_at(buffer, range.start)
     }
-}
-
-/// Whether a file lies on a file system with a disk below.
-pub fn has_disk(file: BorrowedFd<'_>) -> bool {
-    /// `linux/magic.h`.
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    fstatfs(file).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
 }
 
 /// Where a slice's output files go, in key order.

@@ -38,7 +38,7 @@ pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
-pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink, has_disk};
+pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };

@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result, has_disk};
+use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
+use rockmill_sysio::has_disk;
 
 use crate::CudaSettings;
 use crate::buffer::DeviceBuffer;

@@ -12,8 +12,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Error, ReadAt, Result, has_disk};
-use rockmill_sysio::{cached_pages, start_writeback};
+use rockmill_core::{CancelToken, Error, ReadAt, Result};
+use rockmill_sysio::{cached_pages, has_disk, start_writeback};
 use rustix::fs::{Advice as SystemAdvice, FallocateFlags, fadvise, fallocate};
 
 use self::direct::{DirectStorage, LocalDirect};

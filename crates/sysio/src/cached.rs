@@ -1,7 +1,9 @@
-//! What the page cache has of a file.
+//! What the page cache has of a file, and whether there is anything below.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::fstatfs;
 
 /// `cachestat(2)`, of Linux 6.5; the number is that of all architectures that Rust's standard library
 /// runs on.
@@ -48,6 +50,14 @@ pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u
         0 => Ok(stat.cached),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether a file lies on a file system with a disk below.
+pub fn has_disk(file: BorrowedFd<'_>) -> bool {
+    /// `linux/magic.h`.
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    fstatfs(file).is_ok_and(|s| ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&s.f_type))
 }
 
 #[cfg(test)]

@@ -14,6 +14,6 @@ mod ring;
 mod threads;
 mod writeback;
 
-pub use cached::cached_pages;
+pub use cached::{cached_pages, has_disk};
 pub use queue::{Direction, Method, Pending, Queue, Transfer};
 pub use writeback::start_writeback;
