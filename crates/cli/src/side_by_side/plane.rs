@@ -1,6 +1,8 @@
 //! A system that is ready to compact for databases, and what it takes.
 
-use rockmill::{Resource, Service};
+use std::collections::BTreeMap;
+
+use rockmill::{Resource, Service, Stats};
 use rust_rocksdb::Options;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,9 @@ pub struct Consumption {
     pub stages: Vec<Stage>,
     /// What a GPU took, if one was used.
     pub energy: Option<Energy>,
+    /// Slices that each device did, by its name; none of RocksDB's own work.
+    #[serde(default)]
+    pub slices: BTreeMap<String, u64>,
 }
 
 impl Consumption {
@@ -71,17 +76,28 @@ impl Plane {
 
     /// Does `work` and says what that took.
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, Consumption) {
-        let stages = || {
+        let stats = || {
             let stats = self.service.as_ref().map(Service::stats);
-            stats.map(|stats| stats.stages).unwrap_or_default()
+            stats.unwrap_or_default()
         };
-        let (before, cpu) = (stages(), process_cpu());
+        let (before, cpu) = (stats(), process_cpu());
         let (done, energy) = energy::measured(&self.meter, work);
+        let (cpu, after) = (process_cpu() - cpu, stats());
         let taken = Consumption {
-            cpu_s: (process_cpu() - cpu).as_secs_f64(),
-            stages: stages::since(&before, &stages()),
+            cpu_s: cpu.as_secs_f64(),
+            stages: stages::since(&before.stages, &after.stages),
             energy,
+            slices: slices_since(&before, &after),
         };
         (done, taken)
     }
+}
+
+/// Slices that each device did between two moments, of those that did any.
+fn slices_since(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
+    let since = after.devices.iter().map(|(name, now)| {
+        let earlier = before.devices.get(name).map_or(0, |device| device.slices);
+        (name.clone(), now.slices - earlier)
+    });
+    since.filter(|(_, slices)| *slices > 0).collect()
 }

@@ -40,6 +40,9 @@ pub struct Clients {
     /// Operations before those that count, and these, each drawn.
     pub warm_up: u64,
     pub operations: u64,
+    /// After so many seconds, these and those end, done or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_seconds: Option<u64>,
     /// Share of operations that write a record.
     pub update_percent: u32,
     pub pick: Pick,

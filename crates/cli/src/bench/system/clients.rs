@@ -158,10 +158,20 @@ impl Bench<'_> {
             }
             drop(ended);
             let mut clock = Clock::start(self, &recorders);
+            let limit = match task {
+                Task::Fill => None,
+                Task::Draw { .. } => self.work.phase_seconds.map(Duration::from_secs),
+            };
             loop {
-                match ends.recv_timeout(clock.rest()) {
+                let left = limit.map(|limit| limit.saturating_sub(clock.began.elapsed()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                let soon = left.filter(|left| !left.is_zero());
+                match ends.recv_timeout(clock.rest().min(soon.unwrap_or(Duration::MAX))) {
                     Ok(done) => done?,
-                    Err(RecvTimeoutError::Timeout) => clock.tick(),
+                    Err(RecvTimeoutError::Timeout) if clock.rest().is_zero() => clock.tick(),
+                    Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return Ok(clock.end()),
                 }
             }

@@ -55,6 +55,7 @@ const JOB_RUNS: u64 = 8;
 const JOB_WRITERS: u64 = 16;
 const JOB_FILE_BYTES: u64 = 64 << 20;
 const MEGABYTE: f64 = 1e6;
+const KIB: u64 = 1024;
 
 const PERCENT: f64 = 100.0;
 
@@ -111,9 +112,16 @@ impl Experiment {
             ("--at-once", args.at_once.len(), Self::Scaling),
             ("--updates", args.updates.len(), Self::UpdateRatio),
         ];
-        if args.bound && self == Self::Scaling {
-            let what = "--bound is for experiments with clients; scaling has none";
-            return Err(Failure::Usage(what.to_owned()));
+        let for_clients = [
+            ("--bound", args.bound),
+            ("--phase-seconds", args.phase_seconds.is_some()),
+            ("--write-buffer-kib", args.write_buffer_kib.is_some()),
+        ];
+        if let (Self::Scaling, Some((argument, _))) =
+            (self, for_clients.iter().find(|(_, is_given)| *is_given))
+        {
+            let what = format!("{argument} is for experiments with clients; scaling has none");
+            return Err(Failure::Usage(what));
         }
         match axes.iter().find(|axis| axis.1 > 0 && axis.2 != self) {
             None => Ok(()),
@@ -247,7 +255,8 @@ fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -
 
 /// Clients that fill at random and then do nothing.
 fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
-    let buffer_bytes = records.entries * records.entry_bytes() as u64 / BUFFERS_OF_RECORDS;
+    let usual_bytes = records.entries * records.entry_bytes() as u64 / BUFFERS_OF_RECORDS;
+    let usual_bytes = usual_bytes.clamp(*WRITE_BUFFER_BYTES.start(), *WRITE_BUFFER_BYTES.end());
     Clients {
         families,
         records,
@@ -255,13 +264,13 @@ fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
         fill: Order::Random,
         warm_up: 0,
         operations: 0,
+        phase_seconds: args.phase_seconds,
         update_percent: 0,
         pick: Pick::Zipfian,
         clients: args.clients.unwrap_or_else(usual_threads),
         cpu_load_percent: 0,
         interval_ms: args.interval_ms,
-        write_buffer_bytes: buffer_bytes
-            .clamp(*WRITE_BUFFER_BYTES.start(), *WRITE_BUFFER_BYTES.end()),
+        write_buffer_bytes: args.write_buffer_kib.map_or(usual_bytes, |kib| kib * KIB),
         compacts: true,
     }
 }
@@ -308,6 +317,26 @@ mod tests {
         assert_eq!(cells.len(), 3 * 12);
         let error = Experiment::Scaling.cells(&args).expect_err("no clients");
         assert!(matches!(error, Failure::Usage(what) if what.contains("--bound")));
+    }
+
+    #[test]
+    fn what_is_asked_for_clients_is_a_setting_of_their_cells() {
+        let more = ["--phase-seconds", "7", "--write-buffer-kib", "1024"];
+        let (usual, asked) = (args(&[]), args(&more));
+        for experiment in [Experiment::SecondaryIndex, Experiment::UpdateRatio] {
+            let settings = |args| {
+                let cells = experiment.cells(args).expect("cells");
+                serde_json::to_value(&cells[0]).expect("JSON")
+            };
+            let (usual, asked) = (settings(&usual), settings(&asked));
+            let of = |cell: &serde_json::Value, name| cell["work"]["clients"][name].as_u64();
+            assert_eq!(of(&usual, "phase_seconds"), None);
+            assert_eq!(of(&asked, "phase_seconds"), Some(7));
+            assert_eq!(of(&asked, "write_buffer_bytes"), Some(1 << 20));
+            assert_ne!(usual, asked);
+        }
+        let error = Experiment::Scaling.cells(&asked).expect_err("no clients");
+        assert!(matches!(error, Failure::Usage(what) if what.contains("--phase-seconds")));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Where databases lie while they are measured.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::cell::{Cell, Work};
+use rockmill_sysio::has_disk;
+use rustix::fs::fstatvfs;
+
+use super::cell::{Cell, Jobs, Work};
 use super::{folder, jobs};
 use crate::outcome::Failure;
 use crate::side_by_side::database::{Origin, Spec};
@@ -36,6 +41,32 @@ impl Ground {
         Ok(ground)
     }
 
+    /// What keeps a cell from being measured here, if there is not enough room for it.
+    ///
+    /// # Errors
+    /// Environment if nobody can tell.
+    pub fn lacks_room(&mut self, cell: &Cell) -> Result<Option<String>, Failure> {
+        const GB: f64 = 1e9;
+        let Work::Jobs(jobs) = &cell.work else {
+            return Ok(None);
+        };
+        let name = jobs.spec.name();
+        if self.origin.take_if(|(known, _)| *known != name).is_some() {
+            remove(&self.origin_path())?;
+        }
+        let needed = needed_bytes(jobs, self.origin.is_some());
+        let free = free_bytes(&self.path).map_err(|e| failed(&self.path, &e))?;
+        Ok((needed > free).then(|| {
+            let dir = self.path.parent().unwrap_or(&self.path).display();
+            let (needed, free) = (needed as f64 / GB, free as f64 / GB);
+            format!("needs {needed:.1} GB in {dir}, where {free:.1} are free")
+        }))
+    }
+
+    fn origin_path(&self) -> PathBuf {
+        self.path.join("origin")
+    }
+
     /// Makes what a cell needs, and lets `measure` use the folder that it is in or is to be made in.
     ///
     /// # Errors
@@ -66,7 +97,7 @@ impl Ground {
     fn origin(&mut self, spec: &Spec) -> Result<&Origin, Failure> {
         let name = spec.name();
         if self.origin.as_ref().is_none_or(|(known, _)| *known != name) {
-            let path = self.path.join("origin");
+            let path = self.origin_path();
             remove(&path)?;
             self.origin = Some((name, Origin::make(path, spec)?));
         }
@@ -82,14 +113,83 @@ impl Drop for Ground {
     }
 }
 
+/// Bytes of the inputs, if they are not there yet, and of what all jobs write of them.
+fn needed_bytes(jobs: &Jobs, inputs_are_there: bool) -> u64 {
+    /// Filters, indexes, and what a disk's blocks round up.
+    const PERCENT_MORE: u64 = 10;
+    let workload = &jobs.spec.workload;
+    let input = workload.entries * workload.entry_bytes() as u64;
+    let output = u64::from(jobs.at_once) * input / jobs.spec.versions;
+    let bytes = output + if inputs_are_there { 0 } else { input };
+    bytes + bytes / 100 * PERCENT_MORE
+}
+
+/// Bytes that files below a folder may take; on a file system in memory no more than there is memory.
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    let dir = File::open(path)?;
+    let fs = fstatvfs(&dir)?;
+    let free = fs.f_bavail.saturating_mul(fs.f_frsize);
+    if has_disk(dir.as_fd()) {
+        return Ok(free);
+    }
+    let memory = fs::read_to_string("/proc/meminfo")?;
+    Ok(free.min(available_bytes(&memory).unwrap_or(u64::MAX)))
+}
+
+/// Memory that the system says is available.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
+}
+
 /// Removes a folder that may not be there.
 fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(path, &e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path, &e)),
         _ => Ok(()),
     }
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Failure {
+fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::Environment(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::system::experiment::Experiment;
+    use crate::bench::system::tests::args;
+
+    #[test]
+    fn a_job_that_finds_no_room_is_told_of_before_anything_is_made() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let mut ground = Ground::clear(parent.path(), parent.path()).expect("a folder");
+        let sizes = args(&[
+            "--job-mb",
+            "1,1000000",
+            "--at-once",
+            "64",
+            "--rocksdb",
+            "no",
+        ]);
+        let cells = Experiment::Scaling.cells(&sizes).expect("cells");
+        let lacks: Vec<_> = cells
+            .iter()
+            .map(|cell| ground.lacks_room(cell).expect("it can be told"))
+            .collect();
+        assert_eq!(lacks[0], None);
+        // A million MB, and a quarter of that for each of 64, and a tenth.
+        let why = lacks[1].as_deref().expect("nobody has so much");
+        assert!(why.starts_with("needs 18700.0 GB in "), "{why}");
+    }
+
+    #[test]
+    fn available_memory_is_read() {
+        let text = "MemTotal:       24689052 kB\nMemAvailable:   1024 kB\n";
+        assert_eq!(available_bytes(text), Some(1 << 20));
+        assert_eq!(available_bytes("MemAvailable: none"), None);
+    }
 }

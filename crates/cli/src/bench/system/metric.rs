@@ -202,6 +202,7 @@ mod tests {
                     stage(Resource::FromDevice, 0.5, 300),
                 ],
                 energy: Some(Energy::Joules(100.0)),
+                ..Consumption::default()
             },
             reads: latency(6000),
             writes: latency(2000),

@@ -69,6 +69,14 @@ pub struct SystemArgs {
     /// Milliseconds between points over time.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     interval_ms: u64,
+    /// Seconds after which a warm-up or run of clients ends, if its operations are not done before; a load always
+    /// writes all records.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    phase_seconds: Option<u64>,
+    /// KiB of a column family's write buffer, and so of a file: jobs are some times as large, and Rockmill leaves those
+    /// below 2 MiB to RocksDB [default: a 64th of the family's records, 64 at least and 65536 at most].
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    write_buffer_kib: Option<u64>,
     /// contention: bytes of a value [default: 128,256,512,1024].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     value_bytes: Vec<u32>,
@@ -109,8 +117,8 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     for cell in &cells {
         outcomes.push(folder.load(cell)?);
     }
-    measure_rest(args, &cells, &mut outcomes, &folder, &dir)?;
-    let all = cells.len();
+    let left_out = measure_rest(args, &cells, &mut outcomes, &folder, &dir)?;
+    let all = cells.len() - left_out.len();
     let pairs = cells.into_iter().zip(outcomes);
     let measured: Vec<_> = pairs
         .filter_map(|(cell, outcome)| Some((cell, outcome?)))
@@ -120,17 +128,20 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
         let what = format!("{done} of {all} cells are measured; call again to go on");
         return output::to_stdout(|out| Ok(writeln!(out, "{what}")?));
     }
-    report(args, &folder, &measured)
+    if measured.is_empty() {
+        return Err(Failure::Environment(left_out.join("; ")));
+    }
+    report(args, &folder, &measured, &left_out)
 }
 
-/// Measures cells without an outcome, as far as there is time; one at least.
+/// Measures cells without an outcome, as far as there is time; one at least. Says which have no room here.
 fn measure_rest(
     args: &SystemArgs,
     cells: &[Cell],
     outcomes: &mut [Option<Outcome>],
     folder: &Folder,
     dir: &Path,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     let mut checked = Vec::new();
     for (cell, _) in cells
         .iter()
@@ -142,8 +153,9 @@ fn measure_rest(
             checked.push(cell.system);
         }
     }
+    let mut left_out = Vec::new();
     if checked.is_empty() {
-        return Ok(());
+        return Ok(left_out);
     }
     let began = Instant::now();
     let mut ground = Ground::clear(dir, &args.out)?;
@@ -152,6 +164,10 @@ fn measure_rest(
             continue;
         }
         let (of, name) = (cells.len(), cell.file_stem());
+        if let Some(why) = ground.lacks_room(cell)? {
+            left_out.push(format!("{name}: {why}"));
+            continue;
+        }
         let spinner = progress::spinner(format!("cell {} of {of}: {name}", number + 1));
         let measured = ground.with(cell, |dir| child::measure(cell, dir));
         spinner.finish_and_clear();
@@ -165,17 +181,29 @@ fn measure_rest(
             break;
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
-/// Writes table and plot, and prints the table.
-fn report(args: &SystemArgs, folder: &Folder, measured: &[Measured]) -> Result<(), Failure> {
+/// Writes table and plot, and prints the table, below which stands what was left out.
+fn report(
+    args: &SystemArgs,
+    folder: &Folder,
+    measured: &[Measured],
+    left_out: &[String],
+) -> Result<(), Failure> {
     let experiment = args.experiment;
-    let table = report::table(experiment, measured);
+    let mut table = report::table(experiment, measured);
+    for cell in left_out {
+        table += &format!("\n\nNot measured: {cell}.");
+    }
     let svg = plot::svg(&report::charts(experiment, measured), report::CHART_COLUMNS);
     let svg = folder.report("svg", &svg.map_err(Failure::Environment)?)?;
-    let (scale, origin) = (args.scale, folder.origin());
-    let head = format!("# {}\n\n{origin}; scale {scale} %", experiment.name());
+    let head = format!(
+        "# {}\n\n{}; {}",
+        experiment.name(),
+        folder.origin(),
+        settings(args)
+    );
     let plot = format!("![plot]({}.svg)", experiment.name());
     let markdown = folder.report("md", &format!("{head}\n\n{table}\n\n{plot}\n"))?;
     output::to_stdout(|out| {
@@ -188,6 +216,18 @@ fn report(args: &SystemArgs, folder: &Folder, measured: &[Measured]) -> Result<(
         )?;
         Ok(())
     })
+}
+
+/// What was asked for, beside axes and systems, for the head of a report.
+fn settings(args: &SystemArgs) -> String {
+    let mut text = format!("scale {} %", args.scale);
+    if let Some(kib) = args.write_buffer_kib {
+        text += &format!("; write buffers of {kib} KiB");
+    }
+    if let Some(seconds) = args.phase_seconds {
+        text += &format!("; warm-up and run of {seconds} s at most");
+    }
+    text
 }
 
 #[cfg(test)]

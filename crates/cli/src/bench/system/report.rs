@@ -98,7 +98,7 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
     let head = axes.iter().map(|(axis, _)| axis.as_str());
     let head = head.chain(["system", "phase"]);
     let head = head.chain(shown.columns.iter().map(|metric| metric.title));
-    table.set_header(head.chain(["small jobs", "jobs elsewhere"]));
+    table.set_header(head.chain(["slices", "small jobs", "jobs elsewhere"]));
     for (cell, outcome) in measured {
         for phase in &outcome.phases {
             let mut row: Vec<_> = cell.point.iter().map(|(_, value)| value.clone()).collect();
@@ -109,6 +109,7 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
                     .iter()
                     .map(|metric| number(metric, cell, phase)),
             );
+            row.push(slices(phase));
             row.push(outcome.jobs_too_small.to_string());
             row.push(outcome.jobs_elsewhere.to_string());
             table.add_row(row);
@@ -123,6 +124,18 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
 fn number(metric: &Metric, cell: &Cell, phase: &Phase) -> String {
     let decimals = metric.decimals;
     (metric.of)(cell, phase).map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// How many slices each device did.
+fn slices(phase: &Phase) -> String {
+    let each = phase.taken.slices.iter();
+    let each: Vec<_> = each
+        .map(|(name, slices)| format!("{name} {slices}"))
+        .collect();
+    match each.is_empty() {
+        true => "-".to_owned(),
+        false => each.join(", "),
+    }
 }
 
 /// The charts of all values of all axes but the last.
