@@ -164,7 +164,24 @@ pub fn live_with(
     match prepared.map(|job| engine.run(&job, dir, dir, cancel)) {
         Err(error) => Ending::Unprepared(error),
         Ok(Err(error)) => Ending::Failed(error),
-        Ok(Ok(finished)) => Ending::Done(take(storage, engine, finished, life)),
+        Ok(Ok(finished)) => {
+            tells_what_was_cached(storage, case, &finished);
+            Ending::Done(take(storage, engine, finished, life))
+        }
+    }
+}
+
+/// Files that were to pass by the page cache and could not are counted, those that failed on a device among them.
+fn tells_what_was_cached(storage: &SimStorage, case: &Case, finished: &Finished) {
+    let (files, told) = (
+        finished.outcome.files.len() as u64,
+        finished.outcome.files_cached_instead,
+    );
+    match (storage.has_direct(), case.output_cache) {
+        (true, _) => assert_eq!(told, 0),
+        (false, OutputCache::Bypass) => assert!(told >= files, "{told} of {files}"),
+        // The options may ask for it.
+        (false, OutputCache::Database) => assert!(told == 0 || told >= files, "{told} of {files}"),
     }
 }
 

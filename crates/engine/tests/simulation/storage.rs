@@ -233,6 +233,11 @@ impl SimStorage {
         self.rename_as(Op::Install, from, to)
     }
 
+    /// Whether files can pass by the page cache.
+    pub fn has_direct(&self) -> bool {
+        self.machine().has_direct
+    }
+
     /// A file's bytes, without an operation.
     pub fn peek(&self, path: &Path) -> io::Result<Vec<u8>> {
         let disk = &self.machine().disk;
