@@ -7,8 +7,8 @@ use rockmill_format::key;
 
 use crate::decode::{Head, RunReader};
 
-/// Where a run's head stands in the order, as a number of 192 bits, most significant first: the key's
-/// first 16 bytes, then, from the top of the last word,
+/// Where a run's head stands in the order, as a number of 192 bits: the key's first 16 bytes, then, from the
+/// top of the last word,
 ///
 /// ```text
 /// bits  63..59           58..3                            2..0
@@ -18,7 +18,7 @@ use crate::decode::{Head, RunReader};
 /// Two short keys of one prefix differ in trailing zeros, so that the longer one is the larger. Keys beyond
 /// the prefix have [`LONG`] for their length and nothing below it: where two such ranks are equal, the keys
 /// decide.
-type Rank = [u64; 3];
+type Rank = (u128, u64);
 
 /// Stands for all lengths beyond the prefix.
 const LONG: usize = 17;
@@ -30,9 +30,8 @@ const TYPE_BITS: u32 = 3;
 #[inline]
 fn rank(key: Option<&RestoredKey>, run: usize) -> Rank {
     let Some(key) = key else {
-        return [u64::MAX, u64::MAX, EXHAUSTED << LEN_SHIFT | run as u64];
+        return (u128::MAX, EXHAUSTED << LEN_SHIFT | run as u64);
     };
-    let prefix = key.prefix();
     let rest = if key.user_len() < LONG {
         // The types that are handled fit their bits.
         let kind = u64::from(key::tag_type(key.tag));
@@ -41,7 +40,7 @@ fn rank(key: Option<&RestoredKey>, run: usize) -> Rank {
     } else {
         (LONG as u64) << LEN_SHIFT
     };
-    [(prefix >> u64::BITS) as u64, prefix as u64, rest]
+    (key.prefix(), rest)
 }
 
 /// A run that takes part in the tournament, and the rank of its head.
@@ -58,7 +57,10 @@ impl Player {
     fn play(self, other: Self, runs: &[RunReader<'_>]) -> (Self, Self) {
         let first = self.is_before(other, runs);
         let select = |yes: Self, no: Self| Self {
-            rank: [0, 1, 2].map(|i| select_unpredictable(first, yes.rank[i], no.rank[i])),
+            rank: (
+                select_unpredictable(first, yes.rank.0, no.rank.0),
+                select_unpredictable(first, yes.rank.1, no.rank.1),
+            ),
             run: select_unpredictable(first, yes.run, no.run),
         };
         (select(self, other), select(other, self))
@@ -68,16 +70,14 @@ impl Player {
     /// trees have, go by the runs' order, so that the result stays a function of the job.
     #[inline(always)]
     fn is_before(self, other: Self, runs: &[RunReader<'_>]) -> bool {
-        let ([a, b, c], [x, y, z]) = (self.rank, other.rank);
-        if c >= (LONG as u64) << LEN_SHIFT {
+        let ((prefix, rest), (other_prefix, other_rest)) = (self.rank, other.rank);
+        if rest >= (LONG as u64) << LEN_SHIFT {
             return long_is_before(self.rank, other.rank, [self.run, other.run], runs);
         }
-        // One subtraction of 256 bits.
-        let (_, borrow) = self.run.overflowing_sub(other.run);
-        let (_, borrow) = c.borrowing_sub(z, borrow);
-        let (_, borrow) = b.borrowing_sub(y, borrow);
-        let (_, borrow) = a.borrowing_sub(x, borrow);
-        borrow
+        let low = |rest: u64, run: usize| u128::from(rest) << u64::BITS | run as u128;
+        let (low, other_low) = (low(rest, self.run), low(other_rest, other.run));
+        // Two subtractions of 128 bits; no operator that jumps.
+        (prefix < other_prefix) | ((prefix == other_prefix) & (low < other_low))
     }
 }
 

@@ -23,7 +23,7 @@ pub trait Source {
 }
 
 impl Source for crate::merge::Merge<'_> {
-    #[inline]
+    #[inline(always)]
     fn head(&self) -> Option<Head<'_>> {
         self.head()
     }
