@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::outcome::Failure;
 
-/// Bytes of a file.
+/// Bytes of a file; the last has fewer.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// Bytes written at a time.
@@ -33,7 +33,7 @@ pub struct DiskFloor {
 }
 
 impl DiskFloor {
-    /// Measures it in a folder of its own in `dir`, for so many bytes, rounded to files.
+    /// Measures it in a folder of its own in `dir`, for so many bytes, rounded to MiB.
     ///
     /// # Errors
     /// Environment.
@@ -42,19 +42,26 @@ impl DiskFloor {
             |e: io::Error| Failure::Environment(format!("the disk of {}: {e}", dir.display()));
         let folder = || tempfile::Builder::new().prefix("floor-").tempdir_in(dir);
         let files = bytes.div_ceil(FILE_BYTES);
+        let len = |i: u64| {
+            (bytes - i * FILE_BYTES)
+                .min(FILE_BYTES)
+                .next_multiple_of(PIECE_BYTES as u64)
+        };
         let cached = folder().map_err(failed)?;
         let piece = piece();
         let (write_s, open) =
-            timed(|| at_once(files, threads, |i| write(&cached, i, &piece))).map_err(failed)?;
+            timed(|| at_once(files, threads, |i| write(&cached, i, len(i), &piece)))
+                .map_err(failed)?;
         let sync = |i: u64| open[i as usize].sync_all();
         let (sync_s, _) = timed(|| at_once(files, threads, sync)).map_err(failed)?;
         drop((open, cached));
         let direct = folder().map_err(failed)?;
-        let direct_s = match timed(|| at_once(files, threads, |i| write_directly(&direct, i))) {
-            Ok((seconds, _)) => Some(seconds),
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => None,
-            Err(e) => return Err(failed(e)),
-        };
+        let direct_s =
+            match timed(|| at_once(files, threads, |i| write_directly(&direct, i, len(i)))) {
+                Ok((seconds, _)) => Some(seconds),
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => None,
+                Err(e) => return Err(failed(e)),
+            };
         Ok(Self {
             sync_s,
             write_s,
@@ -133,16 +140,16 @@ fn piece() -> Vec<u8> {
         .collect()
 }
 
-fn write(folder: &TempDir, number: u64, piece: &[u8]) -> io::Result<File> {
+fn write(folder: &TempDir, number: u64, len: u64, piece: &[u8]) -> io::Result<File> {
     let path = folder.path().join(number.to_string());
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    for _ in 0..FILE_BYTES / PIECE_BYTES as u64 {
+    for _ in 0..len / PIECE_BYTES as u64 {
         file.write_all(&piece[..PIECE_BYTES])?;
     }
     Ok(file)
 }
 
-fn write_directly(folder: &TempDir, number: u64) -> io::Result<()> {
+fn write_directly(folder: &TempDir, number: u64, len: u64) -> io::Result<()> {
     let path = folder.path().join(number.to_string());
     let file = OpenOptions::new()
         .write(true)
@@ -150,11 +157,11 @@ fn write_directly(folder: &TempDir, number: u64) -> io::Result<()> {
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(path)?;
     // Writes that make a file longer go one after another.
-    file.set_len(FILE_BYTES)?;
+    file.set_len(len)?;
     let piece = piece();
     let start = piece.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
     let piece = &piece[start..start + PIECE_BYTES];
-    for offset in (0..FILE_BYTES).step_by(PIECE_BYTES) {
+    for offset in (0..len).step_by(PIECE_BYTES) {
         file.write_all_at(piece, offset)?;
     }
     file.sync_all()
