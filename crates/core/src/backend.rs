@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_micro_inline};
+use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_inline, rapidhash_v3_micro_inline};
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::properties::TableProperties;
 use serde::{Deserialize, Serialize};
@@ -215,7 +215,13 @@ pub fn kv_hash(user_key: &[u8], value: &[u8]) -> u64 {
 /// some hundred bytes, on a CPU as on a GPU.
 #[inline]
 fn content_hash(bytes: &[u8]) -> u64 {
-    rapidhash_v3_micro_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
+    /// Up to here the variants of V3 are one function, and of the plain one this part is inlined.
+    const SHORT_BYTES: usize = 16;
+    if bytes.len() <= SHORT_BYTES {
+        rapidhash_v3_inline::<true, false, false>(bytes, &DEFAULT_RAPID_SECRETS)
+    } else {
+        rapidhash_v3_micro_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
+    }
 }
 
 /// Hash of an entry.

@@ -5,7 +5,7 @@ use rockmill_format::key::{self, ValueType};
 
 use crate::backend::{ContentHash, entry_hash, kv_hash};
 use crate::error::{Error, Result};
-use crate::keys::{KeyRestorer, key_prefix};
+use crate::keys::KeyRestorer;
 
 /// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
 /// block stores.
@@ -66,21 +66,22 @@ impl Contents {
     }
 
     #[inline]
-    fn count(&mut self, user_key: &[u8], tag: u64, kind: ValueType, value: &[u8]) {
-        if self.content.entries() == 0 {
-            self.smallest = key::join(user_key, tag);
-        }
+    fn count(&mut self, user_key: &[u8], tag: u64, value: &[u8]) {
         let sequence = key::tag_sequence(tag);
         self.smallest_seqno = self.smallest_seqno.min(sequence);
         self.largest_seqno = self.largest_seqno.max(sequence);
+        self.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
+        self.value_bytes += value.len() as u64;
+        self.content.push(entry_hash(kv_hash(user_key, value), tag));
+    }
+
+    /// What an entry that is not a Put counts besides.
+    fn count_other(&mut self, kind: ValueType) {
         self.deletions += u64::from(matches!(
             kind,
             ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
         ));
         self.merge_operands += u64::from(kind == ValueType::Merge);
-        self.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
-        self.value_bytes += value.len() as u64;
-        self.content.push(entry_hash(kv_hash(user_key, value), tag));
     }
 }
 
@@ -131,10 +132,7 @@ impl ContentsReader {
         self.contents.blocks += 1;
         self.contents.uniform_blocks += u64::from(block.is_uniform());
         self.contents.uncompressed_bytes += payload.len() as u64;
-        // Nearly all keys lie between by their prefixes alone.
-        let separator_prefix = key_prefix(place.separator);
-        let before_prefix = place.before.map_or(0, key_prefix);
-        let mut any = false;
+        let entries_before = self.contents.entries();
         loop {
             let entry = match entries.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -147,23 +145,33 @@ impl ContentsReader {
             self.keys.step(&entry).map_err(|e| corrupt(e.what()))?;
             let key = self.keys.last();
             let (user_key, tag) = (self.keys.user_key(&key), key.tag);
-            let kind = ValueType::from_code(key::tag_type(tag))
-                .ok_or_else(|| corrupt("unknown value type"))?;
-            if key.prefix() <= before_prefix && place.is_before(user_key) {
-                return Err(corrupt("a key lies before its block's range in the index"));
+            if key::tag_type(tag) != ValueType::Value as u8 {
+                let kind = ValueType::from_code(key::tag_type(tag))
+                    .ok_or_else(|| corrupt("unknown value type"))?;
+                self.contents.count_other(kind);
             }
-            if key.prefix() >= separator_prefix && user_key > place.separator {
+            // Keys ascend, so the first one answers for all.
+            if self.contents.entries() == entries_before {
+                if place.is_before(user_key) {
+                    return Err(corrupt("a key lies before its block's range in the index"));
+                }
+                if entries_before == 0 {
+                    self.contents.smallest = key::join(user_key, tag);
+                }
+            }
+            self.contents.count(user_key, tag, entry.value);
+            each(user_key, tag, entry.value)?;
+        }
+        if self.contents.entries() > entries_before {
+            let key = self.keys.last();
+            let user_key = self.keys.user_key(&key);
+            // The last one answers for all.
+            if user_key > place.separator {
                 return Err(corrupt("a key lies behind its block's index separator"));
             }
-            self.contents.count(user_key, tag, kind, entry.value);
-            each(user_key, tag, entry.value)?;
-            any = true;
-        }
-        if any {
-            let key = self.keys.last();
             let largest = &mut self.contents.largest;
             largest.clear();
-            largest.extend_from_slice(self.keys.user_key(&key));
+            largest.extend_from_slice(user_key);
             largest.extend_from_slice(&key.tag.to_le_bytes());
         }
         self.keys.forget();

@@ -117,6 +117,8 @@ struct OpenFile {
     first_key: Vec<u8>,
     /// Internal key at hand.
     key: Vec<u8>,
+    /// Internal key of the entry before, empty if there is none.
+    last_key: Vec<u8>,
     /// A data block that was written and waits for the next block's first key, which its separator needs;
     /// its last key is the one added last.
     pending: Option<BlockHandle>,
@@ -145,6 +147,7 @@ impl OpenFile {
             encoded_bytes: 0,
             first_key: Vec::new(),
             key: Vec::new(),
+            last_key: Vec::new(),
             pending: None,
             blocks: CheckedBlocks::new(plan, number),
             index: IndexBuilder::new(table.index),
@@ -175,10 +178,11 @@ impl OpenFile {
         tag: u64,
         value: &[u8],
     ) -> Result<()> {
+        std::mem::swap(&mut self.key, &mut self.last_key);
         self.key.clear();
         self.key.extend_from_slice(user_key);
         self.key.extend_from_slice(&tag.to_le_bytes());
-        let common = common_prefix_len(self.block.last_key(), &self.key);
+        let common = common_prefix_len(&self.last_key, &self.key);
         if self.encoded_bytes >= self.block_end {
             let block_number = self.encoded_bytes / plan.table.block_size;
             self.block_end = (block_number + 1).saturating_mul(plan.table.block_size);
@@ -187,8 +191,7 @@ impl OpenFile {
             }
         }
         if let Some(handle) = self.pending.take() {
-            self.index
-                .add(self.block.last_key(), Some(&self.key), handle);
+            self.index.add(&self.last_key, Some(&self.key), handle);
             let image = self.block.buffer();
             if CheckedBlocks::is_full(image) {
                 self.blocks.pass(image, &self.index, &mut self.out)?;
@@ -200,7 +203,7 @@ impl OpenFile {
             + varint_len(non_shared as u64)
             + varint_len(value.len() as u64);
         self.encoded_bytes += (header + non_shared + value.len()) as u64;
-        self.block.add_with_common(&self.key, common, value, value);
+        self.block.add_with_common(&self.key, common, value);
         if let Some(filter) = &mut self.filter {
             filter.add(user_key);
         }
@@ -250,7 +253,7 @@ impl OpenFile {
             self.flush_block(compressor)?;
         }
         if let Some(handle) = self.pending.take() {
-            self.index.add(self.block.last_key(), None, handle);
+            self.index.add(&self.key, None, handle);
         }
         let image = self.block.buffer();
         self.blocks.pass_all(image, &self.index, &mut self.out)?;
@@ -259,7 +262,7 @@ impl OpenFile {
         let body = FileBody {
             data_size: self.out.offset(),
             first_key: self.first_key,
-            last_key: self.block.last_key().to_vec(),
+            last_key: self.key,
             counts: self.counts,
             index: IndexBlock::Entries(self.index),
             filter: filter.map_or(FilterBlock::None, FilterBlock::Payload),

@@ -151,7 +151,12 @@ pub fn put_length_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Number of bytes that [`put_varint`] appends for `value`.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+    // Nearly all lengths are small, and known to the processor before they are computed.
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        _ => (u64::BITS - value.leading_zeros()).div_ceil(7) as usize,
+    }
 }
 
 /// Zigzag code of a signed integer: small magnitudes become small codes.

@@ -43,6 +43,7 @@ pub struct BlockBuilder {
     start: usize,
     restarts: Vec<u32>,
     since_restart: usize,
+    /// The key that [`BlockBuilder::add`] added last.
     last_key: Vec<u8>,
     /// The part of the first user key that all keys so far share.
     prefix: Vec<u8>,
@@ -76,25 +77,30 @@ impl BlockBuilder {
         self.since_restart == 0
     }
 
-    /// The key added last, be it to a block before; empty if there is none.
-    #[inline]
-    pub fn last_key(&self) -> &[u8] {
-        &self.last_key
-    }
-
     /// Appends an entry. Keys must ascend in the order of the block's reader.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
-        let common = common_prefix_len(&self.last_key, key);
-        self.add_with_common(key, common, value, value);
+        self.add_continued(key, value, value);
     }
 
-    /// [`BlockBuilder::add`] for a caller that knows how many leading bytes `common` the key has with
-    /// the key added before; the number does not matter for the block's first entry.
-    ///
-    /// `continued` is stored in place of `value` when the key shares bytes with the key before, as
-    /// delta-coded index values are.
+    /// [`BlockBuilder::add`] with `continued` in place of `value` when the key shares bytes with the key before,
+    /// as delta-coded index values are.
+    pub fn add_continued(&mut self, key: &[u8], value: &[u8], continued: &[u8]) {
+        let common = common_prefix_len(&self.last_key, key);
+        self.put(key, common, value, continued);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+    }
+
+    /// [`BlockBuilder::add`] for a caller that keeps the key added before, and knows that `key` has `common`
+    /// leading bytes with it; the number does not matter for the block's first entry. All entries of a builder
+    /// are added so, or none.
     #[inline]
-    pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8], continued: &[u8]) {
+    pub fn add_with_common(&mut self, key: &[u8], common: usize, value: &[u8]) {
+        self.put(key, common, value, value);
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], common: usize, value: &[u8], continued: &[u8]) {
         let mut shared = 0;
         let is_first = self.is_empty();
         if is_first {
@@ -114,8 +120,6 @@ impl BlockBuilder {
         self.put_header(shared, key.len() - shared, value.len());
         self.buffer.extend_from_slice(&key[shared..]);
         self.buffer.extend_from_slice(value);
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(&key[shared..]);
         self.since_restart += 1;
     }
 

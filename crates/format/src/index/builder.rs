@@ -116,8 +116,7 @@ impl IndexBuilder {
             }
             let continued = if delta_values { &delta } else { &full };
             let key = &self.separators[start..end - strip];
-            let common = common_prefix_len(builder.last_key(), key);
-            builder.add_with_common(key, common, &full, continued);
+            builder.add_continued(key, &full, continued);
             start = end;
             before = Some(handle);
         }
