@@ -8,7 +8,6 @@
 #include "retain/groups.hpp"
 #include "retain/retain.hpp"
 #include "table.hpp"
-#include "verify/paranoid.hpp"
 #include "verify/verify.hpp"
 
 namespace rockmill::ROCKMILL_TARGET::stages {
@@ -232,12 +231,6 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
   return accumulate<FileSums>(*exec, n, verify, totals);
 }
 
-inline int chain_files(const Exec* exec, const VerifyArgs* a) {
-  const DecodeArgs& d = a->decode;
-  return for_each_group(*exec, a->num_files,
-                        ChainFile{d.arena, d.keys, key_bytes_of(&d), d.values, a->file_starts, a->found});
-}
-
 // All of the table that does not touch memory or streams.
 inline KernelTable table() {
   KernelTable t{};
@@ -275,7 +268,6 @@ inline KernelTable table() {
   t.build_filter = build_filter;
   t.decode_images = decode_images;
   t.verify_file = verify_file;
-  t.chain_files = chain_files;
   return t;
 }
 

@@ -216,8 +216,6 @@ struct KernelTable {
   int (*decode_images)(const Exec*, const VerifyArgs*);
   int (*verify_file)(const Exec*, const VerifyArgs*, u64 start, u64 n, const u8* lines, u32 num_lines,
                      u32 num_probes, FileTotals*);
-  // Fills in paranoid_hash and its check; decode_images came before.
-  int (*chain_files)(const Exec*, const VerifyArgs*);
 };
 
 }  // namespace rockmill::ROCKMILL_TARGET

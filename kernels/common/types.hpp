@@ -162,8 +162,6 @@ struct FoundFile {
   u64 tags_hash;
   // Of the first and the last internal key.
   u64 edges_hash;
-  // RocksDB's hash over all entries, if it is asked for, and a hash of that.
-  u64 paranoid_hash, paranoid_check;
 };
 
 // How entries become data blocks.

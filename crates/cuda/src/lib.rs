@@ -19,6 +19,7 @@
 
 mod backend;
 mod buffer;
+mod chain;
 mod device;
 mod extent;
 #[doc(hidden)]

@@ -50,7 +50,8 @@ pub fn write(
     let ws = &*run.workspace;
     let files = store(pool, run, &images, &edges, files)?;
     // The files are synced by now; the device was done with comparing long before.
-    verify.finish(ws, &images, files)
+    verify.finish(ws, &images, &files)?;
+    Ok(files.into_iter().map(|stored| stored.file).collect())
 }
 
 /// An error of what the device has made or sent back.

@@ -14,6 +14,7 @@ use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
 
 use crate::backend::CudaRun;
+use crate::chain::Chain;
 use crate::images::Image;
 use crate::index::ReadIndex;
 use crate::lane::{CHUNKS, Lane};
@@ -188,12 +189,17 @@ impl Store<'_> {
             metadata: Some(filter.metadata),
         });
         let stored: Vec<Block> = index.blocks().chain(filter).collect();
-        let copied = self.copy_back(image, &stored, guard, &mut writer, &mut lane);
+        let mut chain =
+            (self.plan.paranoid_hash).then(|| Chain::new(self.plan.table.restart_interval));
+        let copied = self.copy_back(image, &stored, guard, &mut writer, &mut lane, &mut chain);
         let back = (0..CHUNKS).try_for_each(|chunk| take_back(&mut writer, &mut lane, chunk));
         copied.and(back)?;
         drop(lane);
         writer.append(index.bytes())?;
-        let body = self.body(image, &index);
+        let body = FileBody {
+            paranoid_hash: chain.map_or(0, Chain::finish),
+            ..self.body(image, &index)
+        };
         let mut compressor =
             Compressor::new(&self.plan.table.compression).map_err(|e| Error::internal(e.what))?;
         let size = image.len();
@@ -228,8 +234,8 @@ impl Store<'_> {
     }
 
     /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way. A block that is larger than a chunk is put together first. Where the file is written from memory
-    /// that it borrows, it borrows the chunks.
+    /// its way; `chain` goes on with them. A block that is larger than a chunk is put together first. Where the file
+    /// is written from memory that it borrows, it borrows the chunks.
     fn copy_back(
         &self,
         image: &Image,
@@ -237,6 +243,7 @@ impl Store<'_> {
         guard: BlockGuard,
         writer: &mut BlockWriter,
         lane: &mut Lane,
+        chain: &mut Option<Chain>,
     ) -> Result<()> {
         let lends_at = writer.lends_at().filter(|&at| at < lane.chunk_bytes());
         let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
@@ -255,6 +262,10 @@ impl Store<'_> {
                 self.stages.time("check blocks", Resource::Host, len, || {
                     check_blocks(blocks, guard, whole)
                 })?;
+                if let Some(chain) = chain {
+                    let add = || chain.add(blocks, whole);
+                    self.stages.time("hash entries", Resource::Host, len, add)?;
+                }
                 match way {
                     Way::Lent { .. } if part.is_whole => lent = Some(lane.lend(turn, range)),
                     _ => {
@@ -350,7 +361,6 @@ impl Store<'_> {
             },
             compression_used: [CompressionType::None].into(),
             content: ContentHash::from_sum(totals.content_hash, entries),
-            // Verification finds it.
             paranoid_hash: 0,
         }
     }

@@ -3,12 +3,12 @@
 
 use std::ptr::null_mut;
 
-use rockmill_core::{OutputFile, Result, entry_hash, kv_hash};
+use rockmill_core::{Result, entry_hash, kv_hash};
 use rockmill_format::key;
 
 use crate::backend::CudaRun;
 use crate::device::Device;
-use crate::ffi::{DecodeArgs, FileTotals, LayoutArgs, VerifyArgs};
+use crate::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::images::{Image, empty_totals};
 use crate::output::altered;
 use crate::stages::{FirstError, clear_errors, download_checked, key_memory, longest_key};
@@ -17,10 +17,7 @@ use crate::workspace::Workspace;
 
 /// A comparison that the device is at work on.
 #[derive(Debug)]
-pub struct Verification {
-    /// Whether files have a hash over all entries.
-    chained: bool,
-}
+pub struct Verification;
 
 impl Verification {
     /// Queues decoding the images and comparing what is found.
@@ -115,42 +112,24 @@ impl Verification {
         }
         let bytes: u64 = images.iter().map(Image::len).sum();
         run.marks.end(device, &ws.stream, "verify", 3 * bytes)?;
-        let chained = run.work.plan.paranoid_hash;
-        if chained {
-            // SAFETY: as above; the entries that were found lie in the images.
-            let code = unsafe { (table.chain_files)(&ws.exec(), &raw const verify) };
-            device.check(code, "hash the files")?;
-            run.marks.end(device, &ws.stream, "hash files", bytes)?;
-        }
-        Ok(Self { chained })
+        Ok(Self)
     }
 
-    /// Waits, and compares what was found with what was meant and with the files, which it returns with what RocksDB
-    /// will compare.
+    /// Waits, and compares what was found with what was meant and with the files.
     ///
     /// # Errors
     /// Verification, Device.
-    pub fn finish(
-        self,
-        ws: &Workspace,
-        images: &[Image],
-        mut files: Vec<Stored>,
-    ) -> Result<Vec<OutputFile>> {
+    pub fn finish(self, ws: &Workspace, images: &[Image], files: &[Stored]) -> Result<()> {
         let (found, first_error) = download_checked(ws, &ws.file_totals, images.len())?;
-        let in_files = ws.found.download(0, files.len(), &ws.stream)?;
-        for (stored, found) in files.iter_mut().zip(in_files) {
-            let file = &mut stored.file;
-            let bounds = edges_hash(&file.smallest, &file.largest);
-            let hashes = [file.index_hash, stored.tags_hash, bounds];
-            if hashes != [found.index_hash, found.tags_hash, found.edges_hash] {
-                return Err(altered(
-                    "an index or a file's bounds are not those of its blocks",
-                ));
-            }
-            if self.chained && found.paranoid_check != entry_hash(0, found.paranoid_hash) {
-                return Err(altered("a file's hash changed on its way back"));
-            }
-            file.paranoid_hash = found.paranoid_hash;
+        let written = files.iter().map(|Stored { file, tags_hash }| FoundFile {
+            index_hash: file.index_hash,
+            tags_hash: *tags_hash,
+            edges_hash: edges_hash(&file.smallest, &file.largest),
+        });
+        if !written.eq(ws.found.download(0, files.len(), &ws.stream)?) {
+            return Err(altered(
+                "an index or a file's bounds are not those of its blocks",
+            ));
         }
         let equal = found.iter().zip(images).all(|(found, image)| {
             let meant = FileTotals {
@@ -160,7 +139,7 @@ impl Verification {
             *found == meant
         });
         match first_error {
-            None if equal => Ok(files.into_iter().map(|stored| stored.file).collect()),
+            None if equal => Ok(()),
             None => Err(altered("finished files hold other entries than were meant")),
             Some(FirstError { at, code }) => {
                 let what = format!("finished files do not decode as meant (code {code} at {at})");

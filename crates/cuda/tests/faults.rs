@@ -198,7 +198,7 @@ fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
 /// Bytes of a region that are altered, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
     const FILE_INDEX_BYTES: u64 = 40;
-    const FOUND_FILE_BYTES: u64 = 40;
+    const FOUND_FILE_BYTES: u64 = 24;
     const KEY_BYTES: u64 = 12 + 8;
     match (moment, region) {
         (_, Region::Entries) => (0..40).chain([500, 700, 900]).collect(),

@@ -94,7 +94,6 @@ pub struct KernelTable {
         u32,
         *mut FileTotals,
     ) -> c_int,
-    pub chain_files: unsafe extern "C" fn(*const Exec, *const VerifyArgs) -> c_int,
 }
 
 /// `faulty.cpp:Hooks`.

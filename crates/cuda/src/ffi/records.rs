@@ -83,8 +83,6 @@ pub struct FoundFile {
     pub index_hash: u64,
     pub tags_hash: u64,
     pub edges_hash: u64,
-    pub paranoid_hash: u64,
-    pub paranoid_check: u64,
 }
 
 /// `UserKey`: a user key that no entry has.
