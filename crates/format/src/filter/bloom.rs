@@ -46,6 +46,8 @@ const PROBES: [(u64, u32); 12] = [
 /// Above this many thousandths of a bit for each key, [`MAX_PROBES`].
 const LINEAR_PROBES_UNTIL: u64 = 50_000;
 const MAX_PROBES: u32 = 24;
+/// Probes at 10 bits a key, for which the loops over probes are unrolled.
+const USUAL_PROBES: u32 = 6;
 
 /// Number of probes for so many thousandths of a bit a key (`ChooseNumProbes`).
 #[must_use]
@@ -85,14 +87,22 @@ pub fn build(hashes: &[u64], millibits_per_key: u32, optimize_filters_for_memory
     let len = len as usize;
     let mut payload = vec![0; len + METADATA_LEN];
     let lines = payload[..len].as_chunks_mut::<LINE_LEN>().0;
+    match probes {
+        USUAL_PROBES => set_bits(lines, hashes, USUAL_PROBES),
+        _ => set_bits(lines, hashes, probes),
+    }
+    payload[len..].copy_from_slice(&metadata(probes));
+    payload
+}
+
+#[inline(always)]
+fn set_bits(lines: &mut [[u8; LINE_LEN]], hashes: &[u64], probes: u32) {
     for &hash in hashes {
         let line = &mut lines[line_of(hash, lines.len())];
         for bit in probe_bits(hash, probes) {
             line[bit / 8] |= 1 << (bit % 8);
         }
     }
-    payload[len..].copy_from_slice(&metadata(probes));
-    payload
 }
 
 /// Bytes of bits, as [`bits_len`], and number of probes of the filter that [`build`] makes of so many
@@ -123,7 +133,16 @@ pub fn metadata(num_probes: u32) -> [u8; METADATA_LEN] {
 #[inline]
 pub(super) fn may_match(lines: &[[u8; LINE_LEN]], probes: u32, hash: u64) -> bool {
     let line = &lines[line_of(hash, lines.len())];
-    probe_bits(hash, probes).all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
+    match probes {
+        USUAL_PROBES => has_bits(line, hash, USUAL_PROBES),
+        _ => has_bits(line, hash, probes),
+    }
+}
+
+/// Looks at every bit: who asks here expects all of them.
+#[inline(always)]
+fn has_bits(line: &[u8; LINE_LEN], hash: u64, probes: u32) -> bool {
+    probe_bits(hash, probes).fold(true, |all, bit| all & (line[bit / 8] >> (bit % 8) & 1 == 1))
 }
 
 #[inline]
@@ -133,7 +152,7 @@ fn line_of(hash: u64, num_lines: usize) -> usize {
     ((low * num_lines as u64) >> 32) as usize
 }
 
-#[inline]
+#[inline(always)]
 fn probe_bits(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     let mut state = (hash >> 32) as u32;
     (0..probes).map(move |_| {
