@@ -40,7 +40,7 @@ impl Shared<'_> {
         }
         let Some(device) = device else {
             let report = self.slice_on(None, slice, bytes, waited)?;
-            self.learn(self.cpu_name(), bytes, grant, began, &report);
+            self.learn(None, bytes, grant, began, &report);
             return Ok(report);
         };
         let terms = self.terms(device.device.backend.name(), bytes)?;
@@ -49,22 +49,27 @@ impl Shared<'_> {
             Err(error) => Err(error),
             Ok(report) => {
                 device.device.standing.worked();
-                self.learn(device.device.backend.name(), bytes, grant, began, &report);
+                self.learn(Some(device), bytes, grant, began, &report);
                 Ok(report)
             }
         }
     }
 
-    /// Tells the model what a slice took that this thread began at some time and processor time of its own.
+    /// Tells the model what a slice took on the CPU or another device that this thread began at some time and
+    /// processor time of its own.
     fn learn(
         &self,
-        name: &str,
+        device: Option<Offload<'_>>,
         bytes: u64,
         grant: &Grant<'_>,
         (began, cpu): (Duration, Duration),
         report: &SliceReport,
     ) {
         let cpu = thread_cpu().saturating_sub(cpu) + report.cpu_elsewhere;
+        let (name, cpu) = match device {
+            None => (self.cpu_name(), cpu),
+            Some(Offload { device, .. }) => (device.backend.name(), device.backend.charged(cpu)),
+        };
         let took = SliceTime {
             seconds: (self.context.clock.now().saturating_sub(began)).as_secs_f64(),
             cpu_seconds: cpu.as_secs_f64(),
