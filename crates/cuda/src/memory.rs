@@ -96,6 +96,7 @@ impl PinnedBuffer {
             len,
         })
     }
+
     /// Where the bytes are.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory

@@ -149,6 +149,7 @@ mod tests {
         );
         assert!(Calibrated::start(Calibration::Off, fleet.gpus(), &idle()).is_none());
     }
+
     #[test]
     fn nothing_is_calibrated_while_a_job_runs() {
         let dir = tempfile::tempdir().expect("a folder");
