@@ -3,7 +3,8 @@
 
 use std::hash::Hasher;
 
-use twox_hash::{XxHash3_64, XxHash32, XxHash64};
+use rockmill_xxh3::xxh3;
+use twox_hash::{XxHash32, XxHash64};
 
 /// Which function guards the blocks of a file; the value stands in the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +73,7 @@ impl ChecksumType {
             }
             Self::Xxh3 => {
                 // With the last byte, the data is never empty, so the empty case (0) cannot arise.
-                XxHash3_64::oneshot(data) as u32
-                    ^ u32::from(last_byte).wrapping_mul(LAST_BYTE_PRIME)
+                xxh3(data) as u32 ^ u32::from(last_byte).wrapping_mul(LAST_BYTE_PRIME)
             }
         }
     }

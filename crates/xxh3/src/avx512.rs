@@ -1,0 +1,149 @@
+//! The form for long input (`xxhash.h:XXH3_hashLong_64b`), its eight lanes in one register.
+//!
+//! ```text
+//!   input    | block of 1024 B: 16 stripes of 64 B | scramble | block | scramble | ... | stripes | last 64 B |
+//!   secret     one of 64 B from 0, 8, 16, ... for each stripe of a block
+//! ```
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi64, _mm512_loadu_si512, _mm512_mul_epu32, _mm512_mullo_epi64,
+    _mm512_set1_epi64, _mm512_shuffle_epi32, _mm512_srli_epi64, _mm512_storeu_si512,
+    _mm512_xor_si512,
+};
+
+/// Shorter input has forms of its own.
+const LEAST_BYTES: usize = 241;
+
+const STRIPE_BYTES: usize = 64;
+const BLOCK_STRIPES: usize = 16;
+
+/// From one stripe's part of the secret to the next one's.
+const SECRET_STEP: usize = 8;
+
+type Stripe = [u8; STRIPE_BYTES];
+
+const PRIME32_1: u64 = 0x9e37_79b1;
+const PRIME32_2: u64 = 0x85eb_ca77;
+const PRIME32_3: u64 = 0xc2b2_ae3d;
+const PRIME64_1: u64 = 0x9e37_79b1_85eb_ca87;
+const PRIME64_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
+const PRIME64_3: u64 = 0x1656_67b1_9e37_79f9;
+const PRIME64_4: u64 = 0x85eb_ca77_c2b2_ae63;
+const PRIME64_5: u64 = 0x27d4_eb2f_1656_67c5;
+const PRIME_MX1: u64 = 0x1656_6791_9e37_79f9;
+
+/// What the lanes hold before the first stripe.
+const LANES: [u64; 8] = [
+    PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1,
+];
+
+/// The secret that is used where none is given.
+const SECRET: [u8; 192] = [
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+];
+
+/// XXH3 of input that is long enough for this form, on a processor that has the instructions.
+#[inline]
+pub fn xxh3_long(bytes: &[u8]) -> Option<u64> {
+    let has_all = || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+    // SAFETY: the processor has what the function is compiled for.
+    (bytes.len() >= LEAST_BYTES && has_all()).then(|| unsafe { long(bytes) })
+}
+
+/// XXH3 of at least [`LEAST_BYTES`].
+#[target_feature(enable = "avx512f,avx512dq")]
+fn long(bytes: &[u8]) -> u64 {
+    const SCRAMBLE_AT: usize = SECRET.len() - STRIPE_BYTES;
+    const LAST_AT: usize = SCRAMBLE_AT - 7;
+    let secrets: [__m512i; BLOCK_STRIPES] =
+        std::array::from_fn(|stripe| load(secret_at(stripe * SECRET_STEP)));
+    let scramble_with = load(secret_at(SCRAMBLE_AT));
+    let prime = _mm512_set1_epi64(PRIME32_1 as i64);
+
+    // The last 64 bytes are a stripe of their own, which may overlap the one before and ends no block.
+    let (stripes, _) = bytes[..bytes.len() - 1].as_chunks::<STRIPE_BYTES>();
+    let (blocks, rest) = stripes.as_chunks::<BLOCK_STRIPES>();
+    let mut lanes = load_words(&LANES);
+    for block in blocks {
+        for (stripe, secret) in block.iter().zip(secrets) {
+            lanes = take_in(lanes, load(stripe), secret);
+        }
+        let folded = _mm512_xor_si512(lanes, _mm512_srli_epi64::<47>(lanes));
+        lanes = _mm512_mullo_epi64(_mm512_xor_si512(folded, scramble_with), prime);
+    }
+    for (stripe, secret) in rest.iter().zip(secrets) {
+        lanes = take_in(lanes, load(stripe), secret);
+    }
+    let last = bytes.last_chunk().expect("it is longer than a stripe");
+    lanes = take_in(lanes, load(last), load(secret_at(LAST_AT)));
+    merge(&store_words(lanes), bytes.len() as u64)
+}
+
+/// A stripe of input; adds to each lane the product of the halves of its word and secret, and its neighbour's word.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn take_in(lanes: __m512i, stripe: __m512i, secret: __m512i) -> __m512i {
+    const SWAP_WORDS: i32 = 0b01_00_11_10;
+    let keyed = _mm512_xor_si512(stripe, secret);
+    let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
+    let neighbours = _mm512_shuffle_epi32::<SWAP_WORDS>(stripe);
+    _mm512_add_epi64(lanes, _mm512_add_epi64(product, neighbours))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load(bytes: &Stripe) -> __m512i {
+    // SAFETY: there are 64 bytes, of any alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load_words(words: &[u64; 8]) -> __m512i {
+    // SAFETY: there are 64 bytes, of any alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store_words(register: __m512i) -> [u64; 8] {
+    let mut words = [0; 8];
+    // SAFETY: there is room for 64 bytes, of any alignment.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), register) };
+    words
+}
+
+#[inline]
+fn secret_at(at: usize) -> &'static Stripe {
+    SECRET[at..].first_chunk().expect("the secret goes on")
+}
+
+/// One hash of what the lanes hold after so many bytes.
+#[inline]
+fn merge(lanes: &[u64; 8], len: u64) -> u64 {
+    const MERGE_AT: usize = 11;
+    let (secrets, _) = SECRET[MERGE_AT..].as_chunks::<8>();
+    let (lanes, _) = lanes.as_chunks::<2>();
+    let (secrets, _) = secrets.as_chunks::<2>();
+    let mut hash = len.wrapping_mul(PRIME64_1);
+    for (lanes, secrets) in lanes.iter().zip(secrets) {
+        let [low, high] = [0, 1].map(|i| lanes[i] ^ u64::from_le_bytes(secrets[i]));
+        let product = u128::from(low) * u128::from(high);
+        hash = hash.wrapping_add(product as u64 ^ (product >> 64) as u64);
+    }
+    hash ^= hash >> 37;
+    hash = hash.wrapping_mul(PRIME_MX1);
+    hash ^ (hash >> 32)
+}
