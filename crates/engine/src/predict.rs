@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::calibration::Calibrated;
-use crate::model::{CPU, Model, SliceShape};
+use crate::model::{CPU, Model, Part, SliceShape};
 
 /// What a slice takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +32,12 @@ pub trait Predict: fmt::Debug + Send + Sync {
     /// What a slice of such a shape takes on the device of that name (`cpu`, `cuda:0`) while `beside` others run
     /// there. More than 0 seconds.
     fn time(&self, device: &str, shape: &SliceShape, beside: usize) -> SliceTime;
+
+    /// Whether so many others `beside` make such a slice wait more for what the host gives the device, files and
+    /// memory and processors, than for the device itself. Not known to be so, unless said.
+    fn is_host_bound(&self, _device: &str, _shape: &SliceShape, _beside: usize) -> bool {
+        false
+    }
 
     /// Such a slice took so much.
     fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime);
@@ -121,6 +127,13 @@ impl Predict for Learned {
         };
         let pace = nearest.map_or(first, |(_, pace)| *pace);
         pace.times(Self::size(shape))
+    }
+
+    fn is_host_bound(&self, device: &str, shape: &SliceShape, beside: usize) -> bool {
+        let predicted = self
+            .model(device)
+            .and_then(|model| model.bottleneck(device, shape, at_once(beside)));
+        predicted.is_some_and(Part::is_hosts)
     }
 
     fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime) {

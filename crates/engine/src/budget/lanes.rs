@@ -1,6 +1,6 @@
 //! What runs where, and which device should take the next slice.
 
-use super::mix;
+use super::mix::{self, Beside};
 
 /// Number of the host's processors among devices.
 pub const HOST: usize = 0;
@@ -16,6 +16,8 @@ pub struct Candidate {
     pub seconds: f64,
     /// Of the host's processors, to feed it there.
     pub cpu_seconds: f64,
+    /// Whether a full house there waits most for what the host gives it.
+    pub host_bound: bool,
 }
 
 impl Candidate {
@@ -35,6 +37,8 @@ struct Running {
     expected: f64,
     /// Processors that it keeps busy.
     processors: f64,
+    /// See [`Candidate::host_bound`].
+    host_bound: bool,
     /// What its device had done by then; see [`Lane::busy_until`].
     busy: f64,
 }
@@ -122,6 +126,7 @@ impl Lanes {
             began: now,
             expected,
             processors: mix::processors(on, most, most) / most as f64,
+            host_bound: on.host_bound,
             busy: lane.busy,
         });
     }
@@ -184,11 +189,16 @@ impl Lanes {
     /// give way.
     fn shares(&self, devices: &[Candidate], most: usize) -> Vec<usize> {
         let is_other = |device: usize| devices.iter().all(|c| c.device != device);
-        let others = self.0.iter().enumerate().skip(HOST + 1);
-        let others = others.filter(|(device, _)| is_other(*device));
-        let running = others.flat_map(|(_, lane)| &lane.running);
-        let busy = running.map(|slice| slice.processors).sum();
-        mix::in_flight(devices, most, busy)
+        let lanes = || self.0.iter().enumerate().skip(HOST + 1);
+        let others = lanes().filter(|(device, _)| is_other(*device));
+        let others = others.flat_map(|(_, lane)| &lane.running);
+        // Those of another job may wait for the host where this one's do not.
+        let mut all = lanes().flat_map(|(_, lane)| &lane.running);
+        let beside = Beside {
+            busy: others.map(|slice| slice.processors).sum(),
+            host_bound: all.any(|slice| slice.host_bound),
+        };
+        mix::in_flight(devices, most, beside)
     }
 
     /// The device that would end the next slice first if those that run elsewhere were not waited for.
@@ -244,6 +254,7 @@ mod tests {
             alone: seconds[device],
             seconds: seconds[device],
             cpu_seconds: 0.0,
+            host_bound: false,
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A job ends first if the processors' time goes to whoever makes most of it: first to the device that takes least
 //! of it for a slice, up to its full house, and what is spare beside that to the next. So one that is fed by few
-//! processors leaves the others to the CPU, and one that needs more than half of them has the job to itself.
+//! processors leaves the others to the CPU, and one that needs more than half of them has the job to itself. So has one
+//! that waits for the host's memory and files more than for itself: what slices on the CPU take of these it loses.
 
 use super::lanes::{Candidate, HOST};
 
@@ -11,21 +12,31 @@ use super::lanes::{Candidate, HOST};
 /// own so much slower that the job took 0.54 s rather than 0.47 (docs/design/gpu.md).
 pub const LEAST_SPARE: f64 = 0.5;
 
+/// What else runs on devices.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside {
+    /// Processors that feed devices which are not asked for.
+    pub busy: f64,
+    /// Whether a slice runs somewhere that waits most for what the host gives it.
+    pub host_bound: bool,
+}
+
 /// Slices in flight at most on each of `devices`, which have room for `cores` each, such that all together keep no
-/// more than `cores` processors busy, of which others have `busy` already. The first to be served may always have
-/// one.
-pub fn in_flight(devices: &[Candidate], cores: usize, busy: f64) -> Vec<usize> {
+/// more than `cores` processors busy, with those that are busy `beside`. The first to be served may always have one.
+pub fn in_flight(devices: &[Candidate], cores: usize, beside: Beside) -> Vec<usize> {
+    let host_bound = beside.host_bound || devices.iter().any(|device| device.host_bound);
     let mut order: Vec<usize> = (0..devices.len()).collect();
     let thrift = |at: usize| (devices[at].cpu_seconds, devices[at].seconds);
     order.sort_by(|&a, &b| {
         let ((cpu_a, a), (cpu_b, b)) = (thrift(a), thrift(b));
         cpu_a.total_cmp(&cpu_b).then(a.total_cmp(&b))
     });
-    let mut spare = cores as f64 - busy;
+    let mut spare = cores as f64 - beside.busy;
     let mut most = vec![0; devices.len()];
     for (nth, at) in order.into_iter().enumerate() {
         let device = &devices[at];
-        if device.device == HOST && nth > 0 && spare < LEAST_SPARE * cores as f64 {
+        let joins = !host_bound && spare >= LEAST_SPARE * cores as f64;
+        if device.device == HOST && nth > 0 && !joins {
             continue;
         }
         let fits = |slices: &usize| processors(device, *slices, cores) <= spare;
@@ -58,6 +69,7 @@ mod tests {
             alone,
             seconds,
             cpu_seconds,
+            host_bound: false,
         }
     }
 
@@ -71,21 +83,43 @@ mod tests {
         let cpu = even(0, 0.135, 0.135);
         // Measured: 9.4 of 16 processors feed it.
         let gpu = |device| even(device, 0.107, 0.0626);
-        assert_eq!(in_flight(&[cpu], 16, 0.0), [16]);
-        assert_eq!(
-            in_flight(&[cpu, gpu(1)], 16, 0.0),
-            [0, 16],
-            "it is fed by half"
-        );
+        let in_flight = |devices: &[Candidate], busy| {
+            let beside = Beside {
+                busy,
+                host_bound: false,
+            };
+            in_flight(devices, 16, beside)
+        };
+        assert_eq!(in_flight(&[cpu], 0.0), [16]);
+        assert_eq!(in_flight(&[cpu, gpu(1)], 0.0), [0, 16], "it is fed by half");
         let thrifty = even(1, 0.107, 0.03);
-        assert_eq!(in_flight(&[cpu, thrifty], 16, 0.0), [11, 16]);
-        assert_eq!(in_flight(&[gpu(1), gpu(2), cpu], 16, 0.0), [16, 11, 0]);
-        assert_eq!(in_flight(&[cpu, thrifty], 16, 5.0), [0, 16]);
-        assert_eq!(in_flight(&[cpu], 16, 20.0), [1], "somebody works");
+        assert_eq!(in_flight(&[cpu, thrifty], 0.0), [11, 16]);
+        assert_eq!(in_flight(&[gpu(1), gpu(2), cpu], 0.0), [16, 11, 0]);
+        assert_eq!(in_flight(&[cpu, thrifty], 5.0), [0, 16]);
+        assert_eq!(in_flight(&[cpu], 20.0), [1], "somebody works");
         let near_data = even(1, 2.0, 0.01);
-        assert_eq!(in_flight(&[cpu, near_data], 16, 0.0), [15, 16]);
+        assert_eq!(in_flight(&[cpu, near_data], 0.0), [15, 16]);
         let greedy = even(1, 0.1, 0.2);
-        assert_eq!(in_flight(&[cpu, greedy], 16, 0.0), [16, 0]);
+        assert_eq!(in_flight(&[cpu, greedy], 0.0), [16, 0]);
+    }
+
+    #[test]
+    fn the_cpu_takes_nothing_of_what_a_device_waits_for() {
+        let cpu = even(0, 0.135, 0.135);
+        let thrifty = even(1, 0.107, 0.03);
+        let waits = Candidate {
+            host_bound: true,
+            ..thrifty
+        };
+        let alone = Beside::default();
+        assert_eq!(in_flight(&[cpu, waits], 16, alone), [0, 16]);
+        // Another job's slices wait there.
+        let beside = Beside {
+            host_bound: true,
+            ..alone
+        };
+        assert_eq!(in_flight(&[cpu, thrifty], 16, beside), [0, 16]);
+        assert_eq!(in_flight(&[cpu], 16, beside), [16], "nobody else can");
     }
 
     fn devices() -> impl Strategy<Value = Vec<Candidate>> {
@@ -105,7 +139,8 @@ mod tests {
         fn no_more_processors_are_busy_than_there_are(
             devices in devices(), cores in 1_usize..130, busy in 0.0_f64..8.0
         ) {
-            let most = in_flight(&devices, cores, busy);
+            let beside = Beside { busy, host_bound: false };
+            let most = in_flight(&devices, cores, beside);
             let all = || devices.iter().zip(&most);
             let used: f64 = all().map(|(d, &n)| processors(d, n, cores)).sum();
             let in_all = most.iter().sum::<usize>();

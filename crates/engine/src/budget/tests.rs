@@ -33,6 +33,7 @@ const CPU: Candidate = Candidate {
     alone: 1.0,
     seconds: 1.0,
     cpu_seconds: 1.0,
+    host_bound: false,
 };
 
 fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
@@ -293,6 +294,7 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
         alone: seconds,
         seconds,
         cpu_seconds: 0.0,
+        host_bound: false,
     });
     let cancel = CancelToken::new();
     let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");

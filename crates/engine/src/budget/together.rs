@@ -121,6 +121,7 @@ fn even(device: usize, seconds: f64, cpu_seconds: f64) -> Candidate {
         alone: seconds,
         seconds,
         cpu_seconds,
+        host_bound: false,
     }
 }
 
@@ -131,6 +132,7 @@ fn pipeline(device: usize, alone: f64, each: f64, cores: usize, cpu_seconds: f64
         alone,
         seconds: alone + (cores - 1) as f64 * each,
         cpu_seconds,
+        host_bound: false,
     }
 }
 

@@ -125,6 +125,12 @@ impl Model {
         })
     }
 
+    /// What slices wait for most on a device while `at_once` such slices run there; `None` if the device has no rates.
+    pub fn bottleneck(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<Part> {
+        let predicted = self.rates().predict(device, shape, at_once);
+        predicted.map(|prediction| prediction.bottleneck)
+    }
+
     /// Takes in what a slice took.
     pub fn observed(&self, device: &str, shape: &SliceShape, at_once: u32, took: SliceTime) {
         let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,14 @@ pub enum Part {
 }
 
 impl Part {
+    /// Whether it is the host's, for which slices on the CPU compete.
+    pub fn is_hosts(self) -> bool {
+        match self {
+            Self::Processors | Self::Read | Self::Write => true,
+            Self::ToDevice | Self::Kernels | Self::FromDevice => false,
+        }
+    }
+
     /// Name for tables.
     pub fn name(self) -> &'static str {
         match self {

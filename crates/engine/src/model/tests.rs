@@ -216,6 +216,23 @@ fn slices_of_the_cpu_take_its_processors_as_long_as_they_run_and_no_longer() {
     assert!((2.0 * predict(16).cpu_seconds / predict(16).seconds - 1.0).abs() < 1e-9);
 }
 
+#[test]
+fn a_device_waits_for_the_host_where_that_gives_less_than_it_takes() {
+    let is_hosts = |change: fn(&mut Rates)| {
+        let mut rates = rates();
+        change(&mut rates);
+        let predicted = rates.predict("cuda:0", &large(), 8);
+        predicted.expect("it has rates").bottleneck.is_hosts()
+    };
+    assert!(is_hosts(|rates| rates.storage.read = 1e9));
+    assert!(is_hosts(|rates| rates.storage.write = 1e9));
+    fn gpu(rates: &mut Rates) -> &mut GpuRates {
+        rates.gpus.get_mut("cuda:0").expect("it has rates")
+    }
+    assert!(!is_hosts(|rates| gpu(rates).to_device = 1e9));
+    assert!(!is_hosts(|rates| gpu(rates).from_device = 1e9));
+}
+
 fn took(seconds: f64) -> SliceTime {
     SliceTime {
         seconds,

@@ -72,6 +72,7 @@ impl Shared<'_> {
             alone: beside(0).seconds.min(full.seconds),
             seconds: full.seconds,
             cpu_seconds: full.cpu_seconds,
+            host_bound: self.context.model.is_host_bound(name, &shape, others),
         }
     }
 
