@@ -77,15 +77,23 @@ pub enum Region {
     Sizes,
     /// What was found in the first file when it was verified.
     Found,
+    /// The record of the second data block's first key, while the index is measured and not longer.
+    NextKey,
 }
 
 /// Regions of which `faulty.cpp` tells where they are, in the order of its own list.
-const TOLD: [Region; 4] = [Region::Index, Region::Edges, Region::Sizes, Region::Found];
+const TOLD: [Region; 5] = [
+    Region::Index,
+    Region::Edges,
+    Region::Sizes,
+    Region::Found,
+    Region::NextKey,
+];
 
 /// When a bit is altered; the first two in the order of `faulty.cpp:Moment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// In the device's memory, before a data block or an index block gets its checksum.
+    /// In the device's memory, before a data block or an index block gets its checksum, or a key is read.
     Unsealed,
     /// In the device's memory, before it verifies what it has made.
     Finished,
@@ -276,7 +284,7 @@ impl State {
             Region::Restarts => (end(first) - RESTARTS_BYTES, RESTARTS_BYTES),
             Region::Trailer => (end(first), BLOCK_TRAILER_SIZE as u64),
             Region::Filter => (end(last) + BLOCK_TRAILER_SIZE as u64, FILTER_BYTES),
-            Region::Index | Region::Edges | Region::Sizes | Region::Found => {
+            Region::Index | Region::Edges | Region::Sizes | Region::Found | Region::NextKey => {
                 let (address, bytes) = self.told[told(place.region).unwrap_or_default()];
                 return address + (place.byte % bytes) as usize;
             }

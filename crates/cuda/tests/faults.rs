@@ -11,6 +11,7 @@ use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::{FilterFormat, FilterOptions};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+use rockmill_format::index::IndexShortening;
 
 /// Inputs and plan of a slice that makes several files, and the files.
 struct Job {
@@ -207,6 +208,7 @@ fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
         (_, Region::Filter) => (0..74).collect(),
         (Moment::Unsealed, _) => Vec::new(),
         (_, Region::Index) => (0..600).collect(),
+        (_, Region::NextKey) => Vec::new(),
         // These have been copied back when the files are finished, or are not there yet.
         (Moment::Finished, Region::Edges | Region::Sizes | Region::Found) => Vec::new(),
         (Moment::CopiedBack, Region::Edges) => (0..2 * KEY_BYTES).collect(),
@@ -295,6 +297,48 @@ fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
             let error = done.err().unwrap_or_else(|| panic!("{what} passed"));
             assert_eq!(error.kind, ErrorKind::Verification, "{what}: {error}");
         }
+        assert!(job.trouble(&backend).is_none());
+    }
+}
+
+#[test]
+fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
+    // Its length, in `types.hpp:Key`.
+    const NEXT_LEN: Place = Place {
+        region: Region::NextKey,
+        byte: 28,
+        bit: 0,
+    };
+    const VERSIONS: std::ops::RangeInclusive<u64> = 20_001..=20_024;
+    let (faults, mut job) = (Faults::none(), Job::new());
+    let backend = device().expect("it opens");
+    // Snapshots keep all versions of the first user key, half as much again as a block holds, and of all others
+    // the newest: only behind the first block one goes on.
+    let entry = |seq| Entry::new(b"j", seq, common::PUT, &common::noise(seq, 60));
+    let entries: Vec<_> = VERSIONS.rev().map(entry).collect();
+    job.inputs
+        .push(open(common::one_file(&common::plan(), &entries)).expect("sound"));
+    job.plan.rules.snapshots = VERSIONS.collect();
+    job.plan.rules.bottommost = false;
+    for shortening in [IndexShortening::None, IndexShortening::Separators] {
+        job.plan.table.index.shortening = shortening;
+        job.files = job
+            .compact(&CpuBackend, &CancelToken::new())
+            .expect("sound");
+        let first = open(job.files[0].bytes.clone()).expect("sound");
+        assert_eq!(first.meta.properties.index_key_is_user_key, 0);
+        let [before, after] = [0, 1].map(|i| first.meta.index[i].separator.as_slice());
+        assert!(before == b"j" && after != b"j");
+        // With another next key the separator stays as it is, and loses its sequence number.
+        faults.flip(Moment::Unsealed, NEXT_LEN);
+        let trouble = job.trouble(&backend);
+        assert_eq!(faults.struck(), 1, "{shortening:?}");
+        let error = trouble.unwrap_or_else(|| panic!("{shortening:?} passed"));
+        assert_eq!(error.kind, ErrorKind::Verification, "{error}");
+        assert!(
+            error.what.contains("do not decode as meant (code 8 at 0)"),
+            "{error}"
+        );
         assert!(job.trouble(&backend).is_none());
     }
 }

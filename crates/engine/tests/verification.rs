@@ -17,6 +17,7 @@ use rockmill_engine::io::{JobIo, RateLimiter};
 use rockmill_engine::staging::{StagingDir, StagingSink};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::verification::Verifier;
+use rockmill_engine::verify::scan;
 use tempfile::TempDir;
 
 use common::{DELETE, Entry, PUT};
@@ -218,6 +219,21 @@ fn a_sample_notices_what_is_wrong_with_some_slices_and_draws_alike_again() {
     // A quarter, and one of seven for certain.
     let share = drawn.iter().filter(|noticed| **noticed).count();
     assert!((15..65).contains(&share), "{share} of 100");
+}
+
+#[test]
+fn an_index_of_user_keys_is_refused_where_one_goes_on_in_the_next_block() {
+    let version = |seq| Entry::new(b"key", seq, PUT, &common::noise(seq, 60));
+    let entries: Vec<_> = (1..=200).rev().map(version).collect();
+    let mut table = common::open(common::one_file(&common::plan(), &entries)).expect("sound");
+    assert!(table.meta.index.len() > 2, "a user key in several blocks");
+    let read = |table: &InputTable| scan(table, &CancelToken::new(), |_, _, _| Ok(()));
+    assert_eq!(read(&table).expect("it is sound").entries(), 200);
+    // Separators look alike, but for the sequence numbers that these were said to be without.
+    table.meta.properties.index_key_is_user_key = 1;
+    let error = read(&table).expect_err("they do not tell the versions apart");
+    assert_eq!(error.kind, ErrorKind::Corruption, "{error}");
+    assert!(error.what.contains("before its block's range"), "{error}");
 }
 
 #[test]
