@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionSettings;
 use rockmill_format::filter::FilterOptions;
-use rockmill_format::index::IndexSettings;
+use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::keys::key_prefix;
@@ -48,7 +48,7 @@ impl KeyRange {
 }
 
 /// A subcompaction: it starts and ends between user keys and owns whole output files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Position in key order, from 0.
     pub index: usize,
@@ -56,8 +56,8 @@ pub struct Slice {
     pub range: KeyRange,
 }
 
-/// Everything a job asks for.
-#[derive(Debug, Clone)]
+/// Everything a job asks for; by default that of each part.
+#[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Keys that the job covers.
     pub range: KeyRange,
@@ -86,6 +86,18 @@ pub struct Rules {
     pub beneath: RangesBeneath,
     /// Whether a SingleDelete that meets a Delete is an error.
     pub enforce_single_del_contracts: bool,
+}
+
+/// No snapshots, and anything may lie beneath.
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            snapshots: Vec::new(),
+            bottommost: false,
+            beneath: RangesBeneath::Unknown,
+            enforce_single_del_contracts: true,
+        }
+    }
 }
 
 impl Rules {
@@ -171,6 +183,30 @@ pub struct TablePlan {
     pub filter: Option<FilterPlan>,
 }
 
+/// That of RocksDB's default options, but for compression and with no filter.
+impl Default for TablePlan {
+    fn default() -> Self {
+        const FORMAT_VERSION: u32 = 7;
+        Self {
+            format_version: FORMAT_VERSION,
+            checksum: ChecksumType::Xxh3,
+            block_size: 4096,
+            restart_interval: 16,
+            delta_keys: true,
+            common_prefix: false,
+            index: IndexSettings {
+                format_version: FORMAT_VERSION,
+                restart_interval: 1,
+                shortening: IndexShortening::Separators,
+                common_prefix: false,
+            },
+            compression: CompressionSettings::none(),
+            compress_index: false,
+            filter: None,
+        }
+    }
+}
+
 /// How filters are built.
 pub type FilterPlan = FilterOptions;
 
@@ -207,6 +243,22 @@ pub struct Cutting {
     pub level_style: bool,
 }
 
+/// Everything in one file, whatever its size.
+impl Default for Cutting {
+    fn default() -> Self {
+        Self {
+            single_file: false,
+            target_file_size: u64::MAX,
+            max_output_file_size: u64::MAX,
+            size_is_upper_bound: false,
+            compression_ratio: (1, 1),
+            grandparents: Vec::new(),
+            max_compaction_bytes: u64::MAX,
+            level_style: true,
+        }
+    }
+}
+
 impl Cutting {
     /// Stored bytes to expect of `uncompressed` bytes.
     pub fn stored_size(&self, uncompressed: u64) -> u64 {
@@ -221,8 +273,8 @@ impl Cutting {
     }
 }
 
-/// What output files' properties say beside what is counted while writing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What output files' properties say beside what is counted while writing; nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropertiesPlan {
     /// Id of the database.
     pub db_id: Vec<u8>,
@@ -293,9 +345,7 @@ mod tests {
     fn snapshots_cut_sequences_into_stripes() {
         let rules = |snapshots: &[u64]| Rules {
             snapshots: snapshots.to_vec(),
-            bottommost: false,
-            beneath: RangesBeneath::Unknown,
-            enforce_single_del_contracts: true,
+            ..Rules::default()
         };
         let some = rules(&[5, 9]);
         let stripes: Vec<_> = [1, 5, 6, 9, 10]

@@ -150,11 +150,8 @@ mod tests {
 
     fn cutting(grandparents: &[(&str, &str, u64)]) -> Cutting {
         Cutting {
-            single_file: false,
             target_file_size: 1000,
             max_output_file_size: 2000,
-            size_is_upper_bound: false,
-            compression_ratio: (1, 1),
             grandparents: grandparents
                 .iter()
                 .map(|&(smallest, largest, size)| Grandparent {
@@ -164,7 +161,7 @@ mod tests {
                 })
                 .collect(),
             max_compaction_bytes: 5000,
-            level_style: true,
+            ..Cutting::default()
         }
     }
 

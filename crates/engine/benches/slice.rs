@@ -341,10 +341,7 @@ impl Bench<'_> {
     }
 
     fn write(&self, sink: &mut dyn SstSink) -> Result<Vec<OutputFile>> {
-        let slice = Slice {
-            index: 0,
-            range: KeyRange::default(),
-        };
+        let slice = Slice::default();
         let run = CpuBackend.survivors(SliceWork {
             inputs: self.inputs,
             plan: self.plan,

@@ -12,10 +12,6 @@ use crate::findings::Findings;
 /// First version in which the common prefix of a block's keys is stored once.
 const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
 
-const DEFAULT_FORMAT_VERSION: u64 = 7;
-const DEFAULT_BLOCK_SIZE: u64 = 4096;
-const DEFAULT_RESTART_INTERVAL: u64 = 16;
-
 /// Options of the table that must have one of a few values; absent is fine.
 const VALUES: [(&str, &[&str], DeclineReason); 7] = [
     (
@@ -74,9 +70,8 @@ fn interpolation(table: &Options) -> Result<()> {
 }
 
 fn format_version(table: &Options) -> Result<u32> {
-    let version = table
-        .u64("format_version", DEFAULT_FORMAT_VERSION)
-        .map_err(malformed)?;
+    let default = u64::from(TablePlan::default().format_version);
+    let version = table.u64("format_version", default).map_err(malformed)?;
     u32::try_from(version)
         .ok()
         .filter(|version| FORMAT_VERSIONS.contains(version))
@@ -90,7 +85,7 @@ fn format_version(table: &Options) -> Result<u32> {
 
 /// The layout of output files, but for the filter.
 pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<TablePlan> {
-    let table = &family.table_options;
+    let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
     let format_version = format_version(table)?;
     let delta_keys = table.bool("use_delta_encoding", true).map_err(malformed)?;
@@ -101,8 +96,8 @@ pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<Tab
     Ok(TablePlan {
         format_version,
         checksum: named(table, "checksum", "kXXH3", ChecksumType::from_option)?,
-        block_size: number("block_size", DEFAULT_BLOCK_SIZE)?.max(1),
-        restart_interval: number("block_restart_interval", DEFAULT_RESTART_INTERVAL)?.max(1)
+        block_size: number("block_size", default.block_size)?.max(1),
+        restart_interval: number("block_restart_interval", default.restart_interval as u64)?.max(1)
             as usize,
         delta_keys,
         common_prefix,

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rockmill_core::{
-    Backend, CancelToken, KeyRange, Result, Slice, SliceWork, StageTime, thread_cpu,
-};
+use rockmill_core::{Backend, CancelToken, Result, Slice, SliceWork, StageTime, thread_cpu};
 
 use super::workload::{Made, job_io};
 use crate::parallel;
@@ -39,10 +37,7 @@ impl Made {
     ) -> Result<Measured> {
         let staging = StagingDir::create(Arc::new(LocalStorage), dir, name)?;
         let io = job_io();
-        let slice = Slice {
-            index: 0,
-            range: KeyRange::default(),
-        };
+        let slice = Slice::default();
         let mut sink = StagingSink::new(&staging, io, 0);
         let (started, cpu) = (Instant::now(), thread_cpu());
         let run = backend.survivors(SliceWork {

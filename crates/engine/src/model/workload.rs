@@ -6,15 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rockmill_core::{
-    Backend, CancelToken, Cutting, Error, InputTable, KeyRange, Plan, PropertiesPlan,
-    RangesBeneath, Result, Rules, TablePlan, kv_hash, open_table,
+    Backend, CancelToken, Cutting, Error, InputTable, Plan, PropertiesPlan, RangesBeneath, Result,
+    Rules, TablePlan, kv_hash, open_table,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
-use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::{CompressionSettings, CompressionType};
-use rockmill_format::filter::{FilterFormat, FilterOptions};
-use rockmill_format::index::{IndexSettings, IndexShortening};
+use rockmill_format::filter::FilterOptions;
 use rockmill_format::key::{ValueType, pack_tag};
 
 use super::shape::SliceShape;
@@ -22,10 +20,7 @@ use crate::io::{JobInput, JobIo};
 use crate::staging::{StagingDir, StagingSink, file_number};
 use crate::storage::{LocalStorage, base_name};
 
-const FORMAT_VERSION: u32 = 7;
 const TARGET_FILE_BYTES: u64 = 64 << 20;
-const BLOCK_BYTES: u64 = 4096;
-const RESTART_INTERVAL: usize = 16;
 const BLOOM_MILLIBITS: u32 = 10_000;
 
 /// What a slice is made of. Keys differ in their first eight bytes at the latest; the rest of a key, and a value, are
@@ -276,68 +271,36 @@ fn mix(mut x: u64) -> u64 {
 /// RocksDB's defaults, a Bloom filter of 10 bits, the bottommost level.
 fn plan(workload: &Workload) -> Plan {
     Plan {
-        range: KeyRange::default(),
         rules: Rules {
-            snapshots: Vec::new(),
             bottommost: true,
             beneath: RangesBeneath::Nothing,
-            enforce_single_del_contracts: true,
+            ..Rules::default()
         },
         table: TablePlan {
-            format_version: FORMAT_VERSION,
-            checksum: ChecksumType::Xxh3,
-            block_size: BLOCK_BYTES,
-            restart_interval: RESTART_INTERVAL,
-            delta_keys: true,
-            common_prefix: false,
-            index: IndexSettings {
-                format_version: FORMAT_VERSION,
-                restart_interval: 1,
-                shortening: IndexShortening::Separators,
-                common_prefix: false,
-            },
             compression: CompressionSettings {
                 kind: workload.compression,
                 ..CompressionSettings::none()
             },
-            compress_index: false,
-            filter: Some(FilterOptions {
-                format: FilterFormat::FastLocalBloom,
-                millibits_per_key: BLOOM_MILLIBITS,
-                whole_key_filtering: true,
-                prefix_extractor: None,
-                optimize_filters_for_memory: false,
-            }),
+            filter: Some(FilterOptions::whole_keys(BLOOM_MILLIBITS)),
+            ..TablePlan::default()
         },
         cutting: Cutting {
-            single_file: false,
             target_file_size: TARGET_FILE_BYTES,
             max_output_file_size: TARGET_FILE_BYTES,
-            size_is_upper_bound: false,
-            compression_ratio: (1, 1),
-            grandparents: Vec::new(),
-            max_compaction_bytes: u64::MAX,
-            level_style: true,
+            ..Cutting::default()
         },
         properties: PropertiesPlan {
             db_id: b"model".to_vec(),
             session_id: "ABCDEFGHIJKLMNOPQRST".to_owned(),
             host: "host".to_owned(),
             checksum_seed: 1,
-            column_family_id: 0,
             column_family_name: b"default".to_vec(),
             output_level: 6,
             filter_policy_name: Some("bloomfilter".to_owned()),
-            prefix_extractor_name: None,
             whole_key_filtering: true,
-            decouple_partitioned_filters: false,
-            merge_operator_name: None,
-            compression_options: String::new(),
             now: 1_700_000_000,
-            ancestors: Vec::new(),
-            newest_key_time: 0,
+            ..PropertiesPlan::default()
         },
-        paranoid_hash: false,
-        file_checksum: false,
+        ..Plan::default()
     }
 }

@@ -49,6 +49,20 @@ pub struct FilterOptions {
     pub optimize_filters_for_memory: bool,
 }
 
+impl FilterOptions {
+    /// RocksDB's Bloom filter of whole user keys, with so many bits for each in thousandths.
+    #[must_use]
+    pub const fn whole_keys(millibits_per_key: u32) -> Self {
+        Self {
+            format: FilterFormat::FastLocalBloom,
+            millibits_per_key,
+            whole_key_filtering: true,
+            prefix_extractor: None,
+            optimize_filters_for_memory: false,
+        }
+    }
+}
+
 /// Builds one file's filter.
 ///
 /// Memory: 8 bytes for each hash (up to 24 for an instant while the list grows), and the payload at

@@ -17,11 +17,8 @@ pub(super) fn key(i: usize) -> Vec<u8> {
 
 fn options(millibits_per_key: u32) -> FilterOptions {
     FilterOptions {
-        format: FilterFormat::FastLocalBloom,
-        millibits_per_key,
-        whole_key_filtering: true,
-        prefix_extractor: None,
         optimize_filters_for_memory: true,
+        ..FilterOptions::whole_keys(millibits_per_key)
     }
 }
 
