@@ -84,9 +84,7 @@ fn read_ahead_tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
 fn tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
     let mut plan = common::plan();
     plan.table.block_size = block_size;
-    runs.iter()
-        .map(|run| open(common::one_file(&plan, run)).expect("opens"))
-        .collect()
+    common::tables(&plan, runs)
 }
 
 fn compact(
@@ -96,21 +94,17 @@ fn compact(
     read_ahead_bytes: usize,
     first_number: u64,
 ) -> Result<(SliceReport, Vec<MemOutput>), Error> {
-    let (backend, cancel) = (CpuBackend, CancelToken::new());
+    let cancel = CancelToken::new();
     let slice = Slice {
-        index: 0,
         range: range.clone(),
+        ..Slice::default()
     };
-    let run = backend.survivors(SliceWork {
-        inputs,
-        plan,
-        slice: &slice,
+    let work = SliceWork {
         read_ahead_bytes,
-        cancel: &cancel,
-        progress: None,
-    })?;
+        ..common::work(inputs, plan, &slice, &cancel)
+    };
     let mut sink = MemSink::numbered_from(first_number);
-    let report = backend.write_ssts(run, &mut sink)?;
+    let report = common::make(&CpuBackend, work, &mut sink)?;
     Ok((report, sink.into_files()))
 }
 
@@ -255,20 +249,12 @@ fn a_slice_without_entries_makes_no_files() {
 fn a_cancelled_job_says_so() {
     let inputs = tables(&[puts()], 1);
     let (backend, cancel, plan) = (CpuBackend, CancelToken::new(), common::plan());
-    let slice = Slice {
-        index: 0,
-        range: KeyRange::default(),
+    let slice = Slice::default();
+    let work = SliceWork {
+        read_ahead_bytes: 1,
+        ..common::work(&inputs, &plan, &slice, &cancel)
     };
-    let run = backend
-        .survivors(SliceWork {
-            inputs: &inputs,
-            plan: &plan,
-            slice: &slice,
-            read_ahead_bytes: 1,
-            cancel: &cancel,
-            progress: None,
-        })
-        .expect("not cancelled yet");
+    let run = backend.survivors(work).expect("not cancelled yet");
     cancel.cancel();
     let error = backend
         .write_ssts(run, &mut MemSink::numbered_from(1))

@@ -367,13 +367,7 @@ fn counting_the_tail_ends_files_earlier() {
             size_is_upper_bound,
             ..common::cutting(20_000)
         };
-        plan.table.filter = Some(FilterPlan {
-            format: FilterFormat::FastLocalBloom,
-            millibits_per_key: 10_000,
-            whole_key_filtering: true,
-            prefix_extractor: None,
-            optimize_filters_for_memory: false,
-        });
+        plan.table.filter = Some(FilterPlan::whole_keys(10_000));
         common::write(&plan, &entries).expect("writes")
     };
     let (plain, bounded) = (files(false), files(true));

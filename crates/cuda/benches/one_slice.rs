@@ -5,16 +5,17 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
+#[path = "../tests/target/mod.rs"]
+mod target;
 
 use std::time::Instant;
 
-use common::{Entry, MemSink, open};
-use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, Plan, RangesBeneath, Slice, SliceWork,
-};
+use common::{Entry, MemSink};
+use rockmill_core::{Backend, CancelToken, InputTable, Plan, RangesBeneath, Slice, SliceWork};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
-use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::filter::FilterOptions;
+use target::target;
 
 const RUNS: u64 = 8;
 const VERSIONS: u64 = 4;
@@ -28,10 +29,8 @@ fn main() {
         measure(&workload, &CpuBackend, &inputs);
         let open = |target| CudaBackend::new(target, CudaSettings::default());
         measure(&workload, &open(Target::Host).expect("the host"), &inputs);
-        let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
-        if let Some(number) = named.strip_prefix("cuda:") {
-            let target = Target::Cuda(number.parse().expect("cuda:N"));
-            measure(&workload, &open(target).expect("the GPU"), &inputs);
+        if let gpu @ Target::Cuda(_) = target() {
+            measure(&workload, &open(gpu).expect("the GPU"), &inputs);
         }
     }
 }
@@ -41,11 +40,8 @@ fn plan() -> Plan {
     plan.rules.bottommost = true;
     plan.rules.beneath = RangesBeneath::Nothing;
     plan.table.filter = Some(FilterOptions {
-        format: FilterFormat::FastLocalBloom,
-        millibits_per_key: 10_000,
-        whole_key_filtering: true,
-        prefix_extractor: None,
         optimize_filters_for_memory: true,
+        ..FilterOptions::whole_keys(10_000)
     });
     plan
 }
@@ -61,35 +57,25 @@ fn inputs(key_bytes: usize, value_bytes: usize, entries: u64) -> Vec<InputTable>
         let value = common::noise(i, value_bytes);
         runs[(i * RUNS / entries) as usize].push(Entry::new(&key, i + 1, common::PUT, &value));
     }
-    let table = |run: &mut Vec<Entry>| {
+    for run in &mut runs {
         run.sort_by_key(Entry::order);
-        open(common::one_file(&plan(), run)).expect("sound")
-    };
-    runs.iter_mut().map(table).collect()
+    }
+    common::tables(&plan(), &runs)
 }
 
 fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
     let (plan, cancel) = (plan(), CancelToken::new());
-    let slice = Slice {
-        index: 0,
-        range: KeyRange::default(),
+    let slice = Slice::default();
+    let work = SliceWork {
+        read_ahead_bytes: 1 << 20,
+        ..common::work(inputs, &plan, &slice, &cancel)
     };
     let mut best = f64::MAX;
     let mut bytes = 0;
     for _ in 0..REPETITIONS {
         let started = Instant::now();
-        let run = backend
-            .survivors(SliceWork {
-                inputs,
-                plan: &plan,
-                slice: &slice,
-                read_ahead_bytes: 1 << 20,
-                cancel: &cancel,
-                progress: None,
-            })
-            .expect("survivors");
         let mut sink = MemSink::numbered_from(1);
-        let report = backend.write_ssts(run, &mut sink).expect("files");
+        let report = common::make(backend, work, &mut sink).expect("files");
         best = best.min(started.elapsed().as_secs_f64());
         bytes = report.bytes_read + report.files.iter().map(|file| file.size).sum::<u64>();
     }

@@ -9,7 +9,7 @@ use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
-use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
 
@@ -37,13 +37,7 @@ impl Job {
         plan.cutting = common::cutting(20 << 10);
         plan.paranoid_hash = true;
         plan.table.block_size = 1000;
-        plan.table.filter = Some(FilterOptions {
-            format: FilterFormat::FastLocalBloom,
-            millibits_per_key: 10_000,
-            whole_key_filtering: true,
-            prefix_extractor: None,
-            optimize_filters_for_memory: false,
-        });
+        plan.table.filter = Some(FilterOptions::whole_keys(10_000));
         let mut job = Self {
             inputs: (0..3).map(run).collect(),
             plan,

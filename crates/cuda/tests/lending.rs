@@ -2,31 +2,28 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
+mod target;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use common::{Entry, MemOutput, open};
 use rockmill_core::{
-    Backend, Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan,
-    Result, Slice, SliceWork, SstFile, SstSink,
+    Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan, Result,
+    Slice, SstFile, SstSink,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_cuda::{CudaBackend, CudaSettings};
+use target::target;
 
 const CHUNK_BYTES: usize = 16 << 10;
 
 fn device() -> CudaBackend {
-    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
-    let target = match named.strip_prefix("cuda:") {
-        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
-        None => Target::Host,
-    };
     let settings = CudaSettings {
         chunk_bytes: CHUNK_BYTES,
         ..CudaSettings::default()
     };
-    CudaBackend::new(target, settings).expect("the device opens")
+    CudaBackend::new(target(), settings).expect("the device opens")
 }
 
 /// Files that borrow memory and keep it as long as they can.
@@ -145,20 +142,8 @@ fn compact(
     (inputs, plan): &(Vec<InputTable>, Plan),
     sink: &mut dyn SstSink,
 ) -> Result<()> {
-    let slice = Slice {
-        index: 0,
-        range: KeyRange::default(),
-    };
-    let cancel = CancelToken::new();
-    let run = device.survivors(SliceWork {
-        inputs,
-        plan,
-        slice: &slice,
-        read_ahead_bytes: 64 << 10,
-        cancel: &cancel,
-        progress: None,
-    })?;
-    device.write_ssts(run, sink).map(drop)
+    let (slice, cancel) = (Slice::default(), CancelToken::new());
+    common::make(device, common::work(inputs, plan, &slice, &cancel), sink).map(drop)
 }
 
 fn expected(job: &(Vec<InputTable>, Plan)) -> Vec<MemOutput> {

@@ -3,6 +3,7 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
+mod target;
 
 use std::fs::File;
 use std::io::Write;
@@ -14,16 +15,12 @@ use rockmill_core::{
     Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, ReadAt, open_table,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings, InputPath, Target};
-use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_cuda::{CudaBackend, CudaSettings, InputPath};
+use rockmill_format::filter::FilterOptions;
+use target::target;
 
 fn device(settings: CudaSettings) -> CudaBackend {
-    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
-    let target = match named.strip_prefix("cuda:") {
-        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
-        None => Target::Host,
-    };
-    CudaBackend::new(target, settings).expect("the device opens")
+    CudaBackend::new(target(), settings).expect("the device opens")
 }
 
 /// A device of whose memory slices hold so much at most.
@@ -123,11 +120,8 @@ fn what_is_foreseen_is_enough() {
 
 fn filter() -> FilterOptions {
     FilterOptions {
-        format: FilterFormat::FastLocalBloom,
-        millibits_per_key: 20_000,
-        whole_key_filtering: true,
-        prefix_extractor: None,
         optimize_filters_for_memory: true,
+        ..FilterOptions::whole_keys(20_000)
     }
 }
 

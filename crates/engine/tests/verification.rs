@@ -8,8 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rockmill_core::{
-    Backend, CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result, Slice, SliceReport,
-    SliceWork,
+    CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result, Slice, SliceReport, SliceWork,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_engine::Verification;
@@ -71,22 +70,15 @@ impl Staged {
             Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new())),
             self.slice.index,
         );
-        let run = CpuBackend.survivors(SliceWork {
+        let work = SliceWork {
             plan,
             ..self.work(&cancel)
-        })?;
-        CpuBackend.write_ssts(run, &mut sink)
+        };
+        common::make(&CpuBackend, work, &mut sink)
     }
 
     fn work<'a>(&'a self, cancel: &'a CancelToken) -> SliceWork<'a> {
-        SliceWork {
-            inputs: &self.inputs,
-            plan: &self.plan,
-            slice: &self.slice,
-            read_ahead_bytes: 16 << 10,
-            cancel,
-            progress: None,
-        }
+        common::work(&self.inputs, &self.plan, &self.slice, cancel)
     }
 
     fn verify(&self, level: Verification, session_id: &str) -> Result<()> {

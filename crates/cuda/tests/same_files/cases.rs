@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rockmill_core::{Cutting, Grandparent, InputTable, Plan, RangesBeneath, Rules, TablePlan};
 use rockmill_format::compression::CompressionSettings;
 
-use crate::common::{self, Entry, open};
+use crate::common::{self, Entry};
 
 /// A pool of user keys: all of one short length, short ones of any length, or anything.
 fn key_pools() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -133,9 +133,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
 pub fn tables(runs: &[Vec<Entry>], table: &TablePlan) -> Vec<InputTable> {
     let mut plan = common::plan();
     plan.table = table.clone();
-    runs.iter()
-        .map(|run| open(common::one_file(&plan, run)).expect("opens"))
-        .collect()
+    common::tables(&plan, runs)
 }
 
 /// User keys of every third entry, ascending.

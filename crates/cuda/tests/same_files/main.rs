@@ -8,6 +8,8 @@ mod cases;
 mod common;
 mod damage;
 mod filters;
+#[path = "../target/mod.rs"]
+mod target;
 
 use std::sync::OnceLock;
 
@@ -19,18 +21,14 @@ use rockmill_core::{
     RangesBeneath, SliceReport,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::compression::CompressionType;
+use target::target;
 
 fn device() -> &'static CudaBackend {
     static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
     BACKEND.get_or_init(|| {
-        let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
-        let target = match named.strip_prefix("cuda:") {
-            Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
-            None => Target::Host,
-        };
-        CudaBackend::new(target, CudaSettings::default()).expect("the device opens")
+        CudaBackend::new(target(), CudaSettings::default()).expect("the device opens")
     })
 }
 
