@@ -1,0 +1,52 @@
+//! Finished files of slices: made durable, then verified.
+
+use rockmill_core::{Error, Result, thread_cpu};
+
+use super::Shared;
+use crate::compute::is_device_trouble;
+use crate::io::{SliceFiles, Stage, Task};
+
+impl Shared<'_> {
+    /// Syncs and checks files until no slice is at work.
+    pub(super) fn finish_files(&self) {
+        while let Some(task) = self.files.finishing.next() {
+            self.finish(task);
+        }
+        self.done().cpu += thread_cpu();
+    }
+
+    pub(super) fn finish(&self, task: Task) {
+        if let Err(error) = self.files.stop.check().and_then(|()| self.try_finish(task)) {
+            self.fail(error);
+        }
+    }
+
+    pub(super) fn try_finish(&self, task: Task) -> Result<()> {
+        let next = match task {
+            Task::Sync(unsynced) => unsynced.sync(&self.files)?,
+            check @ Task::Check(_) => Some(check),
+        };
+        match next {
+            Some(Task::Check(files)) => self.check(&files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Verifies a slice's files, all of them durable.
+    fn check(&self, files: &SliceFiles) -> Result<()> {
+        let Some(report) = files.take() else {
+            return Err(Error::internal("a slice is checked twice"));
+        };
+        let work = self.work_on(&self.slices[files.slice], None);
+        let bytes = report.files.iter().map(|file| file.size).sum();
+        let meter = &self.files.meter;
+        let verified = meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report));
+        match verified {
+            Err(error) if is_device_trouble(&error) && self.is_a_devices(files.slice) => {
+                self.done().again.push((files.slice, error));
+                Ok(())
+            }
+            verified => verified,
+        }
+    }
+}
