@@ -1,0 +1,144 @@
+//! The operating system's file system.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rockmill_sysio::{cached_pages, has_disk, start_writeback};
+use rustix::fs::{Advice as SystemAdvice, FallocateFlags, fadvise, fallocate};
+
+use super::direct::{DirectStorage, LocalDirect};
+use super::{Advice, FolderId, ReadableFile, Storage, WritableFile};
+use crate::removal;
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalStorage;
+
+impl Storage for LocalStorage {
+    fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
+        Ok(Arc::new(LocalDirect::new()?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        removal::remove_dir_all(path)
+    }
+
+    fn remove_empty_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(path)?.map(|entry| {
+            let name = entry?.file_name();
+            Ok(name.to_string_lossy().into_owned())
+        });
+        names.collect()
+    }
+
+    fn folder_id(&self, path: &Path) -> io::Result<FolderId> {
+        let metadata = fs::metadata(path)?;
+        Ok(FolderId {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            // A copy over a name that exists could empty the file itself.
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                let mut copy = OpenOptions::new().write(true).create_new(true).open(to)?;
+                io::copy(&mut File::open(from)?, &mut copy)?;
+                copy.sync_all()
+            }
+            linked => linked,
+        }
+    }
+}
+
+impl ReadableFile for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buf, offset)
+    }
+
+    fn cached_pages(&self, bytes: Range<u64>) -> io::Result<u64> {
+        cached_pages(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start)
+    }
+
+    fn advise(&self, advice: Advice, bytes: Range<u64>) -> io::Result<()> {
+        let advice = match advice {
+            Advice::DontNeed => SystemAdvice::DontNeed,
+            Advice::Sequential => SystemAdvice::Sequential,
+        };
+        // No length means up to the end.
+        match NonZeroU64::new(bytes.end - bytes.start) {
+            Some(len) => Ok(fadvise(self, bytes.start, Some(len), advice)?),
+            None => Ok(()),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.metadata().map(|m| m.len())
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(AsFd::as_fd(self))
+    }
+}
+
+impl WritableFile for File {
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        // Space in memory is had as quickly when it is needed.
+        if has_disk(AsFd::as_fd(self)) {
+            fallocate(&*self, FallocateFlags::empty(), 0, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
+        match start_writeback(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start) {
+            // Then the sync does it all.
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done,
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
