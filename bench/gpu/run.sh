@@ -21,7 +21,8 @@
 #   --repeat N         compactions of each kind [3]; --threads N [all cores]
 #   --experiments LIST of the section system [contention,scaling,secondary-index,update-ratio], with
 #                      --system-scale P percent [10] on the devices --system-devices LIST [cpu and --device];
-#                      --stop-after SECONDS begins with no further cell of an experiment after that [86400]
+#                      each cell --system-repeat N times [1];
+#                      --stop-after SECONDS begins with no further measurement of an experiment after that [86400]
 #
 # Writes DIR/summary.json: each step with its seconds and how it ended. Exit code 1 if one has failed.
 set -euo pipefail
@@ -30,12 +31,12 @@ bin=$here/bin
 
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
 scale=100 disk_scale=20 repeat=3 threads=$(nproc)
-experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' stop_after=86400
+experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' system_repeat=1 stop_after=86400
 sections=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads | \
-            --experiments | --system-scale | --system-devices | --stop-after)
+            --experiments | --system-scale | --system-devices | --system-repeat | --stop-after)
             name=${1#--}
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
@@ -170,7 +171,7 @@ section_system() {
         bound=(--bound)
         [ "$experiment" != scaling ] || bound=()
         step "system-$experiment" "$bin/rockmill" bench system --experiment "$experiment" --out "$out/system" \
-            --dir "$memory_dir" --scale "$system_scale" --stop-after "$stop_after" --threads "$threads" \
+            --dir "$memory_dir" --scale "$system_scale" --repeat "$system_repeat" --stop-after "$stop_after" --threads "$threads" \
             --memory-mib 16384 --device "${system_devices:-cpu,$device}" "${bound[@]}"
     done
 }

@@ -87,7 +87,7 @@ fn contention_goes_on_where_it_stopped() {
     ];
     let one_cell = [&args[..], &["--stop-after", "0"]].concat();
     let (said, _) = place.run(DONE, "contention", &one_cell);
-    assert!(said.contains("1 of 8 cells"), "{said}");
+    assert!(said.contains("1 of 8 measurements"), "{said}");
     let first = place.results("contention").swap_remove(0);
     assert!(!place.out().join("contention.md").exists());
 
@@ -140,6 +140,71 @@ fn contention_goes_on_where_it_stopped() {
     let (again, _) = place.run(DONE, "contention", &args);
     assert_eq!(again, said);
     assert_eq!(place.results("contention"), results);
+}
+
+#[test]
+fn cells_are_measured_again_and_again() {
+    let place = Place::new();
+    let run = |times: &str, more: &[&str]| {
+        let tiny = ["--scale", "0.2", "--value-bytes", "128", "--cpu-load", "0"];
+        let repeat = ["--repeat", times];
+        place
+            .run(DONE, "contention", &[&tiny[..], &repeat, more].concat())
+            .0
+    };
+    let kept = || {
+        let mut results = place.results("contention");
+        results.retain(|(path, _)| path.extension().is_some_and(|e| e == "json"));
+        results
+    };
+    let once = run("1", &[]);
+    let first = kept();
+    assert_eq!(first.len(), 2);
+    // Each way has its second turn before one has its third.
+    let said = run("3", &["--stop-after", "0"]);
+    assert!(said.contains("3 of 6 measurements"), "{said}");
+    run("3", &["--stop-after", "0"]);
+    let names: Vec<_> = kept().into_iter().map(|(path, _)| path).collect();
+    let second = names.iter().filter(|path| text(path).ends_with(".2.json"));
+    assert_eq!((names.len(), second.count()), (4, 2));
+    let said = run("3", &[]);
+    let all = kept();
+    assert_eq!(all.len(), 6);
+    assert!(first.iter().all(|measured| all.contains(measured)));
+
+    // A line for each phase of both ways, then the same with least and most.
+    let (lines, plot) = place.report("contention");
+    let rates = |result: &Value| {
+        let run = phases(result)[1];
+        let operations = number(run, "/reads/count") + number(run, "/writes/count");
+        operations / number(run, "/wall_s") / 1e3
+    };
+    let mut of_rocksdb: Vec<_> = (all.iter())
+        .filter(|(path, _)| text(path).contains("rocksdb"))
+        .map(|(_, result)| rates(result))
+        .collect();
+    of_rocksdb.sort_by(f64::total_cmp);
+    let [least, median, most] = of_rocksdb[..] else {
+        panic!("{of_rocksdb:?}");
+    };
+    let of_run = |line: &&String| line.contains("| rocksdb") && line.contains("| run ");
+    let [table, spread] = lines.iter().filter(of_run).collect::<Vec<_>>()[..] else {
+        panic!("{lines:?}");
+    };
+    assert!(
+        table.contains(&format!(" {median:.1} |")),
+        "{median} {table}"
+    );
+    assert!(
+        spread.contains(&format!(" {least:.1}-{most:.1} |")),
+        "{spread}"
+    );
+    assert!(spread.len() <= 80, "{spread}");
+    assert!(said.contains(spread) && plot.contains("</svg>"), "{said}");
+
+    // Fewer times show what was there then.
+    assert_eq!(run("1", &[]), once);
+    assert_eq!(kept(), all);
 }
 
 #[test]
@@ -302,6 +367,7 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
         "{err}"
     );
     place.run(WRONG_USAGE, "scaling", &["--scale", "0"]);
+    place.run(WRONG_USAGE, "scaling", &["--repeat", "0"]);
     place.run(WRONG_USAGE, "scaling", &["--device", "abacus"]);
     let err = place
         .run(ENVIRONMENT, "scaling", &["--device", "cpu,cuda:99"])

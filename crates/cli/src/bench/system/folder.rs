@@ -1,4 +1,4 @@
-//! The folder of results: a file for each cell that was measured, so that a further call goes on where one
+//! The folder of results: a file for each measurement of a cell, so that a further call goes on where one
 //! has stopped.
 
 use std::fs::{self, File, TryLockError};
@@ -82,12 +82,12 @@ impl Folder {
         })
     }
 
-    /// What came of a cell in an earlier call.
+    /// What came of a cell in an earlier call, at a time from 0.
     ///
     /// # Errors
     /// Usage if it was measured with something else, Data if the file is none of ours.
-    pub fn load(&self, cell: &Cell) -> Result<Option<Outcome>, Failure> {
-        let path = self.path(cell);
+    pub fn load(&self, cell: &Cell, time: u32) -> Result<Option<Outcome>, Failure> {
+        let path = self.path(cell, time);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -114,17 +114,17 @@ impl Folder {
         })
     }
 
-    /// Keeps what came of a cell.
+    /// Keeps what came of a cell at a time from 0.
     ///
     /// # Errors
     /// Environment if that cannot be written, and then nothing is.
-    pub fn store(&self, cell: &Cell, outcome: &Outcome) -> Result<(), Failure> {
+    pub fn store(&self, cell: &Cell, time: u32, outcome: &Outcome) -> Result<(), Failure> {
         let kept = Kept {
             origin: self.origin.clone(),
             cell: settings(cell)?,
             outcome: outcome.clone(),
         };
-        let path = self.path(cell);
+        let path = self.path(cell, time);
         let text = serde_json::to_vec_pretty(&kept).map_err(|e| failed(&path, &e.into()))?;
         write(&path, &text)
     }
@@ -150,8 +150,13 @@ impl Folder {
         format!("commit {commit}; {machine}; databases in {}", dir.display())
     }
 
-    fn path(&self, cell: &Cell) -> PathBuf {
-        self.cells.join(format!("{}.json", cell.file_stem()))
+    /// No other cell's, since a stem has no dot.
+    fn path(&self, cell: &Cell, time: u32) -> PathBuf {
+        let stem = cell.file_stem();
+        self.cells.join(match time {
+            0 => format!("{stem}.json"),
+            _ => format!("{stem}.{}.json", time + 1),
+        })
     }
 }
 

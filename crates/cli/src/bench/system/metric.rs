@@ -163,59 +163,10 @@ fn amplification(traffic: &Traffic, by_compactions: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use rockmill::Resource;
-
     use super::*;
     use crate::bench::system::experiment::Experiment;
-    use crate::side_by_side::energy::Energy;
+    use crate::bench::system::tests::phase;
     use crate::side_by_side::plane::Consumption;
-    use crate::side_by_side::stages::Stage;
-
-    fn latency(count: u64) -> Option<Latency> {
-        Some(Latency {
-            count,
-            mean_us: 1.0,
-            p50_us: 2.0,
-            p99_us: 3.0,
-            p999_us: 4.0,
-            max_us: 5.0,
-        })
-    }
-
-    /// Two seconds and as many of settling, on four cores.
-    fn phase() -> Phase {
-        let stage = |resource, seconds, bytes| Stage {
-            stage: "work".to_owned(),
-            resource,
-            seconds,
-            bytes,
-        };
-        Phase {
-            name: "run".to_owned(),
-            cores: 4,
-            wall_s: 2.0,
-            settle_s: 2.0,
-            taken: Consumption {
-                cpu_s: 8.0,
-                stages: vec![
-                    stage(Resource::Device, 1.0, 0),
-                    stage(Resource::FromDevice, 0.5, 300),
-                ],
-                energy: Some(Energy::Joules(100.0)),
-                ..Consumption::default()
-            },
-            reads: latency(6000),
-            writes: latency(2000),
-            traffic: Traffic {
-                user_bytes: 100,
-                flushed_bytes: 150,
-                read_bytes: 600,
-                written_bytes: 400,
-                stalled_s: 0.25,
-            },
-            timeline: Vec::new(),
-        }
-    }
 
     fn cell() -> Cell {
         let args = crate::bench::system::tests::args(&[]);

@@ -12,24 +12,23 @@ mod jobs;
 mod latency;
 mod metric;
 mod plot;
+mod repeated;
 mod report;
 mod scatter;
+mod sweep;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 
-use self::cell::{Cell, Outcome};
 use self::experiment::Experiment;
 use self::folder::Folder;
-use self::ground::Ground;
-use self::report::Measured;
+use self::repeated::Measured;
+use self::sweep::Sweep;
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::device::Tuning;
-use crate::side_by_side::progress;
 
 pub use child::serve;
 
@@ -39,14 +38,18 @@ pub struct SystemArgs {
     /// What to measure.
     #[arg(long, value_name = "NAME")]
     experiment: Experiment,
-    /// Folder for the results: EXPERIMENT/CELL.json as each is there, EXPERIMENT.md and EXPERIMENT.svg when all
-    /// are. A further call with the same arguments goes on where one has stopped.
+    /// Folder for the results: EXPERIMENT/CELL.json as each is there, CELL.2.json and so on of further measurements,
+    /// EXPERIMENT.md and EXPERIMENT.svg when all are. A further call with the same arguments goes on where one has stopped.
     #[arg(long)]
     out: PathBuf,
     /// Percent of the records, operations and sizes of jobs.
     #[arg(long, default_value_t = 100.0, value_name = "PERCENT", value_parser = scale)]
     scale: f64,
-    /// Begin with no further cell after so many seconds.
+    /// Measurements of each cell, in turn over the systems of a point; table and plot show medians. Those of an
+    /// earlier call count, whatever its number was.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Begin with no further measurement after so many seconds.
     #[arg(long, value_name = "SECONDS")]
     stop_after: Option<u64>,
     /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
@@ -113,75 +116,18 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     let cells = args.experiment.cells(args)?;
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::open(&args.out, args.experiment.name(), &dir)?;
-    let mut outcomes = Vec::new();
-    for cell in &cells {
-        outcomes.push(folder.load(cell)?);
-    }
-    let left_out = measure_rest(args, &cells, &mut outcomes, &folder, &dir)?;
-    let all = cells.len() - left_out.len();
-    let pairs = cells.into_iter().zip(outcomes);
-    let measured: Vec<_> = pairs
-        .filter_map(|(cell, outcome)| Some((cell, outcome?)))
-        .collect();
-    if measured.len() < all {
-        let done = measured.len();
-        let what = format!("{done} of {all} cells are measured; call again to go on");
+    let mut sweep = Sweep::load(&folder, cells, args.repeat)?;
+    sweep.measure(args, &dir)?;
+    let (done, all) = sweep.progress();
+    if done < all {
+        let what = format!("{done} of {all} measurements are there; call again to go on");
         return output::to_stdout(|out| Ok(writeln!(out, "{what}")?));
     }
+    let (measured, left_out) = sweep.end();
     if measured.is_empty() {
         return Err(Failure::Environment(left_out.join("; ")));
     }
     report(args, &folder, &measured, &left_out)
-}
-
-/// Measures cells without an outcome, as far as there is time; one at least. Says which have no room here.
-fn measure_rest(
-    args: &SystemArgs,
-    cells: &[Cell],
-    outcomes: &mut [Option<Outcome>],
-    folder: &Folder,
-    dir: &Path,
-) -> Result<Vec<String>, Failure> {
-    let mut checked = Vec::new();
-    for (cell, _) in cells
-        .iter()
-        .zip(&*outcomes)
-        .filter(|(_, outcome)| outcome.is_none())
-    {
-        if !checked.contains(&cell.system) {
-            child::check(cell)?;
-            checked.push(cell.system);
-        }
-    }
-    let mut left_out = Vec::new();
-    if checked.is_empty() {
-        return Ok(left_out);
-    }
-    let began = Instant::now();
-    let mut ground = Ground::clear(dir, &args.out)?;
-    for (number, (cell, outcome)) in cells.iter().zip(outcomes).enumerate() {
-        if outcome.is_some() {
-            continue;
-        }
-        let (of, name) = (cells.len(), cell.file_stem());
-        if let Some(why) = ground.lacks_room(cell)? {
-            left_out.push(format!("{name}: {why}"));
-            continue;
-        }
-        let spinner = progress::spinner(format!("cell {} of {of}: {name}", number + 1));
-        let measured = ground.with(cell, |dir| child::measure(cell, dir));
-        spinner.finish_and_clear();
-        let measured = measured?;
-        folder.store(cell, &measured)?;
-        *outcome = Some(measured);
-        if args
-            .stop_after
-            .is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds))
-        {
-            break;
-        }
-    }
-    Ok(left_out)
 }
 
 /// Writes table and plot, and prints the table, below which stands what was left out.
@@ -193,6 +139,10 @@ fn report(
 ) -> Result<(), Failure> {
     let experiment = args.experiment;
     let mut table = report::table(experiment, measured);
+    if args.repeat > 1 {
+        let spread = report::spread(experiment, measured);
+        table += &format!("\n\nLeast and most of the measurements:\n\n{spread}");
+    }
     for cell in left_out {
         table += &format!("\n\nNot measured: {cell}.");
     }
@@ -221,6 +171,9 @@ fn report(
 /// What was asked for, beside axes and systems, for the head of a report.
 fn settings(args: &SystemArgs) -> String {
     let mut text = format!("scale {} %", args.scale);
+    if args.repeat > 1 {
+        text += &format!("; medians of {} measurements", args.repeat);
+    }
     if let Some(kib) = args.write_buffer_kib {
         text += &format!("; write buffers of {kib} KiB");
     }
@@ -233,8 +186,14 @@ fn settings(args: &SystemArgs) -> String {
 #[cfg(test)]
 pub mod tests {
     use clap::Parser;
+    use rockmill::Resource;
 
+    use super::cell::{Phase, Traffic};
+    use super::latency::Latency;
     use super::*;
+    use crate::side_by_side::energy::Energy;
+    use crate::side_by_side::plane::Consumption;
+    use crate::side_by_side::stages::Stage;
 
     /// The command line alone.
     #[derive(Debug, Parser)]
@@ -248,6 +207,52 @@ pub mod tests {
         let line = ["system", "--experiment", "scaling", "--out", "out"];
         let line = line.iter().chain(more);
         Line::try_parse_from(line).expect("good arguments").args
+    }
+
+    fn latency(count: u64) -> Option<Latency> {
+        Some(Latency {
+            count,
+            mean_us: 1.0,
+            p50_us: 2.0,
+            p99_us: 3.0,
+            p999_us: 4.0,
+            max_us: 5.0,
+        })
+    }
+
+    /// A run: two seconds and as many of settling, on four cores.
+    pub fn phase() -> Phase {
+        let stage = |resource, seconds, bytes| Stage {
+            stage: "work".to_owned(),
+            resource,
+            seconds,
+            bytes,
+        };
+        Phase {
+            name: "run".to_owned(),
+            cores: 4,
+            wall_s: 2.0,
+            settle_s: 2.0,
+            taken: Consumption {
+                cpu_s: 8.0,
+                stages: vec![
+                    stage(Resource::Device, 1.0, 0),
+                    stage(Resource::FromDevice, 0.5, 300),
+                ],
+                energy: Some(Energy::Joules(100.0)),
+                ..Consumption::default()
+            },
+            reads: latency(6000),
+            writes: latency(2000),
+            traffic: Traffic {
+                user_bytes: 100,
+                flushed_bytes: 150,
+                read_bytes: 600,
+                written_bytes: 400,
+                stalled_s: 0.25,
+            },
+            timeline: Vec::new(),
+        }
     }
 
     #[test]

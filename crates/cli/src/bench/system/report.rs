@@ -2,13 +2,11 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::cell::{Cell, Interval, Outcome, Phase};
+use super::cell::Cell;
 use super::experiment::Experiment;
 use super::metric::{self, Course, Metric};
 use super::plot::Chart;
-
-/// A cell and what came of it.
-pub type Measured = (Cell, Outcome);
+use super::repeated::{Measured, Phases};
 
 /// Charts in a row.
 pub const CHART_COLUMNS: usize = 4;
@@ -16,6 +14,8 @@ pub const CHART_COLUMNS: usize = 4;
 /// What an experiment shows.
 struct Shown {
     columns: &'static [Metric],
+    /// Of which least and most are shown as well.
+    rate: Metric,
     /// Of the last phase, over the last axis.
     charts: &'static [Metric],
     /// Of the last phase, over time, at the last value of the last axis.
@@ -32,6 +32,7 @@ impl Experiment {
                     WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, DEVICE_USE, JOULES, COMPACTED,
                     STALLED,
                 ],
+                rate: RATE,
                 charts: &[RATE, READ_P999, WRITE_P999],
                 courses: &[WRITE_P999_COURSE],
             },
@@ -45,6 +46,7 @@ impl Experiment {
                     DEVICE_USE,
                     JOULES_PER_GB,
                 ],
+                rate: JOB_RATE,
                 charts: &[JOB_RATE],
                 courses: &[],
             },
@@ -63,6 +65,7 @@ impl Experiment {
                     COMPACTED,
                     STALLED,
                 ],
+                rate: TRANSACTIONS,
                 charts: &[],
                 courses: &[RATE_COURSE, READ_P99_COURSE, WRITE_P99_COURSE],
             },
@@ -82,6 +85,7 @@ impl Experiment {
                     COMPACTED,
                     STALLED,
                 ],
+                rate: RATE,
                 charts: &[RATE, HOST_AMPLIFICATION, WRITE_P99],
                 courses: &[],
             },
@@ -89,46 +93,74 @@ impl Experiment {
     }
 }
 
-/// A line for each phase of each cell, in Markdown.
+/// A line for each phase of each cell, in Markdown; of several measurements the medians.
 pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
     let shown = experiment.shown();
-    let axes = measured.first().map_or(&[][..], |(cell, _)| &cell.point);
+    let titles = shown.columns.iter().map(|metric| metric.title);
+    let titles = titles.chain(["slices", "small jobs", "jobs elsewhere"]);
+    let rows = measured.iter().flat_map(|of| {
+        let row = |phases: Phases<'_>| {
+            let columns = shown.columns.iter();
+            let mut row: Vec<_> = columns.map(|metric| number(metric, &phases)).collect();
+            row.push(slices(&phases));
+            row.push(of.count(|outcome| outcome.jobs_too_small).to_string());
+            row.push(of.count(|outcome| outcome.jobs_elsewhere).to_string());
+            [head_of_row(&of.cell, &phases), row].concat()
+        };
+        of.phases().into_iter().map(row)
+    });
+    in_markdown(measured, titles, rows)
+}
+
+/// Least and most of what is done in a second, in Markdown, for each phase that has it. Names of devices may be
+/// long; what else there is fits a terminal.
+pub fn spread(experiment: Experiment, measured: &[Measured]) -> String {
+    let rate = experiment.shown().rate;
+    let decimals = rate.decimals;
+    let rows = measured.iter().flat_map(|of| {
+        let row = |phases: Phases<'_>| {
+            let (least, most) = phases.spread(&rate)?;
+            let spread = format!("{least:.decimals$}-{most:.decimals$}");
+            Some([head_of_row(&of.cell, &phases), vec![spread]].concat())
+        };
+        of.phases().into_iter().filter_map(row)
+    });
+    in_markdown(measured, [rate.title].into_iter(), rows)
+}
+
+fn head_of_row(cell: &Cell, phases: &Phases<'_>) -> Vec<String> {
+    let values = cell.point.iter().map(|(_, value)| value.clone());
+    let names = [cell.series(), phases.name().to_owned()];
+    values.chain(names).collect()
+}
+
+/// A table of which rows begin with a cell's point, system and phase.
+fn in_markdown<'a>(
+    measured: &'a [Measured],
+    titles: impl Iterator<Item = &'a str>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    let axes = measured.first().map_or(&[][..], |of| &of.cell.point);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     let head = axes.iter().map(|(axis, _)| axis.as_str());
-    let head = head.chain(["system", "phase"]);
-    let head = head.chain(shown.columns.iter().map(|metric| metric.title));
-    table.set_header(head.chain(["slices", "small jobs", "jobs elsewhere"]));
-    for (cell, outcome) in measured {
-        for phase in &outcome.phases {
-            let mut row: Vec<_> = cell.point.iter().map(|(_, value)| value.clone()).collect();
-            row.extend([cell.series(), phase.name.clone()]);
-            row.extend(
-                shown
-                    .columns
-                    .iter()
-                    .map(|metric| number(metric, cell, phase)),
-            );
-            row.push(slices(phase));
-            row.push(outcome.jobs_too_small.to_string());
-            row.push(outcome.jobs_elsewhere.to_string());
-            table.add_row(row);
-        }
-    }
+    table.set_header(head.chain(["system", "phase"]).chain(titles));
+    table.add_rows(rows);
     for column in table.column_iter_mut().skip(axes.len() + 2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
 }
 
-fn number(metric: &Metric, cell: &Cell, phase: &Phase) -> String {
+fn number(metric: &Metric, phases: &Phases<'_>) -> String {
     let decimals = metric.decimals;
-    (metric.of)(cell, phase).map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+    let median = phases.median(metric);
+    median.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// How many slices each device did.
-fn slices(phase: &Phase) -> String {
-    let each = phase.taken.slices.iter();
+fn slices(phases: &Phases<'_>) -> String {
+    let each = phases.slices().into_iter();
     let each: Vec<_> = each
         .map(|(name, slices)| format!("{name} {slices}"))
         .collect();
@@ -142,9 +174,9 @@ fn slices(phase: &Phase) -> String {
 pub fn charts(experiment: Experiment, measured: &[Measured]) -> Vec<Chart> {
     let shown = experiment.shown();
     let mut charts = Vec::new();
-    for chunk in measured.chunk_by(|(a, _), (b, _)| group(a) == group(b)) {
+    for chunk in measured.chunk_by(|a, b| group(&a.cell) == group(&b.cell)) {
         let title = |what: &str| {
-            let values = group(&chunk[0].0).iter();
+            let values = group(&chunk[0].cell).iter();
             let values: Vec<_> = values
                 .map(|(axis, value)| format!("{axis} {value}"))
                 .collect();
@@ -153,12 +185,12 @@ pub fn charts(experiment: Experiment, measured: &[Measured]) -> Vec<Chart> {
         for metric in shown.charts {
             charts.push(over_axis(metric, title(metric.title), chunk));
         }
-        let last = chunk.last().map(|(cell, _)| cell.point.clone());
+        let last = chunk.last().map(|of| of.cell.point.clone());
         for course in shown.courses {
             let at_last = chunk
                 .iter()
-                .filter(|(cell, _)| Some(&cell.point) == last.as_ref());
-            let place = last.iter().flatten().skip(group(&chunk[0].0).len());
+                .filter(|of| Some(&of.cell.point) == last.as_ref());
+            let place = last.iter().flatten().skip(group(&chunk[0].cell).len());
             let place: String = place
                 .map(|(axis, value)| format!(", {axis} {value}"))
                 .collect();
@@ -180,13 +212,13 @@ fn over_axis(metric: &Metric, title: String, measured: &[Measured]) -> Chart {
         y: metric.title.to_owned(),
         ..Chart::default()
     };
-    for (cell, outcome) in measured {
-        let (Some((axis, value)), Some(phase)) = (cell.point.last(), outcome.phases.last()) else {
+    for of in measured {
+        let (Some((axis, value)), Some(phases)) = (of.cell.point.last(), of.phases().pop()) else {
             continue;
         };
         chart.x.clone_from(axis);
-        let point = value.parse().ok().zip((metric.of)(cell, phase));
-        line(&mut chart, cell).extend(point);
+        let point = value.parse().ok().zip(phases.median(metric));
+        line(&mut chart, &of.cell).extend(point);
     }
     chart
 }
@@ -203,16 +235,9 @@ fn over_time<'a>(
         y: course.title.to_owned(),
         ..Chart::default()
     };
-    for (cell, outcome) in measured {
-        let Some(phase) = outcome.phases.last() else {
-            continue;
-        };
-        let whole_s = phase.timeline.first().map_or(0.0, |first| first.seconds);
-        // What is left at the end may be a few operations.
-        let long = |at: &&Interval| at.seconds >= whole_s / 2.0;
-        let points = phase.timeline.iter().filter(long);
-        let points = points.filter_map(|at| Some((at.until_s, (course.of)(at)?)));
-        line(&mut chart, cell).extend(points);
+    for of in measured {
+        let points = of.phases().pop().map(|phases| phases.course(course));
+        line(&mut chart, &of.cell).extend(points.unwrap_or_default());
     }
     chart
 }
