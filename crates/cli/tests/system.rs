@@ -310,6 +310,44 @@ fn filling_in_order_leaves_nothing_to_compact() {
 }
 
 #[test]
+fn the_host_does_not_write_what_a_device_at_the_data_wrote() {
+    let place = Place::new();
+    let device = "sim:near-data-ssd";
+    let jobs_of_its_own = ["--write-buffer-kib", "1024", "--scale", "0.3"];
+    let one_way = ["--rocksdb", "no", "--device", device, "--updates", "50"];
+    place.run(
+        DONE,
+        "update-ratio",
+        &[&one_way[..], &jobs_of_its_own].concat(),
+    );
+    let results = place.results("update-ratio");
+    let at_random = results
+        .iter()
+        .find(|(path, _)| text(path).contains("random"));
+    let (_, result) = at_random.expect("two fills");
+    let load = phases(result)[0];
+    let by_device = number(load, "/taken/near_data_bytes");
+    assert!(
+        number(load, "/taken/slices/sim:near-data-ssd") > 0.0 && by_device > 0.0,
+        "{load}"
+    );
+    assert!(
+        by_device <= number(load, "/traffic/written_bytes"),
+        "{load}"
+    );
+    let compacted = number(load, "/traffic/written_bytes") - by_device;
+    let by_host =
+        (number(load, "/traffic/flushed_bytes") + compacted) / number(load, "/traffic/user_bytes");
+    let (lines, _) = place.report("update-ratio");
+    let is_load = |line: &&String| line.contains("random") && line.contains("load");
+    let line = lines.iter().find(is_load).expect("a line");
+    assert!(
+        line.contains(&format!(" {by_host:.2} |")),
+        "{by_host} {line}"
+    );
+}
+
+#[test]
 fn results_of_other_settings_and_builds_are_refused() {
     let place = Place::new();
     let scaling = |code, scale| {

@@ -39,6 +39,11 @@ pub trait Compute: fmt::Debug + Send + Sync {
         cpu
     }
 
+    /// Whether it writes its files where it lies itself, so that they do not pass through the host.
+    fn is_near_data(&self) -> bool {
+        false
+    }
+
     /// How often which fault was made on purpose.
     fn faults(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()

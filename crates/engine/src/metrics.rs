@@ -74,6 +74,8 @@ metrics_table! {
         "slices of jobs done";
     SLICE_BYTES = Counter Bytes "rockmill_slice_read_bytes_total" by "device",
         "stored bytes of the input of slices of jobs done";
+    NEAR_DATA_BYTES = Counter Bytes "rockmill_slice_near_data_bytes_total" by "device",
+        "bytes of files of jobs done that the device, which lies at the data, wrote itself and not through the host";
     SLICES_MOVED = Counter Count "rockmill_slices_moved_total" by "device",
         "slices that waited for another device and went to this one, which was to end them sooner";
     READ_BYTES = Counter Bytes "rockmill_read_bytes_total",
@@ -180,6 +182,10 @@ pub fn job_done(outcome: &Outcome) {
             SLICES.counter_of(&work.device).increment(work.slices);
             let bytes = SLICE_BYTES.counter_of(&work.device);
             bytes.increment(work.bytes);
+            if work.near_data_bytes > 0 {
+                let bytes = NEAR_DATA_BYTES.counter_of(&work.device);
+                bytes.increment(work.near_data_bytes);
+            }
         }
         READ_BYTES.counter().increment(totals.bytes_read);
         let written = outcome.bytes_written();

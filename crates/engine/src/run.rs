@@ -238,17 +238,26 @@ impl Shared<'_> {
     /// What each device has done.
     fn devices_work(&self) -> Vec<DeviceWork> {
         let others = self.devices.iter();
-        let others = others.map(|other| (other.number, other.device.backend.name()));
-        let all = std::iter::once((HOST, self.cpu_name())).chain(others);
-        let work = all.map(|(number, name)| {
-            let made = |(by, _): &(&AtomicUsize, &u64)| by.load(Ordering::Acquire) == number;
-            let slices = self.done_by.iter().zip(self.slice_bytes).filter(made);
-            let (count, bytes) =
-                slices.fold((0, 0), |(count, sum), (_, bytes)| (count + 1, sum + bytes));
+        let others = others.map(|other| (other.number, &*other.device.backend));
+        let cpu: &dyn Compute = self.context.cpu;
+        let all = std::iter::once((HOST, cpu)).chain(others);
+        let done = self.done();
+        let work = all.map(|(number, backend)| {
+            let made = |slice: &usize| self.done_by[*slice].load(Ordering::Acquire) == number;
+            let slices = (0..self.slices.len()).filter(made);
+            let (count, bytes) = slices.fold((0, 0), |(count, sum), slice| {
+                (count + 1, sum + self.slice_bytes[slice])
+            });
+            let reports = done.reports.iter().filter(|(slice, _)| made(slice));
+            let files = reports.flat_map(|(_, report)| &report.files);
             DeviceWork {
-                device: name.to_owned(),
+                device: backend.name().to_owned(),
                 slices: count,
                 bytes,
+                near_data_bytes: match backend.is_near_data() {
+                    true => files.map(|file| file.size).sum(),
+                    false => 0,
+                },
             }
         });
         work.filter(|work| work.slices > 0).collect()

@@ -233,6 +233,11 @@ impl Compute for Simulated {
         Duration::ZERO
     }
 
+    /// What has no link lies where the data does.
+    fn is_near_data(&self) -> bool {
+        self.profile.link.is_none()
+    }
+
     fn faults(&self) -> BTreeMap<&'static str, u64> {
         self.state().faults.clone()
     }

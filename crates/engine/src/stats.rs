@@ -99,6 +99,8 @@ pub struct DeviceStats {
     pub slices: u64,
     /// Stored bytes of their input.
     pub bytes: u64,
+    /// Bytes of their files, where the device lies at the data and wrote them itself, not through the host; else 0.
+    pub near_data_bytes: u64,
 }
 
 /// Counters that several threads add to.
@@ -161,6 +163,7 @@ impl StatsCell {
             let device = stats.devices.entry(work.device.clone()).or_default();
             device.slices += work.slices;
             device.bytes += work.bytes;
+            device.near_data_bytes += work.near_data_bytes;
         }
         if let Some(why) = &outcome.device_refused {
             stats.jobs_device_refused += 1;

@@ -163,6 +163,40 @@ fn jobs_take_the_time_of_the_formulas() {
 }
 
 #[test]
+fn what_a_device_at_the_data_writes_is_not_the_hosts() {
+    let database = database();
+    let link = UnitLink {
+        to_device: 1e3,
+        from_device: 1e3,
+    };
+    let linked = UnitProfile {
+        link: Some(link),
+        ..profile(1)
+    };
+    for (name, profile, is_at_the_data) in [
+        ("drive", profile(1), true),
+        ("board", linked, false),
+        // The CPU does its slices.
+        ("broken", faulty(Fault::Truncated), false),
+    ] {
+        let machine = Machine::new(&database, 1, &[(name, profile)]);
+        let (outcome, _) = machine.run(&database);
+        let stats = machine.stats();
+        let written = stats.devices.values().map(|did| did.near_data_bytes).sum();
+        let expected = if is_at_the_data {
+            outcome.bytes_written()
+        } else {
+            0
+        };
+        assert_eq!(
+            (expected, stats.bytes_written > 0),
+            (written, true),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn what_does_not_fit_the_devices_memory_is_refused() {
     let database = database();
     let small = UnitProfile {

@@ -33,6 +33,9 @@ pub struct Consumption {
     /// Slices that each device did, by its name; none of RocksDB's own work.
     #[serde(default)]
     pub slices: BTreeMap<String, u64>,
+    /// Bytes of files that devices wrote themselves and not through the host.
+    #[serde(default)]
+    pub near_data_bytes: u64,
 }
 
 impl Consumption {
@@ -88,9 +91,16 @@ impl Plane {
             stages: stages::since(&before.stages, &after.stages),
             energy,
             slices: slices_since(&before, &after),
+            near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
         };
         (done, taken)
     }
+}
+
+/// Of all devices.
+fn near_data_bytes(stats: &Stats) -> u64 {
+    let devices = stats.devices.values();
+    devices.map(|device| device.near_data_bytes).sum()
 }
 
 /// Slices that each device did between two moments, of those that did any.

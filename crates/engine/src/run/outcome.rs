@@ -48,4 +48,6 @@ pub struct DeviceWork {
     pub slices: u64,
     /// Stored bytes of their input.
     pub bytes: u64,
+    /// Bytes of their files, where it wrote these itself and not through the host; else 0.
+    pub near_data_bytes: u64,
 }

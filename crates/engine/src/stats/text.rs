@@ -99,8 +99,15 @@ impl Stats {
         // The CPU alone did what stands above.
         if self.devices.keys().any(|name| name != "cpu") {
             let cells = |(name, did): (&String, &DeviceStats)| {
-                let slices = format!("{} slices", did.slices);
-                ("on", vec![name.clone(), slices, size(did.bytes)])
+                let mut cells = vec![
+                    name.clone(),
+                    format!("{} slices", did.slices),
+                    size(did.bytes),
+                ];
+                if did.near_data_bytes > 0 {
+                    cells.push(format!("wrote {}", size(did.near_data_bytes)));
+                }
+                ("on", cells)
             };
             rows.extend(self.devices.iter().map(cells));
         }
@@ -245,11 +252,12 @@ mod tests {
             jobs_device_refused: 1,
             files_cached_instead: 1_000_000_000,
             slices_moved: 1_000_000,
-            devices: ["cpu", "cuda:15"]
+            devices: ["cpu", "sim:near-data-ssd"]
                 .map(|name| {
                     let did = DeviceStats {
                         slices: 3_000_000,
                         bytes: 999_000_000_000,
+                        near_data_bytes: 999_000_000_000,
                     };
                     (name.to_owned(), did)
                 })

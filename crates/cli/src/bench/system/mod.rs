@@ -240,6 +240,7 @@ pub mod tests {
                     stage(Resource::FromDevice, 0.5, 300),
                 ],
                 energy: Some(Energy::Joules(100.0)),
+                near_data_bytes: 40,
                 ..Consumption::default()
             },
             reads: latency(6000),
