@@ -1,7 +1,7 @@
 //! How much may run at once: slices and their memory, over all jobs of an engine.
 //!
 //! ```text
-//!   enter   one job at a time opens its inputs
+//!   enter   one job of a database at a time opens its inputs, of several if there is memory
 //!   hold    what they take is counted until the job ends
 //!   admit   waits for the memory of one slice, which then is the job's until it ends
 //!   slice   waits for a device with room and for that memory, or for as much again
@@ -20,6 +20,8 @@ mod state;
 mod tests;
 #[cfg(test)]
 mod together;
+#[cfg(test)]
+mod turns;
 mod urgency;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,8 +33,8 @@ use crate::clock::{Clock, Signal};
 
 pub use lanes::{Candidate, HOST};
 pub use share::{Grant, JobShare};
-pub use state::Work;
 use state::{Answer, State, Wish};
+pub use state::{Entry, Work};
 pub use urgency::Urgency;
 
 /// How often whoever waits looks whether the job was cancelled.
@@ -108,8 +110,13 @@ impl Budget {
     ///
     /// # Errors
     /// Cancelled.
-    pub fn enter(&self, urgency: Urgency, cancel: &CancelToken) -> Result<JobShare<'_>> {
-        match self.wait(Wish::Enter, urgency, cancel)? {
+    pub fn enter(
+        &self,
+        entry: Entry,
+        urgency: Urgency,
+        cancel: &CancelToken,
+    ) -> Result<JobShare<'_>> {
+        match self.wait(Wish::Enter(entry), urgency, cancel)? {
             Answer::Entered { job } => Ok(JobShare::new(self, job, urgency)),
             _ => Err(Error::internal("a job waits for its turn alone")),
         }

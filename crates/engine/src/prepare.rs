@@ -1,6 +1,7 @@
 //! What a job does before its first slice: open the inputs, plan, cut, fit into memory.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +11,11 @@ use rockmill_core::{
     Slice, StageTime, open_table,
 };
 use rockmill_format::unique_id::internal_unique_id;
+use twox_hash::XxHash3_64;
 
 use crate::admit::{self, Admitted, LearnedFilter};
 use crate::auto::ends_sooner;
-use crate::budget::JobShare;
+use crate::budget::{Entry, JobShare};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{JobInput, JobIo};
@@ -49,6 +51,18 @@ pub struct Prepared {
     pub cpu_elsewhere: Duration,
     /// Where the time went.
     pub stages: [StageTime; 2],
+}
+
+/// What a job over files in `dir` says before it opens them.
+pub fn entry(job: &Job, dir: &Path) -> Entry {
+    /// Of data for each byte of its index in memory: an entry of some 64 bytes for each block of 4 KiB.
+    const DATA_PER_INDEX: u64 = 64;
+    let sizes = job.tree.inputs.iter().map(|input| input.size);
+    let bytes = sizes.fold(0, u64::saturating_add);
+    Entry {
+        database: XxHash3_64::oneshot(dir.as_os_str().as_bytes()),
+        expected_bytes: bytes / DATA_PER_INDEX,
+    }
 }
 
 /// Opens the inputs in `dir`, whose indexes count to the job's `share` of the budget, plans and cuts.

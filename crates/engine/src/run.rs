@@ -27,7 +27,7 @@ use crate::clock::Worker;
 use crate::compute::Compute;
 use crate::fleet::Offload;
 use crate::io::JobIo;
-use crate::prepare::{Prepared, host_stage, prepare};
+use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::staging::StagingDir;
 use crate::stats::JobProgress;
 use crate::verification::Verifier;
@@ -50,9 +50,11 @@ pub fn run(
 ) -> Result<Outcome> {
     let started = Instant::now();
     let cpu = thread_cpu();
-    let share = context
-        .budget
-        .enter(Urgency::of(&job.info), context.cancel)?;
+    let share = context.budget.enter(
+        entry(job, input_dir),
+        Urgency::of(&job.info),
+        context.cancel,
+    )?;
     let files = context.files(admitted)?;
     let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
     let prepared = Arc::new(prepared);

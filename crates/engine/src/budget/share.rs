@@ -48,7 +48,8 @@ impl<'a> JobShare<'a> {
         Ok(held)
     }
 
-    /// Waits for the memory of one slice, which is the job's until it ends. The next job may enter then.
+    /// Waits for the memory of one slice, which is the job's until it ends. The inputs are open: the database's next job
+    /// may enter.
     ///
     /// # Errors
     /// Cancelled.

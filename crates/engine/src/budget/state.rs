@@ -1,9 +1,12 @@
 //! Who holds what, who waits, and who is next.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod room;
+
+use std::collections::{BTreeMap, VecDeque};
 
 use super::lanes::{Candidate, HOST, Lanes, Offer};
 use super::urgency::Urgency;
+use room::Full;
 
 /// A job's number.
 pub type JobId = u64;
@@ -11,11 +14,20 @@ pub type JobId = u64;
 /// A place in the queue.
 pub type Ticket = u64;
 
+/// A job that has not opened its inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Tells databases apart.
+    pub database: u64,
+    /// What the inputs' indexes will take, about.
+    pub expected_bytes: u64,
+}
+
 /// What somebody waits for.
 #[derive(Debug, Clone, Copy)]
 pub enum Wish {
     /// To open a job's inputs.
-    Enter,
+    Enter(Entry),
     /// The memory of the job's own slice.
     Admit(JobId),
     /// A device with room for a slice, and memory.
@@ -61,8 +73,13 @@ pub struct Work {
 #[derive(Debug, Default)]
 struct Job {
     held_bytes: u64,
+    /// What it is going to hold, about, while it opens its inputs.
+    expected_bytes: u64,
     slice_bytes: u64,
-    admitted: bool,
+    /// The database whose files it opens.
+    opens: Option<u64>,
+    /// When it got the memory of its first slice.
+    admitted: Option<Ticket>,
     /// A slice runs in the job's own memory.
     own_in_use: bool,
     ended: bool,
@@ -75,8 +92,8 @@ impl Job {
     /// Memory that the job keeps until it ends.
     fn own_bytes(&self) -> u64 {
         match self.admitted {
-            true => self.held_bytes + self.slice_bytes,
-            false => self.held_bytes,
+            Some(_) => self.held_bytes + self.slice_bytes,
+            None => self.held_bytes.max(self.expected_bytes),
         }
     }
 
@@ -102,15 +119,6 @@ struct Waiting {
     waits_for: Option<usize>,
 }
 
-/// What those who were asked further ahead did not get.
-#[derive(Debug, Default)]
-struct Full {
-    /// Somebody waits for memory.
-    memory: bool,
-    /// Jobs for which no device has room.
-    devices: BTreeSet<JobId>,
-}
-
 /// All there is to know of a budget.
 #[derive(Debug)]
 pub struct State {
@@ -124,8 +132,6 @@ pub struct State {
     /// Memory of slices beside that of the jobs themselves.
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
-    /// The job that opens its inputs.
-    opening: Option<JobId>,
     /// By rank.
     waiting: VecDeque<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
@@ -143,7 +149,6 @@ impl State {
             lanes: Lanes::default(),
             more_bytes: 0,
             jobs: BTreeMap::new(),
-            opening: None,
             waiting: VecDeque::new(),
             answers: BTreeMap::new(),
             next: 0,
@@ -177,9 +182,12 @@ impl State {
         job.held_bytes
     }
 
-    /// Says what one of a job's slices takes, at least 1.
+    /// A job has opened its inputs; one of its slices takes so much, at least 1.
     pub fn set_slice_bytes(&mut self, job: JobId, bytes: u64) {
-        self.jobs.entry(job).or_default().slice_bytes = bytes.max(1);
+        let job = self.jobs.entry(job).or_default();
+        job.slice_bytes = bytes.max(1);
+        job.expected_bytes = 0;
+        job.opens = None;
     }
 
     /// Says what a job has to do.
@@ -215,9 +223,6 @@ impl State {
     /// Forgets a job, of which no slice runs.
     pub fn remove(&mut self, job: JobId) {
         self.jobs.remove(&job);
-        if self.opening == Some(job) {
-            self.opening = None;
-        }
     }
 
     /// A slice has run, or was not begun.
@@ -286,22 +291,22 @@ impl State {
 
     fn answer(&mut self, waiting: &mut Waiting, full: &mut Full) -> Option<Answer> {
         match waiting.wish {
-            Wish::Enter => self.opening.is_none().then(|| {
-                let job = self.number();
-                self.jobs.insert(job, Job::default());
-                self.opening = Some(job);
-                Answer::Entered { job }
+            Wish::Enter(entry) => self.enters(entry, waiting.ticket, full).then(|| {
+                let id = self.number();
+                let job = Job {
+                    expected_bytes: entry.expected_bytes,
+                    opens: Some(entry.database),
+                    ..Job::default()
+                };
+                self.jobs.insert(id, job);
+                Answer::Entered { job: id }
             }),
             Wish::Admit(id) => {
-                let job = self.jobs.get(&id)?;
-                // After the budget has shrunk it may be too small for any; then jobs run one by one.
-                let alone = self.used_bytes() == job.held_bytes;
-                let bytes = job.slice_bytes;
-                if !self.takes(bytes, full) && !alone {
+                if !self.admits(id, waiting.ticket, full) {
                     return None;
                 }
-                self.jobs.get_mut(&id)?.admitted = true;
-                self.opening = None;
+                let now = self.number();
+                self.jobs.get_mut(&id)?.admitted = Some(now);
                 Some(Answer::Admitted)
             }
             Wish::Slice(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
@@ -382,18 +387,5 @@ impl State {
             }
         }
         Some(Answer::Slice(place))
-    }
-
-    /// Whether there are `bytes` for somebody. If not, and slices that end will change that, what is free
-    /// is kept; but not for one who has to wait until whole jobs end, which would take longer then.
-    fn takes(&self, bytes: u64, full: &mut Full) -> bool {
-        let fits = |used: u64| used.saturating_add(bytes) <= self.most_bytes();
-        if !full.memory && fits(self.used_bytes()) {
-            return true;
-        }
-        if fits(self.own_bytes()) {
-            full.memory = true;
-        }
-        false
     }
 }

@@ -4,7 +4,7 @@ use super::share::Grant;
 use super::*;
 use crate::clock::SystemClock;
 
-fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
+pub(super) fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
     admitted_as(Urgency::Usual, budget, held_bytes, slice_bytes)
 }
 
@@ -15,7 +15,7 @@ fn admitted_as(
     slice_bytes: u64,
 ) -> JobShare<'_> {
     let cancel = CancelToken::new();
-    let job = budget.enter(urgency, &cancel).expect("its turn");
+    let job = budget.enter(SOME, urgency, &cancel).expect("its turn");
     job.hold(held_bytes).expect("there is as much");
     job.admit(slice_bytes, &cancel).expect("it fits");
     job.plan(MANY);
@@ -28,6 +28,12 @@ const MANY: Work = Work {
     host_slices: 1000,
 };
 
+/// Jobs of one database that hold what they say and no more.
+pub(super) const SOME: Entry = Entry {
+    database: 1,
+    expected_bytes: 0,
+};
+
 const CPU: Candidate = Candidate {
     device: HOST,
     alone: 1.0,
@@ -36,7 +42,7 @@ const CPU: Candidate = Candidate {
     host_bound: false,
 };
 
-fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
+pub(super) fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
     let grant = job
         .slice(&[CPU], &CancelToken::new())
         .expect("not cancelled");
@@ -44,14 +50,14 @@ fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
 }
 
 /// Whether a wish is not fulfilled as things are; it is withdrawn then.
-fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
+pub(super) fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
     let cancel = CancelToken::new();
     cancel.cancel();
     wish(&cancel).is_err()
 }
 
 /// Waits until as many wishes wait.
-fn queue_of(budget: &Budget, wishes: usize) {
+pub(super) fn queue_of(budget: &Budget, wishes: usize) {
     while budget.state().waiting() != wishes {
         std::thread::yield_now();
     }
@@ -80,13 +86,17 @@ fn indexes_of_all_jobs_count() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let first = admitted(&budget, 30, 20);
     let cancel = CancelToken::new();
-    let second = budget.enter(Urgency::Usual, &cancel).expect("its turn");
+    let second = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
     second.hold(40).expect("there is as much");
     assert!(waits(|cancel| second.admit(20, cancel)));
     second.admit(10, &cancel).expect("it fits");
     drop((first, second));
 
-    let greedy = budget.enter(Urgency::Usual, &cancel).expect("its turn");
+    let greedy = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
     greedy.hold(60).expect("there is as much");
     let error = greedy.hold(60).expect_err("there is less");
     let reason = DeclineReason::MemoryBudget;
@@ -94,19 +104,21 @@ fn indexes_of_all_jobs_count() {
 }
 
 #[test]
-fn one_job_opens_its_inputs_at_a_time() {
+fn one_job_of_a_database_opens_its_inputs_at_a_time() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
-    let first = budget.enter(Urgency::Usual, &cancel).expect("its turn");
-    assert!(waits(|cancel| budget.enter(Urgency::Usual, cancel)));
+    let first = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
     first.admit(10, &cancel).expect("it fits");
     let second = budget
-        .enter(Urgency::Usual, &cancel)
+        .enter(SOME, Urgency::Usual, &cancel)
         .expect("the first is done opening");
-    assert!(waits(|cancel| budget.enter(Urgency::Usual, cancel)));
+    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
     drop(second);
     budget
-        .enter(Urgency::Usual, &cancel)
+        .enter(SOME, Urgency::Usual, &cancel)
         .expect("the second has gone");
 }
 
@@ -136,7 +148,9 @@ fn small_slices_do_not_keep_a_large_one_waiting() {
     let small = admitted(&budget, 0, 20);
     let running = [slice(&small), slice(&small), slice(&small)];
     let cancel = CancelToken::new();
-    let large = budget.enter(Urgency::Usual, &cancel).expect("its turn");
+    let large = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| large.admit(70, &cancel));
         queue_of(&budget, 1);
@@ -155,7 +169,9 @@ fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
     let first = admitted(&budget, 0, 20);
     let own = slice(&first);
     let cancel = CancelToken::new();
-    let second = budget.enter(Urgency::Usual, &cancel).expect("its turn");
+    let second = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.admit(90, &cancel));
         queue_of(&budget, 1);
@@ -229,7 +245,7 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
     drop(first);
     drop(slice(&job));
     assert!(
-        waits(|cancel| budget.enter(Urgency::Usual, cancel)?.admit(5, cancel)),
+        waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)?.admit(5, cancel)),
         "what is held is more than there is"
     );
     drop(job);
@@ -334,7 +350,7 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     const TWICE_THE_HEAD_STARTS: usize = 256;
     let mut state = State::new(1, 100);
     let mut job = |urgency| {
-        let ticket = state.queue(Wish::Enter, urgency);
+        let ticket = state.queue(Wish::Enter(SOME), urgency);
         state.serve();
         let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
             panic!("nobody else opens inputs");

@@ -2,7 +2,7 @@
 
 use super::lanes::{Candidate, HOST};
 use super::mix;
-use super::state::{Answer, Place, State, Wish, Work};
+use super::state::{Answer, Entry, Place, State, Wish, Work};
 use super::urgency::Urgency;
 
 /// A slice that runs: where, and how much of it is left.
@@ -30,7 +30,13 @@ fn run(devices: &[Candidate], cores: usize, slices: u64) -> Done {
 /// The same on devices that really are as `devices` say.
 fn run_with(devices: &[Candidate], expected: &[Candidate], cores: usize, slices: u64) -> Done {
     let mut state = State::new(cores, u64::MAX);
-    let ticket = state.queue(Wish::Enter, Urgency::Usual);
+    let ticket = state.queue(
+        Wish::Enter(Entry {
+            database: 0,
+            expected_bytes: 0,
+        }),
+        Urgency::Usual,
+    );
     state.serve();
     let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
         panic!("nobody else opens inputs");

@@ -117,7 +117,8 @@ impl Engine {
         let admitted = admit::from_options(job, self.policy())?;
         let cancel = CancelToken::new();
         let settings = self.settings();
-        let share = self.budget.enter(Urgency::Usual, &cancel)?;
+        let entry = prepare::entry(job, dir);
+        let share = self.budget.enter(entry, Urgency::Usual, &cancel)?;
         let devices = self.fleet.opened();
         let context = self.context(settings, devices, &cancel);
         let files = context.files(&admitted)?;
