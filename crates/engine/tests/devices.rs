@@ -1,17 +1,6 @@
 //! A device that fails at some slices, or at all, costs time and nothing else.
 
-#![allow(dead_code, reason = "the simulation's model is used in part")]
-
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-#[path = "simulation/database.rs"]
-mod database;
-#[path = "simulation/disk.rs"]
-mod disk;
-#[path = "simulation/fault.rs"]
-mod fault;
-#[path = "simulation/storage.rs"]
-mod storage;
+mod storage_model;
 
 use std::io;
 use std::path::Path;
@@ -32,8 +21,8 @@ use rockmill_engine::{
 };
 use rockmill_format::unique_id::SessionId;
 
-use database::{DIR, Database};
-use storage::SimStorage;
+use storage_model::database::{DIR, Database};
+use storage_model::storage::SimStorage;
 
 const CASES: u64 = 30;
 

@@ -1,17 +1,6 @@
 //! Simulated devices take the time that their profile says, and fail as it says.
 
-#![allow(dead_code, reason = "the simulation's model is used in part")]
-
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-#[path = "simulation/database.rs"]
-mod database;
-#[path = "simulation/disk.rs"]
-mod disk;
-#[path = "simulation/fault.rs"]
-mod fault;
-#[path = "simulation/storage.rs"]
-mod storage;
+mod storage_model;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +15,8 @@ use rockmill_engine::{
     Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Profile, Settings, Stats,
 };
 
-use database::{DIR, Database};
-use storage::SimStorage;
+use storage_model::database::{DIR, Database};
+use storage_model::storage::SimStorage;
 
 /// Cycles of the slowest stage, those of keys included.
 const MERGER_CYCLES: f64 = 1000.0;

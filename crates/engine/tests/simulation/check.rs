@@ -11,12 +11,12 @@ use rockmill_engine::staging::STAGING_DIR;
 use rockmill_engine::staging::place::TRIAL_FILE;
 use rockmill_engine::verify;
 
-use crate::common;
 use crate::database::{DIR, Database};
 use crate::disk::{Disk, Luck};
 use crate::fault::{Fault, FaultKind};
 use crate::life::{Case, Ending, Outputs, RECORDS};
 use crate::storage::{Seen, SimStorage};
+use crate::tables;
 
 /// Which life, and what it writes if it comes to that.
 pub struct Lived<'a> {
@@ -28,9 +28,9 @@ pub struct Lived<'a> {
 pub fn contents(outputs: &Outputs, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let mut found = Vec::new();
     for (_, bytes) in outputs {
-        let table = common::open(bytes.clone()).expect("a sound file");
+        let table = tables::open(bytes.clone()).expect("a sound file");
         verify::scan(&table, &CancelToken::new(), |key, tag, value| {
-            assert_eq!(tag as u8, common::PUT, "tombstones are dropped");
+            assert_eq!(tag as u8, tables::PUT, "tombstones are dropped");
             found.push((key.to_vec(), value.to_vec()));
             Ok(())
         })

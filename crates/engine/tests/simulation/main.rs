@@ -6,14 +6,10 @@
 //! devices that fail.
 
 mod check;
-#[path = "../../../cpu/tests/common/mod.rs"]
-mod common;
-mod database;
-mod disk;
-mod fault;
 mod life;
 mod schedules;
-mod storage;
+#[path = "../storage_model/mod.rs"]
+mod storage_model;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,6 +29,7 @@ use disk::{Disk, Luck};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
 use storage::{Mounts, Seen, SimStorage};
+use storage_model::{database, disk, fault, storage, tables};
 
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_CASES: u64 = 500;

@@ -11,8 +11,8 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::coding::{put_length_prefixed, put_varint};
 use rockmill_format::wire::CompactionServiceInput;
 
-use crate::common::{self, DELETE, Entry, PUT};
-use crate::disk::Disk;
+use super::disk::{Disk, Luck};
+use super::tables::{self, DELETE, Entry, PUT};
 
 pub const DIR: &str = "/db";
 const OPTIONS_NUMBER: u64 = 7;
@@ -113,7 +113,7 @@ fn on_disk(files: &BTreeMap<PathBuf, Vec<u8>>) -> Disk {
         let node = disk.create(path).expect("an empty disk");
         disk.append(node, bytes);
     }
-    disk.after_crash(&mut crate::disk::Luck::Best)
+    disk.after_crash(&mut Luck::Best)
 }
 
 /// Files from old to new; the newest entry of each key goes into `expected` if it is no tombstone.
@@ -151,7 +151,7 @@ fn draw_inputs(rng: &mut SmallRng, expected: &mut BTreeMap<Vec<u8>, Vec<u8>>) ->
             sequences: (first_sequence, sequence),
             smallest: entries[0].internal_key(),
             largest: entries[entries.len() - 1].internal_key(),
-            bytes: common::one_file(&input_plan(), &entries),
+            bytes: tables::one_file(&input_plan(), &entries),
         });
     }
     inputs
@@ -167,11 +167,11 @@ fn draw_entry(rng: &mut SmallRng, key: u32, sequence: u64, large_values: bool) -
         _ => rng.random_range(0..120),
     };
     let key = format!("key{key:06}").into_bytes();
-    Entry::new(&key, sequence, kind, &common::noise(rng.random(), len))
+    Entry::new(&key, sequence, kind, &tables::noise(rng.random(), len))
 }
 
 fn input_plan() -> Plan {
-    let mut plan = common::plan();
+    let mut plan = tables::plan();
     plan.table.block_size = BLOCK_BYTES;
     plan
 }

@@ -9,180 +9,24 @@
 //! other's work or that of the folders above. A sync that fails loses what it was to keep: a later one
 //! does not bring it back, though it can still be read, as on Linux.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod file;
+mod folder;
+mod luck;
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, ErrorKind};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use rand::Rng;
-use rand::rngs::SmallRng;
+use file::{File, State};
+use folder::Folder;
+pub use luck::Luck;
 
 /// A file or a folder, whatever its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node(usize);
 
 const ROOT: Node = Node(0);
-
-/// What a crash does with all that is not synced.
-#[derive(Debug)]
-pub enum Luck<'a> {
-    /// Nothing of it survives.
-    Worst,
-    /// All of it survives.
-    Best,
-    /// Every write and every name for itself, writes also in part.
-    Random(&'a mut SmallRng),
-}
-
-impl Luck<'_> {
-    /// How many of `whole` bytes survive.
-    fn part(&mut self, whole: usize) -> usize {
-        match self {
-            Self::Worst => 0,
-            Self::Best => whole,
-            Self::Random(rng) => match rng.random_range(0..3) {
-                0 => 0,
-                1 => whole,
-                _ => rng.random_range(0..=whole),
-            },
-        }
-    }
-
-    fn keeps(&mut self) -> bool {
-        match self {
-            Self::Worst => false,
-            Self::Best => true,
-            Self::Random(rng) => rng.random(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Pending,
-    Synced,
-    /// Its sync failed.
-    Lost,
-}
-
-#[derive(Debug, Clone, Default)]
-struct File {
-    /// Zeros where nothing was written.
-    bytes: Vec<u8>,
-    /// In their order, which is that of the file.
-    writes: Vec<(Range<usize>, State)>,
-}
-
-impl File {
-    /// End of what was written.
-    fn written(&self) -> usize {
-        self.writes.last().map_or(0, |(range, _)| range.end)
-    }
-
-    fn write_at(&mut self, bytes: &[u8], start: usize) {
-        assert!(self.written() <= start, "files are written front to back");
-        let range = start..start + bytes.len();
-        self.reserve(range.end);
-        self.bytes[range.clone()].copy_from_slice(bytes);
-        self.writes.push((range, State::Pending));
-    }
-
-    /// Makes the file at least so long.
-    fn reserve(&mut self, len: usize) {
-        self.bytes.resize(self.bytes.len().max(len), 0);
-    }
-
-    /// Cuts what was not synced.
-    fn truncate(&mut self, len: usize) {
-        self.bytes.truncate(len);
-        self.bytes.shrink_to_fit();
-        for (range, _) in &mut self.writes {
-            *range = range.start.min(len)..range.end.min(len);
-        }
-        self.writes.retain(|(range, _)| !range.is_empty());
-    }
-
-    fn settle(&mut self, becomes: State) {
-        for (_, state) in &mut self.writes {
-            if *state == State::Pending {
-                *state = becomes;
-            }
-        }
-    }
-
-    fn is_durable(&self) -> bool {
-        self.writes.iter().all(|(_, state)| *state == State::Synced)
-    }
-
-    fn crash(&mut self, luck: &mut Luck<'_>) {
-        let mut left = Vec::new();
-        if self.written() < self.bytes.len() {
-            // Room survives by itself.
-            left.resize(luck.part(self.bytes.len()), 0);
-        }
-        for (range, state) in &self.writes {
-            let part = match state {
-                State::Synced => range.len(),
-                State::Pending => luck.part(range.len()),
-                State::Lost => 0,
-            };
-            if part > 0 {
-                let range = range.start..range.start + part;
-                // What an earlier write that is gone should have filled reads as zeros.
-                left.resize(left.len().max(range.end), 0);
-                left[range.clone()].copy_from_slice(&self.bytes[range]);
-            }
-        }
-        self.writes = vec![(0..left.len(), State::Synced)];
-        self.bytes = left;
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-struct Folder {
-    names: BTreeMap<String, Node>,
-    synced: BTreeMap<String, Node>,
-    /// Names whose last change was lost.
-    lost: BTreeSet<String>,
-}
-
-impl Folder {
-    fn set(&mut self, name: &str, node: Option<Node>) {
-        self.lost.remove(name);
-        match node {
-            Some(node) => self.names.insert(name.to_owned(), node),
-            None => self.names.remove(name),
-        };
-    }
-
-    fn changed(&self) -> Vec<String> {
-        let all: BTreeSet<&String> = self.names.keys().chain(self.synced.keys()).collect();
-        let changed = |name: &&&String| self.names.get(**name) != self.synced.get(**name);
-        all.iter()
-            .filter(changed)
-            .map(|&name| name.clone())
-            .collect()
-    }
-
-    /// Makes the changes durable that are not lost and that `keeps` says yes to.
-    fn sync(&mut self, mut keeps: impl FnMut() -> bool) {
-        for name in self.changed() {
-            if self.lost.contains(&name) || !keeps() {
-                continue;
-            }
-            match self.names.get(&name) {
-                Some(&node) => self.synced.insert(name, node),
-                None => self.synced.remove(&name),
-            };
-        }
-    }
-
-    fn crash(&mut self, luck: &mut Luck<'_>) {
-        self.sync(|| luck.keeps());
-        self.names = self.synced.clone();
-        self.lost.clear();
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Body {
@@ -429,84 +273,4 @@ fn parent(path: &Path) -> &Path {
 fn base(path: &Path) -> &str {
     let name = path.file_name().expect("not the root");
     name.to_str().expect("names are text")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(disk: &Disk, path: &str) -> Option<Vec<u8>> {
-        let node = disk.open(Path::new(path)).ok()?;
-        Some(disk.bytes(node).to_vec())
-    }
-
-    #[test]
-    fn a_file_takes_a_sync_of_its_own_and_one_of_its_folder() {
-        let mut disk = Disk::new();
-        let path = Path::new("/a");
-        let file = disk.create(path).expect("a new file");
-        disk.append(file, b"one");
-        disk.sync(file, true);
-        assert_eq!(read(&disk.after_crash(&mut Luck::Worst), "/a"), None);
-        disk.sync_folder(Path::new("/"), true).expect("the root");
-        assert!(disk.is_durable(path));
-        disk.append(file, b"two");
-        assert!(!disk.is_durable(path));
-        let after = |luck: &mut Luck<'_>| read(&disk.after_crash(luck), "/a").expect("it is there");
-        assert_eq!(after(&mut Luck::Worst), b"one");
-        assert_eq!(after(&mut Luck::Best), b"onetwo");
-    }
-
-    #[test]
-    fn what_a_failed_sync_lost_does_not_come_back() {
-        let mut disk = Disk::new();
-        let root = Path::new("/");
-        let [a, b] = ["/a", "/b"].map(Path::new);
-        let file = disk.create(a).expect("a new file");
-        disk.append(file, b"one");
-        disk.sync(file, false);
-        disk.append(file, b"two");
-        disk.sync(file, true);
-        disk.sync_folder(root, true).expect("the root");
-        disk.create(b).expect("a new file");
-        disk.sync_folder(root, false).expect("the root");
-        disk.sync_folder(root, true).expect("the root");
-        assert_eq!(read(&disk, "/a").expect("it is there"), b"onetwo");
-        let after = disk.after_crash(&mut Luck::Best);
-        assert_eq!(read(&after, "/a").expect("it is there"), b"\0\0\0two");
-        assert_eq!(read(&after, "/b"), None);
-        assert!(!disk.is_durable(a) && !disk.is_durable(b));
-    }
-
-    #[test]
-    fn room_that_was_made_reads_as_zeros_until_it_is_written() {
-        let mut disk = Disk::new();
-        let path = Path::new("/a");
-        let file = disk.create(path).expect("a new file");
-        disk.sync_folder(Path::new("/"), true).expect("the root");
-        disk.reserve(file, 6);
-        disk.append(file, b"one");
-        assert_eq!(read(&disk, "/a").expect("it is there"), b"one\0\0\0");
-        let after = |disk: &Disk, luck: &mut Luck<'_>| {
-            read(&disk.after_crash(luck), "/a").expect("it is there")
-        };
-        assert_eq!(after(&disk, &mut Luck::Worst), b"");
-        assert_eq!(after(&disk, &mut Luck::Best), b"one\0\0\0");
-        disk.truncate(file, 4);
-        disk.append(file, b"t");
-        disk.sync(file, true);
-        assert_eq!(after(&disk, &mut Luck::Worst), b"onet");
-    }
-
-    #[test]
-    fn what_was_removed_may_come_back_until_its_folder_is_synced() {
-        let mut disk = Disk::new();
-        let root = Path::new("/");
-        disk.create(Path::new("/a")).expect("a new file");
-        disk.sync_folder(root, true).expect("the root");
-        disk.remove(Path::new("/a")).expect("it is there");
-        assert!(read(&disk.after_crash(&mut Luck::Worst), "/a").is_some());
-        disk.sync_folder(root, true).expect("the root");
-        assert_eq!(read(&disk.after_crash(&mut Luck::Worst), "/a"), None);
-    }
 }

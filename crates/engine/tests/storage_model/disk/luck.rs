@@ -1,0 +1,38 @@
+//! What survives a crash.
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+/// What a crash does with all that is not synced.
+#[derive(Debug)]
+pub enum Luck<'a> {
+    /// Nothing of it survives.
+    Worst,
+    /// All of it survives.
+    Best,
+    /// Every write and every name for itself, writes also in part.
+    Random(&'a mut SmallRng),
+}
+
+impl Luck<'_> {
+    /// How many of `whole` bytes survive.
+    pub(super) fn part(&mut self, whole: usize) -> usize {
+        match self {
+            Self::Worst => 0,
+            Self::Best => whole,
+            Self::Random(rng) => match rng.random_range(0..3) {
+                0 => 0,
+                1 => whole,
+                _ => rng.random_range(0..=whole),
+            },
+        }
+    }
+
+    pub(super) fn keeps(&mut self) -> bool {
+        match self {
+            Self::Worst => false,
+            Self::Best => true,
+            Self::Random(rng) => rng.random(),
+        }
+    }
+}

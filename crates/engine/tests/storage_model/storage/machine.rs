@@ -1,0 +1,149 @@
+//! What becomes of each operation on a machine.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rockmill_core::CancelToken;
+
+use crate::storage_model::disk::{Disk, Step};
+use crate::storage_model::fault::{Fault, FaultKind, Op};
+
+/// Virtual time that a slow operation takes.
+const SLOW_TIME: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) disk: Disk,
+    pub(super) rng: SmallRng,
+    /// Links are not possible.
+    pub(super) copies: bool,
+    /// Files can be read and written past the page cache, which is not modelled itself.
+    pub(super) has_direct: bool,
+    pub(super) mounts: Mounts,
+    pub(super) fault: Option<Fault>,
+    pub(super) cancel: CancelToken,
+    pub(super) seen: Seen,
+}
+
+/// What lies on another mount than the rest.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Mounts {
+    #[default]
+    None,
+    /// Another file system at this path.
+    Other(&'static str),
+    /// A second mount of the same one.
+    Bind(&'static str),
+}
+
+impl Mounts {
+    pub(super) fn device_of(self, path: &Path) -> u64 {
+        match self {
+            Self::Other(mount) if path.starts_with(mount) => 2,
+            _ => 1,
+        }
+    }
+
+    pub(super) fn lies_between(self, a: &Path, b: &Path) -> bool {
+        match self {
+            Self::None => false,
+            Self::Other(mount) | Self::Bind(mount) => a.starts_with(mount) != b.starts_with(mount),
+        }
+    }
+}
+
+/// What a machine went through.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    pub ops: BTreeMap<Op, u64>,
+    /// Operations that the fault struck.
+    pub struck: Vec<Op>,
+    pub stopped: bool,
+    /// What slow operations and waiting came to.
+    pub time: Duration,
+}
+
+/// What becomes of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Done,
+    Slow,
+    Short,
+    /// Done in part at most, with this error.
+    Refused(ErrorKind),
+    /// Perhaps done, perhaps in part; nobody will know.
+    Stops,
+    /// The machine does not run.
+    Stopped,
+}
+
+impl Machine {
+    pub(super) fn verdict(&mut self, op: Op) -> Verdict {
+        if self.seen.stopped {
+            return Verdict::Stopped;
+        }
+        let count = self.seen.ops.entry(op).or_default();
+        let at = *count;
+        *count += 1;
+        let again = !self.seen.struck.is_empty();
+        let strikes = |fault: &Fault| match again {
+            false => (op, at) == (fault.op, fault.at),
+            true => fault.lasting && fault.kind.strikes(op),
+        };
+        let Some(fault) = self.fault.filter(strikes) else {
+            return Verdict::Done;
+        };
+        // A reader tries again until it is not interrupted.
+        if fault.kind == FaultKind::Interrupted && again && self.rng.random() {
+            return Verdict::Done;
+        }
+        self.seen.struck.push(op);
+        self.strike(fault.kind)
+    }
+
+    fn strike(&mut self, kind: FaultKind) -> Verdict {
+        match kind {
+            FaultKind::Crash => Verdict::Stops,
+            FaultKind::Io | FaultKind::FailedSync => Verdict::Refused(ErrorKind::Other),
+            FaultKind::NoSpace | FaultKind::ShortWrite => Verdict::Refused(ErrorKind::StorageFull),
+            FaultKind::ShortRead => Verdict::Short,
+            FaultKind::Interrupted => Verdict::Refused(ErrorKind::Interrupted),
+            FaultKind::Slow => {
+                self.seen.time += SLOW_TIME;
+                Verdict::Slow
+            }
+            FaultKind::Closing => {
+                self.cancel.cancel();
+                Verdict::Done
+            }
+        }
+    }
+
+    /// How many of `whole` units of an operation are done.
+    pub(super) fn extent(&mut self, verdict: Verdict, whole: usize) -> usize {
+        match verdict {
+            Verdict::Done | Verdict::Slow => whole,
+            Verdict::Short => self.rng.random_range(1.min(whole)..=whole),
+            Verdict::Refused(_) | Verdict::Stops => self.rng.random_range(0..=whole),
+            Verdict::Stopped => 0,
+        }
+    }
+
+    pub(super) fn take_steps(&mut self, steps: &[Step], verdict: Verdict) -> io::Result<()> {
+        let done = self.extent(verdict, steps.len());
+        let mut taken = steps[..done].iter();
+        taken.try_for_each(|step| self.disk.take_step(step))
+    }
+
+    /// Whether a sync works; one that the machine stops in may have.
+    pub(super) fn syncs(&mut self, verdict: Verdict) -> Option<bool> {
+        match verdict {
+            Verdict::Refused(_) => Some(false),
+            verdict => (self.extent(verdict, 1) == 1).then_some(true),
+        }
+    }
+}
