@@ -19,21 +19,23 @@
 //!
 //! Single-deleted keys are compared by reads only, see [`internal::entries`].
 
+mod pick;
+mod view;
+
 use std::cell::Cell;
 use std::path::Path;
 
-use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
 use rust_rocksdb::{
-    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions,
-    CompactionOptions, DB, Options, Snapshot, WaitForCompactOptions,
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, Options,
+    Snapshot, WaitForCompactOptions,
 };
 
-use crate::content::{self, Pairs};
+use crate::content;
 use crate::internal::{self, FileFacts};
 use crate::switch::{Switch, Switched};
-use crate::workload::{Case, Compaction, Family, SINGLE_DELETE_PREFIX, Step};
+use crate::workload::{Case, Compaction, Family, Step};
+use pick::Pick;
+use view::View;
 
 /// Slices in flight at most, in each database.
 const THREADS: usize = 2;
@@ -342,59 +344,6 @@ impl Pair<'_> {
     }
 }
 
-/// A column family of one database at one snapshot. Keys whose SingleDelete contract the case broke
-/// are not there.
-struct View<'a> {
-    db: &'a DB,
-    cf: &'a ColumnFamily,
-    snapshot: &'a Snapshot<'a>,
-    hides_single_deletes: bool,
-}
-
-impl<'a> View<'a> {
-    fn new(db: &'a DB, snapshot: &'a Snapshot<'a>, case: &Case, family: &Family) -> Self {
-        Self {
-            db,
-            cf: handle(db, family),
-            snapshot,
-            hides_single_deletes: case.breaks_single_delete,
-        }
-    }
-
-    fn hides(&self, key: &[u8]) -> bool {
-        self.hides_single_deletes && key.starts_with(SINGLE_DELETE_PREFIX)
-    }
-
-    fn forward(&self) -> Result<Pairs, String> {
-        let mut options = content::read_everything();
-        options.set_snapshot(self.snapshot);
-        let pairs = content::scan_forward(self.db.raw_iterator_cf_opt(self.cf, options))?;
-        Ok(pairs
-            .into_iter()
-            .filter(|(key, _)| !self.hides(key))
-            .collect())
-    }
-
-    fn backward(&self) -> Result<Pairs, String> {
-        let mut options = content::read_everything();
-        options.set_snapshot(self.snapshot);
-        let pairs = content::scan_backward(self.db.raw_iterator_cf_opt(self.cf, options))?;
-        Ok(pairs
-            .into_iter()
-            .filter(|(key, _)| !self.hides(key))
-            .collect())
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        if self.hides(key) {
-            return Ok(None);
-        }
-        self.snapshot
-            .get_cf(self.cf, key)
-            .map_err(|e| format!("get \"{}\": {e}", key.escape_ascii()))
-    }
-}
-
 /// Asserts that both databases have the same files in a family, apart from names.
 fn compare_trees(rocksdb: &DB, rockmill: &DB, family: &Family) -> Result<(), String> {
     let facts = |db| -> Result<Vec<FileFacts>, String> {
@@ -417,60 +366,4 @@ fn whole_tree() -> CompactOptions {
     let mut options = CompactOptions::default();
     options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
     options
-}
-
-/// Files to compact together and the level they go to.
-struct Pick {
-    names: Vec<String>,
-    output_level: i32,
-}
-
-impl Pick {
-    /// Chooses from the tree by `roll` alone, so that equal trees give equal picks: all files of some
-    /// neighbouring levels, or one file. `None` if there are no files.
-    fn roll(db: &DB, family: &Family, roll: u64) -> Result<Option<Self>, String> {
-        let mut rng = StdRng::seed_from_u64(roll);
-        let files = internal::files(db, &family.name)?;
-        let Some((last, _)) = files.last() else {
-            return Ok(None);
-        };
-        let deepest_level = last.level;
-        let bottom = family.tree.levels - 1;
-        let (facts, name) = files.choose(&mut rng).expect("not empty");
-        let to = rng.random_range(facts.level..=deepest_level);
-        let names = if rng.random_bool(0.3) {
-            vec![name.clone()]
-        } else {
-            let chosen =
-                |(file, _): &&(FileFacts, String)| (facts.level..=to).contains(&file.level);
-            files
-                .iter()
-                .filter(chosen)
-                .map(|(_, name)| name.clone())
-                .collect()
-        };
-        Ok(Some(Self {
-            names,
-            output_level: rng.random_range(to.max(1)..=bottom),
-        }))
-    }
-
-    /// Compacts the files. A refusal of RocksDB's (the pick does not suit the tree) is no error: it
-    /// refuses on both sides, or the comparison of levels finds the difference.
-    fn compact(&self, db: &DB, family: &Family) -> Result<(), String> {
-        let mut options = CompactionOptions::default();
-        options.set_output_file_size_limit(family.tree.target_file_size);
-        let cf = handle(db, family);
-        match db.compact_files_cf(
-            cf,
-            &options,
-            self.names.iter().map(String::as_str),
-            self.output_level,
-        ) {
-            Ok(_) => Ok(()),
-            Err(e) if e.kind() == rust_rocksdb::ErrorKind::InvalidArgument => Ok(()),
-            Err(e) if e.kind() == rust_rocksdb::ErrorKind::Aborted => Ok(()),
-            Err(e) => Err(format!("{}: compact files: {e}", db.path().display())),
-        }
-    }
 }

@@ -3,6 +3,8 @@
 //! and after it is opened again. Beside them stand the near misses: what looks like a reason and is
 //! none.
 
+mod compaction_filters;
+mod comparators;
 mod entries;
 mod inputs;
 mod options;

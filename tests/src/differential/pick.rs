@@ -1,0 +1,66 @@
+//! Compactions of chosen files.
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rust_rocksdb::{CompactionOptions, DB};
+
+use super::handle;
+use crate::internal::{self, FileFacts};
+use crate::workload::Family;
+
+/// Files to compact together and the level they go to.
+pub struct Pick {
+    names: Vec<String>,
+    output_level: i32,
+}
+
+impl Pick {
+    /// Chooses from the tree by `roll` alone, so that equal trees give equal picks: all files of some
+    /// neighbouring levels, or one file. `None` if there are no files.
+    pub fn roll(db: &DB, family: &Family, roll: u64) -> Result<Option<Self>, String> {
+        let mut rng = StdRng::seed_from_u64(roll);
+        let files = internal::files(db, &family.name)?;
+        let Some((last, _)) = files.last() else {
+            return Ok(None);
+        };
+        let deepest_level = last.level;
+        let bottom = family.tree.levels - 1;
+        let (facts, name) = files.choose(&mut rng).expect("not empty");
+        let to = rng.random_range(facts.level..=deepest_level);
+        let names = if rng.random_bool(0.3) {
+            vec![name.clone()]
+        } else {
+            let chosen =
+                |(file, _): &&(FileFacts, String)| (facts.level..=to).contains(&file.level);
+            files
+                .iter()
+                .filter(chosen)
+                .map(|(_, name)| name.clone())
+                .collect()
+        };
+        Ok(Some(Self {
+            names,
+            output_level: rng.random_range(to.max(1)..=bottom),
+        }))
+    }
+
+    /// Compacts the files. A refusal of RocksDB's (the pick does not suit the tree) is no error: it
+    /// refuses on both sides, or the comparison of levels finds the difference.
+    pub fn compact(&self, db: &DB, family: &Family) -> Result<(), String> {
+        let mut options = CompactionOptions::default();
+        options.set_output_file_size_limit(family.tree.target_file_size);
+        let cf = handle(db, family);
+        match db.compact_files_cf(
+            cf,
+            &options,
+            self.names.iter().map(String::as_str),
+            self.output_level,
+        ) {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::InvalidArgument => Ok(()),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::Aborted => Ok(()),
+            Err(e) => Err(format!("{}: compact files: {e}", db.path().display())),
+        }
+    }
+}
