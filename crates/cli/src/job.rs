@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use rockmill::{Calibration, Verification};
+use rockmill::{Calibration, OutputCache, Verification};
 use rockmill_core::CancelToken;
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -61,6 +61,9 @@ pub struct RunArgs {
     /// How sure to be of the output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
+    /// Whether output goes through the page cache: database, which is as the job's options say, or bypass.
+    #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
+    output_cache: OutputCache,
     /// What computes: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -223,6 +226,7 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     };
     settings.mutable.io_bytes_per_second = args.io_mib_per_s.unwrap_or(0) << 20;
     settings.mutable.verification = args.verification;
+    settings.mutable.output_cache = args.output_cache;
     if let Some(threads) = args.threads {
         settings.mutable.threads = threads as usize;
     }
@@ -298,4 +302,25 @@ fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
         writeln!(out, "{verdict}")?;
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::*;
+
+    fn settings_of(options: &[&str]) -> Settings {
+        let words = ["run", "job.json"].iter().chain(options);
+        let matches = RunArgs::augment_args(Command::new("run")).get_matches_from(words);
+        let args = RunArgs::from_arg_matches(&matches).expect("they were parsed");
+        settings(&args).expect("they make sense")
+    }
+
+    #[test]
+    fn output_passes_by_the_page_cache_only_if_told_so() {
+        let cache = |options: &[&str]| settings_of(options).mutable.output_cache;
+        assert_eq!(cache(&[]), OutputCache::Database);
+        assert_eq!(cache(&["--output-cache", "bypass"]), OutputCache::Bypass);
+    }
 }

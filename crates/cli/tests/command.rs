@@ -228,13 +228,18 @@ fn a_bench_names_the_grammar_and_the_device_that_is_not_there() {
 }
 
 #[test]
-fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
+fn a_repeated_job_gives_the_same_bytes_with_any_threads_memory_and_output_cache() {
     let (dir, db) = made();
     let jobs = dir.path().join("jobs");
     let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
     let job = job.trim();
     let mut first: Option<Value> = None;
-    for (threads, memory_mib) in [("1", "32"), ("2", "64"), ("7", "512")] {
+    let runs = [
+        ("1", "32", "database"),
+        ("2", "64", "bypass"),
+        ("7", "512", "bypass"),
+    ];
+    for (threads, memory_mib, output_cache) in runs {
         let args = [
             "job",
             "run",
@@ -243,6 +248,8 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
             threads,
             "--memory-mib",
             memory_mib,
+            "--output-cache",
+            output_cache,
             "--json",
         ];
         let (out, _) = expect(DONE, &args);
@@ -256,7 +263,7 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_and_memory() {
         let first = first.get_or_insert_with(|| report.clone());
         assert_eq!(
             first["files"], report["files"],
-            "{threads} threads, {memory_mib} MiB"
+            "{threads} threads, {memory_mib} MiB, output cache: {output_cache}"
         );
     }
     let out = dir.path().join("out");
