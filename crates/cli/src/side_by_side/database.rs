@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 use serde::{Deserialize, Serialize};
 
 use super::workload::Workload;
-use super::{fill, measure, progress, rocksdb_failed};
+use super::{fill, measure, progress, rocksdb_failed, usual_threads};
 use crate::outcome::Failure;
 
 /// Said to the service too, since filters of small databases would not tell.
@@ -126,7 +128,7 @@ impl Origin {
             .map_err(|e| rocksdb_failed("make a checkpoint", &e))
     }
 
-    /// Reads all files once, so that the system's page cache holds them as far as it can.
+    /// Reads all files once, several at a time, so that the system's page cache holds them as far as it can.
     pub fn warm(&self) -> Result<(), Failure> {
         let spinner = progress::spinner("reading the files once".to_owned());
         let read = read_folder(&self.path);
@@ -149,14 +151,27 @@ fn make_older(path: &Path, spec: &Spec) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads the files of a folder, each by one of as many threads as there are cores.
 fn read_folder(path: &Path) -> io::Result<()> {
     const PIECE_BYTES: usize = 1 << 20;
-    let mut piece = vec![0; PIECE_BYTES];
-    for entry in path.read_dir()? {
-        let mut file = File::open(entry?.path())?;
-        while file.read(&mut piece)? > 0 {}
-    }
-    Ok(())
+    let files = path.read_dir()?.collect::<io::Result<Vec<_>>>()?;
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut piece = vec![0; PIECE_BYTES];
+        while let Some(entry) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut file = File::open(entry.path())?;
+            while file.read(&mut piece)? > 0 {}
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..usual_threads()).map(|_| scope.spawn(read)).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|p| std::panic::resume_unwind(p))
+        })
+    })
 }
 
 #[cfg(test)]
