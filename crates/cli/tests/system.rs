@@ -24,15 +24,20 @@ impl Place {
         self.0.path().join("out")
     }
 
-    /// Runs an experiment with two clients and threads, and looks that no database is left.
+    /// Runs an experiment with two threads, and clients where it has any, and looks that no database is left.
     fn run(&self, code: i32, experiment: &str, more: &[&str]) -> (String, String) {
         let databases = self.0.path().join("databases");
         fs::create_dir_all(&databases).expect("make a folder");
         let out = self.out();
         let args = ["bench", "system", "--experiment", experiment];
         let places = ["--out", text(&out), "--dir", text(&databases)];
-        let threads = ["--threads", "2", "--clients", "2"];
-        let done = expect(code, &[&args[..], &places, &threads, more].concat());
+        let threads = ["--threads", "2"];
+        let clients = ["--clients", "2"];
+        let clients = &clients[..if experiment == "scaling" { 0 } else { 2 }];
+        let done = expect(
+            code,
+            &[&args[..], &places, &threads, clients, more].concat(),
+        );
         let mut left = fs::read_dir(&databases).expect("list");
         assert!(left.next().is_none());
         done
@@ -402,6 +407,11 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
     let err = place.run(WRONG_USAGE, "scaling", &["--cpu-load", "80"]).1;
     assert!(
         err.contains("--cpu-load is for the experiment contention"),
+        "{err}"
+    );
+    let err = place.run(WRONG_USAGE, "scaling", &["--clients", "2"]).1;
+    assert!(
+        err.contains("--clients is for experiments with clients"),
         "{err}"
     );
     place.run(WRONG_USAGE, "scaling", &["--scale", "0"]);

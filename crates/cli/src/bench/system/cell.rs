@@ -1,5 +1,7 @@
 //! What is measured in one go, and what came of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
@@ -18,6 +20,10 @@ pub struct Cell {
     /// Slices in flight, or background jobs and subcompactions.
     pub threads: u32,
     pub tuning: Tuning,
+    /// What its simulated devices are, by name, since the file of a profile may change: JSON as text, of which no
+    /// number changes when it is read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub profiles: BTreeMap<String, String>,
     pub work: Work,
 }
 

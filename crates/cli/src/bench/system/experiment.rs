@@ -1,7 +1,10 @@
 //! The experiments: which cells each has.
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
-use rockmill::DeviceList;
+use rockmill::{Device, DeviceList};
+use rockmill_engine::Profile;
 
 use super::SystemArgs;
 use super::cell::{Cell, Clients, Jobs, Order, Pick, Work};
@@ -90,6 +93,7 @@ impl Experiment {
                 system,
                 threads: args.threads.unwrap_or_else(usual_threads),
                 tuning: args.tuning.clone(),
+                profiles: profiles(system),
                 work,
             };
             if let (true, Work::Clients(clients)) = (args.bound, &work) {
@@ -101,6 +105,7 @@ impl Experiment {
             }
             cells.extend(systems.iter().map(|&system| cell(system, work.clone())));
         }
+        check_names(&cells)?;
         Ok(cells)
     }
 
@@ -114,6 +119,7 @@ impl Experiment {
         ];
         let for_clients = [
             ("--bound", args.bound),
+            ("--clients", args.clients.is_some()),
             ("--phase-seconds", args.phase_seconds.is_some()),
             ("--write-buffer-kib", args.write_buffer_kib.is_some()),
         ];
@@ -151,15 +157,48 @@ fn systems(args: &SystemArgs) -> Result<Vec<System>, Failure> {
     Ok(systems)
 }
 
+/// What the simulated devices of a system are, by name.
+fn profiles(system: System) -> BTreeMap<String, String> {
+    let text = |profile: Profile| {
+        let text = serde_json::to_string(profile.parameters());
+        (profile.name().to_owned(), text.expect("it was read so"))
+    };
+    let devices = system.device();
+    let named = devices.iter().filter_map(|device| match device {
+        Device::Simulated(profile) => Some(text(profile)),
+        _ => None,
+    });
+    named.collect()
+}
+
 type Point = (Vec<(String, String)>, Work);
 
 fn axis(name: &str, value: impl ToString) -> (String, String) {
     (name.to_owned(), value.to_string())
 }
 
-/// What was asked for, or what is usual.
-fn or_usual<T: Copy>(asked: &[T], usual: &[T]) -> Vec<T> {
-    if asked.is_empty() { usual } else { asked }.to_vec()
+/// What was asked for, each value once, or what is usual.
+fn or_usual<T: Copy + PartialEq>(asked: &[T], usual: &[T]) -> Vec<T> {
+    let mut values = Vec::new();
+    for value in if asked.is_empty() { usual } else { asked } {
+        if !values.contains(value) {
+            values.push(*value);
+        }
+    }
+    values
+}
+
+/// Names of devices that differ in signs alone would share a file.
+fn check_names(cells: &[Cell]) -> Result<(), Failure> {
+    let mut named = BTreeMap::new();
+    for cell in cells {
+        if let Some(other) = named.insert(cell.file_stem(), cell) {
+            let (one, other) = (other.series(), cell.series());
+            let what = format!("{one} and {other} would share a result file; rename a profile");
+            return Err(Failure::Usage(what));
+        }
+    }
+    Ok(())
 }
 
 fn contention(args: &SystemArgs) -> Vec<Point> {
@@ -279,6 +318,8 @@ fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
 mod tests {
     use std::collections::BTreeSet;
 
+    use rockmill_engine::model::UnitProfile;
+
     use super::*;
     use crate::bench::system::tests::args;
 
@@ -306,6 +347,37 @@ mod tests {
                 assert!(point.iter().all(|cell| cell.point == point[0].point));
             }
         }
+    }
+
+    #[test]
+    fn what_is_named_twice_is_measured_once() {
+        let twice = args(&["--device", "cpu,cpu", "--updates", "10,90,10"]);
+        let cells = Experiment::UpdateRatio.cells(&twice).expect("cells");
+        let names: BTreeSet<_> = cells.iter().map(Cell::file_stem).collect();
+        assert_eq!((cells.len(), names.len()), (8, 8));
+    }
+
+    #[test]
+    fn a_profile_is_known_by_what_it_says_and_by_its_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let device = |name: &str, units: u32| {
+            let mut profile = UnitProfile::find("fpga-cu").expect("it ships");
+            profile.units = units;
+            let path = dir.path().join(name);
+            let text = serde_json::to_string(&profile).expect("plain numbers");
+            std::fs::write(&path, text).expect("write");
+            format!("sim:{}", path.display())
+        };
+        let cells = |devices: &str| Experiment::Scaling.cells(&args(&["--device", devices]));
+        let settings = |units| {
+            let cells = cells(&device("board.json", units)).expect("cells");
+            serde_json::to_value(&cells[1]).expect("JSON")
+        };
+        assert_eq!(settings(2), settings(2));
+        assert_ne!(settings(2), settings(3));
+        let alike = format!("{},{}", device("a-b.json", 2), device("a_b.json", 3));
+        let error = cells(&alike).expect_err("one file");
+        assert!(matches!(error, Failure::Usage(what) if what.contains("a_b.json would share")));
     }
 
     #[test]
