@@ -61,7 +61,8 @@ impl Machine {
     fn new(database: &Database, threads: usize, profiles: &[(&str, UnitProfile)]) -> Self {
         let devices: Vec<_> = profiles
             .iter()
-            .map(|(name, profile)| Device::Simulated(Profile::new(name, profile.clone())))
+            .map(|(name, profile)| Profile::new(name, profile.clone()).expect("it makes sense"))
+            .map(Device::Simulated)
             .collect();
         let settings = Settings {
             mutable: MutableSettings {

@@ -5,9 +5,29 @@
 //! second: base cycles, then the bytes of a pair over the bus, the key `A` times. The merger handles keys alone. Decoder,
 //! transfer and merger see all pairs of the input, the encoder those that are left.
 
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::faults::FaultRates;
+
+/// What parameters may be. What is beyond is a slip: neither a board nor a chip to be built has it, and with less than
+/// the least a slice would not end.
+const UNITS: RangeInclusive<u32> = 1..=1024;
+const CLOCK_HZ: RangeInclusive<f64> = 1e6..=1e12;
+/// From a single wire on.
+const BUS_BYTES: RangeInclusive<f64> = 0.125..=65_536.0;
+const BASE_CYCLES: RangeInclusive<f64> = 0.001..=1e6;
+const PASSES: RangeInclusive<f64> = 0.0..=1000.0;
+/// Bytes a second.
+const LINK: RangeInclusive<f64> = 1e3..=1e15;
+const MEMORY_BYTES: RangeInclusive<u64> = 1..=1 << 50;
+
+/// No sound file is larger.
+const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The profiles that ship: X-Engine's board, eight units of four ways at 200 MHz; a drive that computes, slower than
 /// the host, as Co-KV has it; a GPU of the middle range.
@@ -100,8 +120,12 @@ impl UnitProfile {
     /// One sentence about what is wrong.
     pub fn find(name: &str) -> Result<Self, String> {
         if name.ends_with(".json") {
-            let text = std::fs::read_to_string(name);
-            let text = text.map_err(|e| format!("cannot read the profile {name}: {e}"))?;
+            let text = read(name).map_err(|e| format!("cannot read the profile {name}: {e}"))?;
+            if text.len() as u64 > MOST_FILE_BYTES {
+                return Err(format!(
+                    "{name} is no profile: it has more than {MOST_FILE_BYTES} bytes"
+                ));
+            }
             return Self::parse(&text).map_err(|why| format!("{name}: {why}"));
         }
         let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
@@ -124,38 +148,30 @@ impl UnitProfile {
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile: Self =
             serde_json::from_str(text).map_err(|e| format!("this is no profile: {e}"))?;
-        let checked = profile.check();
-        checked.map_err(|why| format!("this profile makes no sense: {why}"))?;
+        profile.check()?;
         Ok(profile)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let above_zero = |number: f64| number.is_normal() && number > 0.0;
-        let passes = |number: f64| number.is_finite() && number >= 0.0;
-        let stages = [self.decoder, self.transfer, self.merger, self.encoder];
-        let sound = [
-            (self.units > 0, "units"),
-            (above_zero(self.clock_hz), "clock_hz"),
-            (above_zero(self.bus_bytes), "bus_bytes"),
-            (self.memory_bytes > 0, "memory_bytes"),
-            (
-                stages.iter().all(|stage| above_zero(stage.base_cycles)),
-                "base_cycles",
-            ),
-            (
-                self.link
-                    .is_none_or(|link| above_zero(link.to_device) && above_zero(link.from_device)),
-                "link",
-            ),
-        ];
-        if let Some((_, what)) = sound.iter().find(|(is, _)| !is) {
-            return Err(format!("its {what} must be above 0"));
-        }
-        let negative = |stage: &UnitStage| !passes(stage.key_passes) || !passes(stage.value_passes);
-        if stages.iter().any(negative) {
-            return Err("its key_passes and value_passes must be at least 0".to_owned());
-        }
-        self.faults.check()
+    /// Looks whether a device can have such parameters.
+    ///
+    /// # Errors
+    /// One sentence about what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let link = self.link.iter();
+        let link = link.flat_map(|link| [link.to_device, link.from_device]);
+        within(self.units, &UNITS, "units")
+            .and_then(|()| within(self.clock_hz, &CLOCK_HZ, "clock_hz"))
+            .and_then(|()| within(self.bus_bytes, &BUS_BYTES, "bus_bytes"))
+            .and_then(|()| within(self.memory_bytes, &MEMORY_BYTES, "memory_bytes"))
+            .and_then(|()| self.stages().iter().try_for_each(|stage| stage.check()))
+            .and_then(|()| { link }.try_for_each(|speed| within(speed, &LINK, "link")))
+            .and_then(|()| self.faults.check())
+            .map_err(|why| format!("this profile makes no sense: {why}"))
+    }
+
+    /// In the order of [`UNIT_STAGES`].
+    fn stages(&self) -> [UnitStage; 4] {
+        [self.decoder, self.transfer, self.merger, self.encoder]
     }
 
     /// How fast one unit is for such pairs, of which the share `kept` (above 0, at most 1) survives.
@@ -178,16 +194,12 @@ impl UnitProfile {
     /// Pairs of input a second that each stage passes, of keys and values of so many bytes in the mean, of which the
     /// share `kept` (at most 1) survives.
     pub fn stage_speeds(&self, key_bytes: f64, value_bytes: f64, kept: f64) -> [f64; 4] {
-        let speed = |stage: &UnitStage| {
+        let speed = |stage: UnitStage| {
             let bytes = stage.key_passes * key_bytes + stage.value_passes * value_bytes;
             self.clock_hz / (stage.base_cycles + bytes / self.bus_bytes)
         };
-        [
-            speed(&self.decoder),
-            speed(&self.transfer),
-            speed(&self.merger),
-            speed(&self.encoder) / kept,
-        ]
+        let [decoder, transfer, merger, encoder] = self.stages().map(speed);
+        [decoder, transfer, merger, encoder / kept]
     }
 
     /// Pairs of input a second that the link passes, both ways at once; `None` if nothing needs to pass one.
@@ -196,6 +208,35 @@ impl UnitProfile {
         let speed = |link: UnitLink| (link.to_device / bytes).min(link.from_device / bytes / kept);
         self.link.map(speed)
     }
+}
+
+impl UnitStage {
+    fn check(&self) -> Result<(), String> {
+        within(self.base_cycles, &BASE_CYCLES, "base_cycles")
+            .and_then(|()| within(self.key_passes, &PASSES, "key_passes"))
+            .and_then(|()| within(self.value_passes, &PASSES, "value_passes"))
+    }
+}
+
+fn within<T: PartialOrd + Debug>(
+    value: T,
+    bounds: &RangeInclusive<T>,
+    what: &str,
+) -> Result<(), String> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = (bounds.start(), bounds.end());
+    Err(format!(
+        "its {what} is {value:?}; say {least:?} to {most:?}"
+    ))
+}
+
+/// The text of a file, or so much of it that it is too long.
+fn read(name: &str) -> io::Result<String> {
+    let mut text = String::new();
+    let mut file = File::open(name)?.take(MOST_FILE_BYTES + 1);
+    file.read_to_string(&mut text).map(|_| text)
 }
 
 #[cfg(test)]
@@ -256,11 +297,31 @@ mod tests {
         let text = serde_json::to_string(&shipped()).expect("plain numbers");
         for (from, to, what) in [
             ("200000000.0", "0.0", "clock_hz"),
+            ("200000000.0", "1e-300", "clock_hz is 1e-300"),
+            ("200000000.0", "1e300", "clock_hz"),
             ("\"units\":8", "\"units\":0", "units"),
+            (
+                "\"units\":8",
+                "\"units\":4000000000",
+                "units is 4000000000; say 1 to 1024",
+            ),
+            ("\"bus_bytes\":8.0", "\"bus_bytes\":1e-9", "bus_bytes"),
+            (
+                "\"base_cycles\":18.0",
+                "\"base_cycles\":1e18",
+                "base_cycles",
+            ),
+            (
+                "\"value_passes\":1.0",
+                "\"value_passes\":1e9",
+                "value_passes",
+            ),
             ("units", "unit", "unknown field `unit`"),
             ("\"key_passes\":2.0", "\"key_passes\":-1", "key_passes"),
             ("12000000000.0", "0", "link"),
+            ("12000000000.0", "1e-6", "link"),
             ("68719476736", "0", "memory_bytes"),
+            ("68719476736", "18446744073709551615", "memory_bytes"),
             (",\"memory_bytes\":68719476736", "", "memory_bytes"),
             ("\"faults\":{}", "\"faults\":{\"hang\":1.5}", "hang is 1.5"),
             ("\"faults\":{}", "\"faults\":{\"hang\":-1}", "hang is -1"),
@@ -283,5 +344,11 @@ mod tests {
         );
         let refused = UnitProfile::find("/nowhere/board.json").expect_err("no such file");
         assert!(refused.contains("/nowhere/board.json: "), "{refused}");
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("endless.json");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("there is room");
+        let path = path.to_str().expect("a plain name");
+        let refused = UnitProfile::find(path).expect_err("a profile ends");
+        assert!(refused.contains("65536 bytes"), "{refused}");
     }
 }

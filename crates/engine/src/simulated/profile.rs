@@ -20,18 +20,22 @@ static NAMED: Mutex<Vec<&'static Named>> = Mutex::new(Vec::new());
 
 impl Profile {
     /// A profile of that name.
-    pub fn new(name: &str, parameters: UnitProfile) -> Self {
+    ///
+    /// # Errors
+    /// One sentence about what is wrong with it.
+    pub fn new(name: &str, parameters: UnitProfile) -> Result<Self, String> {
+        parameters.check()?;
         let named = Named {
             name: name.to_owned(),
             parameters,
         };
         let mut all = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.iter().copied().find(|known| **known == named);
-        Self(known.unwrap_or_else(|| {
+        Ok(Self(known.unwrap_or_else(|| {
             let named: &'static Named = Box::leak(Box::new(named));
             all.push(named);
             named
-        }))
+        })))
     }
 
     /// Its name, or that of its file.
@@ -64,6 +68,6 @@ impl FromStr for Profile {
 
     /// A profile that ships, or that of a file; see [`UnitProfile::find`].
     fn from_str(name: &str) -> Result<Self, String> {
-        Ok(Self::new(name, UnitProfile::find(name)?))
+        Self::new(name, UnitProfile::find(name)?)
     }
 }

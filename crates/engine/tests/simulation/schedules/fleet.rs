@@ -14,7 +14,8 @@ pub fn draw(rng: &mut SmallRng, seed: u64) -> DeviceList {
             true => Device::Kernels(Target::Host),
             false => {
                 let name = format!("{seed}-{number}");
-                Device::Simulated(Profile::new(&name, draw_profile(rng)))
+                let profile = Profile::new(&name, draw_profile(rng));
+                Device::Simulated(profile.expect("it makes sense"))
             }
         })
         .collect();
