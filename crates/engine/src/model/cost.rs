@@ -23,15 +23,15 @@ impl Cost {
 
     /// Whether each rate is a number that a machine can have.
     pub fn is_sound(&self) -> bool {
-        /// Nothing takes a second for a single byte, entry or file.
-        const MOST_SECONDS: f64 = 1.0;
-        let mut rates = self.0.values();
-        rates.all(|rate| (0.0..=MOST_SECONDS).contains(rate))
+        let is_sound = |(term, rate): (&Term, &f64)| (0.0..=term.most_seconds()).contains(rate);
+        self.0.iter().all(is_sound)
     }
 
-    /// Whether nothing costs anything.
+    /// Whether all together costs less than a byte does on any machine.
     pub fn is_nothing(&self) -> bool {
-        self.0.values().all(|&rate| rate == 0.0)
+        /// What passes a terabyte a second takes as long for one.
+        const LEAST_SECONDS: f64 = 1e-12;
+        self.0.values().sum::<f64>() < LEAST_SECONDS
     }
 
     /// The cost in `terms` that comes nearest to what slices of these shapes took: the sum of squares of relative

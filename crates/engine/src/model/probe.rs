@@ -5,6 +5,7 @@ mod shapes;
 mod storage;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use super::cost::Cost;
 use super::machine::Host;
 use super::measure::{Measured, mean};
-use super::rates::{CpuRates, GpuRates, OVERLAP, Rates};
+use super::rates::{self, CpuRates, GpuRates, OVERLAP, Rates};
 use super::shape::{SliceShape, Term};
 use super::workload::Made;
 use crate::idle::Idle;
@@ -143,8 +144,8 @@ impl Gpu<'_> {
             && overlap.is_finite()
             && crowded.is_finite()
         {
-            gpu.overlap = overlap.clamp(*OVERLAP.start(), *OVERLAP.end());
-            gpu.crowded = crowded.max(1.0);
+            gpu.overlap = clamp(overlap, &OVERLAP);
+            gpu.crowded = clamp(crowded, &rates::CROWDED);
         }
     }
 }
@@ -306,8 +307,12 @@ impl<'a> Probe<'a> {
             .zip(alone)
             .map(|(all, one)| all / one)
             .sum();
-        (times / CROWDED.len() as f64).max(1.0)
+        clamp(times / CROWDED.len() as f64, &rates::CROWDED)
     }
+}
+
+fn clamp(value: f64, bounds: &RangeInclusive<f64>) -> f64 {
+    value.clamp(*bounds.start(), *bounds.end())
 }
 
 /// Calls `each` once, and again as long as one more is likely to be done in time.

@@ -74,6 +74,16 @@ pub struct GpuRates {
 /// What [`GpuRates::overlap`] may be.
 pub(super) const OVERLAP: RangeInclusive<f64> = 0.05..=4.0;
 
+/// What `crowded` may be: slices that did nothing but take turns would take as many times as long as there are
+/// processors.
+pub(super) const CROWDED: RangeInclusive<f64> = 1.0..=1024.0;
+
+/// Processors of a host.
+const CORES: RangeInclusive<u32> = 1..=65_536;
+
+/// Bytes a second that files or a link pass: from a slow disk's on, to more than any memory's.
+const SPEED: RangeInclusive<f64> = 1e5..=1e15;
+
 impl Rates {
     /// Whether all rates are numbers that a machine can have.
     pub fn are_sound(&self) -> bool {
@@ -102,15 +112,15 @@ pub const CPU: &str = "cpu";
 impl CpuRates {
     pub(super) fn are_sound(&self) -> bool {
         is_cost(&self.slice)
-            && self.cores > 0
-            && (1.0..=f64::MAX).contains(&self.crowded)
+            && CORES.contains(&self.cores)
+            && CROWDED.contains(&self.crowded)
             && is_correction(self.correction)
     }
 }
 
 impl StorageRates {
     pub(super) fn are_sound(&self) -> bool {
-        [self.read, self.write].into_iter().all(is_speed)
+        [self.read, self.write].iter().all(|s| SPEED.contains(s))
     }
 }
 
@@ -119,9 +129,9 @@ impl GpuRates {
         [&self.slice, &self.host].into_iter().all(is_cost)
             // Of a device without clocks they are nothing.
             && self.kernels.is_sound()
-            && [self.to_device, self.from_device].into_iter().all(is_speed)
+            && [self.to_device, self.from_device].iter().all(|s| SPEED.contains(s))
             && OVERLAP.contains(&self.overlap)
-            && (1.0..=f64::MAX).contains(&self.crowded)
+            && CROWDED.contains(&self.crowded)
             && is_correction(self.correction)
             && is_correction(self.host_correction)
     }
@@ -129,10 +139,6 @@ impl GpuRates {
 
 fn is_cost(cost: &Cost) -> bool {
     cost.is_sound() && !cost.is_nothing()
-}
-
-fn is_speed(bytes_per_second: f64) -> bool {
-    bytes_per_second.is_normal() && bytes_per_second > 0.0
 }
 
 fn is_correction(factor: f64) -> bool {

@@ -120,6 +120,42 @@ impl Term {
         Self::ZstdOut,
         Self::ZstdEntryOut,
     ];
+
+    /// Seconds beyond which no machine takes for one of it.
+    pub fn most_seconds(self) -> f64 {
+        const FILES: f64 = 1.0;
+        const ENTRIES: f64 = 1e-2;
+        /// At 100 KB a second.
+        const BYTES: f64 = 1e-5;
+        match self {
+            Self::Slice | Self::Run => FILES,
+            Self::Entry
+            | Self::EntryLog2Runs
+            | Self::LongKeyEntry
+            | Self::EntryOut
+            | Self::BlockOut
+            | Self::SnappyEntryOut
+            | Self::ZlibEntryOut
+            | Self::Lz4EntryOut
+            | Self::Lz4hcEntryOut
+            | Self::ZstdEntryOut => ENTRIES,
+            Self::KeyByte
+            | Self::ValueByte
+            | Self::ByteIn
+            | Self::RawByteOut
+            | Self::ByteOut
+            | Self::SnappyIn
+            | Self::SnappyOut
+            | Self::ZlibIn
+            | Self::ZlibOut
+            | Self::Lz4In
+            | Self::Lz4Out
+            | Self::Lz4hcIn
+            | Self::Lz4hcOut
+            | Self::ZstdIn
+            | Self::ZstdOut => BYTES,
+        }
+    }
 }
 
 /// Terms of blocks that are compressed so: a byte read, a byte and an entry written.

@@ -330,3 +330,38 @@ fn slices_to_measure_are_what_was_asked_for() {
     drop(made);
     assert!(!dir.path().join("input").exists() && !dir.path().join("output").exists());
 }
+
+#[test]
+fn the_slowest_machine_that_is_sound_ends_the_largest_slice_some_day() {
+    let mut rates = rates();
+    let slowest: Cost = { Term::ALL.into_iter() }
+        .map(|term| (term, term.most_seconds()))
+        .collect();
+    let shape = SliceShape {
+        bytes_in: 1 << 60,
+        entries: 1 << 60,
+        key_bytes: 1 << 60,
+        value_bytes: 1 << 60,
+        runs: u32::MAX,
+        bytes_out: 1 << 60,
+        compression: CompressionType::Zstd,
+    };
+    let gpu = rates.gpus.get_mut("cuda:0").expect("it has rates");
+    for cost in [
+        &mut gpu.slice,
+        &mut gpu.kernels,
+        &mut gpu.host,
+        &mut rates.cpu.slice,
+    ] {
+        *cost = slowest.clone();
+    }
+    (gpu.crowded, gpu.overlap) = (*rates::CROWDED.end(), *rates::OVERLAP.end());
+    assert!(rates.are_sound());
+    for device in [CPU, "cuda:0"] {
+        let predicted = rates.predict(device, &shape, u32::MAX);
+        let predicted = predicted.expect("it has rates");
+        assert!(predicted.seconds.is_finite() && predicted.cpu_seconds.is_finite());
+    }
+    let tiny = |rate| Cost::from_iter([(Term::Entry, rate)]);
+    assert!(tiny(1e-300).is_nothing() && !tiny(1e-9).is_nothing());
+}
