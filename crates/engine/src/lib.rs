@@ -27,6 +27,7 @@ mod findings;
 mod fleet;
 mod idle;
 pub mod io;
+mod levels;
 mod manual;
 mod metrics;
 pub mod model;

@@ -10,6 +10,8 @@ use rockmill_format::key;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::options_file::Options;
 
+use crate::levels::num_levels;
+
 /// User keys from one to another, as RocksDB's `CompactRange` takes them: both belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserKeys {
@@ -57,9 +59,8 @@ impl Shape {
     /// Reads the options of a column family; RocksDB's defaults where they are silent.
     ///
     /// # Errors
-    /// Corruption if one is malformed.
+    /// Corruption if one is malformed, Unsupported if there are more levels than any column family has.
     pub fn read(options: &Options) -> rockmill_format::Result<Self> {
-        const LEVELS: u64 = 7;
         const LEVEL_BASE_BYTES: u64 = 256 << 20;
         const MULTIPLIER: f64 = 10.0;
         const FILE_BYTES: u64 = 64 << 20;
@@ -68,7 +69,7 @@ impl Shape {
         let universal = options.str("compaction_style") == Some("kCompactionStyleUniversal");
         // Level style has a level 1 in any case.
         let fewest = if universal { 1 } else { 2 };
-        let num_levels = options.u64("num_levels", LEVELS)?.max(fewest);
+        let num_levels = num_levels(options)?.max(fewest);
         let file_bytes = options.u64("target_file_size_base", FILE_BYTES)?;
         let job_bytes = match options.u64("max_compaction_bytes", 0)? {
             0 => file_bytes.saturating_mul(FILES_PER_JOB),
@@ -76,7 +77,7 @@ impl Shape {
         };
         Ok(Self {
             universal,
-            num_levels: u32::try_from(num_levels).unwrap_or(u32::MAX),
+            num_levels,
             dynamic_level_bytes: options.bool("level_compaction_dynamic_level_bytes", true)?,
             level_base_bytes: options.u64("max_bytes_for_level_base", LEVEL_BASE_BYTES)?,
             level_multiplier: options
@@ -233,7 +234,9 @@ impl<'a> Levels<'a> {
         let filled = self.0.iter().filter(|(_, pieces)| !pieces.is_empty());
         match shape.dynamic_level_bytes {
             true => shape.last_level(),
-            false => filled.map(|(&level, _)| level).max().unwrap_or(0),
+            false => { filled.map(|(&level, _)| level) }
+                .max()
+                .map_or(0, |deepest| deepest.min(shape.last_level())),
         }
     }
 

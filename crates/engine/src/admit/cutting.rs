@@ -4,10 +4,10 @@ use rockmill_core::{Cutting, Grandparent, InputTable, Job, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
 use super::malformed;
+use crate::levels::num_levels;
 
 const DEFAULT_TARGET_FILE_SIZE: u64 = 64 << 20;
 const DEFAULT_LEVEL_BASE_BYTES: u64 = 256 << 20;
-const DEFAULT_NUM_LEVELS: u64 = 7;
 const DEFAULT_MULTIPLIER: f64 = 10.0;
 /// `max_compaction_bytes` of 0 means so many target files (`column_family.cc:SanitizeCfOptions`).
 const COMPACTION_TARGET_FILES: u64 = 25;
@@ -100,10 +100,7 @@ pub fn base_level(job: &Job, cf: &Options) -> Result<i64> {
     if !is_level_style(cf) || !is_dynamic(cf)? {
         return Ok(1);
     }
-    let num_levels = cf
-        .u64("num_levels", DEFAULT_NUM_LEVELS)
-        .map_err(malformed)?;
-    let last = i64::try_from(num_levels).unwrap_or(i64::MAX) - 1;
+    let last = i64::from(num_levels(cf).map_err(malformed)?) - 1;
     let multiplier = cf
         .f64("max_bytes_for_level_multiplier", DEFAULT_MULTIPLIER)
         .map_err(malformed)?

@@ -13,9 +13,6 @@ use crate::parallel;
 use crate::storage::InputFileReader;
 use crate::tree::TreeFollower;
 
-/// Levels that are looked at; RocksDB has 7 unless told otherwise.
-const MOST_LEVELS: i32 = 64;
-
 /// What was found of a database.
 #[derive(Debug)]
 pub struct Diagnosis {
@@ -82,7 +79,7 @@ impl Engine {
         job.tree.inputs = of_level_0.cloned().collect();
         let deepest = job.tree.levels.last().map_or(0, |level| level.level as i32);
         // Compression and filters depend on the level.
-        for level in 0..=last_level.min(MOST_LEVELS) {
+        for level in 0..=last_level {
             job.info.output_level = level;
             job.info.is_bottommost_level = level >= deepest;
             admit::check_family(&Admitted::read(&job)?, &mut found);

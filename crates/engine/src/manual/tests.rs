@@ -67,6 +67,14 @@ fn level_0_goes_to_the_base_level_and_on_to_the_last() {
 }
 
 #[test]
+fn steps_end_however_deep_a_file_is_said_to_lie() {
+    let family = family(&[(1, 20, "a", "m"), (u32::MAX, 1, "x", "z")]);
+    let shape = shape("num_levels=4;level_compaction_dynamic_level_bytes=false");
+    let steps = steps(&family, &shape, &keys("a", "b"));
+    assert_eq!(outline(&steps), [(3, 3, vec![20], 0)]);
+}
+
+#[test]
 fn what_meets_nothing_is_moved_and_written_anew_in_the_last_level() {
     let family = family(&[(0, 20, "a", "b"), (0, 21, "c", "d")]);
     let found = steps(&family, &shape("x=1"), &UserKeys::default());
