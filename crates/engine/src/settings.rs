@@ -94,7 +94,7 @@ impl Default for Patience {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
     /// Slices in flight at most on each device, over all jobs. Default: the processors that this process may use, by its
-    /// affinity and by the quota of its control group, as they are when the settings are made.
+    /// affinity and by the quota of its control group, as they are when the settings are made; at most 1024.
     pub threads: usize,
     /// Threads beside those that sync and check finished files of a job, so that slices need not wait
     /// for the disk; with 0 each slice does it itself, and by default there is one for four slices.
@@ -164,6 +164,9 @@ pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 /// what all wait for.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
+/// More than any host has processors for; what is given out slice by slice is counted up to it.
+const MAX_THREADS: usize = 1024;
+
 /// More threads than any disk needs to be kept busy with syncs.
 const MAX_SYNC_THREADS: usize = 256;
 
@@ -180,7 +183,7 @@ const MAX_PERCENT: u8 = 100;
 impl Default for MutableSettings {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS)),
             sync_threads: None,
             io_bytes_per_second: 0,
             memory_budget_bytes: DEFAULT_MEMORY_BUDGET_BYTES,
@@ -223,8 +226,11 @@ impl MutableSettings {
     /// # Errors
     /// One sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.threads == 0 {
-            return Err("threads must be at least 1".to_owned());
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            return Err(format!(
+                "threads is {}; it must be from 1 to {MAX_THREADS}",
+                self.threads
+            ));
         }
         if self.memory_budget_bytes < MIN_MEMORY_BUDGET_BYTES {
             return Err(format!(
@@ -305,6 +311,7 @@ mod tests {
             settings.check().expect_err("it makes no sense")
         };
         assert!(refused(|s| s.threads = 0).contains("threads"));
+        assert!(refused(|s| s.threads = MAX_THREADS + 1).contains("threads is 1025"));
         assert!(
             refused(|s| s.memory_budget_bytes = MIN_MEMORY_BUDGET_BYTES - 1)
                 .contains("memory_budget")
