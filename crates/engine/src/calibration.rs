@@ -1,7 +1,7 @@
-//! The machine's rates beside a running engine: opened while others work, kept when it ends.
+//! The machine's rates beside a running engine: opened while others work, kept now and then and when it ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rockmill_core::{Error, ErrorKind, Result};
@@ -18,7 +18,20 @@ use crate::settings::Calibration;
 pub struct Calibrated {
     opening: Opening<Model>,
     idle: Arc<Idle>,
+    keeping: Mutex<Keeping>,
 }
+
+/// Keeping what jobs have corrected while others follow.
+#[derive(Debug)]
+struct Keeping {
+    /// When it is due.
+    next: Duration,
+    /// The last time.
+    thread: Option<Opening<()>>,
+}
+
+/// Who is killed loses what jobs have corrected in so much time.
+const KEEP_EVERY: Duration = Duration::from_secs(5 * 60);
 
 impl Calibrated {
     /// Begins to open the rates of `gpus`, once these are open, and calibrates while it is `idle` if it has to.
@@ -33,7 +46,35 @@ impl Calibrated {
             open(&calibration, &gpus, &theirs)
         });
         let idle = Arc::clone(idle);
-        Some(Self { opening, idle })
+        let next = idle.now() + KEEP_EVERY;
+        let keeping = Mutex::new(Keeping { next, thread: None });
+        Some(Self {
+            opening,
+            idle,
+            keeping,
+        })
+    }
+
+    /// A job has ended: if that is due, what jobs have corrected is kept, by a thread of its own.
+    pub fn job_ended(&self) {
+        let now = self.idle.now();
+        let mut keeping = self.keeping();
+        let is_under_way = (keeping.thread.as_ref()).is_some_and(|thread| thread.get().is_none());
+        if now < keeping.next || is_under_way || self.get().is_none() {
+            return;
+        }
+        keeping.next = now + KEEP_EVERY;
+        let opened = self.opening.later();
+        keeping.thread = Some(Opening::start(move || {
+            if let Some(Ok(model)) = opened.get() {
+                model.keep();
+            }
+            Ok(())
+        }));
+    }
+
+    fn keeping(&self) -> MutexGuard<'_, Keeping> {
+        self.keeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The rates, if they are there.
@@ -73,6 +114,8 @@ impl Drop for Calibrated {
     fn drop(&mut self) {
         self.idle.stop();
         self.opening.leave(GRACE);
+        // It would write older rates over these.
+        drop(self.keeping().thread.take());
         // The thread may be RocksDB's, and who hears that something cannot be kept the application's.
         let _ = catch_unwind(AssertUnwindSafe(|| self.get().map(Model::keep)));
     }
@@ -85,7 +128,7 @@ mod tests {
     use rockmill_cuda::{CudaSettings, Target};
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::clock::{Clock, SystemClock, VirtualClock};
     use crate::device::Device;
     use crate::fleet::Fleet;
     use crate::model::tests::{keep_rates_of_kernels, large};
@@ -131,6 +174,41 @@ mod tests {
         let after = time(&learned);
         assert!(after.seconds > 1.05 * before.seconds);
         assert!((after.cpu_seconds / before.cpu_seconds - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_jobs_correct_is_kept_now_and_then_while_others_follow() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("model.json");
+        keep_rates_of_kernels(&path);
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+        let fleet = Fleet::open(KERNELS.into(), CudaSettings::default(), &clock);
+        let idle = Arc::new(Idle::new(Arc::clone(&clock)));
+        let calibration = Calibration::KeptAt(path.clone());
+        let calibrated = Calibrated::start(calibration, fleet.gpus(), &idle).expect("a GPU");
+        calibrated.wait();
+        let kept = || std::fs::read_to_string(&path).expect("it is there");
+        let job = || {
+            let model = calibrated.get().expect("it has rates");
+            let took = SliceTime {
+                seconds: 1e3,
+                cpu_seconds: 1e3,
+            };
+            model.observed("cpu", &large(), 0, took);
+            calibrated.job_ended();
+            if let Some(thread) = &calibrated.keeping().thread {
+                let _ = thread.wait();
+            }
+            kept()
+        };
+        let first = kept();
+        assert_eq!(job(), first, "it is not due");
+        clock.pause(KEEP_EVERY);
+        let second = job();
+        assert_ne!(second, first);
+        assert_eq!(job(), second, "it is not due again");
+        clock.pause(KEEP_EVERY);
+        assert_ne!(job(), second);
     }
 
     #[test]

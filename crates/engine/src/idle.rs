@@ -104,6 +104,11 @@ impl Idle {
         });
     }
 
+    /// Its time.
+    pub fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
     /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.state().is_stopped

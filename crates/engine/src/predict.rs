@@ -45,6 +45,9 @@ pub trait Predict: fmt::Debug + Send + Sync {
     /// Whether what it says of a device and of the CPU holds for slices of any shape.
     fn knows(&self, device: &str) -> bool;
 
+    /// A job has ended, and with it what it had to tell.
+    fn job_ended(&self) {}
+
     /// Waits until it knows what it is going to know without having seen slices.
     fn wait(&self) {}
 }
@@ -154,6 +157,10 @@ impl Predict for Learned {
 
     fn knows(&self, device: &str) -> bool {
         self.model(device).is_some()
+    }
+
+    fn job_ended(&self) {
+        self.calibrated.iter().for_each(Calibrated::job_ended);
     }
 
     fn wait(&self) {

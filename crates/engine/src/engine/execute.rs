@@ -43,10 +43,12 @@ impl Engine {
         let _runs = self.idle.job();
         let settings = self.settings();
         let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
-        match settings.nice {
+        let finished = match settings.nice {
             0 => work(),
             nice => priority::nicer(nice, work),
-        }
+        };
+        self.model.job_ended();
+        finished
     }
 
     fn run_with(
