@@ -93,6 +93,17 @@ pub struct Loses {
 }
 
 impl Comparison {
+    /// Bytes that files take at most, the slices' and those that are made of them.
+    pub fn room(quick: bool) -> u64 {
+        let chosen = workloads::chosen(quick);
+        let inputs = chosen.iter().map(|chosen| chosen.workload.input_bytes());
+        let outputs = chosen.iter().map(|chosen| {
+            let at_once = if chosen.at_once { usual_threads() } else { 1 };
+            u64::from(at_once) * chosen.workload.output_bytes()
+        });
+        inputs.sum::<u64>() + outputs.max().unwrap_or(0)
+    }
+
     /// Makes the slices in `dir`.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use rockmill::{CudaSettings, Device};
 use rockmill_cuda::{CudaBackend, Target};
 use rockmill_engine::Idle;
 use rockmill_engine::clock::SystemClock;
-use rockmill_engine::model::{CALIBRATION_TIME, Machine, Probe, Rates, calibrate, files_dir};
+use rockmill_engine::model::{CALIBRATION_TIME, Machine, Probe, Rates, calibrate, files_dir, room};
 
 use crate::outcome::Failure;
 use crate::side_by_side::{self, device};
@@ -56,9 +56,10 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
     }
     let gpus = open_gpus(&args.device)?;
     let gpus: Vec<&CudaBackend> = gpus.iter().collect();
-    let dir = args.dir.clone().unwrap_or_else(files_dir);
-    let scratch = side_by_side::scratch(Some(dir), "rockmill-model-")?;
     let machine = Machine::here();
+    let bytes = room(&machine.host, !gpus.is_empty()) + Comparison::room(args.quick);
+    let dir = args.dir.clone().map_or_else(|| files_dir(bytes), Ok)?;
+    let scratch = side_by_side::scratch(Some(dir), "rockmill-model-")?;
     let mut comparison = Comparison::new(scratch.path(), &gpus, args.quick)?;
     let rates = match args.interleave {
         true => in_turn(

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rockmill_core::{Backend, CancelToken, Result, Slice, SliceWork, StageTime, thread_cpu};
 
-use super::workload::{Made, job_io};
+use super::made::{Made, job_io};
 use crate::parallel;
 use crate::settings::MutableSettings;
 use crate::staging::{StagingDir, StagingSink};

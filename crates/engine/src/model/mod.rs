@@ -14,34 +14,40 @@ mod faults;
 mod fpga;
 mod kept;
 mod machine;
+mod made;
 mod measure;
+mod memory;
 mod predict;
 mod probe;
 mod rates;
+mod scratch;
 mod shape;
 #[cfg(test)]
 pub(crate) mod tests;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use rockmill_core::{Backend, Error, Result};
+use rockmill_core::{Backend, Result};
 use rockmill_cuda::CudaBackend;
 
 pub use cost::Cost;
 pub use faults::{Fault, FaultRates};
 pub use fpga::{UNIT_STAGES, UnitLink, UnitProfile, UnitSpeed, UnitStage};
 pub use machine::{Host, Machine, processor_name};
+pub use made::Made;
 pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};
-pub use probe::{Probe, calibrate};
+pub use probe::{Probe, calibrate, room};
 pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};
+pub use scratch::files_dir;
 pub use shape::{SliceShape, Term};
-pub use workload::{Made, Workload};
+pub use workload::Workload;
 
 use self::kept::GpuModels;
+use self::scratch::Scratch;
 use crate::idle::Idle;
 use crate::predict::SliceTime;
 
@@ -94,14 +100,9 @@ impl Model {
         let rates = match usable {
             Some(rates) => rates,
             None => {
-                let place = files_dir();
-                // For this user alone; it goes with all that is in it.
-                let mut named = tempfile::Builder::new();
-                let dir = named.prefix("rockmill-model.").tempdir_in(&place);
-                let dir = dir.map_err(|e| {
-                    Error::storage(&place.display().to_string(), "make a folder there", &e)
-                })?;
-                calibrate(dir.path(), &host, gpus, CALIBRATION_TIME, idle)?
+                let place = files_dir(room(&host, !gpus.is_empty()))?;
+                let scratch = Scratch::new(&place)?;
+                calibrate(scratch.path(), &host, gpus, CALIBRATION_TIME, idle)?
             }
         };
         let model = Self {
@@ -150,18 +151,5 @@ impl Model {
         if let Err(error) = kept::save(path, &self.host, &self.gpus, &self.rates()) {
             tracing::warn!(file = %path.display(), %error, "the calibration is not kept");
         }
-    }
-}
-
-/// Bytes to be free where files are measured: several times what calibration needs, since others live there, too.
-const ROOM_BYTES: u64 = 2 << 30;
-
-/// Where files that are measured lie: in memory if there is such a place, with room.
-pub fn files_dir() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let free = rustix::fs::statvfs(memory).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    match free >= ROOM_BYTES {
-        true => memory.to_owned(),
-        false => std::env::temp_dir(),
     }
 }

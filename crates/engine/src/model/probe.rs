@@ -7,15 +7,15 @@ mod storage;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::cost::Cost;
 use super::machine::Host;
+use super::made::{Draft, Made};
 use super::measure::{Measured, mean};
 use super::rates::{self, CpuRates, GpuRates, OVERLAP, Rates};
 use super::shape::{SliceShape, Term};
-use super::workload::Made;
 use crate::idle::Idle;
 use crate::parallel;
 use rockmill_core::{Backend, Error, ErrorKind, Resource, Result};
@@ -28,7 +28,7 @@ const CPU_SHARE: f64 = 0.5;
 
 /// A slice and the least time that it took.
 struct Sample {
-    made: Made,
+    made: Arc<Made>,
     seconds: f64,
     /// Of that, kernels.
     kernels: f64,
@@ -39,29 +39,52 @@ struct Sample {
 /// Slices that one device is measured with.
 struct Samples(Vec<Sample>);
 
-impl Samples {
-    fn make(shapes: &[Shape], dir: &Path, prefix: &str, threads: u32, idle: &Idle) -> Result<Self> {
-        let places: Vec<OnceLock<Made>> = shapes.iter().map(|_| OnceLock::new()).collect();
-        let numbered: Vec<_> = places.iter().zip(shapes).enumerate().collect();
-        idle.piece(|cancel| {
-            // What was made before a job came is there.
-            let make = |(i, (place, shape)): &(usize, (&OnceLock<Made>, &_))| {
-                if place.get().is_none() {
-                    let made = Made::new(&workload(shape), dir, &format!("{prefix}{i}"), cancel)?;
-                    let _ = place.set(made);
-                }
+/// Makes slices of these shapes in `dir`.
+fn make(
+    shapes: &[Shape],
+    dir: &Path,
+    prefix: &str,
+    threads: u32,
+    idle: &Idle,
+) -> Result<Vec<Arc<Made>>> {
+    let workloads: Vec<_> = shapes.iter().map(workload).collect();
+    let drafts = { workloads.iter().enumerate() }
+        .map(|(i, workload)| Draft::new(workload, dir, &format!("{prefix}{i}")))
+        .collect::<Result<Vec<_>>>()?;
+    let parts: Vec<_> = { workloads.iter().zip(&drafts) }
+        .flat_map(|(workload, draft)| workload.parts().map(move |runs| (workload, draft, runs)))
+        .map(|part| (part, OnceLock::new()))
+        .collect();
+    idle.piece(|cancel| {
+        // What was made before a job came is there.
+        let left: Vec<_> = parts
+            .iter()
+            .filter(|(_, is_done)| is_done.get().is_none())
+            .collect();
+        parallel::map(
+            &left,
+            threads as usize,
+            |((workload, draft, runs), is_done)| {
+                draft.write(runs, |i, key| workload.set_key(i, key), cancel)?;
+                let _ = is_done.set(());
                 Ok(())
-            };
-            parallel::map(&numbered, threads as usize, make)
-        })?;
-        let made = places.into_iter().filter_map(OnceLock::into_inner);
+            },
+        )
+    })?;
+    drop(parts);
+    let made = drafts.into_iter().map(|draft| draft.open().map(Arc::new));
+    made.collect()
+}
+
+impl Samples {
+    fn new(made: &[Arc<Made>]) -> Self {
         let sample = |made| Sample {
-            made,
+            made: Arc::clone(made),
             seconds: f64::INFINITY,
             kernels: 0.0,
             cpu_seconds: 0.0,
         };
-        Ok(Self(made.map(sample).collect()))
+        Self(made.iter().map(sample).collect())
     }
 
     /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
@@ -181,22 +204,23 @@ impl<'a> Probe<'a> {
         idle: &'a Idle,
     ) -> Result<Self> {
         let cores = host.cores;
-        let cpu = Samples::make(&CPU_SHAPES, dir, "cpu", cores, idle)?;
-        let mut with_slices = Vec::new();
-        for (i, &backend) in gpus.iter().enumerate() {
-            let prefix = format!("gpu{i}x");
-            with_slices.push(Gpu {
-                backend,
-                alone: Samples::make(&GPU_SHAPES, dir, &prefix, cores, idle)?,
-                crowded: [(f64::INFINITY, 0.0); GPU_CROWDED.len()],
-            });
-        }
+        let cpu = Samples::new(&make(&CPU_SHAPES, dir, "cpu", cores, idle)?);
+        // All GPUs have the same.
+        let for_gpus = match gpus {
+            [] => Vec::new(),
+            _ => make(&GPU_SHAPES, dir, "gpu", cores, idle)?,
+        };
+        let with_slices = |&backend: &&'a CudaBackend| Gpu {
+            backend,
+            alone: Samples::new(&for_gpus),
+            crowded: [(f64::INFINITY, 0.0); GPU_CROWDED.len()],
+        };
         Ok(Self {
             dir,
             cores,
             cpu,
             crowded: [f64::INFINITY; CROWDED.len()],
-            gpus: with_slices,
+            gpus: gpus.iter().map(with_slices).collect(),
             idle,
         })
     }
@@ -233,10 +257,8 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
-    /// Slices on a GPU at once: as many as a job usually has there, on a large host fewer.
     fn at_once(&self) -> u32 {
-        const MOST: u32 = 16;
-        self.cores.clamp(2, MOST)
+        at_once(self.cores)
     }
 
     /// The rates by what was measured; also measures what slices share.
@@ -311,6 +333,30 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// Slices on a GPU at once: as many as a job usually has there, on a large host fewer.
+fn at_once(cores: u32) -> u32 {
+    const MOST: u32 = 16;
+    cores.clamp(2, MOST)
+}
+
+/// Bytes that files of a probe on `host` take at most, with or without GPUs.
+pub fn room(host: &Host, gpus: bool) -> u64 {
+    let shapes = |shapes: &[Shape], crowded: &[usize], at_once: u32| {
+        let inputs = shapes.iter().map(|shape| workload(shape).input_bytes());
+        let alone = shapes.iter().map(|shape| workload(shape).output_bytes());
+        let outputs = |&slice: &usize| u64::from(at_once) * workload(&shapes[slice]).output_bytes();
+        let most = alone.chain(crowded.iter().map(outputs)).max();
+        (inputs.sum::<u64>(), most.unwrap_or(0))
+    };
+    let (cpu, at_once_cpu) = shapes(&CPU_SHAPES, &CROWDED, host.cores);
+    let (gpu, at_once_gpu) = match gpus {
+        true => shapes(&GPU_SHAPES, &GPU_CROWDED, at_once(host.cores)),
+        false => (0, 0),
+    };
+    let files = storage::room(host.cores);
+    cpu + gpu + at_once_cpu.max(at_once_gpu).max(files)
+}
+
 fn clamp(value: f64, bounds: &RangeInclusive<f64>) -> f64 {
     value.clamp(*bounds.start(), *bounds.end())
 }
@@ -356,8 +402,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let gpu = CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host");
         let idle = Idle::new(SystemClock::shared());
-        let samples = Samples::make(&GPU_SHAPES[..1], dir.path(), "gpu", 2, &idle);
-        let mut samples = samples.expect("there is room");
+        let made = make(&GPU_SHAPES[..1], dir.path(), "gpu", 2, &idle);
+        let mut samples = Samples::new(&made.expect("there is room"));
         assert!(samples.0[0].made.is_for(&gpu));
         for _ in 0..2 {
             samples

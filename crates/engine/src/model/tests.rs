@@ -3,6 +3,7 @@
 mod keeping;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use proptest::prelude::*;
 use rockmill_core::{CancelToken, ErrorKind};

@@ -18,6 +18,11 @@ const ROUNDS: usize = 3;
 /// More threads than that add nothing on any machine, but files.
 const MOST_THREADS: u32 = 32;
 
+/// Bytes that the files take.
+pub fn room(threads: u32) -> u64 {
+    u64::from(threads.min(MOST_THREADS)) * FILE_BYTES as u64
+}
+
 /// Writes and reads new files in `dir`, one a thread, and takes the best of a few rounds.
 ///
 /// # Errors
