@@ -81,7 +81,7 @@ pub fn prepare(
     let (tables, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
-    let planned = admit::with_inputs(admitted, &tables)?;
+    let planned = admit::with_inputs(admitted, &tables, context.cancel)?;
     let threads = context.budget.slots();
     let (slices, cpu_of_cutting) = slices::cut(&planned.plan, &tables, threads, context.cancel)?;
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);

@@ -1,6 +1,6 @@
 //! Which filter output files get.
 
-use rockmill_core::{DeclineReason, Error, FilterPlan, InputTable, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, FilterPlan, InputTable, Result};
 use rockmill_format::filter::{FilterFormat, FilterPolicy, PolicyKind};
 use rockmill_format::options_file::ColumnFamilyOptions;
 use rockmill_format::prefix::PrefixExtractor;
@@ -129,6 +129,7 @@ pub fn plan(
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
     format_version: u32,
+    cancel: &CancelToken,
 ) -> Result<(FilterChoice, LearnedFilter)> {
     let Some(Wanted { text, policy, keys }) = configured(admitted, family)? else {
         return Ok((FilterChoice::default(), LearnedFilter::No));
@@ -145,11 +146,7 @@ pub fn plan(
         .or(admitted.job.hints.filter_millibits_per_key);
     let (millibits_per_key, learned) = match known {
         Some(millibits) => (millibits, LearnedFilter::No),
-        None => {
-            let mut samples = FilterSamples::default();
-            tables.iter().try_for_each(|table| samples.take(table))?;
-            learn(&samples, text)?
-        }
+        None => learn(&FilterSamples::of(tables, cancel)?, text)?,
     };
     choice.options = Some(FilterPlan {
         format: FilterFormat::of(policy.kind, format_version),
@@ -175,6 +172,19 @@ pub fn filter_policy_without_bits(family: &ColumnFamilyOptions) -> Option<&str> 
 pub struct FilterSamples(Vec<FilterSample>);
 
 impl FilterSamples {
+    /// Reads the files' filters.
+    ///
+    /// # Errors
+    /// As of one; Cancelled once `cancel` is set.
+    fn of(tables: &[InputTable], cancel: &CancelToken) -> Result<Self> {
+        let mut samples = Self::default();
+        for table in tables {
+            cancel.check()?;
+            samples.take(table)?;
+        }
+        Ok(samples)
+    }
+
     /// Reads a file's filter, if it has one.
     ///
     /// # Errors
@@ -218,4 +228,35 @@ fn prefix_extractor(family: &ColumnFamilyOptions) -> Result<Option<PrefixExtract
     let text = family.options.str("prefix_extractor").unwrap_or_default();
     PrefixExtractor::parse(text)
         .map_err(|e| Error::declined(DeclineReason::PrefixExtractor, e.what))
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+    use rockmill_format::compression::CompressionType;
+
+    use super::*;
+    use crate::model::{Made, Workload};
+
+    #[test]
+    fn filters_tell_their_bits_unless_the_job_is_cancelled() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let workload = Workload {
+            key_bytes: 16,
+            value_bytes: 16,
+            runs: 3,
+            versions: 1,
+            compression: CompressionType::None,
+            raw_bytes: 300_000,
+        };
+        let cancel = CancelToken::new();
+        let made = Made::new(&workload, dir.path(), "made", &cancel).expect("there is room");
+        let samples = FilterSamples::of(made.tables(), &cancel).expect("they are sound");
+        assert_eq!(samples.0.len(), 3);
+        let (millibits, _) = learn(&samples, BARE_BLOOM).expect("they are large enough");
+        assert_eq!(millibits, 10_000);
+        cancel.cancel();
+        let error = FilterSamples::of(made.tables(), &cancel).expect_err("it was cancelled");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+    }
 }

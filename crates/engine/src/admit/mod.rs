@@ -12,8 +12,8 @@ mod options;
 mod table;
 
 use rockmill_core::{
-    DeclineReason, Error, InputTable, Job, KeyRange, Plan, PropertiesPlan, RangesBeneath, Result,
-    Rules,
+    CancelToken, DeclineReason, Error, InputTable, Job, KeyRange, Plan, PropertiesPlan,
+    RangesBeneath, Result, Rules,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::wire::CompactionServiceInput;
@@ -93,8 +93,12 @@ pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
 /// Looks at the opened inputs, given in the order of the message, and completes the plan.
 ///
 /// # Errors
-/// Declined, or Corruption or Storage if an input's filter cannot be read.
-pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Planned> {
+/// Declined, or Corruption or Storage if an input's filter cannot be read; Cancelled once `cancel` is set.
+pub fn with_inputs(
+    admitted: &Admitted<'_>,
+    tables: &[InputTable],
+    cancel: &CancelToken,
+) -> Result<Planned> {
     let mut found = Findings::default();
     tables
         .iter()
@@ -103,7 +107,8 @@ pub fn with_inputs(admitted: &Admitted<'_>, tables: &[InputTable]) -> Result<Pla
     let family = admitted.family()?;
     let job = admitted.job;
     let mut table = table::plan(admitted, family)?;
-    let (filter, learned_filter) = filter::plan(admitted, family, tables, table.format_version)?;
+    let (filter, learned_filter) =
+        filter::plan(admitted, family, tables, table.format_version, cancel)?;
     table.filter = filter.options;
     let cutting = cutting::plan(job, family, tables)?;
     let plan = Plan {
