@@ -10,7 +10,7 @@ pub mod place;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{Error, Result, SstFile, SstSink};
 
@@ -22,18 +22,25 @@ use crate::syncs::Syncs;
 pub const STAGING_DIR: &str = "rockmill.staging";
 
 /// Folders of jobs that this process works on, of one database; [`clean`] leaves them alone.
-type Active = Arc<Mutex<BTreeSet<PathBuf>>>;
+type Active = Mutex<BTreeSet<PathBuf>>;
 
-/// By staging folder: a file system that takes its time keeps no other database's jobs waiting.
-static ACTIVE: Mutex<BTreeMap<PathBuf, Active>> = Mutex::new(BTreeMap::new());
+/// By staging folder, as long as there are such jobs: a file system that takes its time keeps no other database's jobs
+/// waiting.
+static ACTIVE: Mutex<BTreeMap<PathBuf, Weak<Active>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn active_in(staging: &Path) -> Active {
-    let mut active = lock(&ACTIVE);
-    Arc::clone(active.entry(staging.to_owned()).or_default())
+fn active_in(staging: &Path) -> Arc<Active> {
+    let mut all = lock(&ACTIVE);
+    all.retain(|_, active| active.strong_count() > 0);
+    let known = all.get(staging).and_then(Weak::upgrade);
+    known.unwrap_or_else(|| {
+        let active = Arc::default();
+        all.insert(staging.to_owned(), Arc::downgrade(&active));
+        active
+    })
 }
 
 /// A job's folder; removed with what is left in it when dropped.
@@ -41,7 +48,7 @@ fn active_in(staging: &Path) -> Active {
 pub struct StagingDir {
     storage: Arc<dyn Storage>,
     path: PathBuf,
-    active: Active,
+    active: Arc<Active>,
 }
 
 impl StagingDir {
@@ -212,5 +219,27 @@ impl SstSink for StagingSink {
         let path = self.dir.join(file_name(number));
         let file = io::create(&self.io, &self.files, &path)?;
         Ok((number, file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::LocalStorage;
+
+    #[test]
+    fn nothing_is_kept_of_a_folder_whose_jobs_have_ended() {
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let create = |dir: &tempfile::TempDir, name| {
+            StagingDir::create(Arc::new(LocalStorage), dir.path(), name).expect("there is room")
+        };
+        let is_known = || lock(&ACTIVE).contains_key(first.path());
+        let (one, other) = (create(&first, "one"), create(&first, "other"));
+        drop(one);
+        clean(&LocalStorage, first.path());
+        assert!(other.path().exists(), "a job works there");
+        drop(other);
+        let _next = create(&second, "next");
+        assert!(!is_known());
     }
 }

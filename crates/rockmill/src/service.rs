@@ -215,6 +215,14 @@ impl Service {
         Ok(finished.result)
     }
 
+    /// The engine need not keep anything any more of what jobs of these sessions had in common.
+    fn sessions_ended(&self, sessions: &BTreeSet<String>) {
+        let _ = guarded(|| {
+            self.engine.sessions_ended(sessions);
+            Ok(())
+        });
+    }
+
     /// Counts and tells what sent a job back to RocksDB.
     fn send_back(&self, error: &Error, database: &str, job_id: u64) {
         self.engine.counters().returned(error);
@@ -295,8 +303,10 @@ impl CompactionService for Service {
     fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
         let sessions = std::mem::take(&mut jobs.sessions);
-        jobs.closing = Some((sessions, Instant::now() + CLOSING));
+        jobs.closing = Some((sessions.clone(), Instant::now() + CLOSING));
         std::mem::take(&mut jobs.cancel).cancel();
+        drop(jobs);
+        self.sessions_ended(&sessions);
     }
 
     fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {
@@ -326,6 +336,8 @@ impl Drop for Service {
     /// Jobs that were scheduled and never waited for leave nothing behind but their memory; reported
     /// ones drop their folders here.
     fn drop(&mut self) {
-        self.jobs().by_id.clear();
+        let jobs = std::mem::take(&mut *self.jobs());
+        drop(jobs.by_id);
+        self.sessions_ended(&jobs.sessions);
     }
 }

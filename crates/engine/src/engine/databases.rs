@@ -1,10 +1,11 @@
 //! What is kept of each database between its jobs, and its folders.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rockmill_core::{Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::{Engine, lock};
 use crate::staging::{self, place};
@@ -15,6 +16,8 @@ use crate::tree::TreeFollower;
 #[derive(Debug)]
 pub(super) struct Database {
     session_id: String,
+    /// Whether it could not take a finished job's files; see [`Engine::refuse_database`].
+    is_refused: AtomicBool,
     /// Whether leftovers of an earlier process were removed and the staging folder was looked at.
     staging_ready: Mutex<bool>,
     pub(super) tree: Mutex<TreeFollower>,
@@ -23,14 +26,26 @@ pub(super) struct Database {
 }
 
 impl Engine {
-    /// Takes no more jobs of the database in `dir`: RocksDB could not rename finished files into place,
-    /// which is a fatal error of the database, and would be one again.
+    /// Takes no more jobs of the database in `dir` in its session: RocksDB could not rename finished files into
+    /// place, which is a fatal error of the database, and would be one again until something is changed.
     pub fn refuse_database(&self, dir: &Path) {
         tracing::error!(
             database = %dir.display(),
             "RocksDB could not take a finished job's files; are there db_paths on another file system?"
         );
-        lock(&self.refused).insert(dir.to_owned());
+        if let Some(database) = lock(&self.databases).get(dir) {
+            database.is_refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives back what is kept of the databases of these sessions, which have ended or are about to. What one needs
+    /// that lives on all the same is read anew.
+    pub fn sessions_ended(&self, sessions: &BTreeSet<String>) {
+        let is_one =
+            |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
+        let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        // Large trees take their time; nobody waits for the lock meanwhile.
+        drop(ended);
     }
 
     /// Makes the names durable under which RocksDB took a job's files into `dir`, before it writes them
@@ -47,8 +62,19 @@ impl Engine {
 
     /// The database in `dir`; at its first job in a session, leftovers of an earlier process go, and the
     /// staging folder is looked at.
-    pub(super) fn database(&self, dir: &Path, session_id: &str) -> Result<Arc<Database>> {
-        let database = self.known_database(dir, session_id);
+    pub(super) fn database(
+        &self,
+        dir: &Path,
+        session_id: &str,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Database>> {
+        let database = self.known_database(dir, session_id, cancel)?;
+        if database.is_refused.load(Ordering::Relaxed) {
+            return Err(Error::declined(
+                DeclineReason::DbPaths,
+                "the database could not take an earlier job's files",
+            ));
+        }
         // Other databases' jobs do not wait for this.
         let mut staging_ready = lock(&database.staging_ready);
         if !*staging_ready {
@@ -69,25 +95,72 @@ impl Engine {
         place::check(&self.storage, &folder, dir)
     }
 
-    fn known_database(&self, dir: &Path, session_id: &str) -> Arc<Database> {
+    fn known_database(
+        &self,
+        dir: &Path,
+        session_id: &str,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Database>> {
         let mut databases = lock(&self.databases);
         if let Some(known) = databases.get(dir)
             && known.session_id == session_id
         {
-            return Arc::clone(known);
+            return Ok(Arc::clone(known));
         }
+        // Else it would be kept of a session that has ended before.
+        cancel.check()?;
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
+            is_refused: AtomicBool::new(false),
             staging_ready: Mutex::default(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
-        database
+        Ok(database)
     }
 
     /// Where files wait that are to get into `dir`.
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
         place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+
+    use super::*;
+    use crate::settings::Settings;
+    use crate::storage::LocalStorage;
+
+    #[test]
+    fn a_database_is_forgotten_and_no_longer_refused_once_its_session_has_ended() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        let storage = Arc::new(LocalStorage);
+        let engine = Engine::new(Settings::default(), storage).expect("sound settings");
+        let cancel = CancelToken::new();
+        let database = |session| engine.database(dir, session, &cancel);
+        let sessions = |session: &str| BTreeSet::from([session.to_owned()]);
+        let first = database("first").expect("it is taken");
+        engine.refuse_database(dir);
+        let error = database("first").expect_err("it is refused");
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::DbPaths));
+        engine.sessions_ended(&sessions("another"));
+        database("first").expect_err("it is still refused");
+        engine.sessions_ended(&sessions("first"));
+        assert!(lock(&engine.databases).is_empty());
+        assert_eq!(Arc::strong_count(&first), 1);
+        database("first").expect("it is taken again");
+        engine.refuse_database(dir);
+        database("second").expect("the cause may be mended");
+        engine.sessions_ended(&sessions("first"));
+        assert_eq!(lock(&engine.databases).len(), 1, "the second goes on");
+        engine.sessions_ended(&sessions("second"));
+        cancel.cancel();
+        let error = database("second").expect_err("it closes");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+        assert!(lock(&engine.databases).is_empty());
     }
 }

@@ -34,13 +34,7 @@ impl Engine {
     ) -> Result<Job> {
         let input = CompactionServiceInput::decode(message)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
-        if lock(&self.refused).contains(dir) {
-            return Err(Error::declined(
-                DeclineReason::DbPaths,
-                "the database could not take an earlier job's files",
-            ));
-        }
-        let database = self.database(dir, &info.db_session_id)?;
+        let database = self.database(dir, &info.db_session_id, cancel)?;
         if input.options_file_number == 0 {
             let what = "the job names no OPTIONS file";
             return Err(Error::declined(DeclineReason::OptionsFile, what));
