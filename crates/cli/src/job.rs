@@ -64,7 +64,8 @@ pub struct RunArgs {
     /// Whether output goes through the page cache: database, which is as the job's options say, or bypass.
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     output_cache: OutputCache,
-    /// What computes: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto, a GPU if the job is large enough.
+    /// What computes: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several joined by +, or
+    /// auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.

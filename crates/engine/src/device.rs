@@ -7,7 +7,8 @@ use rockmill_cuda::Target;
 
 use crate::simulated::Profile;
 
-/// A device: `cpu`, `cuda`, `cuda:N`, `auto`, `sim:NAME`, `sim:FILE.json`.
+/// A device: `cpu`, `cuda`, `cuda:N`, `auto`, `sim:NAME`, `sim:FILE.json`. In a list a file's name has no `+`, and no `,` in
+/// commands that take several lists: these part them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
     /// The host's processors.
@@ -181,6 +182,9 @@ mod tests {
             let list: DeviceList = text.parse().expect(text);
             assert_eq!(list.to_string(), text);
         }
+        let why = "cpu+sim:a+b.json".parse::<DeviceList>();
+        let why = why.expect_err("the name is parted");
+        assert!(why.contains("without + or ,"), "{why}");
         let both: DeviceList = "cpu+cuda".parse().expect("two devices");
         assert!(both.contains(Device::Cuda(0)) && both.contains(Device::Cpu));
         assert!(!both.is_cpu_alone() && DeviceList::default().is_cpu_alone());

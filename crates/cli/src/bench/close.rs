@@ -46,7 +46,8 @@ pub struct CloseArgs {
     /// Slices in flight at most [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several
+    /// joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     #[command(flatten)]

@@ -61,7 +61,8 @@ pub struct CompactionArgs {
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several
+    /// joined by +, or auto.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     device: Vec<String>,
     #[command(flatten)]

@@ -53,7 +53,8 @@ pub struct CompactArgs {
     /// the database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME, several joined by +, or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several
+    /// joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.

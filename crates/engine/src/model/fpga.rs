@@ -132,7 +132,7 @@ impl UnitProfile {
         shipped.map_or_else(
             || {
                 let names = Self::names().collect::<Vec<_>>().join(", ");
-                let or_file = "or a file that ends in .json";
+                let or_file = "or a file that ends in .json, without + or , in its name";
                 Err(format!(
                     "there is no profile {name:?}: say {names} {or_file}"
                 ))
