@@ -12,7 +12,7 @@ mod workers;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
@@ -29,6 +29,7 @@ use crate::fleet::Offload;
 use crate::io::JobIo;
 use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::staging::StagingDir;
+use crate::standing::Attempt;
 use crate::stats::JobProgress;
 use crate::verification::Verifier;
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
@@ -105,6 +106,7 @@ pub fn run(
         span: Span::current(),
         slice_bytes,
         done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
+        attempts: slices.iter().map(|_| OnceLock::new()).collect(),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
@@ -192,6 +194,8 @@ struct Shared<'a> {
     span: Span,
     /// Number of the device that makes or has made a slice.
     done_by: Vec<AtomicUsize>,
+    /// What slices tell of the devices that they began on.
+    attempts: Vec<OnceLock<Attempt<'a>>>,
     done: Mutex<Done>,
 }
 

@@ -10,7 +10,7 @@ use rockmill_core::Error;
 pub const FAILURES_IN_A_ROW: u32 = 3;
 
 /// For so long. Then one slice tries it, and it is set aside again if that fails.
-const ASIDE: Duration = Duration::from_secs(60);
+pub const ASIDE: Duration = Duration::from_secs(60);
 
 /// What a device has done lately.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub struct Standing(Mutex<Lately>);
 
 #[derive(Debug, Default)]
 struct Lately {
+    /// How often it was set aside. Slices that began before the last time say nothing of what it does now.
+    generation: u64,
     failures_in_a_row: u32,
     aside: Option<Aside>,
     /// Calls that were left behind and have not come back.
@@ -44,6 +46,46 @@ pub enum Trust {
     Aside(String),
 }
 
+/// A slice that a device was given. What is told of it counts until the device is set aside. When it is dropped and
+/// nothing was told, another may try the device in its place.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    standing: &'a Standing,
+    generation: u64,
+    is_trial: bool,
+}
+
+impl Lately {
+    fn trust(&self, now: Duration) -> Trust {
+        match &self.aside {
+            None => Trust::Full,
+            Some(Aside { error, .. }) if self.left_behind > 0 => {
+                Trust::Aside(format!("set aside until it answers: {error}"))
+            }
+            Some(Aside {
+                error, is_tried, ..
+            }) if *is_tried => {
+                Trust::Aside(format!("set aside until one slice has tried it: {error}"))
+            }
+            Some(aside) if now >= aside.until => Trust::Once,
+            Some(Aside { until, error, .. }) => {
+                let seconds = until.saturating_sub(now).as_secs();
+                Trust::Aside(format!("set aside for another {seconds} s: {error}"))
+            }
+        }
+    }
+
+    fn set_aside(&mut self, until: Duration, error: &Error) {
+        self.generation += 1;
+        self.failures_in_a_row = 0;
+        self.aside = Some(Aside {
+            until,
+            error: error.to_string(),
+            is_tried: false,
+        });
+    }
+}
+
 impl Standing {
     fn lately(&self) -> MutexGuard<'_, Lately> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,87 +93,101 @@ impl Standing {
 
     /// What the device may be given at `now`.
     pub fn trust(&self, now: Duration) -> Trust {
-        let lately = self.lately();
-        match &lately.aside {
-            Some(Aside { error, .. }) if lately.left_behind > 0 => {
-                Trust::Aside(format!("set aside until it answers: {error}"))
-            }
-            None => Trust::Full,
-            Some(aside) if now >= aside.until && !aside.is_tried => Trust::Once,
-            Some(aside) => {
-                let seconds = aside.until.saturating_sub(now).as_secs();
-                let error = &aside.error;
-                Trust::Aside(format!(
-                    "set aside for another {seconds} s after {FAILURES_IN_A_ROW} failures in a row: {error}"
-                ))
-            }
-        }
+        self.lately().trust(now)
     }
 
-    /// The same for a slice that begins at `now` if it may, and that ends with [`Standing::undecided`].
-    pub fn begin(&self, now: Duration) -> Trust {
-        let trust = self.trust(now);
-        if let (Trust::Once, Some(aside)) = (&trust, &mut self.lately().aside) {
+    /// A slice begins at `now`, if the device may be given one.
+    pub fn begin(&self, now: Duration) -> Option<Attempt<'_>> {
+        let mut lately = self.lately();
+        let is_trial = match lately.trust(now) {
+            Trust::Full => false,
+            Trust::Once => true,
+            Trust::Aside(_) => return None,
+        };
+        if let Some(aside) = &mut lately.aside {
             aside.is_tried = true;
         }
-        trust
+        Some(Attempt {
+            standing: self,
+            generation: lately.generation,
+            is_trial,
+        })
     }
 
-    /// A slice was done.
+    /// A call that was left behind has come back.
+    pub fn came_back(&self) {
+        self.lately().left_behind -= 1;
+    }
+}
+
+impl Attempt<'_> {
+    /// Whether the device has to show by it that it works again.
+    pub fn is_trial(&self) -> bool {
+        self.is_trial
+    }
+
+    /// The device's, as long as the slice says something of it.
+    fn lately(&self) -> Option<MutexGuard<'_, Lately>> {
+        let lately = self.standing.lately();
+        (lately.generation == self.generation).then_some(lately)
+    }
+
+    /// The slice was done.
     pub fn worked(&self) {
-        let mut lately = self.lately();
-        lately.failures_in_a_row = 0;
-        if lately.left_behind == 0 {
+        if let Some(mut lately) = self.lately() {
+            lately.failures_in_a_row = 0;
+            // None but the trial has begun since it was set aside.
             lately.aside = None;
         }
     }
 
-    /// A call is waited for no longer; the device is set aside at least until it comes back.
-    pub fn left_behind(&self, now: Duration, error: &Error) {
-        let mut lately = self.lately();
+    /// The slice failed at `now`, and not for what it was given. Whether the device is set aside for that.
+    pub fn failed(&self, now: Duration, error: &Error) -> bool {
+        let Some(mut lately) = self.lately() else {
+            return false;
+        };
+        lately.failures_in_a_row += 1;
+        let is_enough = self.is_trial || lately.failures_in_a_row >= FAILURES_IN_A_ROW;
+        if is_enough {
+            lately.set_aside(now + ASIDE, error);
+        }
+        is_enough
+    }
+
+    /// The slice is waited for no longer: the device is set aside `until` then, and at least until it comes back.
+    /// Whether it was trusted, or tried by this slice.
+    pub fn left_behind(&self, until: Duration, error: &Error) -> bool {
+        let mut lately = self.standing.lately();
+        let is_news = lately.aside.is_none() || lately.generation == self.generation;
         lately.left_behind += 1;
-        lately.failures_in_a_row = FAILURES_IN_A_ROW - 1;
-        lately.aside = Some(Aside {
-            until: now,
-            error: error.to_string(),
-            is_tried: false,
-        });
+        lately.set_aside(until, error);
+        is_news
     }
+}
 
-    /// Such a call has come back.
-    pub fn came_back(&self) {
-        self.lately().left_behind -= 1;
-    }
-
-    /// A slice ended; if nothing was said of how, another may try the device.
-    pub fn undecided(&self) {
-        if let Some(aside) = &mut self.lately().aside {
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(mut lately) = self.lately()
+            && let Some(aside) = &mut lately.aside
+        {
             aside.is_tried = false;
         }
-    }
-
-    /// A slice failed at `now` that the CPU could do. Whether the device is set aside for that.
-    pub fn failed(&self, now: Duration, error: &Error) -> bool {
-        let mut lately = self.lately();
-        lately.failures_in_a_row += 1;
-        let is_aside = lately.aside.as_ref().is_some_and(|aside| now < aside.until);
-        if is_aside || lately.failures_in_a_row < FAILURES_IN_A_ROW {
-            return false;
-        }
-        lately.aside = Some(Aside {
-            until: now + ASIDE,
-            error: error.to_string(),
-            is_tried: false,
-        });
-        true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use rockmill_core::ErrorKind;
 
     use super::*;
+
+    const START: Duration = Duration::from_secs(1);
+
+    fn error() -> Error {
+        Error::new(ErrorKind::Device, "it burns")
+    }
 
     fn why(standing: &Standing, now: Duration) -> String {
         match standing.trust(now) {
@@ -140,57 +196,113 @@ mod tests {
         }
     }
 
+    fn begin(standing: &Standing, now: Duration) -> Attempt<'_> {
+        standing.begin(now).expect("it is trusted")
+    }
+
+    /// A device that was set aside at the start.
+    fn set_aside() -> Standing {
+        let standing = Standing::default();
+        for _ in 0..FAILURES_IN_A_ROW {
+            begin(&standing, START).failed(START, &error());
+        }
+        standing
+    }
+
     #[test]
     fn failures_in_a_row_set_a_device_aside_for_a_while() {
         let standing = Standing::default();
-        let error = Error::new(ErrorKind::Device, "it burns");
-        let start = Duration::from_secs(1);
+        let fails = || begin(&standing, START).failed(START, &error());
         for _ in 0..5 {
-            assert!(!standing.failed(start, &error) && !standing.failed(start, &error));
-            assert_eq!(standing.trust(start), Trust::Full);
-            standing.worked();
+            assert!(!fails() && !fails());
+            assert_eq!(standing.trust(START), Trust::Full);
+            begin(&standing, START).worked();
         }
-        standing.failed(start, &error);
-        standing.failed(start, &error);
-        assert!(standing.failed(start, &error));
-        let why = why(&standing, start);
+        let before = begin(&standing, START);
+        assert!(!fails() && !fails());
+        assert!(fails());
+        let why = why(&standing, START);
         assert!(why.contains("60 s") && why.contains("it burns"), "{why}");
-        assert!(!standing.failed(start, &error), "it is set aside already");
+        assert!(standing.begin(START).is_none());
+        assert!(!before.failed(START, &error()), "it is set aside already");
     }
 
     #[test]
     fn a_device_that_has_not_come_back_is_not_trusted() {
         let standing = Standing::default();
-        let error = Error::new(ErrorKind::Device, "it sleeps");
-        let start = Duration::from_secs(1);
-        standing.left_behind(start, &error);
-        assert!(standing.failed(start, &error), "once is enough");
-        // A slice that had begun before.
-        standing.worked();
-        assert!(why(&standing, start + 2 * ASIDE).contains("until it answers"));
+        let (first, second, third) = (
+            begin(&standing, START),
+            begin(&standing, START),
+            begin(&standing, START),
+        );
+        assert!(first.left_behind(START + ASIDE, &error()), "once is enough");
+        assert!(!second.left_behind(START + ASIDE, &error()));
+        third.worked();
         standing.came_back();
-        why(&standing, start);
-        assert_eq!(standing.trust(start + ASIDE), Trust::Once);
+        assert!(why(&standing, START + 2 * ASIDE).contains("until it answers"));
+        standing.came_back();
+        why(&standing, START);
+        assert_eq!(standing.trust(START + ASIDE), Trust::Once);
+        let trial = begin(&standing, START + ASIDE);
+        assert!(trial.left_behind(START + 2 * ASIDE, &error()));
+        standing.came_back();
+        why(&standing, START + ASIDE);
     }
 
     #[test]
     fn one_slice_tries_a_device_that_was_set_aside() {
-        let standing = Standing::default();
-        let error = Error::new(ErrorKind::Device, "it burns");
-        let start = Duration::from_secs(1);
-        for _ in 0..FAILURES_IN_A_ROW {
-            standing.failed(start, &error);
-        }
-        let later = start + ASIDE;
+        let standing = set_aside();
+        let later = START + ASIDE;
         assert_eq!(standing.trust(later), Trust::Once, "a look is no try");
-        assert_eq!(standing.begin(later), Trust::Once);
-        why(&standing, later);
-        standing.undecided();
-        assert_eq!(standing.begin(later), Trust::Once);
-        assert!(standing.failed(later, &error), "one more is enough");
+        let trial = begin(&standing, later);
+        assert!(trial.is_trial() && standing.begin(later).is_none());
+        why(&standing, later + 2 * ASIDE);
+        drop(trial);
+        let trial = begin(&standing, later);
+        assert!(trial.failed(later, &error()), "one more is enough");
+        drop(trial);
         why(&standing, later + ASIDE / 2);
-        assert_eq!(standing.begin(later + ASIDE), Trust::Once);
-        standing.worked();
-        assert_eq!(standing.begin(later + ASIDE), Trust::Full);
+        begin(&standing, later + ASIDE).worked();
+        assert_eq!(standing.trust(later + ASIDE), Trust::Full);
+        assert!(!begin(&standing, later + ASIDE).is_trial());
+    }
+
+    #[test]
+    fn slices_that_began_before_it_was_set_aside_say_nothing_of_it() {
+        let standing = Standing::default();
+        let [worked, failed, dropped, late] = [(); 4].map(|()| begin(&standing, START));
+        for _ in 0..FAILURES_IN_A_ROW {
+            begin(&standing, START).failed(START, &error());
+        }
+        worked.worked();
+        why(&standing, START);
+        let later = START + ASIDE;
+        let trial = begin(&standing, later);
+        drop(dropped);
+        assert!(standing.begin(later).is_none(), "one tries it already");
+        assert!(!failed.failed(later, &error()));
+        trial.worked();
+        assert!(late.left_behind(later + ASIDE, &error()));
+        trial.worked();
+        why(&standing, later);
+    }
+
+    #[test]
+    fn of_many_threads_one_tries_it() {
+        const THREADS: usize = 8;
+        const ROUNDS: usize = 200;
+        let standing = set_aside();
+        for _ in 0..ROUNDS {
+            let at_once = Barrier::new(THREADS);
+            let begins = || {
+                at_once.wait();
+                standing.begin(START + ASIDE)
+            };
+            let trials = std::thread::scope(|scope| {
+                let threads = [(); THREADS].map(|()| scope.spawn(begins));
+                threads.map(|thread| thread.join().expect("no panic"))
+            });
+            assert_eq!(trials.iter().flatten().count(), 1);
+        }
     }
 }

@@ -21,6 +21,7 @@ use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
 use crate::prepare::Prepared;
 use crate::staging::StagingSink;
+use crate::standing::{ASIDE, Attempt};
 use crate::stats::StatsCell;
 
 /// All that the thread works with.
@@ -56,6 +57,8 @@ pub struct Terms<'a> {
     pub counters: &'a StatsCell,
     /// Memory that the call holds.
     pub held_bytes: u64,
+    /// What it tells of its device.
+    pub attempt: &'a Attempt<'a>,
 }
 
 /// A call that looks whether the job was cancelled has ended by then.
@@ -116,7 +119,8 @@ impl Call {
         let spawned = thread.spawn(work);
         spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
         let clock = terms.clock;
-        let mut until = clock.now() + terms.at_most;
+        let late = clock.now() + terms.at_most;
+        let mut until = late;
         let mut seen = 0;
         loop {
             let before = came.seen();
@@ -135,7 +139,7 @@ impl Call {
                 until = until.min(now + GRACE);
             }
             if now >= until {
-                return leave(&gate, &answers, &device, terms);
+                return leave(&gate, &answers, &device, terms, now >= late);
             }
             clock.wait(&came, before, CANCEL_POLL);
         }
@@ -189,12 +193,14 @@ impl Drop for Return {
     }
 }
 
-/// Gives a call up, unless it has answered in this moment.
+/// Gives a call up, unless it has answered in this moment. One that is not late is given up with its job: then it
+/// says nothing of the device but that this has to answer first.
 fn leave(
     gate: &Gate,
     answers: &Receiver<Answer>,
     device: &Opened,
     terms: &Terms<'_>,
+    is_late: bool,
 ) -> Result<Answer> {
     let mut gate = lock(gate);
     if let Ok(answer) = answers.try_recv() {
@@ -203,8 +209,13 @@ fn leave(
     *gate = Some(Budget::leave_behind(terms.budget, terms.held_bytes));
     let seconds = terms.at_most.as_secs_f64();
     let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
-    terms.counters.slice_left_behind(device.backend.name());
-    device.standing.left_behind(terms.clock.now(), &error);
+    let name = device.backend.name();
+    terms.counters.slice_left_behind(name);
+    let time = if is_late { ASIDE } else { Duration::ZERO };
+    let is_news = (terms.attempt).left_behind(terms.clock.now() + time, &error);
+    if is_news && is_late {
+        terms.counters.device_set_aside(name);
+    }
     Err(error)
 }
 

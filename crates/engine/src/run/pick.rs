@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Shared;
 use crate::budget::{Candidate, HOST};
 use crate::fleet::Offload;
-use crate::standing::Trust;
+use crate::standing::{Attempt, Trust};
 
 /// The slices that have not begun.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl Left {
     }
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
     /// The device of that number, unless it is the CPU.
-    pub(super) fn offload(&self, number: usize) -> Option<Offload<'_>> {
+    pub(super) fn offload(&self, number: usize) -> Option<Offload<'a>> {
         let mut devices = self.devices.iter().copied();
         devices.find(|device| device.number == number)
     }
@@ -78,16 +78,20 @@ impl Shared<'_> {
 
     /// Takes a slice that has not begun for a device, if that is still trusted: the smallest one if it has to
     /// show first that it works again.
-    pub(super) fn take(&self, device: Option<Offload<'_>>) -> Taken {
-        let trust = device.map_or(Trust::Full, |device| {
-            device.device.standing.begin(self.context.clock.now())
-        });
-        let slice = match trust {
-            Trust::Aside(_) => return Taken::Distrusted,
-            Trust::Once => self.left.take(Some(self.slice_bytes)),
-            Trust::Full => self.left.take(None),
+    pub(super) fn take(&self, device: Option<Offload<'a>>) -> Taken {
+        let now = self.context.clock.now();
+        let attempt = device.and_then(|offload| offload.device.standing.begin(now));
+        if attempt.is_none() && device.is_some() {
+            return Taken::Distrusted;
+        }
+        let is_trial = attempt.as_ref().is_some_and(Attempt::is_trial);
+        let Some(slice) = self.left.take(is_trial.then_some(self.slice_bytes)) else {
+            return Taken::Nothing;
         };
-        slice.map_or(Taken::Nothing, Taken::Slice)
+        if let Some(attempt) = attempt {
+            self.attempts[slice].get_or_init(|| attempt);
+        }
+        Taken::Slice(slice)
     }
 }
 

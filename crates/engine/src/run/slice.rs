@@ -17,6 +17,7 @@ use crate::io::{SliceFiles, Stage, measured_by_this_thread};
 use crate::predict::SliceTime;
 use crate::spans;
 use crate::staging::StagingSink;
+use crate::standing::Attempt;
 
 impl Shared<'_> {
     /// Does a slice on the device that was chosen, and if it fails there, on the CPU.
@@ -27,7 +28,6 @@ impl Shared<'_> {
         grant: &Grant<'_>,
         waited: Duration,
     ) -> Result<SliceReport> {
-        let _undecided = Undecided(device);
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
@@ -38,17 +38,18 @@ impl Shared<'_> {
             let name = device.map_or(self.cpu_name(), |device| device.device.backend.name());
             self.context.counters.slice_moved(name);
         }
-        let Some(device) = device else {
+        let attempt = self.attempts[slice.index].get();
+        let Some((device, attempt)) = device.zip(attempt) else {
             let report = self.slice_on(None, slice, bytes, waited)?;
             self.learn(None, bytes, grant, began, &report);
             return Ok(report);
         };
-        let terms = self.terms(device.device.backend.name(), bytes)?;
+        let terms = self.terms(device, attempt, bytes)?;
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if is_device_trouble(&error) => self.redo(slice, &error),
             Err(error) => Err(error),
             Ok(report) => {
-                device.device.standing.worked();
+                attempt.worked();
                 self.learn(Some(device), bytes, grant, began, &report);
                 Ok(report)
             }
@@ -92,13 +93,19 @@ impl Shared<'_> {
         Ok(report)
     }
 
-    /// How long a call over so many bytes is waited for on the device of that name.
-    fn terms(&self, name: &str, bytes: u64) -> Result<Terms<'_>> {
+    /// How long a call over so many bytes is waited for on a device.
+    fn terms<'t>(
+        &'t self,
+        device: Offload<'_>,
+        attempt: &'t Attempt<'t>,
+        bytes: u64,
+    ) -> Result<Terms<'t>> {
         /// What is right within a factor of ten may be late twice over.
         const TIMES: f64 = 20.0;
         const MOST: Duration = Duration::from_secs(24 * 60 * 60);
         /// Input and output.
         const WAYS: u64 = 2;
+        let name = device.device.backend.name();
         let limit = self.context.limiter.rate();
         let slots = self.context.budget.slots();
         let (shape, slices) = (self.shapes.of(bytes), slots as u64);
@@ -115,6 +122,7 @@ impl Shared<'_> {
             budget: self.context.budget,
             counters: self.context.counters,
             held_bytes: (self.slice_memory_bytes).saturating_add(self.share.hold(0)?),
+            attempt,
         })
     }
 
@@ -216,7 +224,9 @@ impl Shared<'_> {
         self.refused(format!("{name}: {error}"));
         self.context.counters.slice_failed(name, error);
         self.context.counters.slice_redone(name);
-        if (device.device.standing).failed(self.context.clock.now(), error) {
+        let now = self.context.clock.now();
+        let attempt = self.attempts[slice.index].get();
+        if attempt.is_some_and(|attempt| attempt.failed(now, error)) {
             tracing::warn!(device = name, "set aside for a while");
             self.context.counters.device_set_aside(name);
         }
@@ -225,17 +235,6 @@ impl Shared<'_> {
     /// A device does not do all that it was to do of the job.
     pub(super) fn refused(&self, why: String) {
         self.done().device_refused.get_or_insert(why);
-    }
-}
-
-/// A slice that may end without telling whether its device works, which another may try then.
-struct Undecided<'a>(Option<Offload<'a>>);
-
-impl Drop for Undecided<'_> {
-    fn drop(&mut self) {
-        if let Some(offload) = self.0 {
-            offload.device.standing.undecided();
-        }
     }
 }
 
