@@ -218,12 +218,7 @@ impl Shared<'_> {
             }
             std::mem::take(&mut done.again)
         };
-        // In the memory of one slice, which is the job's until it ends.
-        for (index, error) in again {
-            let report = self.redo(&self.slices[index], &error)?;
-            self.keep(index, report);
-        }
-        Ok(())
+        self.redo_all(&again)
     }
 
     fn done(&self) -> std::sync::MutexGuard<'_, Done> {
@@ -284,9 +279,10 @@ impl Shared<'_> {
         }
     }
 
-    /// Whether a device beside the CPU makes or has made a slice.
-    fn is_a_devices(&self, slice: usize) -> bool {
-        self.done_by[slice].load(Ordering::Acquire) != HOST
+    /// What a slice tells of the device beside the CPU that makes it or has made it.
+    fn attempt_at(&self, slice: usize) -> Option<(Offload<'_>, &Attempt<'_>)> {
+        let device = self.offload(self.done_by[slice].load(Ordering::Acquire));
+        device.zip(self.attempts[slice].get())
     }
 
     /// Keeps what a slice came to, in place of what it came to before.

@@ -2,6 +2,7 @@
 
 mod storage_model;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,16 @@ struct Machine {
 
 impl Machine {
     fn new(database: &Database, threads: usize, profiles: &[(&str, UnitProfile)]) -> Self {
+        Self::with_storage(database, threads, profiles, None)
+    }
+
+    /// The same with files on a drive of so many bytes a second, if they take time.
+    fn with_storage(
+        database: &Database,
+        threads: usize,
+        profiles: &[(&str, UnitProfile)],
+        bytes_per_second: Option<f64>,
+    ) -> Self {
         let devices: Vec<_> = profiles
             .iter()
             .map(|(name, profile)| Profile::new(name, profile.clone()).expect("it makes sense"))
@@ -67,6 +78,8 @@ impl Machine {
         let settings = Settings {
             mutable: MutableSettings {
                 threads,
+                // A slice is checked before its thread takes another one.
+                sync_threads: Some(0),
                 ..MutableSettings::default()
             },
             device: DeviceList::try_from(&*devices).expect("few enough"),
@@ -75,7 +88,7 @@ impl Machine {
         };
         let clock = VirtualClock::default();
         let storage = SimStorage::new(database.disk.clone(), 1, None, CancelToken::new());
-        let storage = storage.timed(clock.clone(), None);
+        let storage = storage.timed(clock.clone(), bytes_per_second);
         let engine = Engine::new(settings, Arc::new(storage)).expect("sound settings");
         engine.wait_for_device().expect("they are there");
         Self { engine, clock }
@@ -103,13 +116,17 @@ impl Machine {
 
 /// A database whose job has some slices.
 fn database() -> Database {
-    const SLICES: usize = 6;
+    database_of(6..=usize::MAX)
+}
+
+/// A database whose job has so many slices.
+fn database_of(slices: RangeInclusive<usize>) -> Database {
     let drawn = (1..).map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)));
-    let mut large = drawn.filter(|database| {
+    let mut fitting = drawn.filter(|database| {
         let machine = Machine::new(database, 1, &[("trial", profile(1))]);
-        machine.run(database).0.slices >= SLICES
+        slices.contains(&machine.run(database).0.slices)
     });
-    large.next().expect("it goes on until there is one")
+    fitting.next().expect("it goes on until there is one")
 }
 
 fn is_near(found: f64, expected: f64) -> bool {
@@ -266,4 +283,63 @@ fn damaged_files_are_found_and_made_again() {
             "{fault}"
         );
     }
+}
+
+#[test]
+fn a_device_whose_files_are_wrong_is_set_aside_and_tried_as_one_that_fails() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("damages", faulty(Fault::Flipped))]);
+    machine.run(&database);
+    let counts = || {
+        let stats = machine.stats();
+        assert_eq!(stats.slices_redone, stats.verification_failures);
+        (stats.slices_redone, stats.devices_set_aside)
+    };
+    assert_eq!(counts(), (3, 1), "the others are not even begun there");
+    machine.run(&database);
+    assert_eq!(counts(), (3, 1));
+    machine.clock.pause(Duration::from_secs(60));
+    machine.run(&database);
+    assert_eq!(counts(), (4, 2), "one slice tries it, and is wrong");
+}
+
+#[test]
+fn wrong_files_of_small_jobs_add_up() {
+    let database = database_of(1..=2);
+    let machine = Machine::new(&database, 1, &[("damages", faulty(Fault::Truncated))]);
+    for _ in 0..4 {
+        machine.run(&database);
+    }
+    let stats = machine.stats();
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
+}
+
+#[test]
+fn slices_with_wrong_files_are_made_again_at_once() {
+    const THREADS: usize = 16;
+    const BYTES_PER_SECOND: f64 = 1e6;
+    let database = database();
+    // Next to no time beside that of the drive.
+    let run = |faults| {
+        let swift = UnitProfile {
+            units: THREADS as u32,
+            clock_hz: 1e15,
+            faults,
+            ..profile(1)
+        };
+        let storage = Some(BYTES_PER_SECOND);
+        let machine = Machine::with_storage(&database, THREADS, &[("swift", swift)], storage);
+        let (outcome, seconds) = machine.run(&database);
+        assert!(outcome.slices <= THREADS);
+        (
+            machine.stats().slices_redone,
+            outcome.slices as u64,
+            seconds,
+        )
+    };
+    let (redone, _, once) = run(FaultRates::default());
+    assert_eq!(redone, 0);
+    let (redone, slices, twice) = run(FaultRates::from_iter([(Fault::Flipped, 1.0)]));
+    assert_eq!(redone, slices, "all had begun");
+    assert!(twice < 3.0 * once, "{twice} and {once}");
 }

@@ -32,7 +32,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Verifies a slice's files, all of them durable.
+    /// Verifies a slice's files, all of them durable, by which the device that made them is judged.
     fn check(&self, files: &SliceFiles) -> Result<()> {
         let Some(report) = files.take() else {
             return Err(Error::internal("a slice is checked twice"));
@@ -41,12 +41,17 @@ impl Shared<'_> {
         let bytes = report.files.iter().map(|file| file.size).sum();
         let meter = &self.files.meter;
         let verified = meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report));
+        let Some((device, attempt)) = self.attempt_at(files.slice) else {
+            return verified;
+        };
         match verified {
-            Err(error) if is_device_trouble(&error) && self.is_a_devices(files.slice) => {
+            Ok(()) => attempt.worked(),
+            Err(error) if is_device_trouble(&error) => {
+                self.distrust(device, attempt, &error);
                 self.done().again.push((files.slice, error));
-                Ok(())
             }
-            verified => verified,
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 }

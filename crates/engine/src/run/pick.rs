@@ -62,7 +62,7 @@ impl<'a> Shared<'a> {
         candidates
     }
 
-    fn candidate(&self, device: usize, name: &str) -> Candidate {
+    pub(super) fn candidate(&self, device: usize, name: &str) -> Candidate {
         let others = self.context.budget.slots().saturating_sub(1);
         let shape = self.shapes.mean();
         let beside = |others| self.context.model.time(name, &shape, others);

@@ -46,10 +46,14 @@ impl Shared<'_> {
         };
         let terms = self.terms(device, attempt, bytes)?;
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
-            Err(error) if is_device_trouble(&error) => self.redo(slice, &error),
+            Err(error) if is_device_trouble(&error) => {
+                let report = self.redo(slice, &error)?;
+                // If the CPU had failed too, it might have been the input.
+                self.distrust(device, attempt, &error);
+                Ok(report)
+            }
             Err(error) => Err(error),
             Ok(report) => {
-                attempt.worked();
                 self.learn(Some(device), bytes, grant, began, &report);
                 Ok(report)
             }
@@ -80,17 +84,29 @@ impl Shared<'_> {
         (self.context.model).observed(name, &shape, grant.beside(), took);
     }
 
-    /// Does a slice on the CPU that failed so on the device.
+    /// Does a slice on the CPU that failed so on the device, or whose files were not what that had meant.
     pub(super) fn redo(&self, slice: &Slice, error: &Error) -> Result<SliceReport> {
         let failed = self.done_by[slice.index].swap(HOST, Ordering::AcqRel);
         self.files.stop.check()?;
         self.staging.remove_slice(slice.index)?;
         let report = self.slice_on(None, slice, 0, Duration::ZERO)?;
-        // If the CPU had failed too, it might have been the input.
         if let Some(device) = self.offload(failed) {
-            self.device_failed(device, slice, error);
+            let name = device.device.backend.name();
+            tracing::warn!(device = name, slice = slice.index, %error, "the CPU has done the slice instead");
+            self.refused(format!("{name}: {error}"));
+            self.context.counters.slice_failed(name, error);
+            self.context.counters.slice_redone(name);
         }
         Ok(report)
+    }
+
+    /// A device is to blame for what became of a slice.
+    pub(super) fn distrust(&self, device: Offload<'_>, attempt: &Attempt<'_>, error: &Error) {
+        if attempt.failed(self.context.clock.now(), error) {
+            let name = device.device.backend.name();
+            tracing::warn!(device = name, "set aside for a while");
+            self.context.counters.device_set_aside(name);
+        }
     }
 
     /// How long a call over so many bytes is waited for on a device.
@@ -215,21 +231,6 @@ impl Shared<'_> {
         let task = task.and_then(|task| self.files.finishing.offer(task));
         task.map_or(Ok(()), |task| self.try_finish(task))?;
         Ok(report)
-    }
-
-    /// The CPU has done what the device failed at.
-    fn device_failed(&self, device: Offload<'_>, slice: &Slice, error: &Error) {
-        let name = device.device.backend.name();
-        tracing::warn!(device = name, slice = slice.index, %error, "the CPU has done the slice instead");
-        self.refused(format!("{name}: {error}"));
-        self.context.counters.slice_failed(name, error);
-        self.context.counters.slice_redone(name);
-        let now = self.context.clock.now();
-        let attempt = self.attempts[slice.index].get();
-        if attempt.is_some_and(|attempt| attempt.failed(now, error)) {
-            tracing::warn!(device = name, "set aside for a while");
-            self.context.counters.device_set_aside(name);
-        }
     }
 
     /// A device does not do all that it was to do of the job.

@@ -4,11 +4,13 @@ use std::sync::atomic::Ordering;
 use std::thread::Scope;
 use std::time::Instant;
 
-use rockmill_core::{Result, thread_cpu};
+use rockmill_core::{Error, Result, thread_cpu};
 
 use super::Shared;
 use super::pick::Taken;
+use crate::budget::{HOST, Work};
 use crate::clock::Worker;
+use crate::parallel;
 
 /// A thread that may still begin a slice. When none is left, nothing comes to be synced any more. One that
 /// panics stops the others at once.
@@ -59,6 +61,29 @@ impl Shared<'_> {
                 break;
             }
         }
+    }
+
+    /// Has the CPU make slices anew whose files were wrong, as many at once as it may. All others have been made.
+    pub(super) fn redo_all(&self, again: &[(usize, Error)]) -> Result<()> {
+        let slices = again.len() as u64;
+        self.share.plan(Work {
+            slices,
+            slice_bytes: self.shapes.mean_bytes(),
+            host_slices: slices,
+        });
+        let host = [self.candidate(HOST, self.cpu_name())];
+        let redo = |(index, error): &(usize, Error)| {
+            let grant = self.share.slice(&host, &self.files.stop)?;
+            let report = self.redo(&self.slices[*index], error)?;
+            self.keep(*index, report);
+            drop(grant);
+            Ok(())
+        };
+        let redo = |one| Worker::new(&self.context.clock).run(|| redo(one));
+        let at_once = (self.context.budget.slots()).min(self.share.slices_in_memory());
+        let (_, cpu) = parallel::map(again, at_once, redo)?;
+        self.done().cpu += cpu;
+        Ok(())
     }
 
     /// Takes slices until none is left, then what others have left to do.
