@@ -87,7 +87,7 @@ pub fn prepare(
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
     let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
     let shapes = Shapes::new(&planned.plan, &tables, &slice_bytes);
-    let indexes = share.hold(0)?;
+    let indexes = share.held_bytes();
     let fit = |devices: &[Offload<'_>]| {
         fit_memory(context, devices, files, indexes, &planned.plan, &tables)
     };
@@ -111,7 +111,7 @@ pub fn prepare(
         fitted => fitted?,
     };
     let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
-    let needed = share.hold(0)?.saturating_add(slice_memory_bytes);
+    let needed = share.held_bytes().saturating_add(slice_memory_bytes);
     if needed.saturating_add(checks) <= context.budget.bytes() {
         share.hold(checks)?;
     } else {

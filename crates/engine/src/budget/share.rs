@@ -28,12 +28,12 @@ impl<'a> JobShare<'a> {
         self.budget.wait(wish, self.urgency, cancel)
     }
 
-    /// Counts `bytes` that the job has taken and keeps until it ends, and returns what it has taken in
-    /// all. It does not wait: what other jobs' slices hold now, they give back.
+    /// Counts `bytes` that the job has taken and keeps until it ends. It does not wait: what other jobs' slices
+    /// hold now, they give back.
     ///
     /// # Errors
-    /// Declined if that is more than there is.
-    pub fn hold(&self, bytes: u64) -> Result<u64> {
+    /// Declined if the job holds more then than there is.
+    pub fn hold(&self, bytes: u64) -> Result<()> {
         let (held, most) = self
             .budget
             .change(|state| (state.hold(self.job, bytes), state.most_bytes()));
@@ -45,7 +45,12 @@ impl<'a> JobShare<'a> {
                 ),
             ));
         }
-        Ok(held)
+        Ok(())
+    }
+
+    /// What the job has taken so far and keeps until it ends, without the memory of its slices.
+    pub fn held_bytes(&self) -> u64 {
+        self.budget.state().held_bytes(self.job)
     }
 
     /// Waits for the memory of one slice, which is the job's until it ends. The inputs are open: the database's next job

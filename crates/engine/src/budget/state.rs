@@ -182,6 +182,11 @@ impl State {
         job.held_bytes
     }
 
+    /// What is counted to a job, without its slices.
+    pub fn held_bytes(&self, job: JobId) -> u64 {
+        self.jobs.get(&job).map_or(0, |job| job.held_bytes)
+    }
+
     /// A job has opened its inputs; one of its slices takes so much, at least 1.
     pub fn set_slice_bytes(&mut self, job: JobId, bytes: u64) {
         let job = self.jobs.entry(job).or_default();

@@ -253,6 +253,16 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
 }
 
 #[test]
+fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
+    let budget = Budget::new(2, 100, SystemClock::shared());
+    let job = admitted(&budget, 60, 20);
+    budget.resize(2, 10);
+    assert_eq!(job.held_bytes(), 60);
+    let _running = slice(&job);
+    assert!(waits(|cancel| job.slice(&[CPU], cancel)), "one at a time");
+}
+
+#[test]
 fn waiting_ends_when_cancelled() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);

@@ -44,7 +44,7 @@ impl Shared<'_> {
             self.learn(None, bytes, grant, began, &report);
             return Ok(report);
         };
-        let terms = self.terms(device, attempt, bytes)?;
+        let terms = self.terms(device, attempt, bytes);
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if is_device_trouble(&error) => {
                 let report = self.redo(slice, &error)?;
@@ -110,12 +110,7 @@ impl Shared<'_> {
     }
 
     /// How long a call over so many bytes is waited for on a device.
-    fn terms<'t>(
-        &'t self,
-        device: Offload<'_>,
-        attempt: &'t Attempt<'t>,
-        bytes: u64,
-    ) -> Result<Terms<'t>> {
+    fn terms<'t>(&'t self, device: Offload<'_>, attempt: &'t Attempt<'t>, bytes: u64) -> Terms<'t> {
         /// What is right within a factor of ten may be late twice over.
         const TIMES: f64 = 20.0;
         const MOST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -131,15 +126,15 @@ impl Shared<'_> {
         let limited = moved.checked_div(limit).unwrap_or(0) as f64;
         let seconds = (expected.seconds + limited) * TIMES;
         let least = self.context.patience.0;
-        Ok(Terms {
+        Terms {
             at_most: Duration::try_from_secs_f64(seconds)
                 .map_or(MOST, |most| most.clamp(least.min(MOST), MOST)),
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,
-            held_bytes: (self.slice_memory_bytes).saturating_add(self.share.hold(0)?),
+            held_bytes: (self.slice_memory_bytes).saturating_add(self.share.held_bytes()),
             attempt,
-        })
+        }
     }
 
     /// Does a slice on a device, or on the CPU.
