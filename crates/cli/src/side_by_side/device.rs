@@ -17,7 +17,7 @@ pub enum GpuInput {
     Mapped,
     /// Read.
     Read,
-    /// Mapped on file systems with a disk, read on those in memory.
+    /// Mapped where that saves most processor time, which is on file systems with a disk; read on those in memory.
     Auto,
 }
 
@@ -46,11 +46,12 @@ pub struct Tuning {
     #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
     #[serde(with = "text")]
     calibration: Calibration,
-    /// How input gets to a GPU: mapped from the page cache, or read.
+    /// How input gets to a GPU: read, which is the quickest; mapped from the page cache, which takes less processor time and
+    /// more time; or auto, which maps on file systems with a disk, where that saves most.
     #[arg(
         long,
         default_value = "read",
-        value_name = "mapped|read",
+        value_name = "read|mapped|auto",
         hide_possible_values = true
     )]
     pub gpu_input: GpuInput,
