@@ -5,17 +5,17 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
-#[path = "../tests/target/mod.rs"]
-mod target;
+#[path = "../tests/device/mod.rs"]
+mod device;
 
 use std::time::Instant;
 
 use common::{Entry, MemSink};
+use device::target;
 use rockmill_core::{Backend, CancelToken, InputTable, Plan, RangesBeneath, Slice, SliceWork};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::FilterOptions;
-use target::target;
 
 const RUNS: u64 = 8;
 const VERSIONS: u64 = 4;

@@ -2,19 +2,19 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
-mod target;
+mod device;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use common::{Entry, MemOutput, open};
+use device::target;
 use rockmill_core::{
     Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan, Result,
     Slice, SstFile, SstSink,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
-use target::target;
 
 const CHUNK_BYTES: usize = 16 << 10;
 

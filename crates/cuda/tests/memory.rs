@@ -3,7 +3,7 @@
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
-mod target;
+mod device;
 
 use std::fs::File;
 use std::io::Write;
@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use common::{Entry, MemOutput, open};
+use device::target;
 use rockmill_core::{
     Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, ReadAt, open_table,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, InputPath};
 use rockmill_format::filter::FilterOptions;
-use target::target;
 
 fn device(settings: CudaSettings) -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")

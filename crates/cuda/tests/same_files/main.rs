@@ -7,14 +7,15 @@ mod cases;
 #[path = "../../../cpu/tests/common/mod.rs"]
 mod common;
 mod damage;
+#[path = "../device/mod.rs"]
+mod device;
 mod filters;
-#[path = "../target/mod.rs"]
-mod target;
 
 use std::sync::OnceLock;
 
 use cases::{files_beneath, grandparents, plans, runs, table_plans, tables};
 use common::{Entry, MemOutput, config, open};
+use device::target;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, Cutting, Error, ErrorKind, Grandparent, InputTable, KeyRange, Plan,
@@ -23,7 +24,6 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::compression::CompressionType;
-use target::target;
 
 fn device() -> &'static CudaBackend {
     static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
