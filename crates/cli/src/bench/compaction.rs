@@ -248,8 +248,9 @@ fn measure(
             origin.copy_to(&copy)?;
             let measured = cell.worker.compact(&copy)?;
             if args.floor && number == 0 {
-                let (bytes, threads) = (measured.bytes_out, cell.contender.threads);
-                let now = DiskFloor::measure(scratch.path(), bytes, threads)?;
+                let (bytes_in, bytes_out) = (measured.bytes_in, measured.bytes_out);
+                let threads = cell.contender.threads;
+                let now = DiskFloor::measure(scratch.path(), bytes_in, bytes_out, threads)?;
                 floor = Some(floor.map_or(now, |before: DiskFloor| before.least(now)));
             }
             cell.floor = floor;

@@ -1,4 +1,5 @@
-//! How long a disk takes by itself to make so many bytes durable: less no compaction can need that writes them.
+//! How long a job's bytes take by themselves through the page cache and to the disk: less no compaction can need that
+//! reads and writes them so.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// What addresses, lengths and offsets of direct writes are multiples of.
 const ALIGNMENT: usize = 4096;
 
-/// Seconds that the same bytes take in several ways, in files of 64 MiB, as many at once as there are threads.
+/// Seconds that the output's bytes take in several ways, in files of 64 MiB, as many at once as there are threads.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct DiskFloor {
     /// Syncing them when all are in the page cache.
@@ -30,14 +31,17 @@ pub struct DiskFloor {
     pub write_s: f64,
     /// Writing them past the page cache, and syncing; none if the file system has no way past it.
     pub direct_s: Option<f64>,
+    /// Copying as many bytes as the input has out of the page cache, and this many into it, at once.
+    pub copy_s: f64,
 }
 
 impl DiskFloor {
-    /// Measures it in a folder of its own in `dir`, for so many bytes, rounded to MiB.
+    /// Measures it in a folder of its own in `dir`, for so many bytes of output, rounded to MiB, of `bytes_in` bytes
+    /// of input.
     ///
     /// # Errors
     /// Environment.
-    pub fn measure(dir: &Path, bytes: u64, threads: u32) -> Result<Self, Failure> {
+    pub fn measure(dir: &Path, bytes_in: u64, bytes: u64, threads: u32) -> Result<Self, Failure> {
         let failed =
             |e: io::Error| Failure::Environment(format!("the disk of {}: {e}", dir.display()));
         let folder = || tempfile::Builder::new().prefix("floor-").tempdir_in(dir);
@@ -54,7 +58,11 @@ impl DiskFloor {
                 .map_err(failed)?;
         let sync = |i: u64| open[i as usize].sync_all();
         let (sync_s, _) = timed(|| at_once(files, threads, sync)).map_err(failed)?;
-        drop((open, cached));
+        let again = folder().map_err(failed)?;
+        let reads = bytes_in as f64 / bytes.max(1) as f64;
+        let copy = |i: u64| copy(&open[i as usize], reads, &again, i, len(i), &piece);
+        let (copy_s, _) = timed(|| at_once(files, threads, copy)).map_err(failed)?;
+        drop((open, cached, again));
         let direct = folder().map_err(failed)?;
         let direct_s =
             match timed(|| at_once(files, threads, |i| write_directly(&direct, i, len(i)))) {
@@ -66,6 +74,7 @@ impl DiskFloor {
             sync_s,
             write_s,
             direct_s,
+            copy_s,
         })
     }
 
@@ -79,6 +88,7 @@ impl DiskFloor {
             sync_s: self.sync_s.min(other.sync_s),
             write_s: self.write_s.min(other.write_s),
             direct_s,
+            copy_s: self.copy_s.min(other.copy_s),
         }
     }
 
@@ -89,8 +99,9 @@ impl DiskFloor {
             None => "there is no way past the page cache".to_owned(),
         };
         format!(
-            "the disk alone, as many bytes: {:.3} s into the page cache, then {:.3} s to sync; {direct}",
-            self.write_s, self.sync_s
+            "as many bytes by themselves: {:.3} s into the page cache, then {:.3} s to sync; {direct}; {:.3} s with the \
+             input's bytes copied out of the page cache at once",
+            self.write_s, self.sync_s, self.copy_s
         )
     }
 }
@@ -142,11 +153,38 @@ fn piece() -> Vec<u8> {
 
 fn write(folder: &TempDir, number: u64, len: u64, piece: &[u8]) -> io::Result<File> {
     let path = folder.path().join(number.to_string());
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)?;
     for _ in 0..len / PIECE_BYTES as u64 {
         file.write_all(&piece[..PIECE_BYTES])?;
     }
     Ok(file)
+}
+
+/// Writes a file as [`write`] does, and reads `reads` times as many bytes of another one of its length.
+fn copy(
+    from: &File,
+    reads: f64,
+    folder: &TempDir,
+    number: u64,
+    len: u64,
+    piece: &[u8],
+) -> io::Result<()> {
+    let path = folder.path().join(number.to_string());
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut read = vec![0; PIECE_BYTES];
+    let (pieces, mut done) = (len / PIECE_BYTES as u64, 0);
+    for written in 1..=pieces {
+        file.write_all(&piece[..PIECE_BYTES])?;
+        while (done as f64) < written as f64 * reads {
+            from.read_exact_at(&mut read, done % pieces * PIECE_BYTES as u64)?;
+            done += 1;
+        }
+    }
+    Ok(())
 }
 
 fn write_directly(folder: &TempDir, number: u64, len: u64) -> io::Result<()> {
@@ -174,8 +212,9 @@ mod tests {
     #[test]
     fn what_is_measured_leaves_nothing() {
         let dir = tempfile::tempdir().expect("a folder");
-        let floor = DiskFloor::measure(dir.path(), FILE_BYTES + 1, 2).expect("room");
-        assert!(floor.sync_s >= 0.0 && floor.write_s > 0.0);
+        let floor = DiskFloor::measure(dir.path(), 4 * FILE_BYTES, FILE_BYTES + 1, 2);
+        let floor = floor.expect("room");
+        assert!(floor.sync_s >= 0.0 && floor.write_s > 0.0 && floor.copy_s > 0.0);
         let left = dir.path().read_dir().expect("it is there").count();
         assert_eq!(left, 0);
     }
