@@ -1,5 +1,7 @@
 //! The command as a user types it.
 
+#![allow(dead_code, reason = "each of the tests uses its part")]
+
 use std::path::Path;
 use std::process::Command;
 

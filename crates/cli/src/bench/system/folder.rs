@@ -171,17 +171,21 @@ fn settings(cell: &Cell) -> Result<Value, Failure> {
     serde_json::to_value(cell).map_err(|e| Failure::Environment(e.to_string()))
 }
 
-/// Writes a file that is whole or not there.
+/// Writes a file that is whole or not there. What one that was interrupted has left, the next replaces: no other
+/// process writes here meanwhile.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let part = path.with_added_extension("part");
     let write = || {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        let mut file = File::create(&part)?;
         file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok::<_, std::io::Error>(())
+        file.sync_all()?;
+        fs::rename(&part, path)
     };
-    write().map_err(|e| failed(path, &e))
+    write().map_err(|e| {
+        // Its room is needed.
+        let _ = fs::remove_file(&part);
+        failed(path, &e)
+    })
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {

@@ -1,5 +1,6 @@
 //! Where databases lie while they are measured.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rockmill_sysio::has_disk;
 use rustix::fs::fstatvfs;
 
-use super::cell::{Cell, Jobs, Work};
+use super::cell::{Cell, Clients, Jobs, Work};
 use super::{folder, jobs};
 use crate::outcome::Failure;
 use crate::side_by_side::database::{Origin, Spec};
@@ -19,6 +20,25 @@ pub struct Ground {
     path: PathBuf,
     /// The database of which jobs compact copies, and what it holds.
     origin: Option<(String, Origin)>,
+}
+
+/// Where databases are to lie, by the name that any call has for it.
+///
+/// # Errors
+/// Environment if there is no such folder, or none that can be told to another process.
+pub fn parent(asked: Option<&Path>) -> Result<PathBuf, Failure> {
+    let parent = asked.map_or_else(std::env::temp_dir, Path::to_owned);
+    let refused = |why: &dyn Display| {
+        let parent = parent.display();
+        Failure::Environment(format!(
+            "cannot use {parent}: {why}; name another with --dir"
+        ))
+    };
+    let known = fs::canonicalize(&parent).map_err(|e| refused(&e))?;
+    match known.to_str() {
+        Some(_) => Ok(known),
+        None => Err(refused(&"its name is no UTF-8")),
+    }
 }
 
 impl Ground {
@@ -47,14 +67,16 @@ impl Ground {
     /// Environment if nobody can tell.
     pub fn lacks_room(&mut self, cell: &Cell) -> Result<Option<String>, Failure> {
         const GB: f64 = 1e9;
-        let Work::Jobs(jobs) = &cell.work else {
-            return Ok(None);
+        let needed = match &cell.work {
+            Work::Clients(clients) => clients_bytes(clients),
+            Work::Jobs(jobs) => {
+                let name = jobs.spec.name();
+                if self.origin.take_if(|(known, _)| *known != name).is_some() {
+                    remove(&self.origin_path())?;
+                }
+                jobs_bytes(jobs, self.origin.is_some())
+            }
         };
-        let name = jobs.spec.name();
-        if self.origin.take_if(|(known, _)| *known != name).is_some() {
-            remove(&self.origin_path())?;
-        }
-        let needed = needed_bytes(jobs, self.origin.is_some());
         let free = free_bytes(&self.path).map_err(|e| failed(&self.path, &e))?;
         Ok((needed > free).then(|| {
             let dir = self.path.parent().unwrap_or(&self.path).display();
@@ -72,6 +94,22 @@ impl Ground {
     /// # Errors
     /// Those of `measure`; Environment if there is no room.
     pub fn with<T>(
+        &mut self,
+        cell: &Cell,
+        measure: impl FnOnce(&Path) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let done = self.make_and_measure(cell, measure);
+        done.map_err(|failure| match failure {
+            Failure::Environment(what) if what.contains("No space left on device") => {
+                let parent = self.path.parent().unwrap_or(&self.path).display();
+                let advice = format!("make room in {parent} or name another with --dir");
+                Failure::Environment(format!("{what}; {advice}"))
+            }
+            other => other,
+        })
+    }
+
+    fn make_and_measure<T>(
         &mut self,
         cell: &Cell,
         measure: impl FnOnce(&Path) -> Result<T, Failure>,
@@ -113,14 +151,25 @@ impl Drop for Ground {
     }
 }
 
+/// Bytes of all records, and as many of what overwrites them, merged or not, or is being merged.
+fn clients_bytes(clients: &Clients) -> u64 {
+    const TIMES: u64 = 2;
+    let records = &clients.records;
+    let bytes = records.entries * records.entry_bytes() as u64;
+    with_the_rest(TIMES * u64::from(clients.families) * bytes)
+}
+
 /// Bytes of the inputs, if they are not there yet, and of what all jobs write of them.
-fn needed_bytes(jobs: &Jobs, inputs_are_there: bool) -> u64 {
-    /// Filters, indexes, and what a disk's blocks round up.
-    const PERCENT_MORE: u64 = 10;
+fn jobs_bytes(jobs: &Jobs, inputs_are_there: bool) -> u64 {
     let workload = &jobs.spec.workload;
     let input = workload.entries * workload.entry_bytes() as u64;
     let output = u64::from(jobs.at_once) * input / jobs.spec.versions;
-    let bytes = output + if inputs_are_there { 0 } else { input };
+    with_the_rest(output + if inputs_are_there { 0 } else { input })
+}
+
+/// With filters, indexes, and what a disk's blocks round up.
+fn with_the_rest(bytes: u64) -> u64 {
+    const PERCENT_MORE: u64 = 10;
     bytes + bytes / 100 * PERCENT_MORE
 }
 
@@ -159,6 +208,9 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
     use crate::bench::system::experiment::Experiment;
     use crate::bench::system::tests::args;
@@ -184,6 +236,42 @@ mod tests {
         // A million MB, and a quarter of that for each of 64, and a tenth.
         let why = lacks[1].as_deref().expect("nobody has so much");
         assert!(why.starts_with("needs 18700.0 GB in "), "{why}");
+    }
+
+    #[test]
+    fn clients_that_find_no_room_are_told_of_before_they_begin() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let mut ground = Ground::clear(parent.path(), parent.path()).expect("a folder");
+        let mut lacks = |scale| {
+            let sizes = args(&["--scale", scale, "--value-bytes", "1048576"]);
+            let cells = Experiment::Contention.cells(&sizes).expect("cells");
+            ground.lacks_room(&cells[0]).expect("it can be told")
+        };
+        // A thousand million records of 16 B and 1 MiB, twice, and a tenth.
+        let why = lacks("10000").expect("nobody has so much");
+        assert!(why.starts_with("needs 2306902.4 GB in "), "{why}");
+        assert_eq!(lacks("0.0001"), None);
+    }
+
+    #[test]
+    fn a_folder_has_one_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let known = parent(Some(dir.path())).expect("it is there");
+        assert_eq!(parent(Some(&dir.path().join("."))).as_ref(), Ok(&known));
+        let strange = dir.path().join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir(&strange).expect("make a folder");
+        for (wrong, why) in [
+            (strange, "no UTF-8"),
+            (dir.path().join("none"), "No such file"),
+        ] {
+            let refused = parent(Some(&wrong))
+                .expect_err("not to be used")
+                .to_string();
+            assert!(
+                refused.contains(why) && refused.contains("--dir"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

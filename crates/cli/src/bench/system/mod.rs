@@ -16,6 +16,7 @@ mod repeated;
 mod report;
 mod scatter;
 mod sweep;
+mod ways;
 
 use std::path::PathBuf;
 
@@ -114,7 +115,7 @@ fn scale(text: &str) -> Result<f64, String> {
 /// Runs the measurements that are not there yet.
 pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     let cells = args.experiment.cells(args)?;
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = ground::parent(args.dir.as_deref())?;
     let folder = Folder::open(&args.out, args.experiment.name(), &dir)?;
     let mut sweep = Sweep::load(&folder, cells, args.repeat)?;
     sweep.measure(args, &dir)?;
