@@ -1,122 +1,27 @@
 //! Calibration: small slices of a few shapes through the real backends, for about a second, in pieces that give way to
 //! jobs.
 
+mod samples;
 mod shapes;
 mod storage;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::cost::Cost;
 use super::machine::Host;
-use super::made::{Draft, Made};
 use super::measure::{Measured, mean};
 use super::rates::{self, CpuRates, GpuRates, OVERLAP, Rates};
-use super::shape::{SliceShape, Term};
 use crate::idle::Idle;
-use crate::parallel;
-use rockmill_core::{Backend, Error, ErrorKind, Resource, Result};
+use rockmill_core::{Backend, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
+use samples::{Samples, make};
 use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, workload};
 
 /// Share of the time that is the CPU backend's where there are GPUs as well.
 const CPU_SHARE: f64 = 0.5;
-
-/// A slice and the least time that it took.
-struct Sample {
-    made: Arc<Made>,
-    seconds: f64,
-    /// Of that, kernels.
-    kernels: f64,
-    /// Processor time of all threads.
-    cpu_seconds: f64,
-}
-
-/// Slices that one device is measured with.
-struct Samples(Vec<Sample>);
-
-/// Makes slices of these shapes in `dir`.
-fn make(
-    shapes: &[Shape],
-    dir: &Path,
-    prefix: &str,
-    threads: u32,
-    idle: &Idle,
-) -> Result<Vec<Arc<Made>>> {
-    let workloads: Vec<_> = shapes.iter().map(workload).collect();
-    let drafts = { workloads.iter().enumerate() }
-        .map(|(i, workload)| Draft::new(workload, dir, &format!("{prefix}{i}")))
-        .collect::<Result<Vec<_>>>()?;
-    let parts: Vec<_> = { workloads.iter().zip(&drafts) }
-        .flat_map(|(workload, draft)| workload.parts().map(move |runs| (workload, draft, runs)))
-        .map(|part| (part, OnceLock::new()))
-        .collect();
-    idle.piece(|cancel| {
-        // What was made before a job came is there.
-        let left: Vec<_> = parts
-            .iter()
-            .filter(|(_, is_done)| is_done.get().is_none())
-            .collect();
-        parallel::map(
-            &left,
-            threads as usize,
-            |((workload, draft, runs), is_done)| {
-                draft.write(runs, |i, key| workload.set_key(i, key), cancel)?;
-                let _ = is_done.set(());
-                Ok(())
-            },
-        )
-    })?;
-    drop(parts);
-    let made = drafts.into_iter().map(|draft| draft.open().map(Arc::new));
-    made.collect()
-}
-
-impl Samples {
-    fn new(made: &[Arc<Made>]) -> Self {
-        let sample = |made| Sample {
-            made: Arc::clone(made),
-            seconds: f64::INFINITY,
-            kernels: 0.0,
-            cpu_seconds: 0.0,
-        };
-        Self(made.iter().map(sample).collect())
-    }
-
-    /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
-    /// rounds go over all slices, so that a short disturbance meets none of them every time.
-    fn round<B: Backend>(
-        &mut self,
-        backend: &B,
-        dir: &Path,
-        idle: &Idle,
-        seconds: fn(&Measured) -> f64,
-    ) -> Result<()> {
-        for sample in &mut self.0 {
-            let measured = idle.piece(|cancel| sample.made.run(backend, dir, "output", cancel))?;
-            if seconds(&measured) < sample.seconds {
-                sample.seconds = seconds(&measured);
-                sample.cpu_seconds = measured.cpu_seconds;
-                let kernels = measured
-                    .stages
-                    .iter()
-                    .filter(|s| s.resource == Resource::Device);
-                sample.kernels = kernels.fold(0.0, |sum, stage| sum + stage.seconds);
-            }
-        }
-        Ok(())
-    }
-
-    fn fit(&self, of: impl Fn(&Sample) -> f64) -> Cost {
-        let row = |sample: &Sample| (*sample.made.shape(), of(sample));
-        let rows: Vec<(SliceShape, f64)> = self.0.iter().map(row).collect();
-        Cost::fit(&Term::ALL, &rows)
-    }
-}
 
 /// What counts of a slice on the CPU, whose files are in memory: other work may keep a thread from its processor, but
 /// comes and goes; jobs' corrections follow it.
