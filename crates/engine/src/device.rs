@@ -17,7 +17,7 @@ pub enum Device {
     /// CUDA device number `n`.
     Cuda(u32),
     /// The first GPU that can be used, for jobs that end sooner there; the CPU for others, and if there is no GPU.
-    /// What ends sooner the cost model says; while there is none, jobs of 4 MiB and more. Several devices at once
+    /// What ends sooner the cost model says; while there is none, slices that take the CPU long enough. Several devices at once
     /// are for whoever names them: they share the host's copying, which limits one already.
     Auto,
     /// A device that is not there: the host computes for it, and takes the time that its profile says.

@@ -87,9 +87,4 @@ impl Shapes {
     pub fn slices(&self) -> u64 {
         self.slices
     }
-
-    /// Stored bytes of all slices' input.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
