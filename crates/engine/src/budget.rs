@@ -12,6 +12,7 @@
 //! jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by small ones,
 //! since what is free is kept for it.
 
+mod behind;
 pub mod lanes;
 mod mix;
 mod share;
@@ -33,7 +34,7 @@ use crate::clock::{Clock, Signal};
 
 pub use lanes::{Candidate, HOST};
 pub use share::{Grant, JobShare};
-use state::{Answer, State, Wish};
+use state::{Answer, JobId, State, Wish};
 pub use state::{Entry, Work};
 pub use urgency::Urgency;
 
@@ -52,13 +53,15 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct LeftBehind {
     budget: Arc<Budget>,
-    bytes: u64,
+    job: JobId,
+    slice_bytes: u64,
 }
 
 impl Drop for LeftBehind {
     fn drop(&mut self) {
-        let bytes = self.bytes;
-        self.budget.change(|state| state.left_behind_bytes -= bytes);
+        let (job, slice_bytes) = (self.job, self.slice_bytes);
+        self.budget
+            .change(|state| state.come_back(job, slice_bytes));
     }
 }
 
@@ -77,18 +80,27 @@ impl Budget {
         self.state().most_bytes()
     }
 
+    /// Bytes in all. A job that fits these is done, alone, even if calls that were left behind hold some: they may
+    /// never give them back.
+    pub fn all_bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
     /// Bytes that are taken, those included that calls hold which were left behind.
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
-        state.used_bytes() + state.left_behind_bytes
+        state.used_bytes() + state.left_behind_bytes()
     }
 
-    /// Counts `bytes` as lost until what is returned is dropped.
-    pub fn leave_behind(budget: &Arc<Self>, bytes: u64) -> LeftBehind {
-        budget.change(|state| state.left_behind_bytes += bytes);
+    /// Counts the memory of one of a job's slices as lost until what is returned is dropped, and that which the job
+    /// keeps until it ends as long as well.
+    pub fn leave_behind(budget: &Arc<Self>, share: &JobShare<'_>, slice_bytes: u64) -> LeftBehind {
+        let job = share.job();
+        budget.change(|state| state.leave_behind(job, slice_bytes));
         LeftBehind {
             budget: Arc::clone(budget),
-            bytes,
+            job,
+            slice_bytes,
         }
     }
 

@@ -194,6 +194,12 @@ fn run_on(database: &Database, machine: Machine) -> Left {
 
 /// The same; with something to be stuck on, the first files are not damaged but do not come back.
 fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Left {
+    let (engine, storage) = start(database, machine, stuck);
+    run_again(database, &engine, &storage)
+}
+
+/// An engine and what it works on.
+fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine, SimStorage) {
     const PATIENCE: Duration = Duration::from_millis(200);
     let disk = database.disk.clone();
     let storage = SimStorage::new(disk, 1, None, CancelToken::new());
@@ -222,6 +228,11 @@ fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Lef
     let engine = Engine::with_model(settings, Arc::new(damaging), Arc::new(AllAlike));
     let engine = engine.expect("sound settings");
     engine.wait_for_device().expect("it is there");
+    (engine, storage)
+}
+
+/// Runs the job of a database once more.
+fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> Left {
     let (dir, cancel) = (Path::new(DIR), CancelToken::new());
     let info = Database::info("some-session");
     let prepared = engine.prepare(dir, info, &database.message, &cancel);
@@ -410,6 +421,52 @@ fn a_slice_that_does_not_come_back_is_left_behind() {
         left_behind += 1;
     }
     assert!(left_behind > 0);
+}
+
+#[test]
+fn slices_that_do_not_come_back_leave_the_cpu_room_for_one() {
+    const LEAST_BUDGET: u64 = 32 << 20;
+    let machine = |threads, damaged| Machine {
+        devices: KERNELS.into(),
+        host_percent: 100,
+        threads,
+        memory_bytes: None,
+        damaged,
+    };
+    // One with so many slices that they fill the budget.
+    let (database, expected, slots) = (1..)
+        .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
+        .find_map(|database| {
+            let left = run_on(&database, machine(1, 0));
+            let slots = LEAST_BUDGET.div_ceil(left.stats.peak_held_bytes);
+            let fills = left.device != "cpu" && left.files.len() as u64 >= slots;
+            fills.then_some((database, left, slots))
+        })
+        .expect("it goes on until there is one");
+    let stuck = Stuck::default();
+    let machine = machine(slots as usize, slots as u32);
+    let (engine, storage) = start(&database, machine, Some(Arc::clone(&stuck)));
+    // So many slices, and what the job holds beside.
+    let slices_bytes = slots * expected.stats.peak_held_bytes;
+    let budget = slices_bytes + (1 << 20);
+    let set = engine.change_settings(|settings| settings.memory_budget_bytes = budget);
+    set.expect("it makes sense");
+    let hung = run_again(&database, &engine, &storage);
+    assert!(hung.files == expected.files);
+    assert_eq!(hung.stats.slices_left_behind, slots);
+    let taken = engine.memory_taken_bytes();
+    assert!(
+        (slices_bytes..budget).contains(&taken),
+        "{taken} of {budget}"
+    );
+    let left = run_again(&database, &engine, &storage);
+    assert!(left.files == expected.files);
+    assert_eq!(left.device, "cpu");
+    *stuck.0.lock().expect("no panic") = true;
+    stuck.1.notify_all();
+    while engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

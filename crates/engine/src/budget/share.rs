@@ -24,6 +24,10 @@ impl<'a> JobShare<'a> {
         }
     }
 
+    pub(super) fn job(&self) -> JobId {
+        self.job
+    }
+
     fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
         self.budget.wait(wish, self.urgency, cancel)
     }
@@ -32,11 +36,11 @@ impl<'a> JobShare<'a> {
     /// hold now, they give back.
     ///
     /// # Errors
-    /// Declined if the job holds more then than there is.
+    /// Declined if the job holds more then than there would be if no call were left behind.
     pub fn hold(&self, bytes: u64) -> Result<()> {
         let (held, most) = self
             .budget
-            .change(|state| (state.hold(self.job, bytes), state.most_bytes()));
+            .change(|state| (state.hold(self.job, bytes), state.bytes));
         if held > most {
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,

@@ -4,6 +4,7 @@ mod room;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::behind::Behind;
 use super::lanes::{Candidate, HOST, Lanes, Offer};
 use super::urgency::Urgency;
 use room::Full;
@@ -124,8 +125,8 @@ struct Waiting {
 pub struct State {
     pub slots: usize,
     pub bytes: u64,
-    /// Memory that calls hold which nobody waits for any more: so much less there is for others.
-    pub left_behind_bytes: u64,
+    /// What calls hold which nobody waits for any more: so much less there is for others.
+    behind: Behind,
     /// Seconds since some moment.
     pub now: f64,
     lanes: Lanes,
@@ -144,7 +145,7 @@ impl State {
         Self {
             slots: slots.max(1),
             bytes,
-            left_behind_bytes: 0,
+            behind: Behind::default(),
             now: 0.0,
             lanes: Lanes::default(),
             more_bytes: 0,
@@ -162,7 +163,22 @@ impl State {
 
     /// Memory that there is for jobs.
     pub fn most_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.left_behind_bytes)
+        self.bytes.saturating_sub(self.left_behind_bytes())
+    }
+
+    /// Memory that calls hold which were left behind.
+    pub fn left_behind_bytes(&self) -> u64 {
+        self.behind.bytes()
+    }
+
+    /// A call of a job is left behind, with the memory of its slice.
+    pub fn leave_behind(&mut self, job: JobId, slice_bytes: u64) {
+        self.behind.leave(job, slice_bytes);
+    }
+
+    /// It has come back.
+    pub fn come_back(&mut self, job: JobId, slice_bytes: u64) {
+        self.behind.come_back(job, slice_bytes);
     }
 
     /// Memory that jobs keep until they end.
@@ -227,7 +243,8 @@ impl State {
 
     /// Forgets a job, of which no slice runs.
     pub fn remove(&mut self, job: JobId) {
-        self.jobs.remove(&job);
+        let held_bytes = self.jobs.remove(&job).map_or(0, |job| job.held_bytes);
+        self.behind.job_ends(job, held_bytes);
     }
 
     /// A slice has run, or was not begun.

@@ -263,6 +263,46 @@ fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
 }
 
 #[test]
+fn calls_left_behind_count_what_their_job_holds_once() {
+    let budget = Arc::new(Budget::new(4, 200, SystemClock::shared()));
+    let job = admitted(&budget, 30, 40);
+    let [first, second] = [(); 2].map(|()| Budget::leave_behind(&budget, &job, 40));
+    assert_eq!(budget.taken_bytes(), 30 + 40 + 2 * 40);
+    drop(job);
+    assert_eq!(budget.taken_bytes(), 30 + 2 * 40);
+    drop(first);
+    assert_eq!(budget.taken_bytes(), 30 + 40);
+    drop(second);
+    assert_eq!(budget.taken_bytes(), 0);
+    let job = admitted(&budget, 30, 40);
+    drop(Budget::leave_behind(&budget, &job, 40));
+    drop(job);
+    assert_eq!(budget.taken_bytes(), 0, "the call came back before");
+}
+
+#[test]
+fn jobs_go_one_at_a_time_where_calls_left_behind_hold_all() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let job = admitted(&budget, 0, 40);
+    let calls = [(); 3].map(|()| Budget::leave_behind(&budget, &job, 40));
+    drop(job);
+    assert_eq!((budget.bytes(), budget.all_bytes()), (0, 100));
+    let next = admitted(&budget, 60, 40);
+    let own = slice(&next);
+    assert!(waits(|cancel| next.slice(&[CPU], cancel)));
+    assert!(waits(|cancel| budget
+        .enter(SOME, Urgency::Usual, cancel)?
+        .admit(5, cancel)));
+    drop((own, next));
+    let greedy = budget.enter(SOME, Urgency::Usual, &CancelToken::new());
+    let error = greedy.expect("its turn").hold(101);
+    let reason = DeclineReason::MemoryBudget;
+    assert_eq!(error.expect_err("never").kind, ErrorKind::Declined(reason));
+    drop(calls);
+    assert_eq!(budget.bytes(), 100);
+}
+
+#[test]
 fn waiting_ends_when_cancelled() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);

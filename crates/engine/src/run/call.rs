@@ -15,7 +15,7 @@ use rockmill_core::{
 };
 use tracing::Span;
 
-use crate::budget::{Budget, CANCEL_POLL, LeftBehind};
+use crate::budget::{Budget, CANCEL_POLL, JobShare, LeftBehind};
 use crate::clock::{Clock, Signal, Worker};
 use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
@@ -55,8 +55,10 @@ pub struct Terms<'a> {
     pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
     pub counters: &'a StatsCell,
-    /// Memory that the call holds.
-    pub held_bytes: u64,
+    /// What the job holds of the budget.
+    pub share: &'a JobShare<'a>,
+    /// Memory that the call holds beside what it shares with the job.
+    pub slice_bytes: u64,
     /// What it tells of its device.
     pub attempt: &'a Attempt<'a>,
 }
@@ -206,7 +208,11 @@ fn leave(
     if let Ok(answer) = answers.try_recv() {
         return Ok(answer);
     }
-    *gate = Some(Budget::leave_behind(terms.budget, terms.held_bytes));
+    *gate = Some(Budget::leave_behind(
+        terms.budget,
+        terms.share,
+        terms.slice_bytes,
+    ));
     let seconds = terms.at_most.as_secs_f64();
     let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
     let name = device.backend.name();

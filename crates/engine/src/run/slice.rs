@@ -132,7 +132,8 @@ impl Shared<'_> {
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,
-            held_bytes: (self.slice_memory_bytes).saturating_add(self.share.held_bytes()),
+            share: self.share,
+            slice_bytes: self.slice_memory_bytes,
             attempt,
         }
     }

@@ -1,0 +1,53 @@
+//! Memory that calls hold which nobody waits for any more.
+
+use std::collections::BTreeMap;
+
+use super::state::JobId;
+
+/// What such calls hold.
+#[derive(Debug, Default)]
+pub struct Behind {
+    /// Of their slices.
+    slice_bytes: u64,
+    jobs: BTreeMap<JobId, Calls>,
+}
+
+/// Calls of a job that have not come back.
+#[derive(Debug, Default)]
+struct Calls {
+    count: u32,
+    /// What the job kept until it ended, and they still do; 0 before, since it is counted as the job's.
+    held_bytes: u64,
+}
+
+impl Behind {
+    /// All that they hold, what their jobs are counted for left out.
+    pub fn bytes(&self) -> u64 {
+        let held = self.jobs.values().map(|calls| calls.held_bytes);
+        held.fold(self.slice_bytes, u64::saturating_add)
+    }
+
+    /// A call of a job is left behind, with the memory of its slice.
+    pub fn leave(&mut self, job: JobId, slice_bytes: u64) {
+        self.slice_bytes += slice_bytes;
+        self.jobs.entry(job).or_default().count += 1;
+    }
+
+    /// A job has ended that kept so much.
+    pub fn job_ends(&mut self, job: JobId, held_bytes: u64) {
+        if let Some(calls) = self.jobs.get_mut(&job) {
+            calls.held_bytes = held_bytes;
+        }
+    }
+
+    /// One of the calls has come back.
+    pub fn come_back(&mut self, job: JobId, slice_bytes: u64) {
+        self.slice_bytes -= slice_bytes;
+        if let Some(calls) = self.jobs.get_mut(&job) {
+            calls.count -= 1;
+            if calls.count == 0 {
+                self.jobs.remove(&job);
+            }
+        }
+    }
+}
