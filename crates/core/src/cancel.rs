@@ -7,9 +7,12 @@ use crate::error::{Error, Result};
 
 /// A flag that one thread sets and workers check once a block. Clones share the flag.
 #[derive(Debug, Clone, Default)]
-pub struct CancelToken {
-    flag: Arc<AtomicBool>,
-    parent: Option<Arc<AtomicBool>>,
+pub struct CancelToken(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    is_set: AtomicBool,
+    parent: Option<CancelToken>,
 }
 
 impl CancelToken {
@@ -19,27 +22,23 @@ impl CancelToken {
     }
 
     /// A token that is set when it or `self` is cancelled.
-    ///
-    /// # Panics
-    /// If `self` is a child itself: one level is all that jobs need.
     #[must_use]
     pub fn child(&self) -> Self {
-        assert!(self.parent.is_none(), "a child has no children");
-        Self {
-            flag: Arc::default(),
-            parent: Some(Arc::clone(&self.flag)),
-        }
+        Self(Arc::new(Flag {
+            is_set: AtomicBool::new(false),
+            parent: Some(self.clone()),
+        }))
     }
 
     /// Asks all holders of clones and children to stop.
     pub fn cancel(&self) {
-        self.flag.store(true, Ordering::Release);
+        self.0.is_set.store(true, Ordering::Release);
     }
 
-    /// Whether [`CancelToken::cancel`] was called.
+    /// Whether [`CancelToken::cancel`] was called, here or of a token that this is a child of.
     pub fn is_cancelled(&self) -> bool {
-        let set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
-        set(&self.flag) || self.parent.as_ref().is_some_and(set)
+        let is_set = self.0.is_set.load(Ordering::Acquire);
+        is_set || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
     /// Nothing, or the error that a worker returns with.
@@ -65,7 +64,9 @@ mod tests {
         let (a, b) = (parent.child(), parent.child());
         a.cancel();
         assert!(a.is_cancelled() && !b.is_cancelled() && !parent.is_cancelled());
+        let grandchild = b.child();
+        assert!(!grandchild.is_cancelled());
         parent.clone().cancel();
-        assert!(b.check().is_err());
+        assert!(b.check().is_err() && grandchild.check().is_err());
     }
 }

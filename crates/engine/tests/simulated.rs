@@ -251,6 +251,24 @@ fn a_call_that_hangs_is_left_behind() {
 }
 
 #[test]
+fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
+    let database = database();
+    let crawls = UnitProfile {
+        clock_hz: 10.0,
+        ..profile(1)
+    };
+    let machine = Machine::new(&database, 1, &[("crawls", crawls)]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    while machine.engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    let ended = machine.clock.now().as_secs();
+    assert!((1000..1001).contains(&ended), "{ended}");
+    assert_eq!(machine.stats().slices_left_behind, 1);
+}
+
+#[test]
 fn a_device_that_is_slow_gets_few_slices() {
     let database = database();
     let machine = Machine::new(

@@ -2,7 +2,8 @@
 //!
 //! Nothing ends a call into a driver from outside. So the thread owns all that it works with, and its files are
 //! made through a gate: once that is closed, no file appears any more where others make the slice anew. What
-//! it holds of memory stays counted until it comes back.
+//! it holds of memory stays counted until it comes back. It is told to stop, which one that is only slow does at its
+//! next look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -96,7 +97,8 @@ impl Call {
     /// # Errors
     /// Device if the call is left behind; Internal if it panicked.
     pub fn run(self, progress: &Progress<'_>, terms: &Terms<'_>) -> Result<Answer> {
-        let (device, stop) = (Arc::clone(&self.device), self.stop.clone());
+        let (device, job) = (Arc::clone(&self.device), self.stop.clone());
+        let stop = job.child();
         let gate = Gate::default();
         let passed = Arc::new(AtomicU64::new(0));
         let (sender, answers) = channel();
@@ -107,11 +109,11 @@ impl Call {
             came: Arc::clone(&came),
             clock: Arc::clone(terms.clock),
         };
-        let theirs = Arc::clone(&passed);
+        let (theirs, to_stop) = (Arc::clone(&passed), stop.clone());
         let worker = Worker::new(terms.clock);
         let call = move || {
             // When it has answered it holds nothing, and the device may be closed.
-            let answer = self.work(&home.gate, &theirs);
+            let answer = self.work(&home.gate, &theirs, &to_stop);
             // Nobody may be there any more.
             let _ = sender.send(answer);
             drop((sender, home));
@@ -137,17 +139,17 @@ impl Call {
             }
             let now = clock.now();
             // The first look counts.
-            if stop.is_cancelled() {
+            if job.is_cancelled() {
                 until = until.min(now + GRACE);
             }
             if now >= until {
-                return leave(&gate, &answers, &device, terms, now >= late);
+                return leave(&gate, &answers, &stop, &device, terms, now >= late);
             }
             clock.wait(&came, before, CANCEL_POLL);
         }
     }
 
-    fn work(mut self, gate: &Gate, passed: &AtomicU64) -> Answer {
+    fn work(mut self, gate: &Gate, passed: &AtomicU64, stop: &CancelToken) -> Answer {
         let (started, measured) = (Instant::now(), measured_by_this_thread());
         let slice = &self.job.slices[self.slice];
         let progress = Progress::new(self.job.slice_bytes[self.slice], passed);
@@ -156,7 +158,7 @@ impl Call {
             plan: &self.job.plan,
             slice,
             read_ahead_bytes: self.job.read_ahead_bytes,
-            cancel: &self.stop,
+            cancel: stop,
             progress: Some(&progress),
         };
         let sink = &mut Gated {
@@ -200,6 +202,7 @@ impl Drop for Return {
 fn leave(
     gate: &Gate,
     answers: &Receiver<Answer>,
+    stop: &CancelToken,
     device: &Opened,
     terms: &Terms<'_>,
     is_late: bool,
@@ -213,6 +216,8 @@ fn leave(
         terms.share,
         terms.slice_bytes,
     ));
+    // Not before its answer would be too late: this would end the job.
+    stop.cancel();
     let seconds = terms.at_most.as_secs_f64();
     let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
     let name = device.backend.name();
