@@ -215,7 +215,11 @@ fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine
             ..CudaSettings::default()
         },
         patience: match stuck {
-            Some(_) => Patience(PATIENCE),
+            // By a model that knows the device.
+            Some(_) => Patience {
+                known: PATIENCE,
+                unknown: Duration::MAX,
+            },
             None => Patience::default(),
         },
         ..Settings::default()

@@ -83,7 +83,7 @@ impl Machine {
                 ..MutableSettings::default()
             },
             device: DeviceList::try_from(&*devices).expect("few enough"),
-            patience: Patience(Duration::from_secs(1000)),
+            patience: Patience::at_least(Duration::from_secs(1000)),
             ..Settings::default()
         };
         let clock = VirtualClock::default();

@@ -180,10 +180,10 @@ impl Builder {
     }
 
     /// How long a slice on another device than the CPU is waited for at least, before the CPU makes it and the
-    /// device gets no more until it has answered. Default: a minute. A slice gets twenty times what it was
-    /// expected to take if that is more.
+    /// device gets no more until it has answered. Default: ten seconds, and what a slow drive
+    /// takes for the bytes, where calibration has told what slices take on the device; a minute where it has not. A slice gets twenty times what it was expected to take if that is more.
     pub fn device_patience(mut self, least: Duration) -> Self {
-        self.settings.patience = Patience(least);
+        self.settings.patience = Patience::at_least(least);
         self
     }
 

@@ -111,9 +111,6 @@ impl Shared<'_> {
 
     /// How long a call over so many bytes is waited for on a device.
     fn terms<'t>(&'t self, device: Offload<'_>, attempt: &'t Attempt<'t>, bytes: u64) -> Terms<'t> {
-        /// What is right within a factor of ten may be late twice over.
-        const TIMES: f64 = 20.0;
-        const MOST: Duration = Duration::from_secs(24 * 60 * 60);
         /// Input and output.
         const WAYS: u64 = 2;
         let name = device.device.backend.name();
@@ -124,11 +121,9 @@ impl Shared<'_> {
         let expected = (self.context.model).time(name, &shape, slots.saturating_sub(1));
         let moved = bytes.saturating_mul(WAYS).saturating_mul(slices);
         let limited = moved.checked_div(limit).unwrap_or(0) as f64;
-        let seconds = (expected.seconds + limited) * TIMES;
-        let least = self.context.patience.0;
+        let (seconds, knows) = (expected.seconds + limited, self.context.model.knows(name));
         Terms {
-            at_most: Duration::try_from_secs_f64(seconds)
-                .map_or(MOST, |most| most.clamp(least.min(MOST), MOST)),
+            at_most: self.context.patience.at_most(seconds, moved, knows),
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,

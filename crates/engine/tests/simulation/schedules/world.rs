@@ -106,7 +106,7 @@ impl World {
                 pinned_bytes: Some(0),
                 ..CudaSettings::default()
             },
-            patience: Patience(Duration::from_secs(1)),
+            patience: Patience::at_least(Duration::from_secs(1)),
             ..Settings::default()
         };
         Self {
