@@ -67,7 +67,7 @@ metrics_table! {
     SLICES_LEFT_BEHIND = Counter Count "rockmill_slices_left_behind_total" by "device",
         "slices that the device did not come back from in time";
     DEVICE_SET_ASIDE = Counter Count "rockmill_device_set_aside_total" by "device",
-        "times that the device was set aside for a while, having failed at several slices in a row";
+        "times that the device was set aside for a while, having failed at several slices in a row or not come back from one";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
         "slices whose output did not pass verification and was thrown away";
     SLICES = Counter Count "rockmill_slices_total" by "device",

@@ -82,7 +82,7 @@ pub struct Stats {
     pub slices_left_behind: u64,
     /// Faults that simulated devices made on purpose, by the names that profiles give them.
     pub simulated_faults: BTreeMap<String, u64>,
-    /// How often a device was set aside for a while, having failed at several slices in a row.
+    /// How often a device was set aside for a while, having failed at several slices in a row or not come back from one.
     pub devices_set_aside: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
     pub stages: Vec<StageTime>,
