@@ -25,17 +25,44 @@ pub struct Beside {
 /// more than `cores` processors busy, with those that are busy `beside`. The first to be served may always have one.
 pub fn in_flight(devices: &[Candidate], cores: usize, beside: Beside) -> Vec<usize> {
     let host_bound = beside.host_bound || devices.iter().any(|device| device.host_bound);
+    let thrift = |at: &usize| (devices[*at].cpu_seconds, devices[*at].seconds);
     let mut order: Vec<usize> = (0..devices.len()).collect();
-    let thrift = |at: usize| (devices[at].cpu_seconds, devices[at].seconds);
-    order.sort_by(|&a, &b| {
+    order.sort_by(|a, b| {
         let ((cpu_a, a), (cpu_b, b)) = (thrift(a), thrift(b));
         cpu_a.total_cmp(&cpu_b).then(a.total_cmp(&b))
     });
-    let mut spare = cores as f64 - beside.busy;
+    let spare = cores as f64 - beside.busy;
+    let most = served(devices, &order, cores, spare, !host_bound);
+    let host = order.iter().find(|&&at| devices[at].device == HOST);
+    let Some(&host) = host.filter(|&&at| host_bound && most[at] == 0) else {
+        return most;
+    };
+    // What all wait for is given to whoever makes most of it, these or the CPU.
+    let rate = |most: &[usize]| -> f64 {
+        let each = devices.iter().zip(most);
+        let rates = each.map(|(device, &n)| n as f64 / device.beside(n.saturating_sub(1), cores));
+        rates.sum()
+    };
+    let alone = served(devices, &[host], cores, spare, false);
+    match rate(&alone) > rate(&most) {
+        true => alone,
+        false => most,
+    }
+}
+
+/// Slices in flight at most on the devices at these places, the first of which is served first, as `spare` of `cores`
+/// processors suffice. The CPU `joins` others if they leave it enough.
+fn served(
+    devices: &[Candidate],
+    order: &[usize],
+    cores: usize,
+    mut spare: f64,
+    joins: bool,
+) -> Vec<usize> {
     let mut most = vec![0; devices.len()];
-    for (nth, at) in order.into_iter().enumerate() {
+    for (nth, &at) in order.iter().enumerate() {
         let device = &devices[at];
-        let joins = !host_bound && spare >= LEAST_SPARE * cores as f64;
+        let joins = joins && spare >= LEAST_SPARE * cores as f64;
         if device.device == HOST && nth > 0 && !joins {
             continue;
         }
@@ -120,6 +147,16 @@ mod tests {
         };
         assert_eq!(in_flight(&[cpu, thrifty], 16, beside), [0, 16]);
         assert_eq!(in_flight(&[cpu], 16, beside), [16], "nobody else can");
+        // Measured on 64 processors: 0.94 s for 200 slices on the CPU, 1.46 s on a GPU.
+        let waits = |device, seconds| Candidate {
+            host_bound: true,
+            ..even(device, seconds, 0.1)
+        };
+        let cpu = even(0, 0.3, 0.3);
+        assert_eq!(in_flight(&[cpu, waits(1, 0.467)], 64, alone), [64, 0]);
+        assert_eq!(in_flight(&[cpu, waits(1, 0.28)], 64, alone), [0, 64]);
+        let two = [cpu, waits(1, 0.467), waits(2, 0.467)];
+        assert_eq!(in_flight(&two, 64, alone), [0, 64, 64], "both are quicker");
     }
 
     fn devices() -> impl Strategy<Value = Vec<Candidate>> {
