@@ -253,10 +253,9 @@ fn a_call_that_hangs_is_left_behind() {
 #[test]
 fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
     let database = database();
-    let crawls = UnitProfile {
-        clock_hz: 10.0,
-        ..profile(1)
-    };
+    let mut crawls = profile(1);
+    crawls.clock_hz = 1e3;
+    crawls.merger.base_cycles = 1e5;
     let machine = Machine::new(&database, 1, &[("crawls", crawls)]);
     let (outcome, _) = machine.run(&database);
     assert_eq!(outcome.device, "cpu");
@@ -341,7 +340,7 @@ fn slices_with_wrong_files_are_made_again_at_once() {
     let run = |faults| {
         let swift = UnitProfile {
             units: THREADS as u32,
-            clock_hz: 1e15,
+            clock_hz: 1e12,
             faults,
             ..profile(1)
         };

@@ -17,7 +17,7 @@ use super::faults::FaultRates;
 /// What parameters may be. What is beyond is a slip: neither a board nor a chip to be built has it, and with less than
 /// the least a slice would not end.
 const UNITS: RangeInclusive<u32> = 1..=1024;
-const CLOCK_HZ: RangeInclusive<f64> = 1e6..=1e12;
+const CLOCK_HZ: RangeInclusive<f64> = 1e3..=1e12;
 /// From a single wire on.
 const BUS_BYTES: RangeInclusive<f64> = 0.125..=65_536.0;
 const BASE_CYCLES: RangeInclusive<f64> = 0.001..=1e6;
