@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # RocksDB against Rockmill on the CPU: one thread, then as many as there are, on DIR, JSON into OUT.
 #
-#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some six minutes; /dev/shm is the default for DIR
+#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some ten minutes; /dev/shm is the default for DIR
 #
 # Workloads are 16 B/256 B and 8 B/32 B without compression, and 16 B/256 B with LZ4 and ZSTD; four versions
 # a key and one; eight input files and forty; to the bottommost level and, with a tenth of Deletes, above older
@@ -12,7 +12,7 @@ out=$1
 dir=${2:-/dev/shm}
 rockmill=${3:-target/release/rockmill}
 cores=$(nproc)
-plain=(--workload 16x256:none:4M --workload 8x32:none:8M)
+all=(--workload 16x256:none:4M --workload 8x32:none:8M --workload 16x256:lz4:1M --workload 16x256:zstd:1M)
 mkdir -p "$out"
 
 bench() {
@@ -24,15 +24,12 @@ bench() {
 
 for runs in 8 40; do
     for versions in 4 1; do
-        bench "one-thread-$versions-versions-$runs-runs" "${plain[@]}" \
+        bench "one-thread-$versions-versions-$runs-runs" "${all[@]}" \
             --versions "$versions" --runs "$runs" --threads 1 --repeat 3
+        bench "one-thread-$versions-versions-$runs-runs-not-bottommost" "${all[@]}" \
+            --versions "$versions" --runs "$runs" --not-bottommost --delete-every 10 --threads 1 --repeat 3
     done
 done
-for versions in 4 1; do
-    bench "one-thread-$versions-versions-not-bottommost" "${plain[@]}" \
-        --versions "$versions" --not-bottommost --delete-every 10 --threads 1 --repeat 3
-done
-bench one-thread-compressed --workload 16x256:lz4:2M --workload 16x256:zstd:2M --threads 1 --repeat 3
 threads=1
 while [ "$threads" -lt "$cores" ]; do
     bench "threads-$threads" --workload 16x256:none:8M --workload 8x32:none:16M \
