@@ -6,6 +6,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod constants;
 
 use twox_hash::XxHash3_64;
 
