@@ -6,7 +6,7 @@ mod draft;
 mod execute;
 pub mod forecast;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +40,8 @@ pub struct Engine {
     limiter: Arc<RateLimiter>,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
+    /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
+    refused: Mutex<BTreeSet<PathBuf>>,
     host: String,
 }
 
@@ -101,6 +103,7 @@ impl Engine {
             idle,
             stats: StatsCell::default(),
             databases: Mutex::default(),
+            refused: Mutex::default(),
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()

@@ -154,13 +154,21 @@ impl Attempt<'_> {
         is_enough
     }
 
-    /// The slice is waited for no longer: the device is set aside `until` then, and at least until it comes back.
-    /// Whether it was trusted, or tried by this slice.
-    pub fn left_behind(&self, until: Duration, error: &Error) -> bool {
+    /// The slice is waited for no longer at `now`: the device is set aside at least until it comes back, and for a
+    /// while if the slice `is_late`. Whether it was trusted, or tried by this slice.
+    pub fn left_behind(&self, now: Duration, is_late: bool, error: &Error) -> bool {
         let mut lately = self.standing.lately();
         let is_news = lately.aside.is_none() || lately.generation == self.generation;
         lately.left_behind += 1;
-        lately.set_aside(until, error);
+        match &lately.aside {
+            // That a job was given up says nothing of what else is known of the device.
+            Some(_) if !is_late => {}
+            None if !is_late => lately.set_aside(now, error),
+            aside => {
+                let until = aside.as_ref().map_or(now, |aside| aside.until);
+                lately.set_aside(until.max(now + ASIDE), error);
+            }
+        }
         is_news
     }
 }
@@ -235,8 +243,8 @@ mod tests {
             begin(&standing, START),
             begin(&standing, START),
         );
-        assert!(first.left_behind(START + ASIDE, &error()), "once is enough");
-        assert!(!second.left_behind(START + ASIDE, &error()));
+        assert!(first.left_behind(START, true, &error()), "once is enough");
+        assert!(!second.left_behind(START, true, &error()));
         third.worked();
         standing.came_back();
         assert!(why(&standing, START + 2 * ASIDE).contains("until it answers"));
@@ -244,7 +252,7 @@ mod tests {
         why(&standing, START);
         assert_eq!(standing.trust(START + ASIDE), Trust::Once);
         let trial = begin(&standing, START + ASIDE);
-        assert!(trial.left_behind(START + 2 * ASIDE, &error()));
+        assert!(trial.left_behind(START + ASIDE, true, &error()));
         standing.came_back();
         why(&standing, START + ASIDE);
     }
@@ -282,9 +290,29 @@ mod tests {
         assert!(standing.begin(later).is_none(), "one tries it already");
         assert!(!failed.failed(later, &error()));
         trial.worked();
-        assert!(late.left_behind(later + ASIDE, &error()));
+        assert!(late.left_behind(later, true, &error()));
         trial.worked();
         why(&standing, later);
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_with_its_job_says_nothing_else_of_the_device() {
+        let standing = Standing::default();
+        let [early, later, last] = [(); 3].map(|()| begin(&standing, START));
+        assert!(last.left_behind(START, false, &error()));
+        why(&standing, START + 2 * ASIDE);
+        standing.came_back();
+        assert_eq!(standing.trust(START), Trust::Once);
+        begin(&standing, START).failed(START, &error());
+        early.left_behind(START, false, &error());
+        standing.came_back();
+        why(&standing, START + ASIDE / 2);
+        let trial = begin(&standing, START + ASIDE);
+        later.left_behind(START + ASIDE, false, &error());
+        standing.came_back();
+        assert!(standing.begin(START + ASIDE).is_none(), "one tries it");
+        trial.worked();
+        assert_eq!(standing.trust(START + ASIDE), Trust::Full);
     }
 
     #[test]

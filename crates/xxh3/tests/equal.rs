@@ -4,6 +4,19 @@ use proptest::prelude::*;
 use rockmill_xxh3::xxh3;
 use twox_hash::XxHash3_64;
 
+/// Where a processor has no AVX-512 the tests below hold the library against itself; `ROCKMILL_TEST_AVX512` in the
+/// environment says that it must not be so.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_widest_form_is_what_is_tested_where_it_has_to_be() {
+    let is_wide = std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512dq");
+    if !is_wide {
+        eprintln!("no AVX-512 here: its form of XXH3 is not tested");
+    }
+    assert!(is_wide || std::env::var_os("ROCKMILL_TEST_AVX512").is_none());
+}
+
 /// Bytes of which no two stripes are alike.
 fn bytes(len: usize) -> Vec<u8> {
     let word = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24).to_le_bytes();

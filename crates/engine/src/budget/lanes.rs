@@ -154,7 +154,7 @@ impl Lanes {
     /// that ends it first. `None`: it is better to wait for one of them.
     pub fn choose(&self, offer: &Offer<'_>, most: usize, now: f64) -> Option<Candidate> {
         let in_use = self.in_time(offer, most, now);
-        let room = in_use.iter().zip(self.shares(&in_use, most));
+        let room = in_use.iter().zip(self.shares(&in_use, offer, most));
         let free = room.filter(|(c, most)| self.running(c.device) < *most);
         let ends = |c: &Candidate| c.beside(self.running(c.device), most);
         let first = free.min_by(|(a, _), (b, _)| ends(a).total_cmp(&ends(b)));
@@ -187,7 +187,7 @@ impl Lanes {
 
     /// Slices in flight on each of `devices`, beside those on others. The host's do not count among these: they
     /// give way.
-    fn shares(&self, devices: &[Candidate], most: usize) -> Vec<usize> {
+    fn shares(&self, devices: &[Candidate], offer: &Offer<'_>, most: usize) -> Vec<usize> {
         let is_other = |device: usize| devices.iter().all(|c| c.device != device);
         let lanes = || self.0.iter().enumerate().skip(HOST + 1);
         let others = lanes().filter(|(device, _)| is_other(*device));
@@ -197,6 +197,7 @@ impl Lanes {
         let beside = Beside {
             busy: others.map(|slice| slice.processors).sum(),
             host_bound: all.any(|slice| slice.host_bound),
+            cpu_is_bounded: offer.host_left < offer.left,
         };
         mix::in_flight(devices, most, beside)
     }
@@ -218,7 +219,7 @@ impl Lanes {
         most: usize,
         now: f64,
     ) -> u64 {
-        let in_flight = self.shares(devices, most).into_iter();
+        let in_flight = self.shares(devices, offer, most).into_iter();
         let done = devices.iter().zip(in_flight).map(|(device, in_flight)| {
             let running = self.on(device.device);
             let free = in_flight.saturating_sub(running.len());

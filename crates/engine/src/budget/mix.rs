@@ -19,12 +19,15 @@ pub struct Beside {
     pub busy: f64,
     /// Whether a slice runs somewhere that waits most for what the host gives it.
     pub host_bound: bool,
+    /// Whether the CPU may not take all that is left.
+    pub cpu_is_bounded: bool,
 }
 
 /// Slices in flight at most on each of `devices`, which have room for `cores` each, such that all together keep no
 /// more than `cores` processors busy, with those that are busy `beside`. The first to be served may always have one.
 pub fn in_flight(devices: &[Candidate], cores: usize, beside: Beside) -> Vec<usize> {
-    let host_bound = beside.host_bound || devices.iter().any(|device| device.host_bound);
+    let waits = |device: &Candidate| device.device != HOST && device.host_bound;
+    let host_bound = beside.host_bound || devices.iter().any(waits);
     let thrift = |at: &usize| (devices[*at].cpu_seconds, devices[*at].seconds);
     let mut order: Vec<usize> = (0..devices.len()).collect();
     order.sort_by(|a, b| {
@@ -34,7 +37,8 @@ pub fn in_flight(devices: &[Candidate], cores: usize, beside: Beside) -> Vec<usi
     let spare = cores as f64 - beside.busy;
     let most = served(devices, &order, cores, spare, !host_bound);
     let host = order.iter().find(|&&at| devices[at].device == HOST);
-    let Some(&host) = host.filter(|&&at| host_bound && most[at] == 0) else {
+    let may_be_alone = host_bound && !beside.cpu_is_bounded;
+    let Some(&host) = host.filter(|&&at| may_be_alone && most[at] == 0) else {
         return most;
     };
     // What all wait for is given to whoever makes most of it, these or the CPU.
@@ -113,7 +117,7 @@ mod tests {
         let in_flight = |devices: &[Candidate], busy| {
             let beside = Beside {
                 busy,
-                host_bound: false,
+                ..Beside::default()
             };
             in_flight(devices, 16, beside)
         };
@@ -132,13 +136,18 @@ mod tests {
 
     #[test]
     fn the_cpu_takes_nothing_of_what_a_device_waits_for() {
-        let cpu = even(0, 0.135, 0.135);
+        // All that the CPU waits for is the host's.
+        let cpu = Candidate {
+            host_bound: true,
+            ..even(0, 0.135, 0.135)
+        };
         let thrifty = even(1, 0.107, 0.03);
         let waits = Candidate {
             host_bound: true,
             ..thrifty
         };
         let alone = Beside::default();
+        assert_eq!(in_flight(&[cpu, thrifty], 16, alone), [11, 16]);
         assert_eq!(in_flight(&[cpu, waits], 16, alone), [0, 16]);
         // Another job's slices wait there.
         let beside = Beside {
@@ -154,6 +163,11 @@ mod tests {
         };
         let cpu = even(0, 0.3, 0.3);
         assert_eq!(in_flight(&[cpu, waits(1, 0.467)], 64, alone), [64, 0]);
+        let bounded = Beside {
+            cpu_is_bounded: true,
+            ..alone
+        };
+        assert_eq!(in_flight(&[cpu, waits(1, 0.467)], 64, bounded), [0, 64]);
         assert_eq!(in_flight(&[cpu, waits(1, 0.28)], 64, alone), [0, 64]);
         let two = [cpu, waits(1, 0.467), waits(2, 0.467)];
         assert_eq!(in_flight(&two, 64, alone), [0, 64, 64], "both are quicker");
@@ -176,7 +190,7 @@ mod tests {
         fn no_more_processors_are_busy_than_there_are(
             devices in devices(), cores in 1_usize..130, busy in 0.0_f64..8.0
         ) {
-            let beside = Beside { busy, host_bound: false };
+            let beside = Beside { busy, ..Beside::default() };
             let most = in_flight(&devices, cores, beside);
             let all = || devices.iter().zip(&most);
             let used: f64 = all().map(|(d, &n)| processors(d, n, cores)).sum();

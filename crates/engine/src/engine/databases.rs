@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
@@ -16,8 +15,6 @@ use crate::tree::TreeFollower;
 #[derive(Debug)]
 pub(super) struct Database {
     session_id: String,
-    /// Whether it could not take a finished job's files; see [`Engine::refuse_database`].
-    is_refused: AtomicBool,
     /// Whether leftovers of an earlier process were removed and the staging folder was looked at.
     staging_ready: Mutex<bool>,
     pub(super) tree: Mutex<TreeFollower>,
@@ -26,16 +23,14 @@ pub(super) struct Database {
 }
 
 impl Engine {
-    /// Takes no more jobs of the database in `dir` in its session: RocksDB could not rename finished files into
-    /// place, which is a fatal error of the database, and would be one again until something is changed.
+    /// Takes no more jobs of the database in `dir`: RocksDB could not rename finished files into place, which is a
+    /// fatal error of the database, and would be one again each time that it is opened.
     pub fn refuse_database(&self, dir: &Path) {
         tracing::error!(
             database = %dir.display(),
             "RocksDB could not take a finished job's files; are there db_paths on another file system?"
         );
-        if let Some(database) = lock(&self.databases).get(dir) {
-            database.is_refused.store(true, Ordering::Relaxed);
-        }
+        lock(&self.refused).insert(dir.to_owned());
     }
 
     /// Gives back what is kept of the databases of these sessions, which have ended or are about to. What one needs
@@ -68,13 +63,13 @@ impl Engine {
         session_id: &str,
         cancel: &CancelToken,
     ) -> Result<Arc<Database>> {
-        let database = self.known_database(dir, session_id, cancel)?;
-        if database.is_refused.load(Ordering::Relaxed) {
+        if lock(&self.refused).contains(dir) {
             return Err(Error::declined(
                 DeclineReason::DbPaths,
                 "the database could not take an earlier job's files",
             ));
         }
+        let database = self.known_database(dir, session_id, cancel)?;
         // Other databases' jobs do not wait for this.
         let mut staging_ready = lock(&database.staging_ready);
         if !*staging_ready {
@@ -111,7 +106,6 @@ impl Engine {
         cancel.check()?;
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
-            is_refused: AtomicBool::new(false),
             staging_ready: Mutex::default(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
@@ -135,7 +129,7 @@ mod tests {
     use crate::storage::LocalStorage;
 
     #[test]
-    fn a_database_is_forgotten_and_no_longer_refused_once_its_session_has_ended() {
+    fn a_database_is_forgotten_once_its_session_has_ended_and_stays_refused() {
         let dir = tempfile::tempdir().expect("a folder");
         let dir = dir.path();
         let storage = Arc::new(LocalStorage);
@@ -143,24 +137,31 @@ mod tests {
         let cancel = CancelToken::new();
         let database = |session| engine.database(dir, session, &cancel);
         let sessions = |session: &str| BTreeSet::from([session.to_owned()]);
+        let kept = || lock(&engine.databases).len();
         let first = database("first").expect("it is taken");
-        engine.refuse_database(dir);
-        let error = database("first").expect_err("it is refused");
-        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::DbPaths));
         engine.sessions_ended(&sessions("another"));
-        database("first").expect_err("it is still refused");
+        assert_eq!(kept(), 1);
         engine.sessions_ended(&sessions("first"));
-        assert!(lock(&engine.databases).is_empty());
-        assert_eq!(Arc::strong_count(&first), 1);
-        database("first").expect("it is taken again");
+        assert_eq!((kept(), Arc::strong_count(&first)), (0, 1));
+        database("second").expect("it is taken again");
+        engine.sessions_ended(&sessions("first"));
+        assert_eq!(kept(), 1, "the second goes on");
         engine.refuse_database(dir);
-        database("second").expect("the cause may be mended");
-        engine.sessions_ended(&sessions("first"));
-        assert_eq!(lock(&engine.databases).len(), 1, "the second goes on");
         engine.sessions_ended(&sessions("second"));
+        let error = database("third").expect_err("it would fail again");
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::DbPaths));
+        assert_eq!(kept(), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_session_that_closes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let storage = Arc::new(LocalStorage);
+        let engine = Engine::new(Settings::default(), storage).expect("sound settings");
+        let cancel = CancelToken::new();
         cancel.cancel();
-        let error = database("second").expect_err("it closes");
-        assert_eq!(error.kind, ErrorKind::Cancelled);
+        let closes = engine.database(dir.path(), "first", &cancel);
+        assert_eq!(closes.expect_err("it closes").kind, ErrorKind::Cancelled);
         assert!(lock(&engine.databases).is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Where files that are measured lie: in memory if there is room, in a folder that goes with whoever made it.
 
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry, File, Permissions, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{Error, ErrorKind, Result};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::memory;
 
 /// What names of folders begin with.
-const PREFIX: &str = "rockmill-model.";
+const PREFIX: &str = "rockmill-scratch.";
 
 /// A folder for this user alone. It goes with all that is in it when dropped; what a process leaves that is killed,
 /// the next one removes.
@@ -41,14 +41,20 @@ impl Scratch {
 
     /// `None` if it was removed before it was locked.
     fn make(place: &Path) -> io::Result<Option<Self>> {
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
+        let mut named = tempfile::Builder::new();
+        named
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700));
+        let dir = named.tempdir_in(place)?;
         let held = match File::open(dir.path()) {
             Ok(held) => held,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
         // Where folders have no locks nobody removes any.
-        let _ = held.lock();
+        if let Err(TryLockError::WouldBlock) = held.try_lock() {
+            return Ok(None);
+        }
         Ok(dir.path().exists().then_some(Self { dir, _held: held }))
     }
 
@@ -116,13 +122,13 @@ mod tests {
     fn folders_go_that_nobody_uses() {
         let place = tempfile::tempdir().expect("a folder");
         let in_use = Scratch::new(place.path()).expect("there is room");
-        let left = place.path().join("rockmill-model.left");
+        let left = place.path().join("rockmill-scratch.left");
         let others = place.path().join("rockmill-model");
         for folder in [&left, &others] {
             fs::create_dir_all(folder.join("cpu0")).expect("there is room");
             fs::write(folder.join("cpu0/000001.sst"), "x").expect("there is room");
         }
-        let elsewhere = place.path().join("rockmill-model.elsewhere");
+        let elsewhere = place.path().join("rockmill-scratch.elsewhere");
         std::os::unix::fs::symlink(&others, &elsewhere).expect("there is room");
         let next = Scratch::new(place.path()).expect("there is room");
         assert!(!left.exists());

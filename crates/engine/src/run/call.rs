@@ -22,7 +22,7 @@ use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
 use crate::prepare::Prepared;
 use crate::staging::StagingSink;
-use crate::standing::{ASIDE, Attempt};
+use crate::standing::Attempt;
 use crate::stats::StatsCell;
 
 /// All that the thread works with.
@@ -222,8 +222,7 @@ fn leave(
     let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
-    let time = if is_late { ASIDE } else { Duration::ZERO };
-    let is_news = (terms.attempt).left_behind(terms.clock.now() + time, &error);
+    let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);
     if is_news && is_late {
         terms.counters.device_set_aside(name);
     }
