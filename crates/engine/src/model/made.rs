@@ -120,13 +120,8 @@ impl Draft {
             sum(|table| table.meta.properties.uncompressed_data_size),
         );
         let shape = SliceShape {
-            bytes_in,
-            entries: sum(|table| table.meta.properties.num_entries),
-            key_bytes: sum(|table| table.meta.properties.raw_key_size),
-            value_bytes: sum(|table| table.meta.properties.raw_value_size),
-            runs: tables.len() as u32,
             bytes_out: bytes_in / u64::from(self.workload.versions),
-            compression: self.workload.compression,
+            ..SliceShape::of_inputs(&tables, self.workload.compression)
         };
         Ok(Made {
             tables,

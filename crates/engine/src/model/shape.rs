@@ -1,5 +1,6 @@
 //! What a slice's time depends on.
 
+use rockmill_core::InputTable;
 use rockmill_format::compression::CompressionType;
 use serde::{Deserialize, Serialize};
 
@@ -171,6 +172,21 @@ fn codec_terms(kind: CompressionType) -> Option<[Term; 3]> {
 }
 
 impl SliceShape {
+    /// Of all that inputs hold, no entry of which is dropped.
+    pub fn of_inputs(tables: &[InputTable], compression: CompressionType) -> Self {
+        let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
+        let bytes_in = sum(|table| table.meta.properties.data_size);
+        Self {
+            bytes_in,
+            entries: sum(|table| table.meta.properties.num_entries),
+            key_bytes: sum(|table| table.meta.properties.raw_key_size),
+            value_bytes: sum(|table| table.meta.properties.raw_value_size),
+            runs: tables.len() as u32,
+            bytes_out: bytes_in,
+            compression,
+        }
+    }
+
     /// How much of a term the slice has. None falls when the slice grows.
     pub fn amount(&self, term: Term) -> f64 {
         let entries = self.entries as f64;

@@ -22,17 +22,7 @@ pub struct Shapes {
 impl Shapes {
     /// Of slices over so many stored bytes each.
     pub fn new(plan: &Plan, tables: &[InputTable], slice_bytes: &[u64]) -> Self {
-        let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
-        let bytes_in = sum(|table| table.meta.properties.data_size);
-        let all = SliceShape {
-            bytes_in,
-            entries: sum(|table| table.meta.properties.num_entries),
-            key_bytes: sum(|table| table.meta.properties.raw_key_size),
-            value_bytes: sum(|table| table.meta.properties.raw_value_size),
-            runs: tables.len() as u32,
-            bytes_out: bytes_in,
-            compression: plan.table.compression.kind,
-        };
+        let all = SliceShape::of_inputs(tables, plan.table.compression.kind);
         Self::of_slices(all, slice_bytes)
     }
 
