@@ -37,8 +37,28 @@ pub struct CheckedBlocks {
     decompressor: Decompressor,
     payload: Vec<u8>,
     reader: ContentsReader,
-    /// Hashes of what the blocks hold, as a filter over them has.
-    filter: Option<FilterBuilder>,
+    filter: Option<FilterHashes>,
+}
+
+/// What blocks hold, as hashes of the filter over them.
+#[derive(Debug)]
+struct FilterHashes {
+    /// Those of the block at hand, behind `kept` of the one before.
+    found: FilterBuilder,
+    kept: usize,
+    /// How many were compared.
+    compared: usize,
+}
+
+impl FilterHashes {
+    /// Whether those of the block at hand are the next of what is `meant`.
+    fn go_on_in(&mut self, meant: &[u64]) -> bool {
+        let found = &self.found.hashes()[self.kept..];
+        let go_on = meant[self.compared.min(meant.len())..].starts_with(found);
+        self.compared += found.len();
+        self.kept = self.found.forget();
+        go_on
+    }
 }
 
 impl CheckedBlocks {
@@ -52,7 +72,11 @@ impl CheckedBlocks {
             decompressor: Decompressor::new(Vec::new()),
             payload: Vec::new(),
             reader: ContentsReader::default(),
-            filter: plan.table.filter.map(FilterBuilder::new),
+            filter: plan.table.filter.map(|options| FilterHashes {
+                found: FilterBuilder::new(options),
+                kept: 0,
+                compared: 0,
+            }),
         }
     }
 
@@ -80,8 +104,8 @@ impl CheckedBlocks {
         image.len() >= IMAGE_BYTES
     }
 
-    /// Checks the blocks at hand, all of which are in `index`, and appends whole pages of them to the file;
-    /// the rest goes with the next ones.
+    /// Checks the blocks at hand, all of which are in `index` and their keys in `filter`, and appends whole pages of
+    /// them to the file; the rest goes with the next ones.
     ///
     /// # Errors
     /// Verification if a block does not read as one; Storage.
@@ -89,9 +113,10 @@ impl CheckedBlocks {
         &mut self,
         image: &mut Vec<u8>,
         index: &IndexBuilder,
+        filter: Option<&FilterBuilder>,
         out: &mut BlockWriter,
     ) -> Result<()> {
-        self.check_all(image, index, out)?;
+        self.check_all(image, index, filter, out)?;
         let end = out.offset() as usize + image.len();
         let pages = image.len().saturating_sub(end % PAGE_BYTES);
         out.append(&image[..pages])?;
@@ -99,7 +124,7 @@ impl CheckedBlocks {
         Ok(())
     }
 
-    /// Checks the last blocks, all of which are in `index`, and appends all that is left to the file.
+    /// Checks the last blocks and appends all that is left to the file.
     ///
     /// # Errors
     /// As [`CheckedBlocks::pass`].
@@ -107,22 +132,40 @@ impl CheckedBlocks {
         &mut self,
         image: &mut Vec<u8>,
         index: &IndexBuilder,
+        filter: Option<&FilterBuilder>,
         out: &mut BlockWriter,
     ) -> Result<()> {
-        self.check_all(image, index, out)?;
+        self.check_all(image, index, filter, out)?;
         out.append(image)?;
         image.clear();
         Ok(())
     }
 
-    fn check_all(&mut self, image: &[u8], index: &IndexBuilder, out: &BlockWriter) -> Result<()> {
+    fn check_all(
+        &mut self,
+        image: &[u8],
+        index: &IndexBuilder,
+        filter: Option<&FilterBuilder>,
+        out: &BlockWriter,
+    ) -> Result<()> {
         let image_at = out.offset();
+        let meant = filter.map_or(&[][..], FilterBuilder::hashes);
         while self.passed < index.len() {
             self.check(image, index, image_at)
                 .map_err(Error::as_verification)?;
             self.passed += 1;
+            let go_on = |found: &mut FilterHashes| found.go_on_in(meant);
+            if !self.filter.as_mut().is_none_or(go_on) {
+                return Err(self.differ("hashes for the filter"));
+            }
         }
         Ok(())
+    }
+
+    /// The error where the finished blocks differ from what was meant in `what`.
+    fn differ(&self, what: &str) -> Error {
+        let what = format!("the finished blocks differ from what was meant: {what}");
+        Error::corruption(&self.name, 0, what).as_verification()
     }
 
     /// Decodes the block behind those that were passed; the image begins at `image_at` in the file.
@@ -151,19 +194,19 @@ impl CheckedBlocks {
         let filter = &mut self.filter;
         self.reader.block(payload, &place, |user_key, _, _| {
             if let Some(filter) = filter {
-                filter.add(user_key);
+                filter.found.add(user_key);
             }
             Ok(())
         })
     }
 
     /// Compares what the blocks hold, all of which were passed, with what was meant, and asks the filter for
-    /// every key.
+    /// every one of `hashes`, from which it was built.
     ///
     /// # Errors
     /// Verification.
-    pub fn finish(self, meant: &FileBody) -> Result<()> {
-        let hashes = self.filter.as_ref().map_or(&[][..], FilterBuilder::hashes);
+    pub fn finish(self, meant: &FileBody, hashes: &[u64]) -> Result<()> {
+        let compared = self.filter.as_ref().map_or(0, |found| found.compared);
         let all_in_filter = match &meant.filter {
             FilterBlock::Payload(payload) => {
                 let reader = FilterReader::parse(payload)
@@ -192,14 +235,42 @@ impl CheckedBlocks {
                     && counts.largest_seqno == found.largest_seqno,
                 "sequence numbers",
             ),
-            (all_in_filter, "filter"),
+            (compared == hashes.len() && all_in_filter, "filter"),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
             None => Ok(()),
-            Some((_, what)) => {
-                let what = format!("the finished blocks differ from what was meant: {what}");
-                Err(Error::corruption(&self.name, 0, what).as_verification())
-            }
+            Some((_, what)) => Err(self.differ(what)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_format::filter::FilterOptions;
+
+    use super::*;
+
+    #[test]
+    fn filters_hashes_are_held_against_those_of_decoded_keys() {
+        let of = |keys: &[&[u8]]| {
+            let mut builder = FilterBuilder::new(FilterOptions::whole_keys(10_000));
+            keys.iter().for_each(|key| builder.add(key));
+            builder
+        };
+        let goes_on_in = |meant: &FilterBuilder| {
+            let mut hashes = FilterHashes {
+                found: of(&[b"a", b"b"]),
+                kept: 0,
+                compared: 0,
+            };
+            let first = hashes.go_on_in(meant.hashes());
+            // A block that begins with another version of the key before.
+            [b"b", b"c"].iter().for_each(|&key| hashes.found.add(key));
+            (first, hashes.go_on_in(meant.hashes()), hashes.compared)
+        };
+        assert_eq!(goes_on_in(&of(&[b"a", b"b", b"c", b"d"])), (true, true, 3));
+        assert_eq!(goes_on_in(&of(&[b"a", b"b", b"d"])), (true, false, 3));
+        assert_eq!(goes_on_in(&of(&[b"b", b"a", b"c"])), (false, true, 3));
+        assert_eq!(goes_on_in(&of(&[b"a"])), (false, false, 3));
     }
 }

@@ -6,6 +6,7 @@
 //! left for them to hide; at the bottom, what every snapshot sees gets sequence number 0.
 
 use rockmill_core::{DeclineReason, Error, Result, Rules, entry_hash, kv_hash};
+use rockmill_format::coding::put_bytes;
 use rockmill_format::key::{self, MAX_SEQUENCE, ValueType};
 
 use crate::decode::Head;
@@ -139,7 +140,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         if !self.any_key || !self.is_of_group(&head) {
             self.prefix = head.prefix;
             self.user_key.clear();
-            self.user_key.extend_from_slice(head.user_key);
+            put_bytes(&mut self.user_key, head.user_key);
             self.any_key = true;
             self.group = Group::default();
         }

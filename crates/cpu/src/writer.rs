@@ -12,7 +12,7 @@ use rockmill_core::{
     Plan, Result, SstFile, SstSink, entry_hash,
 };
 use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
-use rockmill_format::coding::varint_len;
+use rockmill_format::coding::{put_bytes, varint_len};
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::FilterBuilder;
 use rockmill_format::handle::BlockHandle;
@@ -180,7 +180,7 @@ impl OpenFile {
     ) -> Result<()> {
         std::mem::swap(&mut self.key, &mut self.last_key);
         self.key.clear();
-        self.key.extend_from_slice(user_key);
+        put_bytes(&mut self.key, user_key);
         self.key.extend_from_slice(&tag.to_le_bytes());
         let common = common_prefix_len(&self.last_key, &self.key);
         if self.encoded_bytes >= self.block_end {
@@ -194,7 +194,8 @@ impl OpenFile {
             self.index.add(&self.last_key, Some(&self.key), handle);
             let image = self.block.buffer();
             if CheckedBlocks::is_full(image) {
-                self.blocks.pass(image, &self.index, &mut self.out)?;
+                self.blocks
+                    .pass(image, &self.index, self.filter.as_ref(), &mut self.out)?;
             }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
@@ -256,22 +257,25 @@ impl OpenFile {
             self.index.add(&self.key, None, handle);
         }
         let image = self.block.buffer();
-        self.blocks.pass_all(image, &self.index, &mut self.out)?;
-        let num_filter_entries = self.filter.as_ref().map_or(0, FilterBuilder::num_added);
-        let filter = self.filter.and_then(FilterBuilder::finish);
+        let filter = self.filter.as_ref();
+        self.blocks
+            .pass_all(image, &self.index, filter, &mut self.out)?;
+        let num_filter_entries = filter.map_or(0, FilterBuilder::num_added);
+        let payload = filter.and_then(FilterBuilder::finish);
         let body = FileBody {
             data_size: self.out.offset(),
             first_key: self.first_key,
             last_key: self.key,
             counts: self.counts,
             index: IndexBlock::Entries(self.index),
-            filter: filter.map_or(FilterBlock::None, FilterBlock::Payload),
+            filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
             num_filter_entries,
             compression_used: self.used_compression,
             content: self.content,
             paranoid_hash: self.paranoid_hash,
         };
-        self.blocks.finish(&body)?;
+        let hashes = filter.map_or(&[][..], FilterBuilder::hashes);
+        self.blocks.finish(&body, hashes)?;
         self.out.finish(plan, body, compressor)
     }
 }

@@ -5,6 +5,31 @@ use crate::error::{Error, Result};
 /// Longest varint64, bytes.
 pub const MAX_VARINT64_LEN: usize = 10;
 
+/// Appends `bytes`. From 8 to 32 of them, as keys have, go as two pieces of one size that may overlap, which takes
+/// no call to `memcpy`.
+#[inline]
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    const WORD: usize = size_of::<u64>();
+    const PAIR: usize = size_of::<u128>();
+    match bytes.len() {
+        WORD..=PAIR => put_ends::<WORD>(out, bytes),
+        0..WORD | 33.. => out.extend_from_slice(bytes),
+        _ => put_ends::<PAIR>(out, bytes),
+    }
+}
+
+/// Appends `bytes`, of which there are `N` to two times as many.
+#[inline]
+fn put_ends<const N: usize>(out: &mut Vec<u8>, bytes: &[u8]) {
+    let (Some(first), Some(last)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else {
+        return out.extend_from_slice(bytes);
+    };
+    let last_at = out.len() + bytes.len() - N;
+    out.extend_from_slice(first);
+    out.truncate(last_at);
+    out.extend_from_slice(last);
+}
+
 /// A forward reader over a slice in which every read is checked.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
@@ -197,6 +222,16 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn bytes_of_any_number_are_appended(
+            mut out: Vec<u8>,
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let both = [&out[..], &bytes].concat();
+            put_bytes(&mut out, &bytes);
+            prop_assert_eq!(out, both);
+        }
+
         #[test]
         fn varints_round_trip(value: u64) {
             let mut out = Vec::new();

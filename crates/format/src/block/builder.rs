@@ -1,7 +1,7 @@
 //! Writing blocks.
 
 use super::{ValueForm, common_prefix_len};
-use crate::coding::{Cursor, put_varint};
+use crate::coding::{Cursor, put_bytes, put_varint};
 use crate::key::TAG_SIZE;
 
 /// How a [`BlockBuilder`] lays out its entries.
@@ -118,7 +118,7 @@ impl BlockBuilder {
         }
         let value = if shared > 0 { continued } else { value };
         self.put_header(shared, key.len() - shared, value.len());
-        self.buffer.extend_from_slice(&key[shared..]);
+        put_bytes(&mut self.buffer, &key[shared..]);
         self.buffer.extend_from_slice(value);
         self.since_restart += 1;
     }

@@ -160,10 +160,18 @@ impl FilterBuilder {
         &self.hashes
     }
 
+    /// Gives up all hashes but the last, with which what is added next is compared, and returns how many are
+    /// left: for who wants the hashes alone, a part at a time.
+    pub fn forget(&mut self) -> usize {
+        let before_last = self.hashes.len().saturating_sub(1);
+        self.hashes.drain(..before_last);
+        self.hashes.len()
+    }
+
     /// The payload of the filter block, metadata included; `None` if nothing was added, and then
     /// the file has no filter block (`block_based_table_builder.cc:WriteFilterBlock`).
     #[must_use]
-    pub fn finish(self) -> Option<Vec<u8>> {
+    pub fn finish(&self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;
         }

@@ -263,32 +263,58 @@ fn the_metadata_decide_what_a_filter_is() {
     );
 }
 
-proptest! {
-    #[test]
-    fn a_filter_never_misses_what_was_added(
-        keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..200),
-        millibits in 1000u32..=100_000,
-        whole: bool,
+prop_compose! {
+    fn any_options()(
+        millibits_per_key in 1000u32..=100_000,
+        whole_key_filtering: bool,
         prefix in prop::option::of(0usize..6),
         capped: bool,
         legacy: bool,
-        optimize: bool,
-    ) {
-        let extractor =
-            prefix.map(if capped { PrefixExtractor::Capped } else { PrefixExtractor::Fixed });
-        let mut builder = FilterBuilder::new(FilterOptions {
+        optimize_filters_for_memory: bool,
+    ) -> FilterOptions {
+        let extractor = if capped { PrefixExtractor::Capped } else { PrefixExtractor::Fixed };
+        FilterOptions {
             format: if legacy { FilterFormat::Legacy } else { FilterFormat::FastLocalBloom },
-            millibits_per_key: millibits,
-            whole_key_filtering: whole,
-            prefix_extractor: extractor,
-            optimize_filters_for_memory: optimize,
-        });
+            millibits_per_key,
+            whole_key_filtering,
+            prefix_extractor: prefix.map(extractor),
+            optimize_filters_for_memory,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn hashes_are_the_same_where_all_but_the_last_are_forgotten(
+        keys in prop::collection::vec((prop::collection::vec(0u8..3, 0..8), any::<bool>()), 0..100),
+        options in any_options(),
+    ) {
+        let (mut whole, mut parts) = (FilterBuilder::new(options), FilterBuilder::new(options));
+        let (mut hashes, mut kept) = (Vec::new(), 0);
+        for (key, forgets) in &keys {
+            whole.add(key);
+            parts.add(key);
+            if *forgets {
+                hashes.extend_from_slice(&parts.hashes()[kept..]);
+                kept = parts.forget();
+            }
+        }
+        hashes.extend_from_slice(&parts.hashes()[kept..]);
+        prop_assert_eq!(&hashes[..], whole.hashes());
+    }
+
+    #[test]
+    fn a_filter_never_misses_what_was_added(
+        keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..200),
+        options in any_options(),
+    ) {
+        let mut builder = FilterBuilder::new(options);
         keys.iter().for_each(|key| builder.add(key));
         let payload = builder.finish().unwrap_or_default();
         let reader = FilterReader::parse(&payload)?;
         for key in &keys {
-            prop_assert!(!whole || reader.may_contain(key));
-            let prefix = extractor.and_then(|extractor| extractor.transform(key));
+            prop_assert!(!options.whole_key_filtering || reader.may_contain(key));
+            let prefix = options.prefix_extractor.and_then(|extractor| extractor.transform(key));
             prop_assert!(prefix.is_none_or(|prefix| reader.may_contain(prefix)));
         }
     }
