@@ -8,6 +8,7 @@
 #   small      the same for jobs of 1 MB to 256 MB
 #   disk       output through the page cache and past it, input read and mapped, beside what the disk takes by itself
 #   paranoid   what paranoid_file_checks costs
+#   kill       processes that compact on the GPU are killed with SIGKILL, and their databases checked (kill.json)
 #   slices     sizes of slices, and how many at once
 #   input      files to the GPU, by reading and by mapping
 #   system     whole systems under load; goes on where an earlier call with the same --out has stopped
@@ -16,6 +17,7 @@
 #   --out DIR          logs and JSON [results]
 #   --device NAME      cuda:N [cuda:0]
 #   --cases N          random jobs for the tests [1000], and --sanitize-cases N under compute-sanitizer [12]
+#   --kills N          processes to kill [200], --kill-processes N at a time [4], from --kill-seed N on [1], in --disk-dir
 #   --memory-dir DIR   on tmpfs, some 25 GB at full scale [/dev/shm]; --disk-dir DIR on a disk [/tmp]
 #   --scale P          percent of the entries of the workloads in memory [100], --disk-scale P on the disk [20]
 #   --repeat N         compactions of each kind [3]; --threads N [all cores]
@@ -30,18 +32,19 @@ here=$(realpath "$(dirname "$0")")
 bin=$here/bin
 
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
+kills=200 kill_processes=4 kill_seed=1
 scale=100 disk_scale=20 repeat=3 threads=$(nproc)
 experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' system_repeat=1 stop_after=86400
 sections=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads | \
-            --experiments | --system-scale | --system-devices | --system-repeat | --stop-after)
+            --kills | --kill-processes | --kill-seed | --experiments | --system-scale | --system-devices | --system-repeat | --stop-after)
             name=${1#--}
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | disk | paranoid | slices | input | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | small | disk | paranoid | kill | slices | input | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -78,7 +81,7 @@ section_tests() {
     for program in "$bin"/*; do
         case ${program##*/} in
             # These have nothing to do with tests.
-            rockmill | one_slice) ;;
+            rockmill | one_slice | crash) ;;
             *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
         esac
     done
@@ -142,6 +145,11 @@ section_paranoid() {
         compaction "paranoid${checks:+-on}" --dir "$memory_dir" --threads "$threads" --device "cpu,$device" --no-compare \
             --workload "16x256:none:$(entries 8 "$scale")" ${checks:+"$checks"}
     done
+}
+
+section_kill() {
+    TMPDIR=$disk_dir ROCKMILL_JSON=$out/kill.json ROCKMILL_SEED=$kill_seed ROCKMILL_CASES=$kills \
+        ROCKMILL_AT_ONCE=$kill_processes step kill "$bin/crash" kill
 }
 
 # Slices of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.

@@ -1,4 +1,4 @@
-//! Where randomness starts: two environment variables.
+//! Where randomness starts, and how much of it there is: environment variables.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,10 +30,24 @@ pub fn first_seed() -> u64 {
 /// If the variable is not a number.
 #[must_use]
 pub fn cases(default: u64) -> u64 {
-    match std::env::var("ROCKMILL_CASES") {
+    number("ROCKMILL_CASES", default)
+}
+
+/// How many cases to run at a time, from `ROCKMILL_AT_ONCE`, else 1.
+///
+/// # Panics
+///
+/// If the variable is not a number.
+#[must_use]
+pub fn at_once() -> u64 {
+    number("ROCKMILL_AT_ONCE", 1)
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
         Err(_) => default,
         Ok(text) => text
             .parse()
-            .unwrap_or_else(|_| panic!("ROCKMILL_CASES is not a number: {text}")),
+            .unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
     }
 }

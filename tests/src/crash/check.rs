@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use rockmill::DeviceList;
 use rockmill_core::{CancelToken, open_table};
 use rockmill_engine::staging::{STAGING_DIR, file_name};
 use rockmill_engine::storage::{InputFileReader, LocalStorage};
@@ -14,6 +15,7 @@ use rockmill_engine::verify::scan;
 use rockmill_format::manifest::FileMeta;
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options, WaitForCompactOptions};
 
+use super::device::Slices;
 use super::script::{CHECKER, Model, Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FAMILIES};
 use super::writer::{count, service};
@@ -93,21 +95,32 @@ pub fn remains(dir: &Path) -> Result<Remains, String> {
     Ok(remains)
 }
 
+/// What a service did that was started again.
+#[derive(Clone, Copy, Debug)]
+pub struct Restarted {
+    /// Who did its slices.
+    pub slices: Slices,
+    /// SST files that were read.
+    pub files: u64,
+}
+
 /// A database to look at, and what it must hold.
 #[derive(Debug)]
 pub struct Checker<'a> {
     dir: &'a Path,
+    device: DeviceList,
     shape: DatabaseShape,
     script: Script,
 }
 
 impl<'a> Checker<'a> {
-    /// For the database of `seed` in `dir`.
+    /// For the database of `seed` in `dir`, whose processes compact with `device`.
     #[must_use]
-    pub fn new(dir: &'a Path, seed: u64) -> Self {
+    pub fn new(dir: &'a Path, seed: u64, device: DeviceList) -> Self {
         Self {
             dir,
-            shape: DatabaseShape::new(seed),
+            device,
+            shape: DatabaseShape::new(seed, device),
             script: Script::new(seed),
         }
     }
@@ -141,14 +154,15 @@ impl<'a> Checker<'a> {
         check_files(self.dir)
     }
 
-    /// Opens the database with a service, lets it write and compact family number `family`, and looks
-    /// whether what the killed process left is gone. Returns how many SST files were read.
+    /// Opens the database with a service, lets it write and compact family number `family`, and
+    /// looks whether what the killed process left is gone.
     ///
     /// # Errors
     ///
     /// What does not hold.
-    pub fn restarted(&self, model: &mut Model, family: usize) -> Result<u64, String> {
-        let service = service(Arc::new(LocalStorage))?;
+    pub fn restarted(&self, model: &mut Model, family: usize) -> Result<Restarted, String> {
+        let service = service(Arc::new(LocalStorage), self.device)?;
+        service.wait_for_device().map_err(|e| e.to_string())?;
         let mut options = Options::default();
         options.set_compaction_service(service.clone());
         let db = self.shape.open(options, self.dir)?;
@@ -166,7 +180,10 @@ impl<'a> Checker<'a> {
         }
         check_content(&db, model)?;
         drop(db);
-        check_files(self.dir)
+        Ok(Restarted {
+            slices: Slices::from(&stats),
+            files: check_files(self.dir)?,
+        })
     }
 }
 
@@ -268,7 +285,7 @@ mod tests {
 
     /// A closed database that holds `batches` batches of writer 0, in files.
     fn written(dir: &Path, batches: std::ops::RangeInclusive<u64>) {
-        let shape = DatabaseShape::new(SEED);
+        let shape = DatabaseShape::new(SEED, DeviceList::default());
         let db = shape.open(Options::default(), dir).expect("opens");
         for number in batches {
             Script::new(SEED).write(&db, 0, number).expect("written");
@@ -280,7 +297,7 @@ mod tests {
 
     fn recovered(dir: &Path, acknowledged: u64) -> Result<u64, String> {
         let mut model = Model::new(Script::new(SEED));
-        Checker::new(dir, SEED).recovered(&mut model, &[acknowledged, 0, 0])
+        Checker::new(dir, SEED, DeviceList::default()).recovered(&mut model, &[acknowledged, 0, 0])
     }
 
     fn refused(dir: &Path, acknowledged: u64) -> String {
@@ -314,7 +331,7 @@ mod tests {
     fn a_torn_batch_is_noticed() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         written(dir.path(), 1..=20);
-        let shape = DatabaseShape::new(SEED);
+        let shape = DatabaseShape::new(SEED, DeviceList::default());
         let db = shape.open(Options::default(), dir.path()).expect("opens");
         let family = handles(&db).expect("families")[1];
         db.put_cf(family, count_key(0), "21").expect("put");

@@ -9,17 +9,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::device::Slices;
 use super::script::WRITERS;
 
 /// Bytes of a number.
 const NUMBER_BYTES: usize = 8;
 /// Numbers of [`Gauges`].
-const GAUGES: usize = 6;
+const GAUGES: usize = 9;
 
 /// What the process is at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// 1 once the database is open.
+    /// 1 once database and device are open.
     pub open: u64,
     /// Jobs that have a staging folder and were not reported yet.
     pub computing: u64,
@@ -32,6 +33,8 @@ pub struct Gauges {
     pub jobs_done: u64,
     /// Snapshots that showed what they should.
     pub snapshots_read: u64,
+    /// Who did the slices of jobs done, some milliseconds ago.
+    pub slices: Slices,
 }
 
 impl Gauges {
@@ -43,6 +46,9 @@ impl Gauges {
             self.installing,
             self.jobs_done,
             self.snapshots_read,
+            self.slices.cpu,
+            self.slices.device,
+            self.slices.redone,
         ]
     }
 
@@ -54,6 +60,9 @@ impl Gauges {
             installing,
             jobs_done,
             snapshots_read,
+            cpu,
+            device,
+            redone,
         ] = numbers;
         Self {
             open,
@@ -62,6 +71,11 @@ impl Gauges {
             installing,
             jobs_done,
             snapshots_read,
+            slices: Slices {
+                cpu,
+                device,
+                redone,
+            },
         }
     }
 }
@@ -173,6 +187,11 @@ mod tests {
         let gauges = Gauges {
             computing: 2,
             snapshots_read: 3,
+            slices: Slices {
+                cpu: 4,
+                device: 5,
+                redone: 6,
+            },
             ..Gauges::default()
         };
         theirs.show(gauges).expect("written");

@@ -5,7 +5,10 @@ use std::path::Path;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use rust_rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options};
+use rockmill::DeviceList;
+use rust_rocksdb::{
+    ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, Options,
+};
 
 use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
@@ -15,6 +18,9 @@ pub const FAMILIES: [&str; 3] = [DEFAULT_COLUMN_FAMILY_NAME, "second", "third"];
 
 /// Of every filter: said to the service, since OPTIONS files do not.
 pub const FILTER_BITS_PER_KEY: f64 = 10.0;
+
+/// So many families are stored as they are if there is a device: GPUs leave compression to the CPU.
+const DEVICE_FAMILIES: usize = FAMILIES.len() - 1;
 
 const BACKGROUND_JOBS: i32 = 4;
 /// Files in L0 that begin a compaction.
@@ -27,11 +33,17 @@ pub struct DatabaseShape {
 }
 
 impl DatabaseShape {
-    /// The shape of `seed`.
+    /// The shape of `seed` for processes that compact with `device`.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, device: DeviceList) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let families = FAMILIES.map(|_| (table(&mut rng), tree(&mut rng)));
+        let mut families = FAMILIES.map(|_| (table(&mut rng), tree(&mut rng)));
+        if !device.is_cpu_alone() {
+            for (table, _) in &mut families[..DEVICE_FAMILIES] {
+                table.compression = DBCompressionType::None;
+                table.bottommost = None;
+            }
+        }
         Self {
             families: families.into(),
         }

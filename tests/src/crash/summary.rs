@@ -5,19 +5,22 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::check::Remains;
+use super::check::{Remains, Restarted};
+use super::device::Slices;
 use super::progress::Gauges;
 use super::script::WRITERS;
-use super::watch::Point;
+use super::watch::{Point, Trap};
 
 /// Counts over all kills.
 #[derive(Debug, Default, Serialize)]
 pub struct Summary {
     /// First seed.
     pub seed: u64,
+    /// What processes compacted with, as settings name it.
+    pub device: String,
     /// Processes killed.
     pub kills: u64,
-    /// Databases that they wrote to, one after the other.
+    /// Databases that they wrote to, one after the other or several at once.
     pub databases: u64,
     /// How many of the kills came while a process was at it; one may be at several.
     pub moments: Moments,
@@ -33,6 +36,12 @@ pub struct Summary {
     pub unlisted_files_left: u64,
     /// Jobs that were done in killed processes.
     pub jobs_done: u64,
+    /// Slices of jobs done that the CPU did, in killed processes and after restarts.
+    pub cpu_slices: u64,
+    /// Those that the device did.
+    pub device_slices: u64,
+    /// Slices that the device failed at.
+    pub redone_slices: u64,
     /// Snapshots that were read in killed processes.
     pub snapshots_read: u64,
     /// Batches that were acknowledged, and found again.
@@ -54,7 +63,7 @@ pub struct Summary {
 /// Kills by what the process was at.
 #[derive(Debug, Default, Serialize)]
 pub struct Moments {
-    /// Opening the database.
+    /// Opening database or device.
     pub opening: u64,
     /// Computing a job.
     pub job_running: u64,
@@ -81,13 +90,40 @@ impl Summary {
         self.staged_files_left += remains.staged_files;
         self.unlisted_files_left += remains.unlisted_files;
         self.jobs_done += gauges.jobs_done;
+        self.sliced(gauges.slices);
         self.snapshots_read += gauges.snapshots_read;
     }
 
+    fn sliced(&mut self, slices: Slices) {
+        self.cpu_slices += slices.cpu;
+        self.device_slices += slices.device;
+        self.redone_slices += slices.redone;
+    }
+
+    /// The kill came just after this step.
+    pub fn trapped(&mut self, trap: Trap) {
+        *self.after_step.entry(trap.point).or_default() += 1;
+        self.held_at_step += u64::from(trap.holds);
+    }
+
+    /// Takes in a service that was found to clean up and to go on.
+    pub fn restarted(&mut self, restarted: Restarted) {
+        self.restarts_verified += 1;
+        self.sst_files_verified += restarted.files;
+        self.sliced(restarted.slices);
+    }
+
     /// Takes in a database that was found to hold what it should: the numbers of the last batches before
-    /// the process, acknowledged by it, and found.
-    pub fn verified(&mut self, before: &[u64], acknowledged: &[u64; WRITERS], found: &[u64]) {
+    /// the process, acknowledged by it, and found, and how many SST files were read.
+    pub fn verified(
+        &mut self,
+        before: &[u64],
+        acknowledged: &[u64; WRITERS],
+        found: &[u64],
+        files: u64,
+    ) {
         self.databases_verified += 1;
+        self.sst_files_verified += files;
         for ((before, acknowledged), found) in before.iter().zip(acknowledged).zip(found) {
             self.batches_acknowledged += acknowledged - before;
             self.batches_unacknowledged += found - acknowledged;
@@ -119,6 +155,11 @@ impl fmt::Display for Summary {
             f,
             "left: {} folders with {} files, {} unlisted files",
             self.folders_left, self.staged_files_left, self.unlisted_files_left
+        )?;
+        writeln!(
+            f,
+            "compacted with {}: {} slices, and {} by the CPU, {} of them after the device had failed",
+            self.device, self.device_slices, self.cpu_slices, self.redone_slices
         )?;
         write!(
             f,

@@ -1,7 +1,7 @@
 //! Storage that sees each job's steps, keeps count of them, and can stop at one.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,6 +13,7 @@ use crate::local::as_local_storage;
 use serde::Serialize;
 
 use super::progress::{Gauges, Progress};
+use super::writer::say;
 
 /// A step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -199,10 +200,7 @@ fn spring(trap: Option<Trap>) -> io::Result<()> {
     let Some(trap) = trap else {
         return Ok(());
     };
-    let mut out = io::stdout().lock();
-    writeln!(out, "{REACHED}")?;
-    out.flush()?;
-    drop(out);
+    say(REACHED)?;
     if !trap.holds {
         return Ok(());
     }

@@ -1,13 +1,17 @@
 //! The process that is killed: opens a database with a service and writes to it from several threads.
 
-use std::io;
+use std::convert::Infallible;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rockmill::{Calibration, DeviceList, Service};
 use rust_rocksdb::{DB, Options, Snapshot};
 
+use super::device::{self, Slices};
 use super::progress::Progress;
 use super::script::{Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FILTER_BITS_PER_KEY};
@@ -21,6 +25,15 @@ const MEMORY_BUDGET_BYTES: u64 = 128 << 20;
 const SNAPSHOT_EVERY: u64 = 400;
 /// One batch in so many is followed by a flush of a family.
 const FLUSH_EVERY: u32 = 3000;
+/// Slices are small: a device that has not answered by then hangs.
+const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
+/// How often a process says how many slices it has done.
+const COUNT_EVERY: Duration = Duration::from_millis(5);
+
+/// The first argument of a program that is to be a writer.
+pub const DOOR: &str = "write";
+/// What is printed when database and device are open.
+pub const OPEN: &str = "open";
 
 /// What the process is told.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +44,8 @@ pub struct Arguments {
     pub progress: PathBuf,
     /// Of the database's shape and script.
     pub seed: u64,
+    /// What it compacts with.
+    pub device: DeviceList,
     /// Where to stop.
     pub trap: Option<Trap>,
 }
@@ -43,6 +58,7 @@ impl Arguments {
             self.database.display().to_string(),
             self.progress.display().to_string(),
             self.seed.to_string(),
+            self.device.to_string(),
         ];
         if let Some(trap) = self.trap {
             let holds = if trap.holds { HOLD } else { PASS };
@@ -63,17 +79,17 @@ impl Arguments {
     pub fn parse(strings: &[String]) -> Result<Self, String> {
         let number = |text: &String| text.parse().map_err(|_| format!("{text:?} is no number"));
         let (required, trap) = match strings {
-            [database, progress, seed] => ([database, progress, seed], None),
-            [database, progress, seed, point, nth, holds] => {
+            [database, progress, seed, device] => ([database, progress, seed, device], None),
+            [database, progress, seed, device, point, nth, holds] => {
                 let trap = Trap {
                     point: point.parse()?,
                     nth: number(nth)?,
                     holds: holds == HOLD,
                 };
-                ([database, progress, seed], Some(trap))
+                ([database, progress, seed, device], Some(trap))
             }
             _ => {
-                let usage = "arguments: DATABASE PROGRESS SEED [POINT NTH hold|pass]";
+                let usage = "arguments: DATABASE PROGRESS SEED DEVICE [POINT NTH hold|pass]";
                 return Err(usage.to_owned());
             }
         };
@@ -81,6 +97,7 @@ impl Arguments {
             database: required[0].into(),
             progress: required[1].into(),
             seed: number(required[2])?,
+            device: device::named(required[3])?,
             trap,
         })
     }
@@ -89,19 +106,24 @@ impl Arguments {
 const HOLD: &str = "hold";
 const PASS: &str = "pass";
 
-/// A service over `storage` that knows the filters of [`DatabaseShape`].
+/// A service on `device` over `storage` that knows the filters of [`DatabaseShape`].
 ///
 /// # Errors
 ///
 /// If it cannot be built.
 pub fn service(
     storage: Arc<dyn rockmill_engine::storage::Storage>,
-) -> Result<rockmill::Service, String> {
-    rockmill::Service::builder()
+    device: DeviceList,
+) -> Result<Service, String> {
+    Service::builder()
         .min_job_bytes(0)
         .threads(THREADS)
         .memory_budget_bytes(MEMORY_BUDGET_BYTES)
         .filter_bits_per_key(FILTER_BITS_PER_KEY)
+        .device(device)
+        .device_patience(DEVICE_PATIENCE)
+        // It would go on only while no job runs, and the user's cache is not the test's.
+        .calibration(Calibration::Off)
         .storage(storage)
         .build()
         .map_err(|e| format!("cannot build the service: {e}"))
@@ -121,10 +143,15 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     let progress = Arc::new(progress);
     let watched = Watched::new(&arguments.database, Arc::clone(&progress), arguments.trap);
     let mut options = Options::default();
-    options.set_compaction_service(service(Arc::new(watched.clone()))?);
-    let db = DatabaseShape::new(arguments.seed).open(options, &arguments.database)?;
+    let service = service(Arc::new(watched.clone()), arguments.device)?;
+    options.set_compaction_service(service.clone());
+    let db =
+        DatabaseShape::new(arguments.seed, arguments.device).open(options, &arguments.database)?;
+    // Until then the CPU does the jobs of files that were there.
+    service.wait_for_device().map_err(|e| e.to_string())?;
     let process = Process {
         db,
+        service,
         script: Script::new(arguments.seed),
         progress,
         watched,
@@ -133,23 +160,37 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
         .watched
         .note(|gauges| gauges.open = 1)
         .map_err(|e| format!("progress: {e}"))?;
+    say(OPEN).map_err(|e| format!("standard output: {e}"))?;
     std::thread::scope(|scope| {
-        let writers: [_; WRITERS] = std::array::from_fn(|writer| {
-            let process = &process;
-            scope.spawn(move || {
-                // Nobody else ends the other writers.
-                let Err(error) = process.write(writer);
-                eprintln!("crash-writer: {error}");
-                std::process::exit(1);
-            })
-        });
-        drop(writers);
+        let process = &process;
+        for writer in 0..WRITERS {
+            scope.spawn(move || end(process.write(writer)));
+        }
+        scope.spawn(|| end(process.count()));
     });
     Ok(())
 }
 
+/// Ends the process, since nobody else ends the other threads.
+fn end(Err(error): Result<Infallible, String>) {
+    eprintln!("crash: {error}");
+    std::process::exit(1);
+}
+
+/// Prints a line at once.
+///
+/// # Errors
+///
+/// The system's.
+pub fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
 struct Process {
     db: DB,
+    service: Service,
     script: Script,
     progress: Arc<Progress>,
     watched: Watched,
@@ -164,7 +205,7 @@ struct Held<'a> {
 
 impl Process {
     /// Goes on behind the last batch of `writer` and never ends but with an error.
-    fn write(&self, writer: usize) -> Result<std::convert::Infallible, String> {
+    fn write(&self, writer: usize) -> Result<Infallible, String> {
         let families = handles(&self.db)?;
         let found = self.db.get_cf(families[0], count_key(writer));
         let found = found.map_err(|e| format!("the last batch of writer {writer}: {e}"))?;
@@ -194,6 +235,17 @@ impl Process {
                 }
                 other => held = other,
             }
+        }
+    }
+
+    /// Says again and again who did how many slices, and never ends but with an error.
+    fn count(&self) -> Result<Infallible, String> {
+        loop {
+            let slices = Slices::from(&self.service.stats());
+            self.watched
+                .note(|gauges| gauges.slices = slices)
+                .map_err(|e| format!("progress: {e}"))?;
+            std::thread::sleep(COUNT_EVERY);
         }
     }
 
@@ -242,6 +294,7 @@ mod tests {
                 database: "/db".into(),
                 progress: "/progress".into(),
                 seed: 7,
+                device: device::named("cpu+cuda:3").expect("two devices"),
                 trap: Some(Trap {
                     point,
                     nth: 3,

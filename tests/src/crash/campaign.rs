@@ -1,0 +1,155 @@
+//! Many kills, as environment variables ask for them, and whether they were what was asked for.
+
+use std::path::{Path, PathBuf};
+
+use rockmill::DeviceList;
+
+use super::summary::Summary;
+use super::watch::Point;
+use super::{device, kill};
+use crate::seed;
+
+const DEFAULT_KILLS: u64 = 15;
+/// So many kills come at every moment.
+const ENOUGH_KILLS: u64 = 100;
+
+/// What is to be killed, and how often.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// `src/bin/crash.rs`, built.
+    pub program: PathBuf,
+    /// What the processes compact with.
+    pub device: DeviceList,
+    /// Of the first database; the next one has the next.
+    pub seed: u64,
+    /// Processes to kill.
+    pub kills: u64,
+    /// Databases whose processes run at a time, one each.
+    pub at_once: u64,
+    /// Where to write what it came to.
+    pub json: Option<PathBuf>,
+}
+
+impl Campaign {
+    /// `ROCKMILL_CASES` kills from `ROCKMILL_SEED` on, `ROCKMILL_AT_ONCE` processes at a time, on
+    /// `ROCKMILL_TEST_DEVICE`, told to the file `ROCKMILL_JSON`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the device's name.
+    pub fn from_environment(program: &Path) -> Result<Self, String> {
+        Ok(Self {
+            program: program.to_owned(),
+            device: device::tested()?,
+            seed: seed::first_seed(),
+            kills: seed::cases(DEFAULT_KILLS),
+            at_once: seed::at_once(),
+            json: std::env::var_os("ROCKMILL_JSON").map(PathBuf::from),
+        })
+    }
+
+    /// Kills, in a temporary folder which stays if something does not hold, and tells what it came to.
+    ///
+    /// # Errors
+    ///
+    /// What does not hold, or that the kills did not come to what they were for.
+    pub fn run(&self) -> Result<(), String> {
+        println!(
+            "ROCKMILL_SEED={} ROCKMILL_CASES={} ROCKMILL_AT_ONCE={} ROCKMILL_TEST_DEVICE={}",
+            self.seed, self.kills, self.at_once, self.device
+        );
+        let directory = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
+        let summary = match kill::run(self, directory.path()) {
+            Ok(summary) => summary,
+            Err(error) => return Err(format!("{error}\nkept in {}", directory.keep().display())),
+        };
+        println!("{summary}");
+        if let Some(path) = &self.json {
+            let json = serde_json::to_string_pretty(&summary).expect("a plain value");
+            std::fs::write(path, json + "\n")
+                .map_err(|e| format!("write {}: {e}", path.display()))?;
+        }
+        self.check(&summary)
+            .map_err(|error| format!("{error}\n{summary}"))
+    }
+
+    /// Whether something was tested.
+    fn check(&self, summary: &Summary) -> Result<(), String> {
+        let verified = summary.databases_verified;
+        if verified != self.kills {
+            return Err(format!("{} kills, {verified} verified", self.kills));
+        }
+        if summary.jobs_done == 0 || summary.batches_acknowledged == 0 {
+            return Err("no job was done, or nothing was written".to_owned());
+        }
+        if !self.device.is_cpu_alone() && summary.device_slices == 0 {
+            return Err(format!("{} did no slice", self.device));
+        }
+        if self.kills < ENOUGH_KILLS {
+            return Ok(());
+        }
+        let moments = &summary.moments;
+        let hit = [
+            moments.opening,
+            moments.job_running,
+            moments.files_staged,
+            moments.installing,
+        ];
+        if hit.contains(&0) {
+            return Err("some moment was never met".to_owned());
+        }
+        match Point::all().find(|point| !summary.after_step.contains_key(point)) {
+            Some(point) => Err(format!("no kill came after a job's step {point:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_did_nothing_was_not_tested() {
+        let mut campaign = Campaign {
+            program: PathBuf::new(),
+            device: DeviceList::default(),
+            seed: 1,
+            kills: 1,
+            at_once: 1,
+            json: None,
+        };
+        let mut summary = Summary {
+            databases_verified: 1,
+            jobs_done: 1,
+            batches_acknowledged: 1,
+            cpu_slices: 1,
+            ..Summary::default()
+        };
+        assert_eq!(campaign.check(&summary), Ok(()));
+        campaign.device = device::named("cuda:0").expect("a device");
+        let why = campaign.check(&summary).expect_err("it did nothing");
+        assert_eq!(why, "cuda:0 did no slice");
+        summary.device_slices = 1;
+        assert_eq!(campaign.check(&summary), Ok(()));
+    }
+
+    #[test]
+    fn many_kills_come_at_every_moment() {
+        let campaign = Campaign {
+            program: PathBuf::new(),
+            device: DeviceList::default(),
+            seed: 1,
+            kills: ENOUGH_KILLS,
+            at_once: 1,
+            json: None,
+        };
+        let summary = Summary {
+            databases_verified: ENOUGH_KILLS,
+            jobs_done: 1,
+            batches_acknowledged: 1,
+            ..Summary::default()
+        };
+        assert!(campaign.check(&summary).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! What processes compact with while they are killed.
+
+use rockmill::{Device, DeviceList, Stats};
+use rockmill_cuda::Target;
+
+/// How a GPU's kernels that run on the host call themselves.
+pub const KERNELS_ON_HOST: &str = "cuda-on-host";
+/// How the CPU calls itself.
+const CPU: &str = "cpu";
+
+/// A device by its name: as settings have it, or [`KERNELS_ON_HOST`].
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn named(name: &str) -> Result<DeviceList, String> {
+    match name {
+        KERNELS_ON_HOST => Ok(Device::Kernels(Target::Host).into()),
+        _ => name.parse(),
+    }
+}
+
+/// The device that `ROCKMILL_TEST_DEVICE` names; without it the CPU.
+///
+/// # Errors
+///
+/// What is wrong with its name.
+pub fn tested() -> Result<DeviceList, String> {
+    match std::env::var("ROCKMILL_TEST_DEVICE") {
+        Ok(name) => named(&name).map_err(|e| format!("ROCKMILL_TEST_DEVICE: {e}")),
+        Err(_) => Ok(DeviceList::default()),
+    }
+}
+
+/// Who did how many slices of a service's jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slices {
+    /// The CPU, what a device failed at included.
+    pub cpu: u64,
+    /// All other devices.
+    pub device: u64,
+    /// Those that the CPU did after a device had failed at them, of jobs that are not done as well.
+    pub redone: u64,
+}
+
+impl From<&Stats> for Slices {
+    fn from(stats: &Stats) -> Self {
+        let all: u64 = stats.devices.values().map(|device| device.slices).sum();
+        let cpu = stats.devices.get(CPU).map_or(0, |device| device.slices);
+        Self {
+            cpu,
+            device: all - cpu,
+            redone: stats.slices_redone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill::DeviceStats;
+
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_shown() {
+        for name in [
+            "cpu",
+            "cuda:1",
+            "sim:fpga-cu",
+            "cpu+cuda:0",
+            KERNELS_ON_HOST,
+        ] {
+            assert_eq!(
+                named(name).map(|device| device.to_string()),
+                Ok(name.to_owned())
+            );
+        }
+        assert!(named("gpu").is_err());
+    }
+
+    #[test]
+    fn what_the_cpu_did_no_device_did() {
+        let did = |name: &str, slices| {
+            let done = DeviceStats {
+                slices,
+                ..DeviceStats::default()
+            };
+            (name.to_owned(), done)
+        };
+        let mut stats = Stats::default();
+        stats
+            .devices
+            .extend([did("cuda:0", 3), did("cpu", 2), did("cuda:1", 4)]);
+        let slices = Slices::from(&stats);
+        assert_eq!((slices.cpu, slices.device), (2, 7));
+    }
+}
