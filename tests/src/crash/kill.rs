@@ -72,9 +72,7 @@ impl Kills<'_> {
     /// Lives one life after the other until there are enough, or something does not hold.
     fn go_on(&self) -> Result<(), String> {
         while let Some((seed, kills)) = self.next() {
-            Life::new(self, seed).live(kills).inspect_err(|_| {
-                self.summary().failures += 1;
-            })?;
+            Life::new(self, seed).live(kills)?;
         }
         Ok(())
     }
@@ -100,8 +98,8 @@ struct Life<'a> {
     progress: PathBuf,
     model: Model,
     rng: StdRng,
-    /// How long the last process that got so far took to open database and device.
-    opening: Duration,
+    /// How long the quickest process took to open database and device, once one has.
+    opening: Option<Duration>,
     /// Whether the last process left something in the staging folder that nobody has removed.
     leftovers: bool,
 }
@@ -115,7 +113,7 @@ impl<'a> Life<'a> {
             progress: kills.directory.join(format!("{seed}.progress")),
             model: Model::new(Script::new(seed)),
             rng: StdRng::seed_from_u64(seed),
-            opening: Duration::ZERO,
+            opening: None,
             leftovers: false,
         }
     }
@@ -131,7 +129,8 @@ impl<'a> Life<'a> {
                     false => Ok(()),
                 })
                 .map_err(|e| {
-                    let (database, summary) = (self.database.display(), self.kills.summary());
+                    let (database, mut summary) = (self.database.display(), self.kills.summary());
+                    summary.failures += 1;
                     format!(
                         "seed {}, kill {kill}, {moment:?}, {database}: {e}\n{summary}",
                         self.seed
@@ -158,8 +157,8 @@ impl<'a> Life<'a> {
             trap: moment.trap(),
         };
         let mut process = Process::start(&campaign.program, &arguments)?;
-        let reached = process.await_moment(moment, self.opening)?;
-        self.opening = process.opening.unwrap_or(self.opening);
+        let reached = process.await_moment(moment, self.opening.unwrap_or_default())?;
+        self.opening = self.opening.into_iter().chain(process.opening).min();
         process.kill()?;
         let gauges = progress.gauges().map_err(|e| failed("read progress", e))?;
         let acknowledged = progress.acknowledged();

@@ -23,7 +23,7 @@ const MOST_FILE_STEPS: u64 = 60;
 /// When a process is killed.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment {
-    /// After this part of the time that the one before it took to open database and device.
+    /// After this part of the time that the quickest took to open database and device.
     Opening(f64),
     /// So long after both are open.
     Time(Duration),

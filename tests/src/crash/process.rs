@@ -52,7 +52,7 @@ impl Process {
         })
     }
 
-    /// Waits until it is time to kill, where the process before took so long to open; false if a step did
+    /// Waits until it is time to kill, where the quickest process took so long to open; false if a step did
     /// not come.
     ///
     /// # Errors
