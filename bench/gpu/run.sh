@@ -81,7 +81,7 @@ section_tests() {
     for program in "$bin"/*; do
         case ${program##*/} in
             # These have nothing to do with tests.
-            rockmill | one_slice | crash) ;;
+            rockmill | one_slice | crash.gz) ;;
             *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
         esac
     done
@@ -148,8 +148,13 @@ section_paranoid() {
 }
 
 section_kill() {
+    local unpacked
+    unpacked=$(mktemp -d)
+    gunzip -c "$bin/crash.gz" >"$unpacked/crash"
+    chmod +x "$unpacked/crash"
     TMPDIR=$disk_dir ROCKMILL_JSON=$out/kill.json ROCKMILL_SEED=$kill_seed ROCKMILL_CASES=$kills \
-        ROCKMILL_AT_ONCE=$kill_processes step kill "$bin/crash" kill
+        ROCKMILL_AT_ONCE=$kill_processes step kill "$unpacked/crash" kill
+    rm -r "$unpacked"
 }
 
 # Slices of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.
