@@ -36,6 +36,7 @@ mod parallel;
 mod predict;
 mod prepare;
 mod priority;
+pub mod processors;
 pub mod record;
 mod removal;
 mod result;

@@ -6,6 +6,7 @@ use rockmill_core::{Backend, CancelToken, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::CudaBackend;
 use rockmill_engine::model::{CPU, Machine, Made, Part, Rates, mean};
+use rockmill_engine::processors::Processors;
 use serde::Serialize;
 
 use super::workloads::{self, Chosen};
@@ -20,6 +21,9 @@ pub struct Comparison {
     dir: PathBuf,
     slices: Vec<(Chosen, Made)>,
     times: Vec<Timed>,
+    processors: Processors,
+    /// That were run.
+    rounds: usize,
 }
 
 /// The least time of a slice on a device, so far.
@@ -113,6 +117,8 @@ impl Comparison {
             dir: dir.to_owned(),
             slices: Vec::new(),
             times: Vec::new(),
+            processors: Processors::here(),
+            rounds: 0,
         };
         let never = CancelToken::new();
         for (slice, chosen) in workloads::chosen(quick).into_iter().enumerate() {
@@ -142,18 +148,23 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Runs all slices once on each device.
+    /// Runs all slices once on each device. On the CPU, slices one at a time each go to another processor than in the
+    /// round before: in some hosts those of other guests slow some of them and not the others.
     ///
     /// # Errors
     /// Those of the backends.
     pub fn round(&mut self, gpus: &[&CudaBackend]) -> Result<()> {
         let never = CancelToken::new();
-        for timed in &mut self.times {
+        for (nth, timed) in self.times.iter_mut().enumerate() {
             let made = &self.slices[timed.slice].1;
             let gpu = gpus.iter().find(|gpu| gpu.name() == timed.device);
             let all = match gpu {
                 Some(gpu) => made.run_at_once(*gpu, &self.dir, timed.at_once, &never)?,
-                None => made.run_at_once(&CpuBackend, &self.dir, timed.at_once, &never)?,
+                None => {
+                    let _pinned =
+                        (timed.at_once == 1).then(|| self.processors.pin(self.rounds + nth));
+                    made.run_at_once(&CpuBackend, &self.dir, timed.at_once, &never)?
+                }
             };
             let seconds = mean(&all, |one| one.seconds);
             if seconds < timed.seconds {
@@ -161,6 +172,7 @@ impl Comparison {
                 timed.cpu_seconds = mean(&all, |one| one.cpu_seconds);
             }
         }
+        self.rounds += 1;
         Ok(())
     }
 

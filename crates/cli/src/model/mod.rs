@@ -27,8 +27,8 @@ pub struct ModelArgs {
     /// the system's for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Runs of each slice, of which the quickest counts.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Runs of each slice, of which the quickest counts; on the CPU each on another processor.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// A few workloads alone.
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! Calibration: small slices of a few shapes through the real backends, for about a second, in pieces that give way to
 //! jobs.
 
+mod rounds;
 mod samples;
 mod shapes;
 mod storage;
@@ -17,8 +18,9 @@ use crate::idle::Idle;
 use rockmill_core::{Backend, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
+use rounds::Rounds;
 use samples::{Samples, make};
-use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, workload};
+use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
 /// Share of the time that is the CPU backend's where there are GPUs as well.
 const CPU_SHARE: f64 = 0.5;
@@ -39,7 +41,7 @@ struct Gpu<'a> {
 
 impl Gpu<'_> {
     fn round(&mut self, dir: &Path, at_once: u32, idle: &Idle) -> Result<()> {
-        self.alone.round(self.backend, dir, idle, |m| m.seconds)?;
+        self.alone.round(self.backend, dir, idle)?;
         for (slice, least) in GPU_CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.alone.0[slice].made;
             let run = |cancel: &_| made.run_at_once(self.backend, dir, at_once, cancel);
@@ -82,7 +84,7 @@ impl Gpu<'_> {
 pub struct Probe<'a> {
     dir: &'a Path,
     cores: u32,
-    cpu: Samples,
+    cpu: Rounds,
     /// Least times of [`CROWDED`] with one on each processor.
     crowded: [f64; CROWDED.len()],
     gpus: Vec<Gpu<'a>>,
@@ -109,7 +111,8 @@ impl<'a> Probe<'a> {
         idle: &'a Idle,
     ) -> Result<Self> {
         let cores = host.cores;
-        let cpu = Samples::new(&make(&CPU_SHAPES, dir, "cpu", cores, idle)?);
+        let for_cpu = make(&CPU_SHAPES, dir, "cpu", cores, idle)?;
+        let cpu = Rounds::new(for_cpu, TRIED, dir, idle)?;
         // All GPUs have the same.
         let for_gpus = match gpus {
             [] => Vec::new(),
@@ -195,7 +198,7 @@ impl<'a> Probe<'a> {
         }
         let mut rates = Rates {
             cpu: CpuRates {
-                slice: self.cpu.fit(|sample| sample.seconds),
+                slice: self.cpu.fit(),
                 cores: self.cores,
                 crowded: self.crowded(),
                 correction: 1.0,
@@ -214,10 +217,9 @@ impl<'a> Probe<'a> {
     }
 
     fn cpu_round(&mut self) -> Result<()> {
-        self.cpu
-            .round(&CpuBackend, self.dir, self.idle, processor_time)?;
+        self.cpu.round(self.dir, self.idle)?;
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
-            let made = &self.cpu.0[slice].made;
+            let made = &self.cpu.slices[slice];
             let run = |cancel: &_| made.run_at_once(&CpuBackend, self.dir, self.cores, cancel);
             let all = self.idle.piece(run)?;
             *least = least.min(mean(&all, processor_time));
@@ -227,7 +229,8 @@ impl<'a> Probe<'a> {
 
     /// How many times as long slices take with one on each processor.
     fn crowded(&self) -> f64 {
-        let alone = CROWDED.map(|slice| self.cpu.0[slice].seconds);
+        let seconds = self.cpu.seconds();
+        let alone = CROWDED.map(|slice| seconds[slice]);
         let times: f64 = self
             .crowded
             .iter()
@@ -311,9 +314,7 @@ mod tests {
         let mut samples = Samples::new(&made.expect("there is room"));
         assert!(samples.0[0].made.is_for(&gpu));
         for _ in 0..2 {
-            samples
-                .round(&gpu, dir.path(), &idle, |m| m.seconds)
-                .expect("it runs");
+            samples.round(&gpu, dir.path(), &idle).expect("it runs");
         }
         let sample = &samples.0[0];
         assert!(0.0 <= sample.kernels && sample.kernels < sample.seconds);

@@ -9,7 +9,6 @@ use super::shapes::{Shape, workload};
 use crate::idle::Idle;
 use crate::model::cost::Cost;
 use crate::model::made::{Draft, Made};
-use crate::model::measure::Measured;
 use crate::model::shape::{SliceShape, Term};
 use crate::parallel;
 
@@ -85,17 +84,11 @@ impl Samples {
     ///
     /// # Errors
     /// Those of the backend, Cancelled.
-    pub fn round<B: Backend>(
-        &mut self,
-        backend: &B,
-        dir: &Path,
-        idle: &Idle,
-        seconds: fn(&Measured) -> f64,
-    ) -> Result<()> {
+    pub fn round<B: Backend>(&mut self, backend: &B, dir: &Path, idle: &Idle) -> Result<()> {
         for sample in &mut self.0 {
             let measured = idle.piece(|cancel| sample.made.run(backend, dir, "output", cancel))?;
-            if seconds(&measured) < sample.seconds {
-                sample.seconds = seconds(&measured);
+            if measured.seconds < sample.seconds {
+                sample.seconds = measured.seconds;
                 sample.cpu_seconds = measured.cpu_seconds;
                 let kernels = measured
                     .stages
