@@ -4,8 +4,10 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+mod crew;
 mod virtual_time;
 
+pub use crew::Crew;
 pub use virtual_time::VirtualClock;
 
 /// Tells and passes time; a test has its own.

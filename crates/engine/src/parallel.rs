@@ -1,10 +1,12 @@
 //! One function over many items, on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rockmill_core::{Error, Result, thread_cpu};
+
+use crate::clock::{Clock, Crew, SystemClock};
 
 /// `f` of every item, in the items' order, and the processor time that other threads than the caller's
 /// took. Where the system has no more threads, the caller does what is left.
@@ -12,6 +14,19 @@ use rockmill_core::{Error, Result, thread_cpu};
 /// # Errors
 /// That of the first item in order that has one, among those that were reached.
 pub fn map<'a, T: Sync, U: Send>(
+    items: &'a [T],
+    threads: usize,
+    f: impl Fn(&'a T) -> Result<U> + Sync,
+) -> Result<(Vec<U>, Duration)> {
+    map_in(&SystemClock::shared(), items, threads, f)
+}
+
+/// The same where `f` may wait in the time of `clock`.
+///
+/// # Errors
+/// Those of [`map`].
+pub fn map_in<'a, T: Sync, U: Send>(
+    clock: &Arc<dyn Clock>,
     items: &'a [T],
     threads: usize,
     f: impl Fn(&'a T) -> Result<U> + Sync,
@@ -33,19 +48,23 @@ pub fn map<'a, T: Sync, U: Send>(
             done.push((i, result));
         }
     };
+    let work_elsewhere = || {
+        work();
+        let mut sum = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum += thread_cpu();
+    };
+    let crew = Crew::new(clock);
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
+            let member = crew.enlist();
             let builder = std::thread::Builder::new().name("rockmill".to_owned());
-            let spawned = builder.spawn_scoped(scope, || {
-                work();
-                let mut sum = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-                *sum += thread_cpu();
-            });
+            let spawned = builder.spawn_scoped(scope, || member.run(work_elsewhere));
             if spawned.is_err() {
                 break;
             }
         }
         work();
+        crew.wait();
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(i, _)| *i);

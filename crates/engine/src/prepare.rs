@@ -169,7 +169,8 @@ fn open_inputs(
         share.hold(table.index_memory_bytes())?;
         Ok(table)
     };
-    parallel::map(&job.tree.inputs, context.budget.slots(), open)
+    let (inputs, threads) = (&job.tree.inputs, context.budget.slots());
+    parallel::map_in(&context.clock, inputs, threads, open)
 }
 
 /// A file that is not there may lie elsewhere; any other trouble is the system's.

@@ -23,7 +23,7 @@ use tracing::Span;
 
 use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{HOST, JobShare, Urgency, Work};
-use crate::clock::Worker;
+use crate::clock::{Crew, Worker};
 use crate::compute::Compute;
 use crate::fleet::Offload;
 use crate::io::JobIo;
@@ -76,6 +76,7 @@ pub fn run(
         slice_bytes: shapes.mean_bytes(),
         host_slices: all * u64::from(context.host_percent) / ALL_PERCENT,
     });
+    let crew = Crew::new(&context.clock);
     let shared = Shared {
         devices: devices.collect(),
         prepared: &prepared,
@@ -100,6 +101,7 @@ pub fn run(
         staging,
         left: Left::all(slices.len()),
         workers: AtomicUsize::new(1),
+        crew,
         at_work: AtomicUsize::new(0),
         files: Arc::clone(&files),
         progress: context.counters.begin(slice_bytes.iter().sum()),
@@ -185,6 +187,8 @@ struct Shared<'a> {
     left: Left,
     /// Threads that work on the job or have.
     workers: AtomicUsize,
+    /// All threads of the job but the calling one.
+    crew: Crew,
     /// Threads that may still begin a slice.
     at_work: AtomicUsize,
     /// Its token is set when a slice has failed or the database closes, so that all stop.
@@ -202,14 +206,19 @@ struct Shared<'a> {
 impl Shared<'_> {
     fn run_all(&self) -> Result<()> {
         std::thread::scope(|scope| {
-            for _ in 0..self.context.sync_threads {
-                let thread = std::thread::Builder::new().name("rockmill".to_owned());
-                if thread.spawn_scoped(scope, || self.finish_files()).is_err() {
-                    break;
+            Worker::new(&self.context.clock).run(|| {
+                for _ in 0..self.context.sync_threads {
+                    let member = self.crew.enlist();
+                    let finish = || member.run(|| self.finish_files());
+                    let thread = std::thread::Builder::new().name("rockmill".to_owned());
+                    if thread.spawn_scoped(scope, finish).is_err() {
+                        break;
+                    }
                 }
-            }
-            // The calling thread is one of those that work; where the system has no more, it does all.
-            Worker::new(&self.context.clock).run(|| self.work(scope));
+                // The calling thread is one of those that work; where the system has no more, it does all.
+                self.work(scope);
+                self.crew.wait();
+            });
         });
         let again = {
             let mut done = self.done();

@@ -160,13 +160,16 @@ impl Clock for VirtualClock {
 
     fn work(&self, work: &mut dyn FnMut()) {
         /// Also when the work panics.
-        struct Before(bool);
-        impl Drop for Before {
+        struct Before<'a>(&'a VirtualClock, bool);
+        impl Drop for Before<'_> {
             fn drop(&mut self) {
-                WORKS.set(self.0);
+                WORKS.set(self.1);
+                self.0.state().at_work += usize::from(self.1);
             }
         }
-        let _before = Before(WORKS.replace(true));
+        let before = Before(self, WORKS.replace(true));
+        // A thread that works already counts once.
+        self.state().at_work -= usize::from(before.1);
         work();
     }
 }
@@ -221,6 +224,17 @@ mod tests {
             });
         });
         assert_eq!(clock.now(), SECOND);
+    }
+
+    #[test]
+    fn a_thread_counts_once_however_often_it_begins_to_work() {
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+        Worker::new(&clock).run(|| {
+            Worker::new(&clock).run(|| clock.pause(SECOND));
+            clock.pause(SECOND);
+        });
+        clock.pause(SECOND);
+        assert_eq!(clock.now(), 3 * SECOND);
     }
 
     #[test]

@@ -6,11 +6,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rockmill_core::{Error, Result, SliceReport};
 
 use super::{JobIo, Stage};
+use crate::clock::{Clock, Signal};
 use crate::storage::WritableFile;
 use crate::storage::direct::DirectFile;
 
@@ -129,7 +131,8 @@ impl SliceFiles {
 pub struct FinishQueue {
     most_waiting: usize,
     waiting: Mutex<Waiting>,
-    changed: Condvar,
+    changed: Signal,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug, Default)]
@@ -139,12 +142,13 @@ struct Waiting {
 }
 
 impl FinishQueue {
-    /// A queue that takes so many tasks.
-    pub fn new(most_waiting: usize) -> Self {
+    /// A queue that takes so many tasks, for which threads wait in the time of `clock`.
+    pub fn new(most_waiting: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             most_waiting,
             waiting: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Signal::default(),
+            clock,
         }
     }
 
@@ -160,7 +164,7 @@ impl FinishQueue {
         }
         waiting.tasks.push_back(task);
         drop(waiting);
-        self.changed.notify_one();
+        self.clock.notify(&self.changed);
         None
     }
 
@@ -171,23 +175,26 @@ impl FinishQueue {
 
     /// Waits for a task; none comes once the queue is closed and empty.
     pub fn next(&self) -> Option<Task> {
-        let mut waiting = self.lock();
+        /// Each change is told.
+        const LOOK: Duration = Duration::from_secs(60);
         loop {
+            let seen = self.changed.seen();
+            let mut waiting = self.lock();
             if let Some(task) = waiting.tasks.pop_front() {
                 return Some(task);
             }
             if waiting.is_closed {
                 return None;
             }
-            let changed = self.changed.wait(waiting);
-            waiting = changed.unwrap_or_else(PoisonError::into_inner);
+            drop(waiting);
+            self.clock.wait(&self.changed, seen, LOOK);
         }
     }
 
     /// Takes no more tasks; those that wait are still handed out.
     pub fn close(&self) {
         self.lock().is_closed = true;
-        self.changed.notify_all();
+        self.clock.notify(&self.changed);
     }
 }
 
@@ -196,6 +203,7 @@ mod tests {
     use rockmill_core::CancelToken;
 
     use super::*;
+    use crate::clock::SystemClock;
     use crate::storage::LocalStorage;
 
     #[derive(Debug)]
@@ -247,12 +255,13 @@ mod tests {
     fn a_full_or_closed_queue_gives_tasks_back() {
         let slice = SliceFiles::new(0);
         let task = || Task::Check(Arc::clone(&slice));
-        let queue = FinishQueue::new(1);
+        let queue = FinishQueue::new(1, SystemClock::shared());
         assert!(queue.offer(task()).is_none());
         assert!(queue.offer(task()).is_some());
         queue.close();
         assert!(queue.next().is_some() && queue.next().is_none());
         assert!(queue.offer(task()).is_some() && queue.try_next().is_none());
-        assert!(FinishQueue::new(0).offer(task()).is_some());
+        let none = FinishQueue::new(0, SystemClock::shared());
+        assert!(none.offer(task()).is_some());
     }
 }

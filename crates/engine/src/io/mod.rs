@@ -62,6 +62,7 @@ impl JobIo {
     /// For a job that ends when `stop` is set; files are read and written as RocksDB does by default,
     /// without a limit, and synced by those who wrote them.
     pub fn new(storage: Arc<dyn Storage>, stop: CancelToken) -> Self {
+        let clock = storage.clock();
         Self {
             storage,
             options: IoOptions::default(),
@@ -69,7 +70,7 @@ impl JobIo {
             cached_instead: AtomicU64::new(0),
             limiter: Arc::new(RateLimiter::new(0)),
             meter: Meter::default(),
-            finishing: FinishQueue::new(0),
+            finishing: FinishQueue::new(0, clock),
             syncs: Syncs::new(stop.clone()),
             stop,
         }

@@ -66,7 +66,7 @@ impl RunContext<'_> {
         };
         Ok(Arc::new(JobIo {
             limiter: Arc::clone(self.limiter),
-            finishing: FinishQueue::new(most_waiting),
+            finishing: FinishQueue::new(most_waiting, Arc::clone(&self.clock)),
             ..io
         }))
     }

@@ -51,9 +51,9 @@ impl Shared<'_> {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
                 .is_ok()
         {
-            let worker = Worker::new(&self.context.clock);
+            let member = self.crew.enlist();
             let work = move || {
-                worker.run(|| self.work(scope));
+                member.run(|| self.work(scope));
                 self.done().cpu += thread_cpu();
             };
             let thread = std::thread::Builder::new().name("rockmill".to_owned());
@@ -79,9 +79,9 @@ impl Shared<'_> {
             drop(grant);
             Ok(())
         };
-        let redo = |one| Worker::new(&self.context.clock).run(|| redo(one));
         let at_once = (self.context.budget.slots()).min(self.share.slices_in_memory());
-        let (_, cpu) = parallel::map(again, at_once, redo)?;
+        let clock = &self.context.clock;
+        let (_, cpu) = Worker::new(clock).run(|| parallel::map_in(clock, again, at_once, redo))?;
         self.done().cpu += cpu;
         Ok(())
     }

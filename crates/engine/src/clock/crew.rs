@@ -1,0 +1,107 @@
+//! Threads that one waits for, in the time of a clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{Clock, Signal, Worker};
+
+/// Threads that whoever starts them waits for before joining them: a join waits outside of the clock's time, which
+/// would go on between the end of the last of them and the return of the one that waits.
+#[derive(Debug)]
+pub struct Crew {
+    clock: Arc<dyn Clock>,
+    left: AtomicUsize,
+    changed: Signal,
+}
+
+/// A thread of a [`Crew`] that is about to be started.
+#[derive(Debug)]
+pub struct Member<'a> {
+    // Dropped before the worker: whoever waits is back at work before this one has ended.
+    place: Place<'a>,
+    worker: Worker,
+}
+
+#[derive(Debug)]
+struct Place<'a>(&'a Crew);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.left.fetch_sub(1, Ordering::AcqRel);
+        self.0.clock.notify(&self.0.changed);
+    }
+}
+
+impl Crew {
+    /// Nobody so far.
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Arc::clone(clock),
+            left: AtomicUsize::new(0),
+            changed: Signal::default(),
+        }
+    }
+
+    /// One more thread, made by whoever starts it. If it is dropped it has ended.
+    pub fn enlist(&self) -> Member<'_> {
+        self.left.fetch_add(1, Ordering::AcqRel);
+        Member {
+            place: Place(self),
+            worker: Worker::new(&self.clock),
+        }
+    }
+
+    /// Waits until all have ended.
+    pub fn wait(&self) {
+        /// Each end is told.
+        const LOOK: Duration = Duration::from_secs(60);
+        loop {
+            let seen = self.changed.seen();
+            if self.left.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.clock.wait(&self.changed, seen, LOOK);
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Does the thread's work, on that thread.
+    pub fn run(self, work: impl FnOnce()) {
+        let Self { place, worker } = self;
+        worker.run(|| {
+            let _place = place;
+            work();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::VirtualClock;
+    use super::*;
+
+    #[test]
+    fn time_stands_still_between_the_end_of_a_crew_and_the_return_of_its_leader() {
+        const SECOND: Duration = Duration::from_secs(1);
+        for _ in 0..200 {
+            let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+            let crew = Crew::new(&clock);
+            let [leader, other] = [0, 1].map(|_| Worker::new(&clock));
+            let (clock, crew) = (&clock, &crew);
+            std::thread::scope(|scope| {
+                scope.spawn(|| other.run(|| clock.pause(3600 * SECOND)));
+                leader.run(|| {
+                    for seconds in 1..=3 {
+                        let member = crew.enlist();
+                        scope.spawn(move || member.run(|| clock.pause(seconds * SECOND)));
+                    }
+                    drop(crew.enlist());
+                    crew.wait();
+                    assert_eq!(clock.now(), 3 * SECOND);
+                });
+            });
+        }
+    }
+}
