@@ -238,8 +238,8 @@ fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine
 /// Runs the job of a database once more.
 fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> Left {
     let (dir, cancel) = (Path::new(DIR), CancelToken::new());
-    let info = Database::info("some-session");
-    let prepared = engine.prepare(dir, info, &database.message, &cancel);
+    let info = database.family().info("some-session");
+    let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
     let mut job = prepared.expect("the engine does such jobs");
     job.unix_time = 1_700_000_000;
     job.identity = Identity {

@@ -97,8 +97,10 @@ impl Machine {
     /// Does the job of the database, and says how long that took.
     fn run(&self, database: &Database) -> (Outcome, f64) {
         let (dir, cancel) = (Path::new(DIR), CancelToken::new());
-        let info = Database::info("some-session");
-        let job = self.engine.prepare(dir, info, &database.message, &cancel);
+        let info = database.family().info("some-session");
+        let job = self
+            .engine
+            .prepare(dir, info, &database.family().message, &cancel);
         let began = self.clock.now();
         let finished = self
             .engine

@@ -95,8 +95,8 @@ impl Case {
 
     fn job(&self, engine: &Engine, life: u64, cancel: &CancelToken) -> Result<Job, Error> {
         let dir = Path::new(DIR);
-        let info = Database::info(&format!("session-{life}"));
-        let mut job = engine.prepare(dir, info, &self.database.message, cancel)?;
+        let info = self.database.family().info(&format!("session-{life}"));
+        let mut job = engine.prepare(dir, info, &self.database.family().message, cancel)?;
         if self.offline {
             job = engine.full_compaction(dir, b"default")?;
         }

@@ -29,7 +29,7 @@ use disk::{Disk, Luck};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
 use storage::{Mounts, Seen, SimStorage};
-use storage_model::{database, disk, fault, storage, tables};
+use storage_model::{database, disk, family, fault, storage, tables};
 
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_CASES: u64 = 500;
@@ -239,7 +239,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     let Ending::Done(outputs) = live(&calm, &case, FIRST, &CancelToken::new()) else {
         panic!("the job is not done undisturbed");
     };
-    check::contents(&outputs, &case.database.expected);
+    check::contents(&outputs, &case.database.family().expected);
     let first = Lived {
         life: FIRST,
         outputs: &outputs,
@@ -259,7 +259,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     let Ending::Done(outputs) = live(&restarted, &case, AFTER_CRASH, &CancelToken::new()) else {
         panic!("the job is not done after a restart");
     };
-    check::contents(&outputs, &case.database.expected);
+    check::contents(&outputs, &case.database.family().expected);
     let after_crash = Lived {
         life: AFTER_CRASH,
         outputs: &outputs,

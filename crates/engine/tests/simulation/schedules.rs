@@ -2,8 +2,13 @@
 //!
 //! What each case is made of comes from its seed; in which order threads come to do it does not.
 
+mod bounds;
+mod crowd;
+mod draw;
 mod fleet;
+mod request;
 mod tally;
+mod watch;
 mod world;
 
 use std::collections::BTreeMap;
@@ -50,7 +55,7 @@ fn run_all(seeds: Range<u64>) -> Tally {
             let _case = running.begin(seed);
             let world = World::draw(&mut SmallRng::seed_from_u64(seed), seed);
             let ending = world.run();
-            tally.lock().expect("no panic").add(&ending);
+            tally.lock().expect("no panic").add(&world, &ending);
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

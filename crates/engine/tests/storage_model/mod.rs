@@ -4,6 +4,7 @@
 
 pub mod database;
 pub mod disk;
+pub mod family;
 pub mod fault;
 pub mod storage;
 #[path = "../../../cpu/tests/common/tables/mod.rs"]

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use rockmill_engine::model::Fault;
 
-use super::world::Ending;
+use super::crowd::Urgency;
+use super::world::{Ending, TOO_LARGE, World};
 
 /// Sums over all cases.
 #[derive(Debug, Default)]
 pub struct Tally {
-    done: u64,
-    cancelled: u64,
+    crowds: u64,
+    changes: u64,
+    jobs: BTreeMap<String, u64>,
     slices: u64,
     slices_by: BTreeMap<&'static str, u64>,
     faults: BTreeMap<String, u64>,
@@ -23,11 +25,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, ending: &Ending) {
+    pub fn add(&mut self, world: &World, ending: &Ending) {
         let stats = &ending.stats;
+        self.add_jobs(world, ending);
         for (sum, more) in [
-            (&mut self.done, ending.done),
-            (&mut self.cancelled, ending.cancelled),
+            (&mut self.crowds, u64::from(world.crowd.is_some())),
+            (&mut self.changes, world.changes.len() as u64),
             (&mut self.slices, stats.slices),
             (&mut self.redone, stats.slices_redone),
             (&mut self.left_behind, stats.slices_left_behind),
@@ -50,12 +53,34 @@ impl Tally {
         }
     }
 
+    /// Jobs by what became of them, how urgent they were, and how many of their slices fitted the first budget at once.
+    fn add_jobs(&mut self, world: &World, ending: &Ending) {
+        const MANY: u64 = 3;
+        let jobs = world.requests.iter().zip(&ending.jobs);
+        for ((request, ended), alone) in jobs.zip(&ending.alone) {
+            let how = match ended {
+                Ok(()) => "done",
+                Err(TOO_LARGE) => "declined, too large",
+                Err(_) => "cancelled",
+            };
+            let fitting = alone.fitting(world.settings.mutable.memory_budget_bytes);
+            let urgency = Urgency::of(world, request);
+            for kind in [
+                format!("jobs {how}"),
+                format!("jobs {how}: {urgency:?}"),
+                format!("jobs {how}: {} slices fit", fitting.min(MANY)),
+            ] {
+                *self.jobs.entry(kind).or_default() += 1;
+            }
+        }
+    }
+
     pub fn print(&self, cases: u64, took: Duration) {
         let minute = 60.0 * cases as f64 / took.as_secs_f64();
         println!("{cases} cases, {minute:.0} a minute");
         let rows = [
-            ("jobs done", self.done),
-            ("jobs cancelled", self.cancelled),
+            ("crowds", self.crowds),
+            ("changes of settings", self.changes),
             ("slices of jobs done", self.slices),
             ("slices redone by the CPU", self.redone),
             ("slices left behind", self.left_behind),
@@ -68,8 +93,9 @@ impl Tally {
         let faults = self.faults.iter();
         let faults = faults.map(|(fault, times)| (format!("fault: {fault}"), *times));
         let rows = rows.map(|(what, count)| (what.to_owned(), count));
-        for (what, count) in rows.into_iter().chain(by).chain(faults) {
-            println!("{what:28} {count:>9}");
+        let jobs = self.jobs.clone().into_iter();
+        for (what, count) in jobs.chain(rows).chain(by).chain(faults) {
+            println!("{what:36} {count:>9}");
         }
     }
 
@@ -81,8 +107,18 @@ impl Tally {
                 "nothing met {fault}"
             );
         }
-        let least = [self.done, self.cancelled, self.left_behind, self.set_aside];
+        let least = [self.crowds, self.changes, self.left_behind, self.set_aside];
         assert!(least.iter().all(|&count| count > 0), "{self:?}");
+        let met = ["done", "cancelled", "declined, too large"].map(|how| {
+            let urgencies =
+                ["First", "Usual", "Last"].map(|urgency| format!("jobs {how}: {urgency}"));
+            urgencies.iter().all(|kind| self.jobs.contains_key(kind))
+        });
+        assert_eq!(met, [true; 3], "{self:?}");
+        for fitting in 0..=3 {
+            let kind = format!("jobs done: {fitting} slices fit");
+            assert!(self.jobs.contains_key(&kind), "{self:?}");
+        }
         assert_eq!(self.slices_by.len(), 3, "{self:?}");
     }
 }

@@ -4,198 +4,175 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rand::Rng;
-use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
-use rockmill_core::{CancelToken, Error, ErrorKind, Identity, Job};
-use rockmill_cuda::Target;
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind};
 use rockmill_engine::clock::{Clock, VirtualClock, Worker};
 use rockmill_engine::model::Fault;
 use rockmill_engine::staging::STAGING_DIR;
-use rockmill_engine::{
-    CudaSettings, Device, Engine, Finished, MutableSettings, Patience, Settings, Stats,
-    Verification,
-};
-use rockmill_format::unique_id::SessionId;
+use rockmill_engine::{Engine, Settings, Stats};
 
-use super::fleet;
+use super::crowd::Crowd;
+use super::request::{Alone, Ended, Request, outputs};
+use super::watch::Watch;
 use crate::database::Database;
 use crate::disk::{Disk, Luck};
-use crate::life::Outputs;
+use crate::family::Family;
 use crate::make_folder;
 use crate::storage::SimStorage;
-
-/// Bytes a second of a drive.
-const STORAGE_SPEED: f64 = 200e6;
-
-/// Bytes a second that an engine is limited to.
-const SLOW_IO: u64 = 2_000_000;
 
 /// By then every call has come back.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A case.
+#[derive(Debug)]
 pub struct World {
-    databases: Vec<(PathBuf, Database)>,
-    requests: Vec<Request>,
-    settings: Settings,
+    pub databases: Vec<(PathBuf, Database)>,
+    pub requests: Vec<Request>,
+    /// In the order of their time.
+    pub changes: Vec<Change>,
+    pub settings: Settings,
+    /// If the case is about who goes first.
+    pub crowd: Option<Crowd>,
     /// Bytes a second between the databases' drive and the host, if they take time.
-    storage_speed: Option<f64>,
-    seed: u64,
+    pub storage_speed: Option<f64>,
+    pub seed: u64,
 }
 
-/// A job that a database offers.
-struct Request {
-    /// Position among the databases.
-    database: usize,
-    session_id: String,
-    begins: Duration,
-    cancelled: Option<Duration>,
+/// Settings that change while jobs run.
+#[derive(Debug)]
+pub struct Change {
+    pub at: Duration,
+    pub threads: usize,
+    pub memory_budget_bytes: u64,
 }
 
 /// What a case came to.
+#[derive(Debug)]
 pub struct Ending {
     pub stats: Stats,
-    pub done: u64,
-    pub cancelled: u64,
+    /// Why jobs were not done, or that they were, in the order of the requests.
+    pub jobs: Vec<Result<(), ErrorKind>>,
+    /// What they take, in the same order.
+    pub alone: Vec<Alone>,
+}
+
+/// There is no room for any of a job's slices.
+pub const TOO_LARGE: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
+
+impl Ending {
+    pub fn count(&self, of: Result<(), ErrorKind>) -> u64 {
+        self.jobs.iter().filter(|job| **job == of).count() as u64
+    }
 }
 
 impl World {
-    pub fn draw(rng: &mut SmallRng, seed: u64) -> Self {
-        let databases: Vec<_> = (0..rng.random_range(1..=3))
-            .map(|number| (PathBuf::from(format!("/db{number}")), Database::draw(rng)))
-            .collect();
-        // Beyond the time for which a device is set aside, or all at about the same.
-        let last = *[0.2, 0.2, 200.0].choose(rng).expect("there are some");
-        let requests = (0..rng.random_range(1..=5))
-            .map(|number| {
-                let begins = Duration::from_secs_f64(rng.random_range(0.0..last));
-                let until = Duration::from_secs_f64(rng.random_range(0.0..0.3));
-                Request {
-                    database: rng.random_range(0..databases.len()),
-                    session_id: SessionId {
-                        upper: seed,
-                        lower: number + 1,
-                    }
-                    .encode(),
-                    begins,
-                    cancelled: rng.random_ratio(1, 6).then_some(begins + until),
-                }
-            })
-            .collect();
-        let levels = [
-            Verification::Default,
-            Verification::Default,
-            Verification::SAMPLED,
-        ];
-        let device = fleet::draw(rng, seed);
-        // The kernels' slices wait for each other outside of time, so none of them may wait in it.
-        let has_kernels = device.contains(Device::Kernels(Target::Host));
-        let limit = *[0, 0, SLOW_IO].choose(rng).expect("there are some");
-        let settings = Settings {
-            mutable: MutableSettings {
-                threads: rng.random_range(1..=3),
-                sync_threads: Some(rng.random_range(0..=2)),
-                host_percent: *[0, 30, 100].choose(rng).expect("there are some"),
-                io_bytes_per_second: if has_kernels { 0 } else { limit },
-                verification: *levels.choose(rng).expect("there are some"),
-                ..MutableSettings::default()
-            },
-            device,
-            cuda: CudaSettings {
-                pinned_bytes: Some(0),
-                ..CudaSettings::default()
-            },
-            patience: Patience::at_least(Duration::from_secs(1)),
-            ..Settings::default()
-        };
-        Self {
-            databases,
-            requests,
-            settings,
-            storage_speed: (!has_kernels).then_some(STORAGE_SPEED),
-            seed,
-        }
-    }
-
     /// Lets all jobs run, and looks whether each ended as it must and nothing is left of them.
-    pub fn run(self) -> Ending {
+    pub fn run(&self) -> Ending {
         let disk = self.disk();
         let machine = || SimStorage::new(disk.clone(), self.seed, None, CancelToken::new());
         let clock = VirtualClock::default();
+        let watch = Arc::new(Watch::new(self.settings.mutable.memory_budget_bytes));
         let storage = machine().timed(clock.clone(), self.storage_speed);
+        let storage = storage.observed(watch.clone());
         let engine = Engine::new(self.settings.clone(), Arc::new(storage.clone()));
-        let engine = engine.expect("sound settings");
+        let engine = Arc::new(engine.expect("sound settings"));
+        watch.look_at(&engine);
         engine.wait_for_device().expect("all are there");
-        let endings = self.run_jobs(&engine, &clock);
-        let undisturbed = machine();
-        let alone = Engine::new(Settings::default(), Arc::new(undisturbed.clone()));
-        let alone = alone.expect("sound settings");
-        let (mut done, mut cancelled) = (0, 0);
-        for (request, result) in self.requests.iter().zip(endings) {
-            match result {
-                Ok(finished) => {
-                    engine.counters().done(&finished.outcome);
-                    let expected = self.run_alone(&alone, &undisturbed, request);
-                    let made = outputs(&storage, finished);
-                    assert!(made == expected, "seed {}: other bytes", self.seed);
-                    done += 1;
-                }
-                Err(error) => {
-                    let is_told = error.kind == ErrorKind::Cancelled;
-                    let was = request.cancelled.is_some();
-                    assert!(is_told && was, "seed {}: {error}", self.seed);
-                    cancelled += 1;
-                }
-            }
-        }
+        let ended = self.run_jobs(&engine, &clock, &watch);
+        let moved_bytes = storage.seen().bytes;
+        let alone = self.requests.iter();
+        let alone: Vec<_> = alone
+            .map(|request| request.run_alone(machine(), self.of(request)))
+            .collect();
+        let times: Vec<_> = ended.iter().map(|ended| ended.at).collect();
+        let all = self.requests.iter().zip(&alone).zip(ended);
+        let jobs = all.map(|((request, alone), ended)| {
+            self.ends_as_it_must(request, alone, &ended);
+            let result = ended.result.map(|finished| {
+                engine.counters().done(&finished.outcome);
+                let made = outputs(&storage, finished);
+                assert!(made == alone.outputs, "seed {}: other bytes", self.seed);
+            });
+            result.map_err(|error| {
+                engine.counters().returned(&error);
+                error.kind
+            })
+        });
+        let jobs = jobs.collect();
         self.all_is_given_back(&engine, &storage, &clock);
-        let ending = Ending {
-            stats: engine.stats(),
-            done,
-            cancelled,
-        };
+        let stats = engine.stats();
+        let ending = Ending { stats, jobs, alone };
         self.all_is_told(&ending);
+        self.memory_was_bounded(&watch, &ending);
+        self.nobody_idled(&times, &ending, moved_bytes);
+        if let Some(crowd) = &self.crowd {
+            crowd.nobody_starved(self, &times, &ending);
+        }
         ending
     }
 
-    /// Lets all jobs run to their ends.
-    fn run_jobs(&self, engine: &Engine, clock: &VirtualClock) -> Vec<Result<Finished, Error>> {
+    /// Lets all jobs run to their ends, while settings change.
+    fn run_jobs(&self, engine: &Engine, clock: &VirtualClock, watch: &Watch) -> Vec<Ended> {
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
+        let time = &time;
         std::thread::scope(|scope| {
             // Time begins when all are there.
-            let workers: Vec<_> = (self.requests.iter())
-                .map(|request| {
-                    let canceller = request.cancelled.map(|when| (when, Worker::new(&time)));
-                    (request, Worker::new(&time), canceller)
-                })
-                .collect();
-            let jobs: Vec<_> = workers
-                .into_iter()
-                .map(|(request, worker, canceller)| {
-                    let cancel = CancelToken::new();
-                    if let Some((when, worker)) = canceller {
-                        let (time, cancel) = (&time, cancel.clone());
-                        let closing = move || {
-                            time.pause(when);
-                            cancel.cancel();
-                        };
-                        scope.spawn(move || worker.run(closing));
-                    }
-                    let time = &time;
-                    scope.spawn(move || {
-                        let prepared = worker.run(|| {
-                            time.pause(request.begins);
-                            self.prepare(engine, request, &cancel)
-                        });
-                        let dir = self.dir(request);
-                        prepared.and_then(|job| engine.run(&job, dir, dir, &cancel))
-                    })
+            let worker = |_: &Request| Worker::new(time);
+            let workers: Vec<_> = self.requests.iter().map(worker).collect();
+            let cancels: Vec<_> = self.requests.iter().map(|_| CancelToken::new()).collect();
+            let closing = self.requests.iter().zip(&cancels);
+            let closing = closing.filter_map(|(request, cancel)| {
+                let when = request.cancelled?;
+                Some((when, cancel.clone(), Worker::new(time)))
+            });
+            let closing: Vec<_> = closing.collect();
+            let changer = Worker::new(time);
+            for (when, cancel, worker) in closing {
+                let close = move || {
+                    time.pause(when);
+                    cancel.cancel();
+                };
+                scope.spawn(move || worker.run(close));
+            }
+            scope.spawn(move || changer.run(|| self.change_settings(engine, &**time, watch)));
+            let jobs = self.requests.iter().zip(workers).zip(cancels);
+            let jobs: Vec<_> = jobs
+                .map(|((request, worker), cancel)| {
+                    let work = move || self.run_job(engine, &**time, request, &cancel);
+                    scope.spawn(move || worker.run(work))
                 })
                 .collect();
             let ended = jobs.into_iter().map(|job| job.join().expect("no panic"));
             ended.collect()
         })
+    }
+
+    fn run_job(
+        &self,
+        engine: &Engine,
+        time: &dyn Clock,
+        request: &Request,
+        cancel: &CancelToken,
+    ) -> Ended {
+        time.pause(request.begins);
+        engine.counters().scheduled();
+        let dir = self.of(request).0;
+        let job = request.prepare(engine, self.of(request), cancel);
+        let result = job.and_then(|job| engine.run(&job, dir, dir, cancel));
+        let at = time.now();
+        Ended { result, at }
+    }
+
+    fn change_settings(&self, engine: &Engine, time: &dyn Clock, watch: &Watch) {
+        for change in &self.changes {
+            time.pause(change.at - time.now());
+            watch.resize(change.memory_budget_bytes, || {
+                let changed = engine.change_settings(|settings| {
+                    settings.threads = change.threads;
+                    settings.memory_budget_bytes = change.memory_budget_bytes;
+                });
+                changed.expect("they make sense");
+            });
+        }
     }
 
     /// All databases on one drive.
@@ -212,34 +189,54 @@ impl World {
         disk.after_crash(&mut Luck::Best)
     }
 
-    fn dir(&self, request: &Request) -> &Path {
-        &self.databases[request.database].0
-    }
-
-    fn prepare(
-        &self,
-        engine: &Engine,
-        request: &Request,
-        cancel: &CancelToken,
-    ) -> Result<Job, Error> {
+    /// A job's directory and column family.
+    pub fn of(&self, request: &Request) -> (&Path, &Family) {
         let (dir, database) = &self.databases[request.database];
-        let info = Database::info("some-session");
-        let mut job = engine.prepare(dir, info, &database.message, cancel)?;
-        job.unix_time = 1_700_000_000;
-        job.identity = Identity {
-            session_id: request.session_id.clone(),
-            host: "host".to_owned(),
-            checksum_seed: self.seed,
-        };
-        Ok(job)
+        (dir, &database.families[request.family])
     }
 
-    /// What the CPU makes of a job, undisturbed.
-    fn run_alone(&self, alone: &Engine, machine: &SimStorage, request: &Request) -> Outputs {
-        let (dir, cancel) = (self.dir(request), CancelToken::new());
-        let job = self.prepare(alone, request, &cancel).expect("it is done");
-        let finished = alone.run(&job, dir, dir, &cancel).expect("it is done");
-        outputs(machine, finished)
+    /// A job is done, or was cancelled, or there is no room for any of its slices and never was while it was there.
+    fn ends_as_it_must(&self, request: &Request, alone: &Alone, ended: &Ended) {
+        let seed = self.seed;
+        let needed = alone.needed_bytes();
+        let (least, most) = self.budgets(request.begins, ended.at);
+        match ended.result.as_ref().map_err(|error| error.kind) {
+            Ok(_) => assert!(needed <= most, "seed {seed}: {needed} in {most}"),
+            Err(TOO_LARGE) => assert!(needed > least, "seed {seed}: {needed} in {least}"),
+            Err(kind) => {
+                let was = request.cancelled.is_some();
+                let error = ended.result.as_ref().err().map(Error::to_string);
+                assert!(
+                    was && kind == ErrorKind::Cancelled,
+                    "seed {seed}: {error:?}"
+                );
+            }
+        }
+        if let Some(cancelled) = request.cancelled {
+            /// A device is waited for two seconds more; whoever waits looks each 20 ms, here and there.
+            const PROMPT: Duration = Duration::from_millis(2100);
+            let by = cancelled.max(request.begins) + PROMPT;
+            assert!(
+                ended.at <= by,
+                "seed {seed}: closed by {:?}, not {by:?}",
+                ended.at
+            );
+        }
+    }
+
+    /// The smallest and the largest memory budget between two times.
+    pub fn budgets(&self, from: Duration, to: Duration) -> (u64, u64) {
+        let first = (Duration::ZERO, self.settings.mutable.memory_budget_bytes);
+        let changes = self.changes.iter();
+        let changes = changes.map(|change| (change.at, change.memory_budget_bytes));
+        let all: Vec<_> = std::iter::once(first).chain(changes).collect();
+        // At the time of a change it may be either.
+        let ends = |i: usize| all.get(i + 1).map_or(Duration::MAX, |(at, _)| *at);
+        let there = (0..all.len()).filter(|&i| all[i].0 <= to && ends(i) >= from);
+        let bytes = there.map(|i| all[i].1);
+        bytes.fold((u64::MAX, 0), |(least, most), bytes| {
+            (least.min(bytes), most.max(bytes))
+        })
     }
 
     /// Memory and staging folders, once calls have come back that were left behind.
@@ -264,9 +261,18 @@ impl World {
         }
     }
 
-    /// What devices failed at has a name, and was done by the CPU.
+    /// What was not done has a reason, and what devices failed at has a name and was done by the CPU.
     fn all_is_told(&self, ending: &Ending) {
         let (seed, stats) = (self.seed, &ending.stats);
+        let cancelled = ending.count(Err(ErrorKind::Cancelled));
+        let told = |kind: ErrorKind| stats.declines.get(kind.code()).copied().unwrap_or(0);
+        for kind in [ErrorKind::Cancelled, TOO_LARGE] {
+            let count = ending.count(Err(kind));
+            assert_eq!(told(kind), count, "seed {seed}: {kind:?}");
+        }
+        let jobs = (stats.jobs_done, stats.jobs_scheduled);
+        let all = (ending.count(Ok(())), ending.jobs.len() as u64);
+        assert_eq!(jobs, all, "seed {seed}");
         let times = |fault: Fault| {
             stats
                 .simulated_faults
@@ -280,21 +286,16 @@ impl World {
         };
         let failed = sum(|fault| fault != Fault::Slow);
         let damaged = sum(Fault::damages);
-        let told = [
-            (stats.jobs_done, ending.done, "jobs done"),
-            (stats.slices_left_behind, times(Fault::Hang), "hangs"),
-        ];
-        for (found, least, what) in told {
+        if cancelled == 0 {
+            let (left_behind, hangs) = (stats.slices_left_behind, times(Fault::Hang));
             assert!(
-                found >= least || ending.cancelled > 0,
-                "seed {seed}: {what}"
+                left_behind >= hangs,
+                "seed {seed}: {left_behind} of {hangs}"
             );
-        }
-        if ending.cancelled == 0 {
             let (redone, thrown_out) = (stats.slices_redone, stats.verification_failures);
             assert!(redone >= failed, "seed {seed}: {redone} of {failed} redone");
             // A call that is only slow may be left behind with files that it damaged.
-            let late = stats.slices_left_behind - times(Fault::Hang);
+            let late = left_behind - hangs;
             let is_found = (thrown_out..=thrown_out + late).contains(&damaged);
             assert!(
                 is_found,
@@ -304,17 +305,4 @@ impl World {
             assert_eq!(by_device.sum::<u64>(), stats.slices, "seed {seed}");
         }
     }
-}
-
-/// The files of a finished job, whose folder goes then.
-fn outputs(storage: &SimStorage, finished: Finished) -> Outputs {
-    let staging = finished.staging.path();
-    let mut names = storage.disk().list(staging).expect("it is there");
-    names.sort();
-    assert_eq!(names.len(), finished.outcome.files.len(), "nothing else");
-    let bytes = |name: &String| storage.peek(&staging.join(name)).expect("it is there");
-    names
-        .iter()
-        .map(|name| (name.clone(), bytes(name)))
-        .collect()
 }

@@ -63,6 +63,8 @@ pub struct Seen {
     /// Operations that the fault struck.
     pub struck: Vec<Op>,
     pub stopped: bool,
+    /// Bytes that files were asked for or given.
+    pub bytes: u64,
     /// What slow operations and waiting came to.
     pub time: Duration,
 }

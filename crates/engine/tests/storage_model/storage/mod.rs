@@ -4,6 +4,7 @@ mod direct;
 mod machine;
 mod open_file;
 
+use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,12 +26,18 @@ use open_file::OpenFile;
 /// How often other threads go first while an operation is slow.
 const SLOW_YIELDS: usize = 50;
 
+/// Told of operations before they are done.
+pub trait Observer: Debug + Send + Sync {
+    fn look(&self);
+}
+
 /// A machine's storage until the machine stops. Clones share it.
 #[derive(Debug, Clone)]
 pub struct SimStorage {
     machine: Arc<Mutex<Machine>>,
     /// The time, if it is not the machine's own, and the bytes that pass a second if they take any.
     time: Option<(VirtualClock, Option<f64>)>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl SimStorage {
@@ -52,6 +59,7 @@ impl SimStorage {
         Self {
             machine: Arc::new(Mutex::new(machine)),
             time: None,
+            observer: None,
         }
     }
 
@@ -63,8 +71,17 @@ impl SimStorage {
         }
     }
 
+    /// The same machine, with one who looks at what goes on.
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            observer: Some(observer),
+            ..self
+        }
+    }
+
     fn take_time(&self, bytes: usize) {
-        // A device's own threads, and those that sync, are waited for outside of time.
+        self.machine().seen.bytes += bytes as u64;
+        // A device's own threads, and those that make something durable, are waited for outside of time.
         if let Some((time, Some(bytes_per_second))) = &self.time
             && time.counts_this_thread()
         {
@@ -126,6 +143,9 @@ impl SimStorage {
         op: Op,
         effect: impl FnOnce(&mut Machine, Verdict) -> io::Result<T>,
     ) -> io::Result<T> {
+        if let Some(observer) = &self.observer {
+            observer.look();
+        }
         let mut machine = self.machine();
         let verdict = machine.verdict(op);
         if verdict == Verdict::Slow {
