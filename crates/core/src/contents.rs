@@ -104,7 +104,7 @@ pub struct BlockPlace<'a> {
 }
 
 /// Decodes a table's data blocks in order; checks that keys ascend strictly and lie within their index
-/// separators.
+/// separators, and that restart points, by which readers search, lie on entries that share nothing.
 #[derive(Debug, Default)]
 pub struct ContentsReader {
     keys: KeyRestorer,
@@ -133,12 +133,24 @@ impl ContentsReader {
         self.contents.uniform_blocks += u64::from(block.is_uniform());
         self.contents.uncompressed_bytes += payload.len() as u64;
         let entries_before = self.contents.entries();
+        let restart_at = |i| match i < block.num_restarts() {
+            true => block.restart(i),
+            false => usize::MAX,
+        };
+        let (mut restarts, mut next_restart) = (0, restart_at(0));
         loop {
             let entry = match entries.next_entry() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
                 Err(e) => return Err(fail(e)),
             };
+            if entry.offset >= next_restart {
+                if entry.offset > next_restart || entry.shared != 0 {
+                    return Err(corrupt("a restart point is not where a whole key begins"));
+                }
+                restarts += 1;
+                next_restart = restart_at(restarts);
+            }
             if self.keys.long_bytes() > LONG_KEYS_BYTES {
                 self.keys.forget();
             }
@@ -163,6 +175,9 @@ impl ContentsReader {
             each(user_key, tag, entry.value)?;
         }
         if self.contents.entries() > entries_before {
+            if restarts < block.num_restarts() {
+                return Err(corrupt("a restart point lies inside the last entry"));
+            }
             let key = self.keys.last();
             let user_key = self.keys.user_key(&key);
             // The last one answers for all.
@@ -194,5 +209,49 @@ impl BlockPlace<'_> {
     fn is_before(&self, user_key: &[u8]) -> bool {
         self.before
             .is_some_and(|end| user_key < end || (self.user_keys && user_key == end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_format::block::{BlockBuilder, BlockLayout};
+
+    use super::*;
+
+    #[test]
+    fn a_restart_point_that_was_moved_is_an_error() {
+        const RESTART_BYTES: usize = 4;
+        let place = BlockPlace {
+            file: "000001.sst",
+            offset: 0,
+            before: None,
+            separator: b"key9",
+            user_keys: true,
+            restart_interval: 2,
+        };
+        let mut builder = BlockBuilder::new(BlockLayout::plain(2));
+        for last in b"012345" {
+            let key = [b"key", &[*last][..]].concat();
+            builder.add(&key::join(&key, 0x101), b"some value");
+        }
+        let payload = builder.finish().to_vec();
+        let read =
+            |payload: &[u8]| ContentsReader::default().block(payload, &place, |_, _, _| Ok(()));
+        read(&payload).expect("it is sound");
+        let block = Block::parse(&payload).expect("it is sound");
+        let offsets: Vec<_> = (0..block.num_restarts())
+            .map(|i| block.restart(i))
+            .collect();
+        assert_eq!(offsets.len(), 3);
+        let array = payload.len() - (offsets.len() + 1) * RESTART_BYTES;
+        for (i, &offset) in offsets.iter().enumerate().skip(1) {
+            for moved in (0..array).filter(|&moved| moved != offset) {
+                let mut damaged = payload.clone();
+                let moved = u32::try_from(moved).expect("it is small");
+                damaged[array + i * RESTART_BYTES..][..RESTART_BYTES]
+                    .copy_from_slice(&moved.to_le_bytes());
+                read(&damaged).expect_err("nothing begins there, or no whole key");
+            }
+        }
     }
 }

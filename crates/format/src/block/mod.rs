@@ -132,7 +132,7 @@ impl<'a> Block<'a> {
     }
 
     /// Offset of restart point `i`, of which there are more.
-    pub(crate) fn restart(&self, i: usize) -> usize {
+    pub fn restart(&self, i: usize) -> usize {
         le32(&self.bytes[self.restarts_start + WORD * i..]) as usize
     }
 
