@@ -32,6 +32,17 @@ struct State {
     is_stopped: bool,
 }
 
+impl State {
+    /// Cancelled once all is stopped.
+    fn check(&self) -> Result<()> {
+        let token = CancelToken::new();
+        if self.is_stopped {
+            token.cancel();
+        }
+        token.check()
+    }
+}
+
 /// A job that runs; it has ended when this is dropped.
 #[derive(Debug)]
 pub struct JobRuns<'a>(&'a Idle);
@@ -133,15 +144,29 @@ impl Idle {
         }
     }
 
+    /// Lets so much time go by, in which jobs may run.
+    ///
+    /// # Errors
+    /// Cancelled once all is stopped.
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        let until = self.clock.now() + time;
+        loop {
+            let seen = self.changed.seen();
+            self.state().check()?;
+            let left = until.saturating_sub(self.clock.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.clock.wait(&self.changed, seen, left);
+        }
+    }
+
     fn begin(&self) -> Result<CancelToken> {
         let give_way = CancelToken::new();
         loop {
             let seen = self.changed.seen();
             let mut state = self.state();
-            if state.is_stopped {
-                give_way.cancel();
-                give_way.check()?;
-            }
+            state.check()?;
             if state.jobs == 0 {
                 state.piece = Some(give_way.clone());
                 return Ok(give_way);
@@ -230,6 +255,25 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_lasts_as_long_as_it_is_to_and_counts_for_nothing() {
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+        let idle = Idle::new(Arc::clone(&clock));
+        std::thread::scope(|scope| {
+            let [calibration, job] = [0, 1].map(|_| Worker::new(&clock));
+            let (idle, clock) = (&idle, &clock);
+            scope.spawn(move || calibration.run(|| idle.pause(100 * MS).expect("nobody stops it")));
+            scope.spawn(move || {
+                job.run(|| {
+                    clock.pause(10 * MS);
+                    drop(idle.job());
+                    assert_eq!(clock.now(), 10 * MS, "nothing gives way");
+                });
+            });
+        });
+        assert_eq!((clock.now(), idle.spent()), (100 * MS, Duration::ZERO));
+    }
+
+    #[test]
     fn what_is_stopped_neither_begins_nor_goes_on() {
         let idle = Idle::new(SystemClock::shared());
         let runs = idle.job();
@@ -241,6 +285,7 @@ mod tests {
         });
         drop(runs);
         assert!(idle.piece(|_| Ok(())).is_err());
+        assert!(idle.pause(3_600_000 * MS).is_err());
         let idle = Idle::new(SystemClock::shared());
         let stopped = idle.piece(|token| {
             idle.stop();

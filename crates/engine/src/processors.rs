@@ -24,18 +24,6 @@ impl Processors {
         self.0.len()
     }
 
-    /// Puts the first of them, as many as there are seconds, into the order of these: what something took on each.
-    pub fn sort_by(&mut self, seconds: &[f64]) {
-        let mut first: Vec<_> = { seconds.iter().copied() }
-            .zip(self.0.iter().copied())
-            .collect();
-        first.sort_by(|a, b| a.0.total_cmp(&b.0));
-        self.0
-            .iter_mut()
-            .zip(first)
-            .for_each(|(place, (_, processor))| *place = processor);
-    }
-
     /// Keeps the calling thread, and those that it starts meanwhile, on one of them until what this returns is dropped.
     /// Processors are counted over and over again. Where the system refuses, the thread goes on where it is.
     pub fn pin(&self, nth: usize) -> Pinned {

@@ -22,8 +22,11 @@ use rounds::Rounds;
 use samples::{Samples, make};
 use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
-/// Share of the time that is the CPU backend's where there are GPUs as well.
-const CPU_SHARE: f64 = 0.5;
+/// Rounds of the CPU's slices to one of each GPU's, which are larger.
+const CPU_ROUNDS: usize = 4;
+
+/// Between rounds of the CPU's: what slows all of a host's processors often lasts as long as some of them.
+const PAUSE: Duration = Duration::from_millis(150);
 
 /// What counts of a slice on the CPU, whose files are in memory: other work may keep a thread from its processor, but
 /// comes and goes; jobs' corrections follow it.
@@ -112,7 +115,7 @@ impl<'a> Probe<'a> {
     ) -> Result<Self> {
         let cores = host.cores;
         let for_cpu = make(&CPU_SHAPES, dir, "cpu", cores, idle)?;
-        let cpu = Rounds::new(for_cpu, TRIED, dir, idle)?;
+        let cpu = Rounds::new(for_cpu, TRIED);
         // All GPUs have the same.
         let for_gpus = match gpus {
             [] => Vec::new(),
@@ -133,36 +136,31 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs each slice once on its device.
+    /// Runs each slice on its device: once on a GPU, a few times on the CPU.
     ///
     /// # Errors
     /// Those of the backends.
     pub fn round(&mut self) -> Result<()> {
-        self.cpu_round()?;
-        let at_once = self.at_once();
-        for gpu in &mut self.gpus {
-            gpu.round(self.dir, at_once, self.idle)?;
+        for _ in 0..CPU_ROUNDS {
+            self.cpu.round(self.dir, self.idle)?;
+            self.idle.pause(PAUSE)?;
         }
-        Ok(())
+        self.cpu_crowd()?;
+        self.gpu_rounds()
     }
 
-    /// Runs slices until so much time was spent: the CPU's first, at least once.
-    fn rounds_until(&mut self, end: Duration) -> Result<()> {
-        let idle = self.idle;
-        let now = idle.spent();
-        let share = if self.gpus.is_empty() { 1.0 } else { CPU_SHARE };
-        let cpu_end = now + end.saturating_sub(now).mul_f64(share);
-        repeat_until(cpu_end, idle, || self.cpu_round())?;
-        let gpus = self.gpus.len() as u32;
+    fn gpu_rounds(&mut self) -> Result<()> {
         let at_once = self.at_once();
-        for (left, gpu) in (1..=gpus).rev().zip(&mut self.gpus) {
-            // The first slices make what is made once.
-            gpu.round(self.dir, at_once, self.idle)?;
-            let now = idle.spent();
-            let gpu_end = now + end.saturating_sub(now) / left;
-            repeat_until(gpu_end, idle, || gpu.round(self.dir, at_once, self.idle))?;
-        }
-        Ok(())
+        let mut gpus = self.gpus.iter_mut();
+        gpus.try_for_each(|gpu| gpu.round(self.dir, at_once, self.idle))
+    }
+
+    /// Rounds until so much time was spent, one at least.
+    fn rounds_until(&mut self, end: Duration) -> Result<()> {
+        // The first slices on a GPU make what is made once.
+        self.gpu_rounds()?;
+        let idle = self.idle;
+        repeat_until(end, idle, || self.round())
     }
 
     fn at_once(&self) -> u32 {
@@ -216,8 +214,8 @@ impl<'a> Probe<'a> {
         Err(Error::new(ErrorKind::Device, what))
     }
 
-    fn cpu_round(&mut self) -> Result<()> {
-        self.cpu.round(self.dir, self.idle)?;
+    /// Runs slices on all processors at once.
+    fn cpu_crowd(&mut self) -> Result<()> {
         for (slice, least) in CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.cpu.slices[slice];
             let run = |cancel: &_| made.run_at_once(&CpuBackend, self.dir, self.cores, cancel);

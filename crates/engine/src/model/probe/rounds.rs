@@ -1,8 +1,8 @@
 //! Slices on the CPU, round after round, and what each takes where nothing slows it.
 //!
-//! In a host that is shared, others slow some processors by half, and at times all of them. So each round is on another
-//! processor, the quickest first, and how slow a round was on the whole is divided out of its times: what slices take
-//! beside each other is found in all rounds, how fast the machine is in the quickest.
+//! In a host that is shared, others slow some processors by half, now these and now those, and at times all of them. So
+//! each round is on the processor that is the quickest at that moment, and how slow it was on the whole is divided out of
+//! its times: what slices take beside each other is found in all rounds, how fast the machine is in the quickest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,46 +17,60 @@ use crate::model::made::Made;
 use crate::model::shape::Term;
 use crate::processors::Processors;
 
-/// More processors than that are not tried.
+/// So many processors are tried before a round, where there are more other ones each time.
 const MOST_TRIED: usize = 16;
+
+/// The first run on a processor finds nothing in its caches.
+const RUNS_TRIED: usize = 2;
 
 /// Slices and what they took.
 pub struct Rounds {
     /// The slices.
     pub slices: Vec<Arc<Made>>,
+    /// Position of the one that processors are tried with.
+    tried: usize,
     processors: Processors,
     /// Processor seconds of each slice, round by round.
     times: Vec<Vec<f64>>,
 }
 
 impl Rounds {
-    /// Of slices that nobody has run. Tries the processors with that at position `tried`; files lie in `dir`.
-    ///
-    /// # Errors
-    /// Those of the backend, Cancelled.
-    pub fn new(slices: Vec<Arc<Made>>, tried: usize, dir: &Path, idle: &Idle) -> Result<Self> {
-        let mut rounds = Self {
+    /// Of slices that nobody has run; processors are tried with that at position `tried`.
+    pub fn new(slices: Vec<Arc<Made>>, tried: usize) -> Self {
+        Self {
             slices,
+            tried,
             processors: Processors::here(),
             times: Vec::new(),
-        };
-        let processors = rounds.processors.count().min(MOST_TRIED);
-        let run = |nth| rounds.run(&rounds.slices[tried], nth, dir, idle);
-        let seconds = (0..processors).map(run).collect::<Result<Vec<_>>>()?;
-        rounds.processors.sort_by(&seconds);
-        Ok(rounds)
+        }
     }
 
-    /// Runs each slice once, all on one processor.
+    /// Runs each slice once, all on one processor; files lie in `dir`.
     ///
     /// # Errors
     /// Those of the backend, Cancelled.
     pub fn round(&mut self, dir: &Path, idle: &Idle) -> Result<()> {
-        let nth = self.times.len();
+        let nth = self.quickest(dir, idle)?;
         let run = |slice: &Arc<Made>| self.run(slice, nth, dir, idle);
         let times = self.slices.iter().map(run).collect::<Result<_>>()?;
         self.times.push(times);
         Ok(())
+    }
+
+    /// The processor that is the quickest of some just now.
+    fn quickest(&self, dir: &Path, idle: &Idle) -> Result<usize> {
+        let tried = self.processors.count().min(MOST_TRIED);
+        let first = self.times.len() * tried;
+        let mut quickest = (f64::INFINITY, first);
+        for nth in first..first + tried {
+            for _ in 0..RUNS_TRIED {
+                let seconds = self.run(&self.slices[self.tried], nth, dir, idle)?;
+                if seconds < quickest.0 {
+                    quickest = (seconds, nth);
+                }
+            }
+        }
+        Ok(quickest.1)
     }
 
     fn run(&self, slice: &Made, nth: usize, dir: &Path, idle: &Idle) -> Result<f64> {
@@ -174,7 +188,7 @@ mod tests {
         let idle = Idle::new(SystemClock::shared());
         let made = make(&CPU_SHAPES[6..8], dir.path(), "cpu", 1, &idle);
         let made = made.expect("there is room");
-        let mut rounds = Rounds::new(made, 0, dir.path(), &idle).expect("it runs");
+        let mut rounds = Rounds::new(made, 0);
         for _ in 0..2 {
             rounds.round(dir.path(), &idle).expect("it runs");
         }
