@@ -108,7 +108,36 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// Corruption if it is cut off or has more than 64 bits.
+    #[inline]
     pub fn varint64(&mut self) -> Result<u64> {
+        match self.short_varint() {
+            Some(value) => Ok(value),
+            None => self.long_varint(),
+        }
+    }
+
+    /// A varint of up to seven bytes, with as many bytes behind it that one word can be read: of 49 bits.
+    #[inline]
+    fn short_varint(&mut self) -> Option<u64> {
+        const ENDS: u64 = 0x0080_8080_8080_8080;
+        let word = u64::from_le_bytes(*self.bytes.get(self.at..)?.first_chunk()?);
+        // A byte whose top bit is not set ends it.
+        let ends = !word & ENDS;
+        let bits = ends.trailing_zeros();
+        if ends == 0 {
+            return None;
+        }
+        let mut groups = word & (u64::MAX >> (63 - bits)) & 0x007f_7f7f_7f7f_7f7f;
+        // Groups of seven to fourteen, these to twenty-eight, those to the whole.
+        groups = (groups & 0x007f_007f_007f_007f) | (groups & 0x0000_7f00_7f00_7f00) >> 1;
+        groups = (groups & 0x0000_3fff_0000_3fff) | (groups & 0x3fff_0000_3fff_0000) >> 2;
+        groups = (groups & 0x0000_0000_0fff_ffff) | (groups & 0x0fff_ffff_0000_0000) >> 4;
+        self.at += bits as usize / 8 + 1;
+        Some(groups)
+    }
+
+    /// A varint of any length, or malformed.
+    fn long_varint(&mut self) -> Result<u64> {
         let start = self.at;
         let mut value = 0u64;
         for (i, &byte) in self.rest().iter().take(MAX_VARINT64_LEN).enumerate() {
@@ -240,6 +269,16 @@ mod tests {
             let mut cursor = Cursor::new(&out);
             prop_assert_eq!(cursor.varint64()?, value);
             prop_assert!(cursor.is_empty());
+        }
+
+        #[test]
+        fn varints_read_alike_with_bytes_behind_them_and_without(
+            groups in prop::collection::vec(prop_oneof![any::<u8>(), 0x80..=0xff_u8], 0..12),
+        ) {
+            let (mut short, mut long) = (Cursor::new(&groups), Cursor::new(&groups));
+            let value = short.varint64();
+            prop_assert_eq!(&value, &long.long_varint());
+            prop_assert_eq!(short.offset(), long.offset());
         }
 
         #[test]

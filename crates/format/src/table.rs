@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::block::{Block, BlockBuilder, BlockLayout, ValueForm};
 use crate::coding::Cursor;
-use crate::compression::Decompressor;
+use crate::compression::{CompressionType, Decompressor};
 use crate::error::{Error, Result};
 use crate::footer::{FOOTER_SIZE, Footer};
 use crate::handle::BlockHandle;
@@ -185,17 +185,18 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
     /// Reads, verifies and decompresses a block that is not a data block.
     fn read_block(&mut self, handle: BlockHandle) -> std::result::Result<Vec<u8>, E> {
         let len = handle.stored_len(self.limit).map_err(self.wrap)?;
-        let stored = (self.read)(handle.offset, len)?;
+        let mut stored = (self.read)(handle.offset, len)?;
+        let guard = &self.footer.guard;
+        let (payload, kind) = guard.open(&stored, handle.offset).map_err(self.wrap)?;
+        if kind == CompressionType::None {
+            let len = payload.len();
+            stored.truncate(len);
+            return Ok(stored);
+        }
         let mut out = Vec::new();
-        self.footer
-            .guard
-            .open(&stored, handle.offset)
-            .and_then(|(payload, kind)| {
-                self.decompressor
-                    .decompress(kind, payload, &mut out)
-                    .map_err(|e| e.at(handle.offset))
-            })
-            .map_err(self.wrap)?;
+        self.decompressor
+            .decompress(kind, payload, &mut out)
+            .map_err(|e| (self.wrap)(e.at(handle.offset)))?;
         Ok(out)
     }
 
@@ -247,10 +248,9 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
             pair[0].separator <= pair[1].separator
                 && pair[0].handle.checked_end() <= Some(pair[1].handle.offset)
         });
-        let fits = index
-            .iter()
-            .all(|e| e.handle.checked_end() <= Some(self.limit));
-        if ordered && fits {
+        // Those before it end before it.
+        let last = index.last().map(|e| e.handle.checked_end());
+        if ordered && last.is_none_or(|end| end <= Some(self.limit)) {
             Ok(())
         } else {
             Err((self.wrap)(Error::corruption(

@@ -107,10 +107,10 @@ fn decode(
     let mut entries = block.entries(form, coding.restart_interval)?;
     // By default every entry is a restart point; and there are no more of those than fit the block.
     let mut out: Vec<IndexEntry> = Vec::with_capacity(block.num_restarts());
-    let mut key = Vec::new();
+    let mut keys = Keys::default();
     while let Some(entry) = entries.next_entry()? {
-        entry.restore_key(&mut key);
-        if !sound(&block, out.len(), &entry, &key) {
+        let key = keys.next(&entry);
+        if !sound(&block, out.len(), &entry, key) {
             let what = "index with a restart point elsewhere";
             return Err(Error::corruption(entry.offset, what));
         }
@@ -125,9 +125,9 @@ fn decode(
             entries.end_value(cursor.offset());
         }
         let user_key = if coding.user_keys {
-            &key[..]
+            key
         } else {
-            split(&key)
+            split(key)
                 .ok_or_else(|| Error::corruption(entry.offset, "index key shorter than 8 bytes"))?
                 .0
         };
@@ -144,6 +144,31 @@ fn decode(
     Ok(out)
 }
 
+/// Keys of an index block. Mostly all of them stand there whole, and need not be copied.
+#[derive(Default)]
+struct Keys<'a> {
+    /// The last key, if it stands in the block.
+    whole: Option<&'a [u8]>,
+    /// If not.
+    restored: Vec<u8>,
+}
+
+impl<'a> Keys<'a> {
+    #[inline]
+    fn next(&mut self, entry: &Entry<'a>) -> &[u8] {
+        if entry.shared == 0 && entry.prefix.is_empty() {
+            return self.whole.insert(entry.suffix);
+        }
+        if let Some(whole) = self.whole.take() {
+            self.restored.clear();
+            self.restored.extend_from_slice(whole);
+        }
+        entry.restore_key(&mut self.restored);
+        &self.restored
+    }
+}
+
+#[inline]
 fn decode_value(
     cursor: &mut Cursor<'_>,
     coding: IndexCoding,
