@@ -1,4 +1,5 @@
-// Hashes of entries, as rockmill_core has them: rapidhash V3 micro with seed 0, and what is made of it.
+// Hashes of entries, as rockmill_core has them: rapidhash V3 micro with seed 0, without its last step but with the length
+// added, and what is made of it.
 #pragma once
 
 #include "hash.hpp"
@@ -9,7 +10,6 @@ namespace rockmill::ROCKMILL_TARGET {
 constexpr u64 RAPID_SECRET_0 = 0x2d358dccaa6c78a5, RAPID_SECRET_1 = 0x8bb84b93962eacc9;
 constexpr u64 RAPID_SECRET_2 = 0x4b33a62ed433d4a3, RAPID_SECRET_3 = 0x4d5a2da51de1aa47;
 constexpr u64 RAPID_SECRET_4 = 0xa0761d6478bd642f;
-constexpr u64 RAPID_LAST = 0xaaaaaaaaaaaaaaaa;
 // What seed 0 becomes: fold(RAPID_SECRET_2, RAPID_SECRET_1).
 constexpr u64 RAPID_SEED = 0x422765567d8fbfd6;
 // Bytes that five lanes take in at once.
@@ -21,16 +21,8 @@ ROCKMILL_HD u64 rapid_mix16(Bytes at, u64 secret, u64 seed) {
   return fold(load64(at) ^ secret, load64(at + 8) ^ seed);
 }
 
-ROCKMILL_HD u64 rapid_finish(u64 a, u64 b, u64 seed, u64 rest) {
-  a ^= RAPID_SECRET_1;
-  b ^= seed;
-#if defined(__CUDA_ARCH__)
-  const u64 low = a * b, high = __umul64hi(a, b);
-#else
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-  const u64 low = u64(product), high = u64(product >> 64);
-#endif
-  return fold(low ^ RAPID_LAST, high ^ RAPID_SECRET_1 ^ rest);
+ROCKMILL_HD u64 rapid_finish(u64 a, u64 b, u64 seed, u64 len) {
+  return fold(a ^ RAPID_SECRET_1, b ^ seed) + len;
 }
 
 // Up to 16 bytes.
@@ -61,7 +53,7 @@ ROCKMILL_HD u64 rapidhash_long(Bytes data, u64 len) {
   if (rest > 32) seed = rapid_mix16(data + 16, RAPID_SECRET_2, seed);
   if (rest > 48) seed = rapid_mix16(data + 32, RAPID_SECRET_1, seed);
   if (rest > 64) seed = rapid_mix16(data + 48, RAPID_SECRET_1, seed);
-  return rapid_finish(load64(end - 16) ^ rest, load64(end - 8), seed, rest);
+  return rapid_finish(load64(end - 16) ^ rest, load64(end - 8), seed, len);
 }
 
 ROCKMILL_HD u64 rapidhash(const u8* data, u64 len) {
