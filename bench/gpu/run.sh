@@ -2,7 +2,7 @@
 # Tests and measures on a GPU what scripts/gpu-bundle.sh has put beside this file:
 #   run.sh [OPTION..] [SECTION..]
 #
-#   tests      the device tests, on the GPU
+#   tests      the device tests, on the GPU, and those of block checksums in the form that the processors have
 #   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   small      the same for jobs of 1 MB to 256 MB
@@ -77,7 +77,13 @@ step() {
 }
 
 section_tests() {
-    local program
+    local program form='the library'
+    # The tests fail where they find no AVX-512 then; without it they hold the library against itself.
+    if grep -qw avx512f /proc/cpuinfo && grep -qw avx512dq /proc/cpuinfo; then
+        export ROCKMILL_TEST_AVX512=1
+        form=AVX-512
+    fi
+    echo "form of XXH3 that is tested: $form" | tee "$out/xxh3-form.log"
     for program in "$bin"/*; do
         case ${program##*/} in
             # These have nothing to do with tests.
