@@ -84,6 +84,15 @@ impl Lately {
             is_tried: false,
         });
     }
+
+    /// Lets another slice try a device that is set aside, from then on.
+    fn let_try(&mut self, from: Duration) {
+        self.generation += 1;
+        if let Some(aside) = &mut self.aside {
+            aside.until = from;
+            aside.is_tried = false;
+        }
+    }
 }
 
 impl Standing {
@@ -137,7 +146,11 @@ impl Attempt<'_> {
         if let Some(mut lately) = self.lately() {
             lately.failures_in_a_row = 0;
             // None but the trial has begun since it was set aside.
-            lately.aside = None;
+            match lately.left_behind {
+                0 => lately.aside = None,
+                // One that was given up with its job has to answer first; then another tries the device at once.
+                _ => lately.let_try(Duration::ZERO),
+            }
         }
     }
 
@@ -313,6 +326,26 @@ mod tests {
         assert!(standing.begin(START + ASIDE).is_none(), "one tries it");
         trial.worked();
         assert_eq!(standing.trust(START + ASIDE), Trust::Full);
+    }
+
+    #[test]
+    fn a_call_that_was_given_up_is_waited_for_although_a_trial_has_worked() {
+        let standing = Standing::default();
+        let early = begin(&standing, START);
+        for _ in 0..FAILURES_IN_A_ROW {
+            begin(&standing, START).failed(START, &error());
+        }
+        let later = START + ASIDE;
+        let trial = begin(&standing, later);
+        early.left_behind(later, false, &error());
+        trial.worked();
+        assert!(why(&standing, later).contains("until it answers"));
+        standing.came_back();
+        let next = begin(&standing, later);
+        drop(trial);
+        assert!(standing.begin(later).is_none(), "one tries it");
+        next.worked();
+        assert_eq!(standing.trust(later), Trust::Full);
     }
 
     #[test]

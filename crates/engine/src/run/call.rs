@@ -219,7 +219,10 @@ fn leave(
     // Not before its answer would be too late: this would end the job.
     stop.cancel();
     let seconds = terms.at_most.as_secs_f64();
-    let error = trouble(format!("a slice has not come back in {seconds:.1} s"));
+    let error = trouble(match is_late {
+        true => format!("a slice has not come back in {seconds:.1} s"),
+        false => "a slice was given up with its job and has not come back".to_owned(),
+    });
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
     let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);
