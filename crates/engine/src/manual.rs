@@ -11,6 +11,7 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::options_file::Options;
 
 use crate::levels::num_levels;
+use crate::tree::total_bytes;
 
 /// User keys from one to another, as RocksDB's `CompactRange` takes them: both belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -152,10 +153,13 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
+    /// A file, its ends in the order of their bytes, which a comparator may turn round: steps are the same then, and
+    /// that it is not done here is left to be told of each.
     fn file(level: u32, file: &'a FileMeta) -> Self {
+        let (one, other) = (user_key(&file.smallest), user_key(&file.largest));
         Self {
-            smallest: user_key(&file.smallest),
-            largest: user_key(&file.largest),
+            smallest: one.min(other),
+            largest: one.max(other),
             bytes: file.size,
             sources: vec![(level, file.number)],
             made: false,
@@ -177,8 +181,8 @@ fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
 }
 
-fn total(pieces: &[Piece<'_>]) -> u64 {
-    pieces.iter().map(|piece| piece.bytes).sum()
+fn total<'p>(pieces: impl IntoIterator<Item = &'p Piece<'p>>) -> u64 {
+    total_bytes(pieces.into_iter().map(|piece| piece.bytes))
 }
 
 /// What the pieces become when they are merged; `None` of none.
@@ -211,8 +215,8 @@ fn step(from_level: u32, output_level: u32, pieces: &[Piece<'_>], jobs: u64) -> 
         output_level,
         files: sources(&mut pieces.iter().filter(|piece| !piece.made)),
         sources: sources(&mut pieces.iter()),
-        earlier_bytes: made.map(|piece| piece.bytes).sum(),
-        jobs,
+        earlier_bytes: total(made),
+        jobs: jobs.max(1),
     }
 }
 
@@ -318,7 +322,7 @@ impl<'a> Levels<'a> {
             .filter(|piece| !piece.made && piece.holds_some(keys));
         let old: Vec<_> = old.cloned().collect();
         let jobs = total(&old).div_ceil(job_bytes);
-        (!old.is_empty()).then(|| step(level, level, &old, jobs.max(1)))
+        (!old.is_empty()).then(|| step(level, level, &old, jobs))
     }
 }
 

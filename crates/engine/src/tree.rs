@@ -240,6 +240,11 @@ fn files_beneath(
     overlapping.filter(|(_, files)| !files.is_empty()).collect()
 }
 
+/// The sum of files' sizes, of which a damaged MANIFEST may say anything.
+pub(crate) fn total_bytes(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 fn level_sizes(family: &ColumnFamily) -> Vec<LevelSummary> {
     family
         .levels
@@ -248,7 +253,7 @@ fn level_sizes(family: &ColumnFamily) -> Vec<LevelSummary> {
         .map(|(&level, files)| LevelSummary {
             level,
             files: files.len() as u64,
-            bytes: files.values().map(|file| file.size).sum(),
+            bytes: total_bytes(files.values().map(|file| file.size)),
         })
         .collect()
 }

@@ -12,6 +12,7 @@ use crate::findings::Findings;
 use crate::parallel;
 use crate::storage::InputFileReader;
 use crate::tree::TreeFollower;
+use crate::tree::total_bytes;
 
 /// What was found of a database.
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl Engine {
         Ok(FamilyDiagnosis {
             name: name.to_vec(),
             files: inputs.len() as u64,
-            bytes: inputs.iter().map(|file| file.size).sum(),
+            bytes: total_bytes(inputs.iter().map(|file| file.size)),
             found: found.into_vec(),
             learned_millibits_per_key,
         })

@@ -13,6 +13,7 @@ use rockmill_format::wire::CompactionServiceInput;
 use super::{Engine, lock};
 use crate::admit;
 use crate::at_rest::{AtRest, read_options};
+use crate::tree::total_bytes;
 
 /// The upper half of a session id has 62 bits.
 const SESSION_UPPER_SPARE_BITS: u32 = 2;
@@ -123,5 +124,5 @@ impl Engine {
 
 /// Bytes of all input files.
 fn input_bytes(tree: &TreeView) -> u64 {
-    tree.inputs.iter().map(|input| input.size).sum()
+    total_bytes(tree.inputs.iter().map(|input| input.size))
 }

@@ -160,7 +160,7 @@ fn by_level(files: impl Iterator<Item = (u32, u64)>) -> Vec<LevelSummary> {
             bytes: 0,
         });
         sum.files += 1;
-        sum.bytes += size;
+        sum.bytes = sum.bytes.saturating_add(size);
     }
     levels.into_values().collect()
 }

@@ -75,6 +75,46 @@ fn steps_end_however_deep_a_file_is_said_to_lie() {
 }
 
 #[test]
+fn sizes_that_no_file_has_do_not_overflow() {
+    let mut family = family(&[
+        (0, 20, "a", "m"),
+        (5, 10, "a", "g"),
+        (5, 11, "h", "m"),
+        (6, 1, "a", "c"),
+    ]);
+    for file in family.levels.values_mut().flat_map(BTreeMap::values_mut) {
+        file.size = u64::MAX;
+    }
+    let shape = shape("num_levels=7");
+    let of = |family: &ColumnFamily| {
+        let steps = steps(family, &shape, &UserKeys::default());
+        steps.iter().map(|step| step.jobs).collect::<Vec<_>>()
+    };
+    let most = u64::MAX.div_ceil(shape.job_bytes);
+    assert_eq!(of(&family), [most, most]);
+    family.levels.remove(&0);
+    for file in family.levels.values_mut().flat_map(BTreeMap::values_mut) {
+        file.size = 0;
+    }
+    assert_eq!(of(&family), [1]);
+}
+
+#[test]
+fn a_comparator_that_turns_keys_round_hides_no_file() {
+    let steps = |files| {
+        let family = family(files);
+        outline(&steps(&family, &shape("x=1"), &UserKeys::default()))
+    };
+    let turned = steps(&[
+        (0, 21, "m", "a"),
+        (0, 20, "f", "d"),
+        (6, 1, "c", "a"),
+        (6, 2, "z", "x"),
+    ]);
+    assert_eq!(turned, [(0, 6, vec![21, 20, 1], 0), (6, 6, vec![2], 0)]);
+}
+
+#[test]
 fn what_meets_nothing_is_moved_and_written_anew_in_the_last_level() {
     let family = family(&[(0, 20, "a", "b"), (0, 21, "c", "d")]);
     let found = steps(&family, &shape("x=1"), &UserKeys::default());
