@@ -23,6 +23,7 @@
 
 mod builder;
 mod service;
+mod sessions;
 
 pub use builder::{Builder, Error};
 pub use rockmill_core::DeclineReason;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Job, JobInfo};
 use rockmill_engine::staging::StagingDir;
@@ -17,6 +17,7 @@ use rust_rocksdb::{
 };
 
 use crate::builder::Builder;
+use crate::sessions::Sessions;
 
 /// Does RocksDB's compactions.
 ///
@@ -39,23 +40,7 @@ struct Jobs {
     by_id: HashMap<Vec<u8>, Entry>,
     /// Shared by all jobs since RocksDB last told that a database closes; set when it does again.
     cancel: CancelToken,
-    /// Sessions that jobs came from since the last of these.
-    sessions: BTreeSet<String>,
-    /// Sessions one of which closes; until then, their jobs are left to RocksDB.
-    closing: Option<(BTreeSet<String>, Instant)>,
-}
-
-/// RocksDB tells that a database closes just before the database stops to schedule, but not which one
-/// closes. Jobs that come within this time are the last of it, and go back at once; a database that
-/// shares the clone and lives on loses no more than this time.
-const CLOSING: Duration = Duration::from_secs(2);
-
-impl Jobs {
-    fn is_closing(&self, session_id: &str) -> bool {
-        self.closing.as_ref().is_some_and(|(sessions, until)| {
-            sessions.contains(session_id) && Instant::now() < *until
-        })
-    }
+    sessions: Sessions,
 }
 
 #[derive(Debug)]
@@ -156,10 +141,9 @@ impl Service {
         let session_id = text(info.db_session_id());
         let cancel = {
             let mut jobs = self.jobs();
-            if jobs.is_closing(&session_id) {
+            if !jobs.sessions.job_comes(&session_id, Instant::now()) {
                 return Err(Error::cancelled());
             }
-            jobs.sessions.insert(session_id.clone());
             jobs.cancel.clone()
         };
         let dir = absolute(Path::new(OsStr::from_bytes(info.db_name())));
@@ -302,11 +286,10 @@ impl CompactionService for Service {
 
     fn cancel_awaiting_jobs(&self) {
         let mut jobs = self.jobs();
-        let sessions = std::mem::take(&mut jobs.sessions);
-        jobs.closing = Some((sessions.clone(), Instant::now() + CLOSING));
+        let ended = jobs.sessions.one_closes(Instant::now());
         std::mem::take(&mut jobs.cancel).cancel();
         drop(jobs);
-        self.sessions_ended(&sessions);
+        self.sessions_ended(&ended);
     }
 
     fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {
@@ -338,6 +321,6 @@ impl Drop for Service {
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs());
         drop(jobs.by_id);
-        self.sessions_ended(&jobs.sessions);
+        self.sessions_ended(&jobs.sessions.into_kept());
     }
 }
