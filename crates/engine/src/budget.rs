@@ -57,6 +57,19 @@ pub struct LeftBehind {
     slice_bytes: u64,
 }
 
+impl LeftBehind {
+    /// Counts the memory of a running slice as lost until this is dropped, and that which its job keeps until it ends as
+    /// long as well. The slice's place is there for others again.
+    pub fn leave(budget: &Arc<Budget>, grant: &Grant<'_>, slice_bytes: u64) -> Self {
+        let job = grant.leave_behind(slice_bytes);
+        Self {
+            budget: Arc::clone(budget),
+            job,
+            slice_bytes,
+        }
+    }
+}
+
 impl Drop for LeftBehind {
     fn drop(&mut self) {
         let (job, slice_bytes) = (self.job, self.slice_bytes);
@@ -90,18 +103,6 @@ impl Budget {
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
         state.used_bytes() + state.left_behind_bytes()
-    }
-
-    /// Counts the memory of one of a job's slices as lost until what is returned is dropped, and that which the job
-    /// keeps until it ends as long as well.
-    pub fn leave_behind(budget: &Arc<Self>, share: &JobShare<'_>, slice_bytes: u64) -> LeftBehind {
-        let job = share.job();
-        budget.change(|state| state.leave_behind(job, slice_bytes));
-        LeftBehind {
-            budget: Arc::clone(budget),
-            job,
-            slice_bytes,
-        }
     }
 
     /// Slices at once on each device.

@@ -158,7 +158,7 @@ struct Done {
     /// By slice.
     reports: Vec<(usize, SliceReport)>,
     error: Option<Error>,
-    /// Slices of devices whose finished files did not pass verification.
+    /// Slices of devices whose finished files did not pass verification, or that were left behind there.
     again: Vec<(usize, Error)>,
     /// The first thing that a device did not do, and why.
     device_refused: Option<String>,

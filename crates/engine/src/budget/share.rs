@@ -1,5 +1,7 @@
 //! One job's part of the budget.
 
+use std::cell::Cell;
+
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
 use super::Budget;
@@ -22,10 +24,6 @@ impl<'a> JobShare<'a> {
             job,
             urgency,
         }
-    }
-
-    pub(super) fn job(&self) -> JobId {
-        self.job
     }
 
     fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
@@ -99,6 +97,7 @@ impl<'a> JobShare<'a> {
                 job: self.job,
                 place,
                 begun: true,
+                is_left_behind: Cell::new(false),
             })),
             _ => Ok(None),
         }
@@ -123,6 +122,7 @@ pub struct Grant<'a> {
     job: JobId,
     place: Place,
     begun: bool,
+    is_left_behind: Cell<bool>,
 }
 
 impl Grant<'_> {
@@ -142,11 +142,29 @@ impl Grant<'_> {
     pub fn put_back(mut self) {
         self.begun = false;
     }
+
+    /// Counts the slice's memory to a call that nobody waits for any more, in the same moment in which the slice gives
+    /// it back. Returns the job.
+    pub(super) fn leave_behind(&self, slice_bytes: u64) -> JobId {
+        self.is_left_behind.set(true);
+        self.budget.change(|state| {
+            state.give_back(self.job, &self.place, self.begun);
+            state.leave_behind(self.job, slice_bytes);
+        });
+        self.job
+    }
+
+    /// Whether a call went on with the slice's memory: it is not to be made again in that.
+    pub fn is_left_behind(&self) -> bool {
+        self.is_left_behind.get()
+    }
 }
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        self.budget
-            .change(|state| state.give_back(self.job, &self.place, self.begun));
+        if !self.is_left_behind() {
+            self.budget
+                .change(|state| state.give_back(self.job, &self.place, self.begun));
+        }
     }
 }

@@ -266,8 +266,14 @@ fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
 fn calls_left_behind_count_what_their_job_holds_once() {
     let budget = Arc::new(Budget::new(4, 200, SystemClock::shared()));
     let job = admitted(&budget, 30, 40);
-    let [first, second] = [(); 2].map(|()| Budget::leave_behind(&budget, &job, 40));
-    assert_eq!(budget.taken_bytes(), 30 + 40 + 2 * 40);
+    let grants = [(); 2].map(|()| slice(&job));
+    assert_eq!(budget.taken_bytes(), 30 + 40 + 40);
+    let [first, second] = grants.map(|grant| LeftBehind::leave(&budget, &grant, 40));
+    assert_eq!(
+        budget.taken_bytes(),
+        30 + 40 + 2 * 40,
+        "one place is the job's"
+    );
     drop(job);
     assert_eq!(budget.taken_bytes(), 30 + 2 * 40);
     drop(first);
@@ -275,7 +281,7 @@ fn calls_left_behind_count_what_their_job_holds_once() {
     drop(second);
     assert_eq!(budget.taken_bytes(), 0);
     let job = admitted(&budget, 30, 40);
-    drop(Budget::leave_behind(&budget, &job, 40));
+    drop(LeftBehind::leave(&budget, &slice(&job), 40));
     drop(job);
     assert_eq!(budget.taken_bytes(), 0, "the call came back before");
 }
@@ -284,7 +290,7 @@ fn calls_left_behind_count_what_their_job_holds_once() {
 fn jobs_go_one_at_a_time_where_calls_left_behind_hold_all() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 40);
-    let calls = [(); 3].map(|()| Budget::leave_behind(&budget, &job, 40));
+    let calls = [(); 3].map(|()| LeftBehind::leave(&budget, &slice(&job), 40));
     drop(job);
     assert_eq!((budget.bytes(), budget.all_bytes()), (0, 100));
     let next = admitted(&budget, 60, 40);

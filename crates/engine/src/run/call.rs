@@ -16,7 +16,7 @@ use rockmill_core::{
 };
 use tracing::Span;
 
-use crate::budget::{Budget, CANCEL_POLL, JobShare, LeftBehind};
+use crate::budget::{Budget, CANCEL_POLL, Grant, LeftBehind};
 use crate::clock::{Clock, Signal, Worker};
 use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
@@ -56,8 +56,8 @@ pub struct Terms<'a> {
     pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
     pub counters: &'a StatsCell,
-    /// What the job holds of the budget.
-    pub share: &'a JobShare<'a>,
+    /// What the slice holds of the budget.
+    pub grant: &'a Grant<'a>,
     /// Memory that the call holds beside what it shares with the job.
     pub slice_bytes: u64,
     /// What it tells of its device.
@@ -211,9 +211,9 @@ fn leave(
     if let Ok(answer) = answers.try_recv() {
         return Ok(answer);
     }
-    *gate = Some(Budget::leave_behind(
+    *gate = Some(LeftBehind::leave(
         terms.budget,
-        terms.share,
+        terms.grant,
         terms.slice_bytes,
     ));
     // Not before its answer would be too late: this would end the job.

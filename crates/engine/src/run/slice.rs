@@ -20,14 +20,15 @@ use crate::staging::StagingSink;
 use crate::standing::Attempt;
 
 impl Shared<'_> {
-    /// Does a slice on the device that was chosen, and if it fails there, on the CPU.
+    /// Does a slice on the device that was chosen, and if it fails there, on the CPU. `None` of one that was left behind:
+    /// it is made again once there is memory for it beside what the call took with it.
     pub(super) fn slice(
         &self,
         slice: &Slice,
         device: Option<Offload<'_>>,
         grant: &Grant<'_>,
         waited: Duration,
-    ) -> Result<SliceReport> {
+    ) -> Result<Option<SliceReport>> {
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
@@ -42,20 +43,24 @@ impl Shared<'_> {
         let Some((device, attempt)) = device.zip(attempt) else {
             let report = self.slice_on(None, slice, bytes, waited)?;
             self.learn(None, bytes, grant, began, &report);
-            return Ok(report);
+            return Ok(Some(report));
         };
-        let terms = self.terms(device, attempt, bytes);
+        let terms = self.terms(device, attempt, bytes, grant);
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
+            Err(error) if grant.is_left_behind() => {
+                self.done().again.push((slice.index, error));
+                Ok(None)
+            }
             Err(error) if is_device_trouble(&error) => {
                 let report = self.redo(slice, &error)?;
                 // If the CPU had failed too, it might have been the input.
                 self.distrust(device, attempt, &error);
-                Ok(report)
+                Ok(Some(report))
             }
             Err(error) => Err(error),
             Ok(report) => {
                 self.learn(Some(device), bytes, grant, began, &report);
-                Ok(report)
+                Ok(Some(report))
             }
         }
     }
@@ -110,7 +115,13 @@ impl Shared<'_> {
     }
 
     /// How long a call over so many bytes is waited for on a device.
-    fn terms<'t>(&'t self, device: Offload<'_>, attempt: &'t Attempt<'t>, bytes: u64) -> Terms<'t> {
+    fn terms<'t>(
+        &'t self,
+        device: Offload<'_>,
+        attempt: &'t Attempt<'t>,
+        bytes: u64,
+        grant: &'t Grant<'t>,
+    ) -> Terms<'t> {
         /// Input and output.
         const WAYS: u64 = 2;
         let name = device.device.backend.name();
@@ -127,7 +138,7 @@ impl Shared<'_> {
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,
-            share: self.share,
+            grant,
             slice_bytes: self.slice_memory_bytes,
             attempt,
         }

@@ -63,7 +63,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Has the CPU make slices anew whose files were wrong, as many at once as it may. All others have been made.
+    /// Has the CPU make slices anew whose files were wrong or that were left behind, as many at once as there is room for.
+    /// All others have been made.
     pub(super) fn redo_all(&self, again: &[(usize, Error)]) -> Result<()> {
         let slices = again.len() as u64;
         self.share.plan(Work {
@@ -122,8 +123,9 @@ impl Shared<'_> {
                 return Ok(true);
             }
         };
-        let report = self.slice(slice, device, &grant, waiting.elapsed())?;
-        self.keep(slice.index, report);
+        if let Some(report) = self.slice(slice, device, &grant, waiting.elapsed())? {
+            self.keep(slice.index, report);
+        }
         Ok(true)
     }
 }

@@ -13,7 +13,7 @@ use crate::family::Family;
 
 impl World {
     /// What is held goes beyond the budget by one slice at most, by what indexes and checks take beyond what the sizes of
-    /// files let expect, and by slices that were left behind and are made again.
+    /// files let expect, and by a slice of each job that was left behind in the job's own memory, on each device.
     pub fn memory_was_bounded(&self, watch: &Watch, ending: &Ending) {
         let jobs = || self.requests.iter().zip(&ending.alone);
         let slice = jobs().map(|(request, alone)| self.slice_bytes(request, alone));
@@ -21,8 +21,10 @@ impl World {
         let kept: u64 = jobs()
             .map(|(request, alone)| self.kept_bytes(request, alone))
             .sum();
-        let left_behind = ending.stats.slices_left_behind;
-        let most = slice + kept + left_behind * (slice + kept);
+        // Nothing else goes to a device before such calls come back.
+        let devices = self.settings.device.iter().count() as u64;
+        let left_behind = (ending.stats.slices_left_behind).min(devices * jobs().count() as u64);
+        let most = slice + kept + left_behind * slice;
         let beyond = watch.most_beyond();
         let seed = self.seed;
         assert!(
