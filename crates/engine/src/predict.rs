@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::calibration::Calibrated;
-use crate::model::{CPU, Model, Part, SliceShape};
+use crate::model::{CPU, Model, SliceShape};
 
 /// What a slice takes on a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -133,10 +133,8 @@ impl Predict for Learned {
     }
 
     fn is_host_bound(&self, device: &str, shape: &SliceShape, beside: usize) -> bool {
-        let predicted = self
-            .model(device)
-            .and_then(|model| model.bottleneck(device, shape, at_once(beside)));
-        predicted.is_some_and(Part::is_hosts)
+        let model = self.model(device);
+        model.is_some_and(|model| model.is_host_bound(device, shape, at_once(beside)))
     }
 
     fn observed(&self, device: &str, shape: &SliceShape, beside: usize, took: SliceTime) {

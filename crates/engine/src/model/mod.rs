@@ -126,10 +126,10 @@ impl Model {
         })
     }
 
-    /// What slices wait for most on a device while `at_once` such slices run there; `None` if the device has no rates.
-    pub fn bottleneck(&self, device: &str, shape: &SliceShape, at_once: u32) -> Option<Part> {
+    /// Whether such slices wait for the host on a device, as [`Prediction::is_host_bound`]; not if it has no rates.
+    pub fn is_host_bound(&self, device: &str, shape: &SliceShape, at_once: u32) -> bool {
         let predicted = self.rates().predict(device, shape, at_once);
-        predicted.map(|prediction| prediction.bottleneck)
+        predicted.is_some_and(|prediction| prediction.is_host_bound())
     }
 
     /// Takes in what a slice took.

@@ -26,7 +26,7 @@ pub enum Part {
 
 impl Part {
     /// Whether it is the host's, for which slices on the CPU compete.
-    pub fn is_hosts(self) -> bool {
+    fn is_hosts(self) -> bool {
         match self {
             Self::Processors | Self::Read | Self::Write => true,
             Self::ToDevice | Self::Kernels | Self::FromDevice => false,
@@ -57,6 +57,19 @@ pub struct Prediction {
     pub bottleneck: Part,
     /// Seconds for which the slice keeps each part busy, if it has the part for itself.
     pub parts: Vec<(Part, f64)>,
+}
+
+impl Prediction {
+    /// Whether one of the host's parts is busy for half as long as the busiest, or longer: of that there is not enough
+    /// for slices on the CPU as well.
+    pub fn is_host_bound(&self) -> bool {
+        const SHARE: f64 = 0.5;
+        let busiest = |all: &dyn Fn(Part) -> bool| {
+            let parts = self.parts.iter().filter(|(part, _)| all(*part));
+            parts.map(|(_, seconds)| *seconds).fold(0.0, f64::max)
+        };
+        busiest(&Part::is_hosts) >= SHARE * busiest(&|_| true)
+    }
 }
 
 impl Rates {

@@ -23,7 +23,7 @@ use samples::{Samples, make};
 use shapes::{CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
 /// Rounds of the CPU's slices to one of each GPU's, which are larger.
-const CPU_ROUNDS: usize = 4;
+const CPU_ROUNDS: usize = 2;
 
 /// Between rounds of the CPU's: what slows all of a host's processors often lasts as long as some of them.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -43,8 +43,7 @@ struct Gpu<'a> {
 }
 
 impl Gpu<'_> {
-    fn round(&mut self, dir: &Path, at_once: u32, idle: &Idle) -> Result<()> {
-        self.alone.round(self.backend, dir, idle)?;
+    fn crowd(&mut self, dir: &Path, at_once: u32, idle: &Idle) -> Result<()> {
         for (slice, least) in GPU_CROWDED.into_iter().zip(&mut self.crowded) {
             let made = &self.alone.0[slice].made;
             let run = |cancel: &_| made.run_at_once(self.backend, dir, at_once, cancel);
@@ -146,19 +145,24 @@ impl<'a> Probe<'a> {
             self.idle.pause(PAUSE)?;
         }
         self.cpu_crowd()?;
-        self.gpu_rounds()
+        for gpu in &mut self.gpus {
+            gpu.alone.round(gpu.backend, self.dir, self.idle)?;
+        }
+        self.gpus_crowds()
     }
 
-    fn gpu_rounds(&mut self) -> Result<()> {
+    /// Runs slices on each GPU at once.
+    fn gpus_crowds(&mut self) -> Result<()> {
         let at_once = self.at_once();
         let mut gpus = self.gpus.iter_mut();
-        gpus.try_for_each(|gpu| gpu.round(self.dir, at_once, self.idle))
+        gpus.try_for_each(|gpu| gpu.crowd(self.dir, at_once, self.idle))
     }
 
-    /// Rounds until so much time was spent, one at least.
+    /// Rounds until so much time was spent, two at least.
     fn rounds_until(&mut self, end: Duration) -> Result<()> {
         // The first slices on a GPU make what is made once.
-        self.gpu_rounds()?;
+        self.gpus_crowds()?;
+        self.round()?;
         let idle = self.idle;
         repeat_until(end, idle, || self.round())
     }

@@ -236,12 +236,12 @@ fn slices_of_the_cpu_take_its_processors_as_long_as_they_run_and_no_longer() {
 }
 
 #[test]
-fn a_device_waits_for_the_host_where_that_gives_less_than_it_takes() {
+fn a_device_waits_for_the_host_where_that_gives_little_more_than_it_takes() {
     let is_hosts = |change: fn(&mut Rates)| {
         let mut rates = rates();
         change(&mut rates);
         let predicted = rates.predict("cuda:0", &large(), 8);
-        predicted.expect("it has rates").bottleneck.is_hosts()
+        predicted.expect("it has rates").is_host_bound()
     };
     assert!(is_hosts(|rates| rates.storage.read = 1e9));
     assert!(is_hosts(|rates| rates.storage.write = 1e9));
@@ -250,6 +250,15 @@ fn a_device_waits_for_the_host_where_that_gives_less_than_it_takes() {
     }
     assert!(!is_hosts(|rates| gpu(rates).to_device = 1e9));
     assert!(!is_hosts(|rates| gpu(rates).from_device = 1e9));
+    // It does where the host gives a little more, too.
+    assert!(is_hosts(|rates| {
+        rates.storage.read = 1e9;
+        gpu(rates).to_device = 0.6e9;
+    }));
+    assert!(!is_hosts(|rates| {
+        rates.storage.read = 1e9;
+        gpu(rates).to_device = 0.4e9;
+    }));
 }
 
 fn took(seconds: f64) -> SliceTime {
