@@ -29,7 +29,7 @@ sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/
     while read -r name path; do
         strip -o "$folder/bin/$name" "$path"
     done
-# Only one section needs it, and folders that are carried may not be large.
+# It is the largest of all, and only one section needs it.
 gzip -9 "$folder/bin/crash"
 cp bench/gpu/run.sh "$folder/run.sh"
 git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"

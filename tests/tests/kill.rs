@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! ROCKMILL_SEED=N ROCKMILL_CASES=200 ROCKMILL_JSON=FILE \
-//!     cargo test --release -p rockmill-tests --test kill -- --nocapture
+//!     cargo test --release -p rockmill-tests --test kill a_killed -- --nocapture
 //! ```
 //!
 //! kills so many processes and writes what they came to; see [`rockmill_tests::crash`]. `ROCKMILL_AT_ONCE=4` has four

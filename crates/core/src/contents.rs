@@ -176,7 +176,7 @@ impl ContentsReader {
         }
         if self.contents.entries() > entries_before {
             if restarts < block.num_restarts() {
-                return Err(corrupt("a restart point lies inside the last entry"));
+                return Err(corrupt("a restart point is not where a whole key begins"));
             }
             let key = self.keys.last();
             let user_key = self.keys.user_key(&key);

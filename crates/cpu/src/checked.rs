@@ -46,8 +46,17 @@ struct FilterHashes {
     /// Those of the block at hand, behind `kept` of the one before.
     found: FilterBuilder,
     kept: usize,
-    /// How many were compared.
+    /// How many were compared, and what [`chain`] says of them: the list they were compared with lies in memory until
+    /// the filter is built.
     compared: usize,
+    chained: u64,
+}
+
+/// A hash of hashes in their order, which notices each that is altered; goes on from that of the ones before.
+fn chain(before: u64, hashes: &[u64]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let with = |all: u64, &hash: &u64| all.wrapping_mul(ODD).wrapping_add(hash);
+    hashes.iter().fold(before, with)
 }
 
 impl FilterHashes {
@@ -56,8 +65,14 @@ impl FilterHashes {
         let found = &self.found.hashes()[self.kept..];
         let go_on = meant[self.compared.min(meant.len())..].starts_with(found);
         self.compared += found.len();
+        self.chained = chain(self.chained, found);
         self.kept = self.found.forget();
         go_on
+    }
+
+    /// Whether `meant` is what was compared, still.
+    fn are_all(&self, meant: &[u64]) -> bool {
+        self.compared == meant.len() && self.chained == chain(0, meant)
     }
 }
 
@@ -76,6 +91,7 @@ impl CheckedBlocks {
                 found: FilterBuilder::new(options),
                 kept: 0,
                 compared: 0,
+                chained: 0,
             }),
         }
     }
@@ -206,7 +222,10 @@ impl CheckedBlocks {
     /// # Errors
     /// Verification.
     pub fn finish(self, meant: &FileBody, hashes: &[u64]) -> Result<()> {
-        let compared = self.filter.as_ref().map_or(0, |found| found.compared);
+        let found_all = self
+            .filter
+            .as_ref()
+            .is_none_or(|found| found.are_all(hashes));
         let all_in_filter = match &meant.filter {
             FilterBlock::Payload(payload) => {
                 let reader = FilterReader::parse(payload)
@@ -235,7 +254,7 @@ impl CheckedBlocks {
                     && counts.largest_seqno == found.largest_seqno,
                 "sequence numbers",
             ),
-            (compared == hashes.len() && all_in_filter, "filter"),
+            (found_all && all_in_filter, "filter"),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
             None => Ok(()),
@@ -262,15 +281,26 @@ mod tests {
                 found: of(&[b"a", b"b"]),
                 kept: 0,
                 compared: 0,
+                chained: 0,
             };
             let first = hashes.go_on_in(meant.hashes());
             // A block that begins with another version of the key before.
             [b"b", b"c"].iter().for_each(|&key| hashes.found.add(key));
-            (first, hashes.go_on_in(meant.hashes()), hashes.compared)
+            let second = hashes.go_on_in(meant.hashes());
+            let later = meant.hashes().to_vec();
+            let altered = (0..later.len()).any(|at| {
+                let mut later = later.clone();
+                later[at] ^= 1 << 63;
+                hashes.are_all(&later)
+            });
+            (first, second, hashes.are_all(&later), altered)
         };
-        assert_eq!(goes_on_in(&of(&[b"a", b"b", b"c", b"d"])), (true, true, 3));
-        assert_eq!(goes_on_in(&of(&[b"a", b"b", b"d"])), (true, false, 3));
-        assert_eq!(goes_on_in(&of(&[b"b", b"a", b"c"])), (false, true, 3));
-        assert_eq!(goes_on_in(&of(&[b"a"])), (false, false, 3));
+        let of_goes_on = |keys| goes_on_in(&of(keys));
+        assert_eq!(of_goes_on(&[b"a", b"b", b"c"]), (true, true, true, false));
+        let more = of_goes_on(&[b"a", b"b", b"c", b"d"]);
+        assert_eq!(more, (true, true, false, false));
+        assert_eq!(of_goes_on(&[b"a", b"b", b"d"]), (true, false, false, false));
+        assert_eq!(of_goes_on(&[b"b", b"a", b"c"]), (false, true, false, false));
+        assert_eq!(of_goes_on(&[b"a"]), (false, false, false, false));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, ErrorKind, Result};
+use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 
 use crate::clock::{Clock, Signal};
 
@@ -35,11 +35,10 @@ struct State {
 impl State {
     /// Cancelled once all is stopped.
     fn check(&self) -> Result<()> {
-        let token = CancelToken::new();
-        if self.is_stopped {
-            token.cancel();
+        match self.is_stopped {
+            true => Err(Error::cancelled()),
+            false => Ok(()),
         }
-        token.check()
     }
 }
 

@@ -63,10 +63,8 @@ impl Drop for Pinned {
 /// Steps of about the golden ratio meet all, and leave no large gap at any time.
 fn spread(all: &[usize]) -> Vec<usize> {
     const STEP: f64 = 0.618;
-    let step = (1..=(all.len() as f64 * STEP) as usize).rev();
-    let step = { step }
-        .find(|&step| gcd(step, all.len()) == 1)
-        .unwrap_or(1);
+    let mut steps = (1..=(all.len() as f64 * STEP) as usize).rev();
+    let step = steps.find(|&step| gcd(step, all.len()) == 1).unwrap_or(1);
     let nth = |i| all[i * step % all.len()];
     (0..all.len()).map(nth).collect()
 }

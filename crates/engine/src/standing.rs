@@ -85,11 +85,11 @@ impl Lately {
         });
     }
 
-    /// Lets another slice try a device that is set aside, from then on.
-    fn let_try(&mut self, from: Duration) {
+    /// Lets another slice try a device that is set aside, at once.
+    fn let_try(&mut self) {
         self.generation += 1;
         if let Some(aside) = &mut self.aside {
-            aside.until = from;
+            aside.until = Duration::ZERO;
             aside.is_tried = false;
         }
     }
@@ -149,7 +149,7 @@ impl Attempt<'_> {
             match lately.left_behind {
                 0 => lately.aside = None,
                 // One that was given up with its job has to answer first; then another tries the device at once.
-                _ => lately.let_try(Duration::ZERO),
+                _ => lately.let_try(),
             }
         }
     }

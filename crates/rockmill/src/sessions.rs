@@ -35,7 +35,7 @@ impl Sessions {
     }
 
     /// A database closes at `now`. Returns the sessions of which nothing need be kept: those that have had no job since
-    /// another one closed, and the one at work if there is no other. Where there are more, most live on, and would have
+    /// another one closed, and the one at work if there is no other at work. Where there are more, most live on, and would have
     /// to read their MANIFEST from its start again.
     pub fn one_closes(&mut self, now: Instant) -> BTreeSet<String> {
         let at_work = std::mem::take(&mut self.at_work);

@@ -108,6 +108,7 @@ impl Campaign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crash::summary::Moments;
 
     #[test]
     fn a_device_that_did_nothing_was_not_tested() {
@@ -144,12 +145,28 @@ mod tests {
             at_once: 1,
             json: None,
         };
-        let summary = Summary {
+        let all = || Summary {
             databases_verified: ENOUGH_KILLS,
             jobs_done: 1,
             batches_acknowledged: 1,
+            moments: Moments {
+                opening: 1,
+                job_running: 1,
+                files_staged: 1,
+                installing: 1,
+                idle: 0,
+            },
+            after_step: Point::all().map(|point| (point, 1)).collect(),
             ..Summary::default()
         };
-        assert!(campaign.check(&summary).is_err());
+        assert_eq!(campaign.check(&all()), Ok(()));
+        let mut summary = all();
+        summary.moments.installing = 0;
+        let why = campaign.check(&summary).expect_err("a moment is missing");
+        assert_eq!(why, "some moment was never met");
+        let mut summary = all();
+        let (point, _) = summary.after_step.pop_first().expect("there are steps");
+        let why = campaign.check(&summary).expect_err("a step is missing");
+        assert_eq!(why, format!("no kill came after a job's step {point:?}"));
     }
 }

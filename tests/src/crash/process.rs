@@ -113,6 +113,14 @@ impl Process {
     }
 }
 
+/// Nobody writes to the database any more, whatever went wrong.
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What a process prints, read by a thread that ends with the process.
 fn lines_of(out: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();

@@ -10,7 +10,7 @@ use super::{Clock, Seen, Signal};
 
 /// Virtual time, for tests. Clones share it.
 ///
-/// A [`Worker`](super::Worker) must wait through its clock. Where it waits for threads in another way, these must not
+/// A [`Worker`](super::Worker) must wait through its clock, and works for one clock alone. Where it waits for threads in another way, these must not
 /// wait for time.
 #[derive(Debug, Clone, Default)]
 pub struct VirtualClock(Arc<Mutex<State>>);

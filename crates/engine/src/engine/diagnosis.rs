@@ -11,8 +11,7 @@ use crate::at_rest::AtRest;
 use crate::findings::Findings;
 use crate::parallel;
 use crate::storage::InputFileReader;
-use crate::tree::TreeFollower;
-use crate::tree::total_bytes;
+use crate::tree::{TreeFollower, total_bytes};
 
 /// What was found of a database.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Calibration: small slices of a few shapes through the real backends, for about a second, in pieces that give way to
+//! Calibration: small slices of a few shapes through the real backends, a second of work or so, in pieces that give way to
 //! jobs.
 
 mod rounds;
@@ -283,8 +283,8 @@ fn repeat_until(end: Duration, idle: &Idle, mut each: impl FnMut() -> Result<()>
     }
 }
 
-/// Finds the machine's rates with files in `dir`, within about `time` of those in which it is `idle`: each slice is made
-/// and run at least once.
+/// Finds the machine's rates with files in `dir`, within about `time` of work while it is `idle`, with pauses beside: each
+/// slice is made once and run twice at least.
 ///
 /// # Errors
 /// Storage, Device, Cancelled.

@@ -161,7 +161,7 @@ impl FilterBuilder {
     }
 
     /// Gives up all hashes but the last, with which what is added next is compared, and returns how many are
-    /// left: for who wants the hashes alone, a part at a time.
+    /// left: for who wants the hashes alone, a part at a time. Nothing else is right from then on, the filter least of all.
     pub fn forget(&mut self) -> usize {
         let before_last = self.hashes.len().saturating_sub(1);
         self.hashes.drain(..before_last);

@@ -17,7 +17,7 @@ use crate::model::made::Made;
 use crate::model::shape::Term;
 use crate::processors::Processors;
 
-/// So many processors are tried before a round, where there are more other ones each time.
+/// So many processors are tried before a round; of more, others each time.
 const MOST_TRIED: usize = 16;
 
 /// The first run on a processor finds nothing in its caches.

@@ -11,7 +11,7 @@ const KB: u64 = 1000;
 /// Sizes of key and value, versions of so many runs, compression, KB.
 pub type Shape = (usize, usize, u32, u32, CompressionType, u64);
 
-/// Each makes some terms large beside the others, and takes one to three milliseconds: ten rounds fit into a second.
+/// Each makes some terms large beside the others, and takes some two milliseconds: ten rounds fit into a second.
 pub const CPU_SHAPES: [Shape; 31] = [
     (8, 32, 1, 2, Stored, 400),
     (8, 32, 4, 8, Stored, 1000),
@@ -64,7 +64,7 @@ pub const GPU_SHAPES: [Shape; 11] = [
 /// Positions in [`CPU_SHAPES`] of slices that are run on all processors at once: all entries, all bytes.
 pub const CROWDED: [usize; 2] = [1, 8];
 
-/// The same of the one that processors are tried with, the smallest.
+/// Position of the one that processors are tried with: the quickest.
 pub const TRIED: usize = 6;
 
 /// Positions in [`GPU_SHAPES`] of slices that are run on a GPU at once.
