@@ -13,8 +13,15 @@ use crate::table::InputTable;
 /// Reads data blocks in order, several with one system call.
 ///
 /// Memory: the read-ahead (or the largest block, if that is larger) and one decompressed block.
+///
+/// What tells where the current block lies comes first, on one cache line: who merges many streams looks at another
+/// one with every entry.
 #[derive(Debug)]
+#[repr(C)]
 pub struct BlockStream<'a> {
+    payload: Payload,
+    chunk: Chunk,
+    scratch: Vec<u8>,
     table: &'a InputTable,
     read_ahead_bytes: usize,
     /// Made with the first block, which tells where the last one ends.
@@ -23,12 +30,9 @@ pub struct BlockStream<'a> {
     expected: VecDeque<Range<u64>>,
     /// First block that is not expected yet.
     unexpected: usize,
-    chunk: Chunk,
     /// File offset of the chunk.
     chunk_at: u64,
     decompressor: Decompressor,
-    scratch: Vec<u8>,
-    payload: Payload,
     bytes_read: u64,
 }
 

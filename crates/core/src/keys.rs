@@ -55,6 +55,12 @@ impl RestoredKey {
         u128::from_be_bytes(self.head.0)
     }
 
+    /// Whether the user key is no longer than its prefix.
+    #[inline]
+    pub fn fits_prefix(&self) -> bool {
+        self.len <= PREFIX_BYTES
+    }
+
     /// Length of the user key.
     #[inline]
     pub fn user_len(&self) -> usize {

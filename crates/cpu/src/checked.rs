@@ -46,17 +46,10 @@ struct FilterHashes {
     /// Those of the block at hand, behind `kept` of the one before.
     found: FilterBuilder,
     kept: usize,
-    /// How many were compared, and what [`chain`] says of them: the list they were compared with lies in memory until
-    /// the filter is built.
+    /// How many were compared, and their sum, which notices one that is altered: the list they were compared with lies
+    /// in memory until the filter is built, for which their order does not matter.
     compared: usize,
-    chained: u64,
-}
-
-/// A hash of hashes in their order, which notices each that is altered; goes on from that of the ones before.
-fn chain(before: u64, hashes: &[u64]) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let with = |all: u64, &hash: &u64| all.wrapping_mul(ODD).wrapping_add(hash);
-    hashes.iter().fold(before, with)
+    sum: u64,
 }
 
 impl FilterHashes {
@@ -65,14 +58,19 @@ impl FilterHashes {
         let found = &self.found.hashes()[self.kept..];
         let go_on = meant[self.compared.min(meant.len())..].starts_with(found);
         self.compared += found.len();
-        self.chained = chain(self.chained, found);
+        self.sum = found.iter().fold(self.sum, |sum, &h| sum.wrapping_add(h));
         self.kept = self.found.forget();
         go_on
     }
 
-    /// Whether `meant` is what was compared, still.
-    fn are_all(&self, meant: &[u64]) -> bool {
-        self.compared == meant.len() && self.chained == chain(0, meant)
+    /// Whether `meant` is what was compared, still, and `is_in` says yes to all of it.
+    fn are_all(&self, meant: &[u64], is_in: impl Fn(u64) -> bool) -> bool {
+        let mut sum = 0_u64;
+        let all_are_in = meant.iter().all(|&hash| {
+            sum = sum.wrapping_add(hash);
+            is_in(hash)
+        });
+        all_are_in && self.compared == meant.len() && self.sum == sum
     }
 }
 
@@ -91,7 +89,7 @@ impl CheckedBlocks {
                 found: FilterBuilder::new(options),
                 kept: 0,
                 compared: 0,
-                chained: 0,
+                sum: 0,
             }),
         }
     }
@@ -222,17 +220,14 @@ impl CheckedBlocks {
     /// # Errors
     /// Verification.
     pub fn finish(self, meant: &FileBody, hashes: &[u64]) -> Result<()> {
-        let found_all = self
-            .filter
-            .as_ref()
-            .is_none_or(|found| found.are_all(hashes));
-        let all_in_filter = match &meant.filter {
-            FilterBlock::Payload(payload) => {
+        let all_in_filter = match (&self.filter, &meant.filter) {
+            (Some(found), FilterBlock::Payload(payload)) => {
                 let reader = FilterReader::parse(payload)
                     .map_err(|e| Error::format(&self.name, e).as_verification())?;
-                hashes.iter().all(|&hash| reader.may_contain_hash(hash))
+                found.are_all(hashes, |hash| reader.may_contain_hash(hash))
             }
-            FilterBlock::None | FilterBlock::Written(_) => hashes.is_empty(),
+            (None, FilterBlock::Payload(_)) => false,
+            (_, FilterBlock::None | FilterBlock::Written(_)) => hashes.is_empty(),
         };
         let found = self.reader.contents();
         let counts = &meant.counts;
@@ -254,7 +249,7 @@ impl CheckedBlocks {
                     && counts.largest_seqno == found.largest_seqno,
                 "sequence numbers",
             ),
-            (found_all && all_in_filter, "filter"),
+            (all_in_filter, "filter"),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
             None => Ok(()),
@@ -281,7 +276,7 @@ mod tests {
                 found: of(&[b"a", b"b"]),
                 kept: 0,
                 compared: 0,
-                chained: 0,
+                sum: 0,
             };
             let first = hashes.go_on_in(meant.hashes());
             // A block that begins with another version of the key before.
@@ -291,16 +286,17 @@ mod tests {
             let altered = (0..later.len()).any(|at| {
                 let mut later = later.clone();
                 later[at] ^= 1 << 63;
-                hashes.are_all(&later)
+                hashes.are_all(&later, |_| true)
             });
-            (first, second, hashes.are_all(&later), altered)
+            (first, second, hashes.are_all(&later, |_| true), altered)
         };
         let of_goes_on = |keys| goes_on_in(&of(keys));
         assert_eq!(of_goes_on(&[b"a", b"b", b"c"]), (true, true, true, false));
         let more = of_goes_on(&[b"a", b"b", b"c", b"d"]);
         assert_eq!(more, (true, true, false, false));
         assert_eq!(of_goes_on(&[b"a", b"b", b"d"]), (true, false, false, false));
-        assert_eq!(of_goes_on(&[b"b", b"a", b"c"]), (false, true, false, false));
+        // Order is each block's matter.
+        assert_eq!(of_goes_on(&[b"b", b"a", b"c"]), (false, true, true, false));
         assert_eq!(of_goes_on(&[b"a"]), (false, false, false, false));
     }
 }

@@ -57,19 +57,23 @@ struct Row {
 }
 
 /// A sorted run: the entries of one input inside a slice.
+///
+/// A merge turns to another of many runs with every entry: what tells a run's head comes first, and begins with
+/// a cache line, so that few lines of each run need to be in the first-level cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct RunReader<'a> {
-    table: &'a InputTable,
-    range: &'a KeyRange,
-    cancel: &'a CancelToken,
-    /// Blocks not decoded yet.
-    blocks: Range<usize>,
-    stream: BlockStream<'a>,
-    progress: Option<&'a Progress<'a>>,
-    keys: KeyRestorer,
     /// Entries of the loaded block that lie in range.
     rows: Vec<Row>,
     at: usize,
+    stream: BlockStream<'a>,
+    keys: KeyRestorer,
+    /// Blocks not decoded yet.
+    blocks: Range<usize>,
+    table: &'a InputTable,
+    range: &'a KeyRange,
+    cancel: &'a CancelToken,
+    progress: Option<&'a Progress<'a>>,
     totals: RunTotals,
 }
 

@@ -1,97 +1,58 @@
 //! One order over many runs: user key ascending, newest first.
 
+use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
 use rockmill_core::{RestoredKey, Result};
-use rockmill_format::key;
 
 use crate::decode::{Head, RunReader};
 
-/// Where a run's head stands in the order, as a number of 192 bits: the key's first 16 bytes, then, from the
-/// top of the last word,
-///
-/// ```text
-/// bits  63..59           58..3                            2..0
-///       key length       complement of the sequence       complement of the type
-/// ```
-///
-/// Two short keys of one prefix differ in trailing zeros, so that the longer one is the larger. Keys beyond
-/// the prefix have [`LONG`] for their length and nothing below it: where two such ranks are equal, the keys
-/// decide.
-type Rank = (u128, u64);
-
-/// Stands for all lengths beyond the prefix.
-const LONG: usize = 17;
-/// Stands for the length of an exhausted run, behind all others; below it is the run's number.
-const EXHAUSTED: u64 = 31;
-const LEN_SHIFT: u32 = 59;
-const TYPE_BITS: u32 = 3;
-
-#[inline]
-fn rank(key: Option<&RestoredKey>, run: usize) -> Rank {
-    let Some(key) = key else {
-        return (u128::MAX, EXHAUSTED << LEN_SHIFT | run as u64);
-    };
-    let rest = if key.user_len() < LONG {
-        // The types that are handled fit their bits.
-        let kind = u64::from(key::tag_type(key.tag));
-        let newness = key::tag_sequence(key.tag) << TYPE_BITS | kind;
-        (key.user_len() as u64) << LEN_SHIFT | (newness ^ ((1 << LEN_SHIFT) - 1))
-    } else {
-        (LONG as u64) << LEN_SHIFT
-    };
-    (key.prefix(), rest)
-}
-
-/// A run that takes part in the tournament, and the rank of its head.
+/// A run that takes part in the tournament, and [`rockmill_core::key_prefix`] of its head. What decides between
+/// equal prefixes is looked up in the runs: it is rare where keys differ, and comparing less is what makes
+/// the path of a winner short.
 #[derive(Debug, Clone, Copy)]
 struct Player {
-    rank: Rank,
+    prefix: u128,
     run: usize,
 }
 
+/// Stands for an exhausted run, behind nearly all others.
+const EXHAUSTED: u128 = u128::MAX;
+
 impl Player {
-    /// The two with the winner first. All of it stays in registers, without a jump: which of two runs goes
-    /// first is as good as random.
+    /// The two with the winner first. All of it stays in registers, and without a jump as long as prefixes
+    /// differ: which of two runs goes first is as good as random.
     #[inline(always)]
     fn play(self, other: Self, runs: &[RunReader<'_>]) -> (Self, Self) {
-        let first = self.is_before(other, runs);
+        let mut first = self.prefix < other.prefix;
+        if self.prefix == other.prefix {
+            first =
+                tied_is_before(&runs[self.run], &runs[other.run]).unwrap_or(self.run < other.run);
+        }
         let select = |yes: Self, no: Self| Self {
-            rank: (
-                select_unpredictable(first, yes.rank.0, no.rank.0),
-                select_unpredictable(first, yes.rank.1, no.rank.1),
-            ),
+            prefix: select_unpredictable(first, yes.prefix, no.prefix),
             run: select_unpredictable(first, yes.run, no.run),
         };
         (select(self, other), select(other, self))
     }
-
-    /// Whether this player's head comes before that of `other`. Equal internal keys, which only damaged
-    /// trees have, go by the runs' order, so that the result stays a function of the job.
-    #[inline(always)]
-    fn is_before(self, other: Self, runs: &[RunReader<'_>]) -> bool {
-        let ((prefix, rest), (other_prefix, other_rest)) = (self.rank, other.rank);
-        if rest >= (LONG as u64) << LEN_SHIFT {
-            return long_is_before(self.rank, other.rank, [self.run, other.run], runs);
-        }
-        let low = |rest: u64, run: usize| u128::from(rest) << u64::BITS | run as u128;
-        let (low, other_low) = (low(rest, self.run), low(other_rest, other.run));
-        // Two subtractions of 128 bits; no operator that jumps.
-        (prefix < other_prefix) | ((prefix == other_prefix) & (low < other_low))
-    }
 }
 
-/// [`Player::is_before`] where the first of `pair` has a long key or is exhausted.
-#[inline(never)]
-fn long_is_before(rank: Rank, other: Rank, pair: [usize; 2], runs: &[RunReader<'_>]) -> bool {
-    let user_key = |run: usize| runs[run].user_key();
-    let tag = |run: usize| runs[run].key().map(|key| key.tag);
-    let [a, b] = pair;
-    rank.cmp(&other)
-        .then_with(|| user_key(a).cmp(&user_key(b)))
-        .then_with(|| tag(b).cmp(&tag(a)))
-        .then_with(|| a.cmp(&b))
-        .is_lt()
+/// Whether the head of `run`, which has the prefix of that of `other`, comes before it. `None` for equal internal
+/// keys, which only damaged trees have, and for exhausted runs: these go by the runs' order, so that the
+/// result stays a function of the job.
+fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
+    let (Some(key), Some(other_key)) = (run.key(), other.key()) else {
+        return (run.key().is_some() != other.key().is_some()).then(|| run.key().is_some());
+    };
+    let order = match key.fits_prefix() && other_key.fits_prefix() {
+        // The shorter one is the other's beginning.
+        true => key.user_len().cmp(&other_key.user_len()),
+        false => run.user_key().cmp(&other.user_key()),
+    };
+    match order.then(other_key.tag.cmp(&key.tag)) {
+        Ordering::Equal => None,
+        order => Some(order.is_lt()),
+    }
 }
 
 /// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
@@ -109,7 +70,7 @@ impl<'a> Merge<'a> {
     /// Merges `runs`, each of which stands at its first entry.
     pub fn new(runs: Vec<RunReader<'a>>) -> Self {
         let nobody = Player {
-            rank: rank(None, 0),
+            prefix: EXHAUSTED,
             run: 0,
         };
         let mut merge = Self {
@@ -134,11 +95,11 @@ impl<'a> Merge<'a> {
         winner
     }
 
-    /// A run with its head's rank.
+    /// A run with its head's prefix.
     #[inline(always)]
     fn player(&self, run: usize) -> Player {
         Player {
-            rank: rank(self.runs[run].key(), run),
+            prefix: self.runs[run].key().map_or(EXHAUSTED, RestoredKey::prefix),
             run,
         }
     }

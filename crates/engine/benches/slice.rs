@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! cargo bench -p rockmill-engine --bench slice -- [--dir DIR] [--entries N] [--rounds N] [--only NAME]
-//!     [--versions N] [--read-ahead-kib N] [--json]
+//!     [--versions N] [--runs N] [--read-ahead-kib N] [--json]
 //! ```
 //!
-//! Eight runs of random keys, each key in four of them if nothing else is said, merge into files of 64 MiB at the bottom level.
+//! Runs of random keys, eight of them and each key in four if nothing else is said, merge into files of 64 MiB at the bottom level.
 //! Input files are made by the CPU backend's own writer in `DIR` and lie in the page cache. Each stage is
 //! run together with those before it, the least processor time of some rounds counts, and what a stage
 //! adds is the difference; encoding decodes the finished blocks again, reading back the files' tails runs by
@@ -32,8 +32,6 @@ use rockmill_engine::storage::{InputFileReader, LocalStorage, Storage};
 use rockmill_engine::verify::verify_tail;
 use rockmill_format::compression::CompressionType;
 use rustix::time::{ClockId, clock_gettime};
-
-const RUNS: u32 = 8;
 
 /// Keys, and the sizes of key and value.
 struct Pairs {
@@ -70,7 +68,7 @@ impl Pairs {
         let workload = Workload {
             key_bytes: self.key_bytes,
             value_bytes: self.value_bytes,
-            runs: RUNS,
+            runs: args.runs,
             versions: args.versions,
             compression: CompressionType::None,
             raw_bytes: args.entries * (self.key_bytes + self.value_bytes) as u64,
@@ -86,6 +84,7 @@ struct Args {
     rounds: usize,
     only: Option<String>,
     versions: u32,
+    runs: u32,
     read_ahead_bytes: usize,
     json: bool,
 }
@@ -113,6 +112,7 @@ fn args() -> Args {
         rounds: 3,
         only: None,
         versions: 4,
+        runs: 8,
         read_ahead_bytes: Settings::default().mutable.read_ahead_bytes,
         json: false,
     };
@@ -125,6 +125,7 @@ fn args() -> Args {
             "--rounds" => args.rounds = next().parse().expect("a number"),
             "--only" => args.only = Some(next()),
             "--versions" => args.versions = next().parse().expect("a number"),
+            "--runs" => args.runs = next().parse().expect("a number"),
             "--read-ahead-kib" => {
                 args.read_ahead_bytes = next().parse::<usize>().expect("a number") << 10;
             }
