@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rockmill_core::Result;
 use rockmill_cpu::CpuBackend;
 
+use super::pace::at_quickest_pace;
 use super::processor_time;
 use crate::idle::Idle;
 use crate::model::cost::Cost;
@@ -51,8 +52,9 @@ impl Rounds {
     /// Those of the backend, Cancelled.
     pub fn round(&mut self, dir: &Path, idle: &Idle) -> Result<()> {
         let nth = self.quickest(dir, idle)?;
-        let run = |slice: &Arc<Made>| self.run(slice, nth, dir, idle);
-        let times = self.slices.iter().map(run).collect::<Result<_>>()?;
+        let all = 0..self.slices.len();
+        let times = all.map(|slice| self.run(slice, nth, dir, idle));
+        let times = times.collect::<Result<_>>()?;
         self.times.push(times);
         Ok(())
     }
@@ -64,7 +66,7 @@ impl Rounds {
         let mut quickest = (f64::INFINITY, first);
         for nth in first..first + tried {
             for _ in 0..RUNS_TRIED {
-                let seconds = self.run(&self.slices[self.tried], nth, dir, idle)?;
+                let seconds = self.run(self.tried, nth, dir, idle)?;
                 if seconds < quickest.0 {
                     quickest = (seconds, nth);
                 }
@@ -73,10 +75,14 @@ impl Rounds {
         Ok(quickest.1)
     }
 
-    fn run(&self, slice: &Made, nth: usize, dir: &Path, idle: &Idle) -> Result<f64> {
+    /// What one slice takes on the processor `nth`, of which there may be fewer; it does not count as a round's.
+    ///
+    /// # Errors
+    /// As [`Rounds::round`].
+    pub fn run(&self, slice: usize, nth: usize, dir: &Path, idle: &Idle) -> Result<f64> {
         let measured = idle.piece(|cancel| {
             let _pinned = self.processors.pin(nth);
-            slice.run(&CpuBackend, dir, "output", cancel)
+            self.slices[slice].run(&CpuBackend, dir, "output", cancel)
         });
         Ok(processor_time(&measured?))
     }
@@ -94,39 +100,6 @@ impl Rounds {
     }
 }
 
-/// What slices take by rounds in which all were run: their times are in the proportions of all rounds, and as short as in
-/// the quickest; infinite without a round.
-fn at_quickest_pace(slices: usize, rounds: &[Vec<f64>]) -> Vec<f64> {
-    /// In each, the times follow from the paces and the paces from the times; more change nothing.
-    const SWEEPS: usize = 8;
-    /// Disturbances of a slice alone only add. The least of many is one in whose round others were disturbed.
-    const OF_A_SLICE: f64 = 0.25;
-    const OF_A_ROUND: f64 = 0.5;
-    let (mut paces, mut seconds) = (vec![1.0; rounds.len()], Vec::new());
-    for _ in 0..SWEEPS {
-        let of_slice = |slice: usize| {
-            let all = rounds.iter().zip(&paces);
-            quantile(all.map(|(round, pace)| round[slice] / pace), OF_A_SLICE)
-        };
-        seconds = (0..slices).map(of_slice).collect();
-        let of_round = |round: &Vec<f64>| {
-            let all = round.iter().zip(&seconds);
-            quantile(all.map(|(took, usual)| took / usual), OF_A_ROUND)
-        };
-        paces = rounds.iter().map(of_round).collect();
-    }
-    let quickest = paces.into_iter().fold(f64::INFINITY, f64::min);
-    seconds.iter().map(|seconds| seconds * quickest).collect()
-}
-
-/// The value that this share of all, rounded down, do not reach; infinite of none.
-fn quantile(all: impl Iterator<Item = f64>, share: f64) -> f64 {
-    let mut all: Vec<f64> = all.collect();
-    all.sort_by(f64::total_cmp);
-    let position = (all.len().saturating_sub(1) as f64 * share) as usize;
-    all.get(position).copied().unwrap_or(f64::INFINITY)
-}
-
 #[cfg(test)]
 mod tests {
     use rockmill_core::ErrorKind;
@@ -136,50 +109,6 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::model::probe::samples::make;
     use crate::model::probe::shapes::CPU_SHAPES;
-
-    /// What slices take by themselves.
-    const TIMES: [f64; 7] = [1e-3, 2e-3, 3e-3, 5e-3, 8e-3, 13e-3, 21e-3];
-
-    fn round(pace: f64) -> Vec<f64> {
-        TIMES.iter().map(|seconds| pace * seconds).collect()
-    }
-
-    fn assert_found(rounds: &[Vec<f64>], pace: f64) {
-        for (found, seconds) in at_quickest_pace(TIMES.len(), rounds).into_iter().zip(TIMES) {
-            let error = found / (pace * seconds) - 1.0;
-            assert!(error.abs() < 1e-9, "{error} of {seconds} in {rounds:?}");
-        }
-    }
-
-    #[test]
-    fn how_slow_a_round_was_does_not_matter_but_for_the_quickest() {
-        for paces in [
-            &[1.7][..],
-            &[1.5, 1.0],
-            &[1.6, 1.1, 1.6],
-            &[2.0, 1.9, 1.5, 1.0, 3.0],
-        ] {
-            let rounds: Vec<_> = paces.iter().map(|&pace| round(pace)).collect();
-            assert_found(&rounds, paces.iter().copied().fold(f64::INFINITY, f64::min));
-        }
-        assert_eq!(at_quickest_pace(2, &[]), [f64::INFINITY; 2]);
-    }
-
-    #[test]
-    fn a_slice_that_was_disturbed_in_the_quickest_round_is_known_from_the_others() {
-        let mut rounds = [1.5, 1.0, 1.6].map(round);
-        rounds[1][0] *= 1.4;
-        rounds[1][6] *= 3.0;
-        rounds[0][3] *= 1.2;
-        assert_found(&rounds, 1.0);
-    }
-
-    #[test]
-    fn what_changes_in_the_middle_of_a_round_is_left_to_the_others() {
-        let mut rounds = [1.0, 1.0, 1.0, 1.0, 1.5].map(round);
-        rounds[4][..3].copy_from_slice(&TIMES[..3]);
-        assert_found(&rounds, 1.0);
-    }
 
     #[test]
     fn the_thread_may_go_anywhere_again_after_each_slice() {

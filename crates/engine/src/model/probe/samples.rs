@@ -1,21 +1,21 @@
-//! Slices of one device and the least that each took.
+//! Slices on one GPU, round after round, and what each takes where nothing slows it.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rockmill_core::{Backend, Resource, Result};
 
+use super::pace::at_quickest_pace;
 use super::shapes::{Shape, workload};
 use crate::idle::Idle;
 use crate::model::cost::Cost;
 use crate::model::made::{Draft, Made};
-use crate::model::shape::{SliceShape, Term};
+use crate::model::shape::Term;
 use crate::parallel;
 
-/// A slice and the least time that it took.
-pub struct Sample {
-    /// The slice.
-    pub made: Arc<Made>,
+/// What a slice took once.
+#[derive(Clone, Copy)]
+pub struct Run {
     /// From its start to its end.
     pub seconds: f64,
     /// Of that, kernels.
@@ -25,7 +25,12 @@ pub struct Sample {
 }
 
 /// Slices that one device is measured with.
-pub struct Samples(pub Vec<Sample>);
+pub struct Samples {
+    /// The slices.
+    pub slices: Vec<Arc<Made>>,
+    /// What each took, round by round.
+    pub rounds: Vec<Vec<Run>>,
+}
 
 /// Makes slices of these shapes in `dir`, in folders whose names begin with `prefix`.
 ///
@@ -70,40 +75,58 @@ pub fn make(
 impl Samples {
     /// Of slices that nobody has run.
     pub fn new(made: &[Arc<Made>]) -> Self {
-        let sample = |made| Sample {
-            made: Arc::clone(made),
-            seconds: f64::INFINITY,
-            kernels: 0.0,
-            cpu_seconds: 0.0,
-        };
-        Self(made.iter().map(sample).collect())
+        Self {
+            slices: made.to_vec(),
+            rounds: Vec::new(),
+        }
     }
 
-    /// Runs all slices once. What else the machine does only adds to a time, so the least of all rounds counts;
-    /// rounds go over all slices, so that a short disturbance meets none of them every time.
+    /// Runs all slices once, and `before` before each.
     ///
     /// # Errors
-    /// Those of the backend, Cancelled.
-    pub fn round<B: Backend>(&mut self, backend: &B, dir: &Path, idle: &Idle) -> Result<()> {
-        for sample in &mut self.0 {
-            let measured = idle.piece(|cancel| sample.made.run(backend, dir, "output", cancel))?;
-            if measured.seconds < sample.seconds {
-                sample.seconds = measured.seconds;
-                sample.cpu_seconds = measured.cpu_seconds;
-                let kernels = measured
-                    .stages
-                    .iter()
-                    .filter(|s| s.resource == Resource::Device);
-                sample.kernels = kernels.fold(0.0, |sum, stage| sum + stage.seconds);
-            }
-        }
+    /// Those of the backend and of `before`, Cancelled.
+    pub fn round<B: Backend>(
+        &mut self,
+        backend: &B,
+        dir: &Path,
+        idle: &Idle,
+        mut before: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let run = |slice: &Arc<Made>| {
+            before()?;
+            let measured = idle.piece(|cancel| slice.run(backend, dir, "output", cancel))?;
+            let stages = measured.stages.iter();
+            let kernels = stages.filter(|stage| stage.resource == Resource::Device);
+            Ok(Run {
+                seconds: measured.seconds,
+                kernels: kernels.fold(0.0, |sum, stage| sum + stage.seconds),
+                cpu_seconds: measured.cpu_seconds,
+            })
+        };
+        let round = self.slices.iter().map(run).collect::<Result<_>>()?;
+        self.rounds.push(round);
         Ok(())
     }
 
-    /// The cost that comes nearest to what was measured.
-    pub fn fit(&self, of: impl Fn(&Sample) -> f64) -> Cost {
-        let row = |sample: &Sample| (*sample.made.shape(), of(sample));
-        let rows: Vec<(SliceShape, f64)> = self.0.iter().map(row).collect();
+    /// The cost that comes nearest to what the host has a part in, at the pace of the quickest round.
+    pub fn fit(&self, of: impl Fn(&Run) -> f64) -> Cost {
+        let times = |round: &Vec<Run>| round.iter().map(&of).collect();
+        let rounds: Vec<Vec<f64>> = self.rounds.iter().map(times).collect();
+        self.fit_to(at_quickest_pace(self.slices.len(), &rounds))
+    }
+
+    /// That of kernels, by the least of all rounds: what slows the host does not slow them.
+    pub fn fit_kernels(&self) -> Cost {
+        let least = |slice: usize| {
+            let rounds = self.rounds.iter().map(|round| round[slice].kernels);
+            rounds.fold(f64::INFINITY, f64::min)
+        };
+        self.fit_to((0..self.slices.len()).map(least).collect())
+    }
+
+    fn fit_to(&self, seconds: Vec<f64>) -> Cost {
+        let shapes = self.slices.iter().map(|slice| *slice.shape());
+        let rows: Vec<_> = shapes.zip(seconds).collect();
         Cost::fit(&Term::ALL, &rows)
     }
 }
