@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
-use rockmill_core::{RestoredKey, Result};
+use rockmill_core::{Result, key_prefix};
+use rockmill_format::block::common_prefix_len;
 
 use crate::decode::{Head, RunReader};
 
-/// A run that takes part in the tournament, and [`rockmill_core::key_prefix`] of its head. What decides between
-/// equal prefixes is looked up in the runs: it is rare where keys differ, and comparing less is what makes
-/// the path of a winner short.
+/// A run that takes part in the tournament, and [`key_prefix`] of its head, behind the bytes that all heads begin
+/// with. What decides between equal prefixes is looked up in the runs: it is rare where keys differ, and
+/// comparing less is what makes the path of a winner short.
 #[derive(Debug, Clone, Copy)]
 struct Player {
     prefix: u128,
@@ -55,6 +56,9 @@ fn tied_is_before(run: &RunReader<'_>, other: &RunReader<'_>) -> Option<bool> {
     }
 }
 
+/// Heads that are taken before what they have in common is looked for again.
+const HEADS_BETWEEN: u32 = 1024;
+
 /// A tournament of losers: the leaf of the smallest head is the winner, and each inner node keeps the
 /// player that lost there, so that advancing the winner replays one path of `log2(runs)` comparisons.
 #[derive(Debug)]
@@ -64,6 +68,11 @@ pub struct Merge<'a> {
     winner: usize,
     /// Node `n` has children `2n` and `2n + 1`, leaves begin at `runs.len()`; node 0 is not used.
     losers: Vec<Player>,
+    /// What the keys of all heads begin with, if they are longer than a prefix. It gets shorter once a head
+    /// begins otherwise, and is looked for again from time to time.
+    common: Vec<u8>,
+    /// Heads until then.
+    heads_left: u32,
 }
 
 impl<'a> Merge<'a> {
@@ -76,12 +85,44 @@ impl<'a> Merge<'a> {
         let mut merge = Self {
             losers: vec![nobody; runs.len()],
             winner: 0,
+            common: Vec::new(),
+            heads_left: HEADS_BETWEEN,
             runs,
         };
-        if merge.runs.len() > 1 {
-            merge.winner = merge.play_below(1).run;
-        }
+        merge.find_common();
+        merge.play_all();
         merge
+    }
+
+    /// Finds what all heads begin with.
+    fn find_common(&mut self) {
+        self.heads_left = HEADS_BETWEEN;
+        self.common.clear();
+        let is_long = |run: &&RunReader<'_>| run.key().is_some_and(|key| !key.fits_prefix());
+        let mut keys = self.runs.iter().filter_map(RunReader::user_key);
+        if self.runs.iter().filter(is_long).count() > 1
+            && let Some(first) = keys.next()
+        {
+            let len = keys.fold(first.len(), |len, key| {
+                common_prefix_len(&first[..len], key)
+            });
+            self.common.extend_from_slice(&first[..len]);
+        }
+    }
+
+    /// Leaves of what is common as much as a run's head begins with too.
+    fn shorten_common(&mut self, run: usize) {
+        let user_key = self.runs[run].user_key().unwrap_or_default();
+        let len = common_prefix_len(&self.common, user_key);
+        self.common.truncate(len);
+    }
+
+    /// Plays the whole tournament.
+    #[cold]
+    fn play_all(&mut self) {
+        if self.runs.len() > 1 {
+            self.winner = self.play_below(1).run;
+        }
     }
 
     /// Plays the subtree below `node`; returns its winner.
@@ -98,10 +139,24 @@ impl<'a> Merge<'a> {
     /// A run with its head's prefix.
     #[inline(always)]
     fn player(&self, run: usize) -> Player {
-        Player {
-            prefix: self.runs[run].key().map_or(EXHAUSTED, RestoredKey::prefix),
-            run,
-        }
+        let prefix = match self.runs[run].key() {
+            None => EXHAUSTED,
+            Some(key) if self.common.is_empty() => key.prefix(),
+            Some(_) => self.prefix_behind_common(run),
+        };
+        Player { prefix, run }
+    }
+
+    fn prefix_behind_common(&self, run: usize) -> u128 {
+        let user_key = self.runs[run].user_key().unwrap_or_default();
+        key_prefix(user_key.get(self.common.len()..).unwrap_or_default())
+    }
+
+    /// Whether a run's head begins with what is common.
+    #[inline]
+    fn has_common(&self, run: usize) -> bool {
+        let begins_so = |user_key: &[u8]| user_key.starts_with(&self.common);
+        self.common.is_empty() || self.runs[run].user_key().is_none_or(begins_so)
     }
 
     /// The first entry not taken yet.
@@ -119,6 +174,17 @@ impl<'a> Merge<'a> {
     pub fn advance(&mut self) -> Result<()> {
         let run = self.winner;
         self.runs[run].advance()?;
+        self.heads_left -= 1;
+        if self.heads_left == 0 {
+            self.find_common();
+            self.play_all();
+            return Ok(());
+        }
+        if !self.has_common(run) {
+            self.shorten_common(run);
+            self.play_all();
+            return Ok(());
+        }
         let mut winner = self.player(run);
         let mut node = (run + self.runs.len()) / 2;
         while node > 0 {

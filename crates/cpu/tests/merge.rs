@@ -88,6 +88,24 @@ fn ranges(bounds: &std::collections::BTreeSet<Vec<u8>>) -> Vec<KeyRange> {
         .collect()
 }
 
+/// Long keys whose common beginning gets shorter, longer and shorter again while thousands are merged, and short ones.
+#[test]
+fn what_keys_begin_with_may_change() {
+    let keys = |run: u64| {
+        let of = move |table: &'static str, i: u64| {
+            let key = format!("warehouse/{table}/{:012}", 7 * i + run);
+            Entry::new(key.as_bytes(), i % 5, common::PUT, b"value")
+        };
+        let short = [Entry::new(b"ware", run, common::PUT, b"short")];
+        let first = (0..900 + run).map(move |i| of("customers", i));
+        let second = (0..2500 - 100 * run).map(move |i| of("orders", i));
+        short.into_iter().chain(first).chain(second)
+    };
+    let runs: Vec<Vec<Entry>> = (0..7).map(|run| keys(run).collect()).collect();
+    let (out, _) = merge(&tables(&runs, 4096), &KeyRange::default()).expect("all is sound");
+    assert_eq!(out, sorted(&runs));
+}
+
 proptest! {
     #![proptest_config(config(200))]
 
