@@ -3,7 +3,7 @@
 //! RocksDB asks before each record; here it is asked before each new user key, so that a user key
 //! never straddles two files.
 
-use rockmill_core::Cutting;
+use rockmill_core::{Cutting, key_prefix};
 
 /// RocksDB's thresholds for cutting at a grandparent's boundary: boundaries crossed at once, and
 /// percentages of the target size by boundaries crossed in all.
@@ -22,6 +22,8 @@ pub struct FileCutter<'a> {
     at: usize,
     /// Whether the last key lies before that grandparent rather than in it.
     in_gap: bool,
+    /// [`key_prefix`] of that grandparent's next boundary: keys with a smaller one cross nothing. 0 at first.
+    next_boundary: u128,
     /// Whether a key was seen.
     seen: bool,
     /// Bytes of grandparents that the file at hand overlaps.
@@ -37,6 +39,7 @@ impl<'a> FileCutter<'a> {
             cutting,
             at: 0,
             in_gap: true,
+            next_boundary: 0,
             seen: false,
             overlapped: 0,
             crossed_in_file: 0,
@@ -51,10 +54,9 @@ impl<'a> FileCutter<'a> {
             return false;
         }
         let overlapped_before = self.overlapped;
-        let crossed = if self.cutting.grandparents.is_empty() {
-            0
-        } else {
-            self.cross_boundaries(user_key)
+        let crossed = match key_prefix(user_key) < self.next_boundary {
+            true => 0,
+            false => self.cross_boundaries(user_key),
         };
         let ends = file_size.is_some_and(|size| {
             size >= self.cutting.max_output_file_size
@@ -100,6 +102,11 @@ impl<'a> FileCutter<'a> {
         }
         self.seen = true;
         self.crossed_in_file += crossed as u64;
+        let boundary = files.get(self.at).map(|file| match self.in_gap {
+            true => file.smallest.as_slice(),
+            false => file.largest.as_slice(),
+        });
+        self.next_boundary = boundary.map_or(u128::MAX, key_prefix);
         crossed
     }
 
