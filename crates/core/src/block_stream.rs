@@ -14,8 +14,8 @@ use crate::table::InputTable;
 ///
 /// Memory: the read-ahead (or the largest block, if that is larger) and one decompressed block.
 ///
-/// What tells where the current block lies comes first, on one cache line: who merges many streams looks at another
-/// one with every entry.
+/// What tells where the current block lies comes first and together: who merges many streams looks at another one
+/// with every entry.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BlockStream<'a> {

@@ -227,7 +227,9 @@ impl CheckedBlocks {
                 found.are_all(hashes, |hash| reader.may_contain_hash(hash))
             }
             (None, FilterBlock::Payload(_)) => false,
-            (_, FilterBlock::None | FilterBlock::Written(_)) => hashes.is_empty(),
+            (found, FilterBlock::None | FilterBlock::Written(_)) => {
+                hashes.is_empty() && found.as_ref().is_none_or(|found| found.compared == 0)
+            }
         };
         let found = self.reader.contents();
         let counts = &meant.counts;

@@ -58,8 +58,8 @@ struct Row {
 
 /// A sorted run: the entries of one input inside a slice.
 ///
-/// A merge turns to another of many runs with every entry: what tells a run's head comes first, and begins with
-/// a cache line, so that few lines of each run need to be in the first-level cache.
+/// A merge turns to another of many runs with every entry: what tells a run's head comes first, on two cache lines
+/// where keys are short, so that little of each run need be in the first-level cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct RunReader<'a> {

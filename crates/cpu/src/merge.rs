@@ -68,8 +68,8 @@ pub struct Merge<'a> {
     winner: usize,
     /// Node `n` has children `2n` and `2n + 1`, leaves begin at `runs.len()`; node 0 is not used.
     losers: Vec<Player>,
-    /// What the keys of all heads begin with, if they are longer than a prefix. It gets shorter once a head
-    /// begins otherwise, and is looked for again from time to time.
+    /// What the keys of all heads begin with, if two of them or more are longer than a prefix. It gets shorter once
+    /// a head begins otherwise, and is looked for again from time to time.
     common: Vec<u8>,
     /// Heads until then.
     heads_left: u32,

@@ -23,17 +23,23 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Up to 20 sorted runs of at least one entry. An internal key may stand in several runs, which only
+/// Up to 20 sorted runs of at least one entry, whose keys may all begin alike. An internal key may stand in several runs, which only
 /// damaged trees have, but not twice in one.
 fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let entry = (keys(), 0u64..30, kinds(), 0usize..60);
     let run = proptest::collection::vec(entry, 1..25);
-    proptest::collection::vec(run, 1..=MOST_RUNS).prop_map(|runs| {
+    let runs = proptest::collection::vec(run, 1..=MOST_RUNS);
+    let common = prop_oneof![3 => Just(0usize), 2 => 1usize..40];
+    (common, runs).prop_map(|(common, runs)| {
+        let common = vec![5; common];
         let mut out = Vec::new();
         for (at, run) in runs.into_iter().enumerate() {
             let mut entries: Vec<_> = run
                 .into_iter()
-                .map(|(key, seq, kind, len)| Entry::new(&key, seq, kind, &vec![at as u8; len]))
+                .map(|(key, seq, kind, len)| {
+                    let key = [&common[..], &key].concat();
+                    Entry::new(&key, seq, kind, &vec![at as u8; len])
+                })
                 .collect();
             entries.sort_by_key(Entry::order);
             entries.dedup_by_key(|entry| entry.order());

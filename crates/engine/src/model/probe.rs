@@ -295,7 +295,7 @@ fn repeat_until(end: Duration, idle: &Idle, mut each: impl FnMut() -> Result<()>
 }
 
 /// Finds the machine's rates with files in `dir`, within about `time` of work while it is `idle`, with pauses beside: each
-/// slice is made once and run twice at least.
+/// slice is made once and run four times at least.
 ///
 /// # Errors
 /// Storage, Device, Cancelled.

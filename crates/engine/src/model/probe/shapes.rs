@@ -68,7 +68,7 @@ pub const CROWDED: [usize; 2] = [1, 8];
 /// Position of the one that processors are tried with: the quickest.
 pub const TRIED: usize = 6;
 
-/// Position of the one that runs before each of a GPU's: it passes the most bytes, as much as second-level caches hold.
+/// Position of the one that runs before each of a GPU's: it passes the most bytes, more than second-level caches hold.
 pub const BEFORE_GPU: usize = 8;
 
 /// Positions in [`GPU_SHAPES`] of slices that are run on a GPU at once.
