@@ -23,8 +23,8 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Up to 20 sorted runs of at least one entry, whose keys may all begin alike. An internal key may stand in several runs, which only
-/// damaged trees have, but not twice in one.
+/// Up to 20 sorted runs of at least one entry, whose keys may all begin alike. An internal key may stand in
+/// several runs, which only damaged trees have, but not twice in one.
 fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let entry = (keys(), 0u64..30, kinds(), 0usize..60);
     let run = proptest::collection::vec(entry, 1..25);
