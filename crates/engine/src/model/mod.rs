@@ -41,7 +41,7 @@ pub use made::Made;
 pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};
 pub use probe::{Probe, calibrate, room};
-pub use rates::{CPU, CpuRates, GpuRates, Rates, StorageRates};
+pub use rates::{CPU, CpuRates, GpuRates, Overlap, Rates, StorageRates};
 pub use scratch::files_dir;
 pub use shape::{SliceShape, Term};
 pub use workload::Workload;

@@ -26,7 +26,7 @@ pub enum Part {
 
 impl Part {
     /// Whether it is the host's, for which slices on the CPU compete.
-    fn is_hosts(self) -> bool {
+    pub(super) fn is_hosts(self) -> bool {
         match self {
             Self::Processors | Self::Read | Self::Write => true,
             Self::ToDevice | Self::Kernels | Self::FromDevice => false,
@@ -64,11 +64,13 @@ impl Prediction {
     /// for slices on the CPU as well.
     pub fn is_host_bound(&self) -> bool {
         const SHARE: f64 = 0.5;
-        let busiest = |all: &dyn Fn(Part) -> bool| {
-            let parts = self.parts.iter().filter(|(part, _)| all(*part));
-            parts.map(|(_, seconds)| *seconds).fold(0.0, f64::max)
-        };
-        busiest(&Part::is_hosts) >= SHARE * busiest(&|_| true)
+        self.busiest(Part::is_hosts) >= SHARE * self.busiest(|_| true)
+    }
+
+    /// Seconds for which the slice keeps the busiest of these parts busy; 0 if it uses none.
+    pub(super) fn busiest(&self, of: impl Fn(Part) -> bool) -> f64 {
+        let parts = self.parts.iter().filter(|(part, _)| of(*part));
+        parts.map(|(_, seconds)| *seconds).fold(0.0, f64::max)
     }
 }
 
@@ -167,8 +169,8 @@ impl CpuRates {
 
 impl GpuRates {
     /// The parts of a slice follow each other, and those of different slices overlap: with enough of them, the
-    /// slowest part is always busy, and a slice takes as long as all slices keep that busy, as far as they are in
-    /// turn there. What it does before and after, with nothing to wait for, is fill and drain.
+    /// part for which most is to be waited is always busy, and a slice takes as long as all slices keep that busy, as
+    /// far as they are in turn there. What it does before and after, with nothing to wait for, is fill and drain.
     fn predict(
         &self,
         storage: &StorageRates,
@@ -188,8 +190,10 @@ impl GpuRates {
             (Part::FromDevice, bytes_out / self.from_device),
             (Part::Write, bytes_out / storage.write),
         ];
-        let (bottleneck, busiest) = slowest(parts.iter().copied());
-        let seconds = alone.max(busiest) + (at_once - 1.0) * busiest * self.overlap;
+        let (_, busiest) = slowest(parts.iter().copied());
+        let adds = |&(part, seconds): &(Part, f64)| (part, seconds * self.overlap.of(part));
+        let (bottleneck, added) = slowest(parts.iter().map(adds));
+        let seconds = alone.max(busiest) + (at_once - 1.0) * added;
         let slowdown = slowdown(self.crowded, f64::from(cores), at_once);
         Prediction {
             seconds: seconds * self.correction,

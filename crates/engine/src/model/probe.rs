@@ -1,6 +1,7 @@
 //! Calibration: small slices of a few shapes through the real backends, a second of work or so, in pieces that give way to
 //! jobs.
 
+mod crowd;
 mod pace;
 mod rounds;
 mod samples;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use super::machine::Host;
 use super::measure::{Measured, mean};
-use super::rates::{self, CpuRates, GpuRates, OVERLAP, Rates};
+use super::rates::{self, CpuRates, GpuRates, Overlap, Rates};
 use crate::idle::Idle;
+use crowd::Crowd;
 use rockmill_core::{Backend, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
@@ -60,25 +62,19 @@ impl Gpu<'_> {
     /// Sets what slices do to each other in place of nothing, by what is predicted without it.
     fn share(&self, rates: &mut Rates, at_once: u32) {
         let name = self.backend.name();
-        let others = f64::from(at_once.saturating_sub(1));
-        let (mut overlap, mut crowded) = (Vec::new(), Vec::new());
-        for (slice, took) in GPU_CROWDED.into_iter().zip(self.crowded) {
-            let shape = self.alone.slices[slice].shape();
-            let predict = |at_once| rates.predict(name, shape, at_once);
-            if let (Some(one), Some(all)) = (predict(1), predict(at_once)) {
-                let each = (all.seconds - one.seconds) / others;
-                overlap.push((took.0 - one.seconds) / others / each);
-                crowded.push(took.1 / one.cpu_seconds);
-            }
-        }
-        let mean = |all: Vec<f64>| all.iter().sum::<f64>() / all.len() as f64;
-        let (overlap, crowded) = (mean(overlap), mean(crowded));
-        if let Some(gpu) = rates.gpus.get_mut(name)
-            && overlap.is_finite()
-            && crowded.is_finite()
+        let mut kinds = GPU_CROWDED.into_iter().zip(self.crowded);
+        let mut next = || {
+            let (slice, (seconds, cpu_seconds)) = kinds.next()?;
+            Some(Crowd {
+                alone: rates.predict(name, self.alone.slices[slice].shape(), 1)?,
+                seconds,
+                cpu_seconds,
+            })
+        };
+        if let (Some(kernels), Some(host)) = (next(), next())
+            && let Some(gpu) = rates.gpus.get_mut(name)
         {
-            gpu.overlap = clamp(overlap, &OVERLAP);
-            gpu.crowded = clamp(crowded, &rates::CROWDED);
+            crowd::share(gpu, at_once, &[kernels, host]);
         }
     }
 }
@@ -202,7 +198,7 @@ impl<'a> Probe<'a> {
                 host: samples.fit(|run| run.cpu_seconds),
                 to_device: link.to_device,
                 from_device: link.from_device,
-                overlap: 1.0,
+                overlap: Overlap::NONE,
                 crowded: 1.0,
                 correction: 1.0,
                 host_correction: 1.0,

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
+use super::predict::Part;
 
 /// How far jobs may pull predictions from what calibration found, either way.
 pub(super) const MOST_CORRECTION: f64 = 4.0;
@@ -60,9 +61,8 @@ pub struct GpuRates {
     pub to_device: f64,
     /// Bytes a second back.
     pub from_device: f64,
-    /// Of what a slice's busiest part takes, the share that each slice beside it adds: the parts of several slices
-    /// are not quite in turn.
-    pub overlap: f64,
+    /// What slices do to each other.
+    pub overlap: Overlap,
     /// How many times the processor time a slice takes of the host when there is one for each processor.
     pub crowded: f64,
     /// What jobs have shown beside calibration, a factor of all predictions.
@@ -71,7 +71,34 @@ pub struct GpuRates {
     pub host_correction: f64,
 }
 
-/// What [`GpuRates::overlap`] may be.
+/// Of what a slice keeps its busiest part for, the share that each slice beside it adds. Less than 1, since parts are
+/// not all that busy with one slice: kernels leave room for those of others, and threads for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overlap {
+    /// Where slices wait for the host's processors and files.
+    pub host: f64,
+    /// Where they wait for kernels or the link.
+    pub device: f64,
+}
+
+impl Overlap {
+    /// Slices that are strictly in turn.
+    pub(super) const NONE: Self = Self {
+        host: 1.0,
+        device: 1.0,
+    };
+
+    /// That of slices which wait for a part.
+    pub(super) fn of(&self, part: Part) -> f64 {
+        match part.is_hosts() {
+            true => self.host,
+            false => self.device,
+        }
+    }
+}
+
+/// What each of [`GpuRates::overlap`] may be.
 pub(super) const OVERLAP: RangeInclusive<f64> = 0.05..=4.0;
 
 /// What `crowded` may be: slices that did nothing but take turns would take as many times as long as there are
@@ -130,7 +157,7 @@ impl GpuRates {
             // Of a device without clocks they are nothing.
             && self.kernels.is_sound()
             && [self.to_device, self.from_device].iter().all(|s| SPEED.contains(s))
-            && OVERLAP.contains(&self.overlap)
+            && [self.overlap.host, self.overlap.device].iter().all(|share| OVERLAP.contains(share))
             && CROWDED.contains(&self.crowded)
             && is_correction(self.correction)
             && is_correction(self.host_correction)

@@ -28,7 +28,10 @@ pub(crate) fn rates() -> Rates {
         host: cost(0.05, 1e-3),
         to_device: 5e10,
         from_device: 5e10,
-        overlap: 0.9,
+        overlap: Overlap {
+            host: 0.9,
+            device: 0.6,
+        },
         crowded: 1.2,
         correction: 1.0,
         host_correction: 1.0,
@@ -178,22 +181,31 @@ pub(crate) fn large() -> SliceShape {
 
 #[test]
 fn slices_of_a_gpu_overlap_until_the_slowest_part_is_always_busy() {
-    let rates = rates();
-    let seconds = |at_once| {
-        let predicted = rates
-            .predict("cuda:0", &large(), at_once)
-            .expect("it has rates");
-        let busiest = predicted
-            .parts
-            .iter()
-            .map(|part| part.1)
-            .fold(0.0, f64::max);
-        (predicted.seconds, busiest)
-    };
-    let (alone, busiest) = seconds(1);
-    assert!(busiest < alone);
-    let overlap = rates.gpus["cuda:0"].overlap;
-    assert!((seconds(5).0 - alone - 4.0 * busiest * overlap).abs() < 1e-12);
+    let mut rates = rates();
+    // Of the slice's parts files read and kernels take longest, in turn.
+    for (read, bottleneck) in [
+        (5e9, Part::Read),
+        (1.1e10, Part::Read),
+        (2e10, Part::Kernels),
+    ] {
+        rates.storage.read = read;
+        let predict = |at_once| {
+            let predicted = rates.predict("cuda:0", &large(), at_once);
+            predicted.expect("it has rates")
+        };
+        let part = |of| {
+            let parts = predict(1).parts;
+            let found = parts.into_iter().find(|(part, _)| *part == of);
+            found.expect("it has such a part").1
+        };
+        let (alone, five) = (predict(1), predict(5));
+        let added = (0.9 * part(Part::Read)).max(0.6 * part(Part::Kernels));
+        assert!((five.seconds - alone.seconds - 4.0 * added).abs() < 1e-12);
+        assert!(
+            added < alone.seconds && five.bottleneck == bottleneck,
+            "{five:?}"
+        );
+    }
     let host = |at_once| {
         let predicted = rates.predict("cuda:0", &large(), at_once);
         predicted.expect("it has rates").cpu_seconds
@@ -365,7 +377,11 @@ fn the_slowest_machine_that_is_sound_ends_the_largest_slice_some_day() {
     ] {
         *cost = slowest.clone();
     }
-    (gpu.crowded, gpu.overlap) = (*rates::CROWDED.end(), *rates::OVERLAP.end());
+    gpu.crowded = *rates::CROWDED.end();
+    gpu.overlap = Overlap {
+        host: *rates::OVERLAP.end(),
+        device: *rates::OVERLAP.end(),
+    };
     assert!(rates.are_sound());
     for device in [CPU, "cuda:0"] {
         let predicted = rates.predict(device, &shape, u32::MAX);

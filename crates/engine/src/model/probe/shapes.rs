@@ -71,7 +71,8 @@ pub const TRIED: usize = 6;
 /// Position of the one that runs before each of a GPU's: it passes the most bytes, more than second-level caches hold.
 pub const BEFORE_GPU: usize = 8;
 
-/// Positions in [`GPU_SHAPES`] of slices that are run on a GPU at once.
+/// Positions in [`GPU_SHAPES`] of slices that are run on a GPU at once: one that keeps kernels busy for long beside the
+/// host, many entries, and one that does for which files are.
 pub const GPU_CROWDED: [usize; 2] = [2, 4];
 
 /// A shape's slice.
