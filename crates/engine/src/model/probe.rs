@@ -25,8 +25,8 @@ use rounds::Rounds;
 use samples::{Samples, make};
 use shapes::{BEFORE_GPU, CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
-/// Rounds of slices one at a time, on each device, to one of slices at once.
-const ROUNDS: usize = 2;
+/// Of fewer rounds the quickest are too often slow.
+const LEAST_ROUNDS: usize = 4;
 
 /// Between rounds: what slows all of a host's processors often lasts as long as some of them.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -135,27 +135,25 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs each slice on its device a few times. Before each slice of a GPU goes one of the CPU on
-    /// another processor than before: where slices of a GPU follow each other they find threads awake and buffers in
-    /// caches, which the first of a job does not.
+    /// Runs each slice on its device, and those that run at once. Before each slice of a GPU by itself goes one of the CPU
+    /// on another processor than before: where slices of a GPU follow each other they find threads awake and buffers
+    /// in caches, which the first of a job does not.
     ///
     /// # Errors
     /// Those of the backends.
     pub fn round(&mut self) -> Result<()> {
         let (dir, idle) = (self.dir, self.idle);
-        for _ in 0..ROUNDS {
-            self.cpu.round(dir, idle)?;
-            for gpu in &mut self.gpus {
-                let (cpu, turns) = (&self.cpu, &mut self.turns);
-                gpu.alone.round(gpu.backend, dir, idle, || {
-                    *turns += 1;
-                    cpu.run(BEFORE_GPU, *turns, dir, idle).map(drop)
-                })?;
-            }
-            idle.pause(PAUSE)?;
+        self.cpu.round(dir, idle)?;
+        for gpu in &mut self.gpus {
+            let (cpu, turns) = (&self.cpu, &mut self.turns);
+            gpu.alone.round(gpu.backend, dir, idle, || {
+                *turns += 1;
+                cpu.run(BEFORE_GPU, *turns, dir, idle).map(drop)
+            })?;
         }
         self.cpu_crowd()?;
-        self.gpus_crowds()
+        self.gpus_crowds()?;
+        idle.pause(PAUSE)
     }
 
     /// Runs slices on each GPU at once.
@@ -165,11 +163,13 @@ impl<'a> Probe<'a> {
         gpus.try_for_each(|gpu| gpu.crowd(self.dir, at_once, self.idle))
     }
 
-    /// Rounds until so much time was spent, two at least.
+    /// Rounds until so much time was spent, but some at least.
     fn rounds_until(&mut self, end: Duration) -> Result<()> {
         // The first slices on a GPU make what is made once.
         self.gpus_crowds()?;
-        self.round()?;
+        for _ in 1..LEAST_ROUNDS {
+            self.round()?;
+        }
         let idle = self.idle;
         repeat_until(end, idle, || self.round())
     }
@@ -305,7 +305,10 @@ pub fn calibrate(
     let started = idle.spent();
     let mut probe = Probe::new(dir, host, gpus, idle)?;
     probe.rounds_until(started + time)?;
-    probe.rates()
+    let rates = probe.rates()?;
+    let (seconds, rounds) = ((idle.spent() - started).as_secs_f64(), probe.cpu.count());
+    tracing::info!(seconds, rounds, "calibrated");
+    Ok(rates)
 }
 
 #[cfg(test)]

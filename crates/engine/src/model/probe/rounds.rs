@@ -87,6 +87,11 @@ impl Rounds {
         Ok(processor_time(&measured?))
     }
 
+    /// Rounds that were run.
+    pub fn count(&self) -> usize {
+        self.times.len()
+    }
+
     /// Seconds that each slice takes at the pace of the quickest round.
     pub fn seconds(&self) -> Vec<f64> {
         at_quickest_pace(self.slices.len(), &self.times)
