@@ -112,6 +112,8 @@ pub struct Phase {
     pub settle_s: f64,
     /// Until compactions were done, without what burners took.
     pub taken: Consumption,
+    /// Processor time that burners took until then.
+    pub burnt_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
     pub traffic: Traffic,

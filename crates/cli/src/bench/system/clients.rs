@@ -99,16 +99,17 @@ impl Bench<'_> {
             },
             settled,
         ) = done?;
-        let burnt = self.burners.cpu() - burnt;
+        let burnt_s = (self.burners.cpu() - burnt).as_secs_f64();
         Ok(Phase {
             name: name.to_owned(),
             cores: usual_threads(),
             wall_s: wall.as_secs_f64(),
             settle_s: settled.as_secs_f64(),
             taken: Consumption {
-                cpu_s: (taken.cpu_s - burnt.as_secs_f64()).max(0.0),
+                cpu_s: (taken.cpu_s - burnt_s).max(0.0),
                 ..taken
             },
+            burnt_s,
             reads: times.of(Kind::Read),
             writes: times.of(Kind::Write),
             traffic: self.traffic_since(&before, &times),

@@ -78,6 +78,7 @@ fn round(
         wall_s: wall.as_secs_f64(),
         settle_s: 0.0,
         taken,
+        burnt_s: 0.0,
         reads: None,
         writes: None,
         traffic: Traffic {

@@ -65,7 +65,10 @@ metric!(WRITE_P999, "write p99.9 us", 1, |_, phase| phase
     .writes
     .map(|l| l.p999_us));
 metric!(CPU_USE, "CPU %", 0, |_, phase| {
-    Some(PERCENT * phase.taken.cpu_s / whole_s(phase) / f64::from(phase.cores))
+    Some(share(phase, phase.taken.cpu_s))
+});
+metric!(BURNT, "load %", 1, |_, phase| {
+    (phase.burnt_s > 0.0).then(|| share(phase, phase.burnt_s))
 });
 metric!(DEVICE_USE, "GPU kernels %", 1, |_, phase| {
     let device_s = phase.taken.device_s();
@@ -140,6 +143,11 @@ fn whole_s(phase: &Phase) -> f64 {
     phase.wall_s + phase.settle_s
 }
 
+/// Per cent of all processors' time, of so many seconds of it.
+fn share(phase: &Phase, cpu_s: f64) -> f64 {
+    PERCENT * cpu_s / whole_s(phase) / f64::from(phase.cores)
+}
+
 fn operations(phase: &Phase) -> f64 {
     let count = |latency: &Option<Latency>| latency.map_or(0.0, |l| l.count as f64);
     count(&phase.reads) + count(&phase.writes)
@@ -184,6 +192,7 @@ mod tests {
             (CPU_PER_TRANSACTION, 4000.0),
             (JOULES_PER_TRANSACTION, 50_000.0),
             (CPU_USE, 50.0),
+            (BURNT, 25.0),
             (DEVICE_USE, 25.0),
             (READ_P999, 4.0),
             (COMPACTED, 1e-6),
@@ -205,6 +214,7 @@ mod tests {
         let phase = Phase {
             reads: None,
             taken: Consumption::default(),
+            burnt_s: 0.0,
             traffic: Traffic::default(),
             ..phase()
         };
@@ -213,6 +223,7 @@ mod tests {
             TRANSACTIONS,
             DEVICE_USE,
             JOULES,
+            BURNT,
             AMPLIFICATION,
             INPUT,
         ] {

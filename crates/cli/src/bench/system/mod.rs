@@ -244,6 +244,7 @@ pub mod tests {
                 near_data_bytes: 40,
                 ..Consumption::default()
             },
+            burnt_s: 4.0,
             reads: latency(6000),
             writes: latency(2000),
             traffic: Traffic {

@@ -29,8 +29,8 @@ impl Experiment {
             Self::Contention => Shown {
                 columns: &[
                     RATE, WALL, SETTLE, READ_MEAN, READ_P50, READ_P99, READ_P999, WRITE_MEAN,
-                    WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, DEVICE_USE, JOULES, COMPACTED,
-                    STALLED,
+                    WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, BURNT, DEVICE_USE, JOULES,
+                    COMPACTED, STALLED,
                 ],
                 rate: RATE,
                 charts: &[RATE, READ_P999, WRITE_P999],
