@@ -12,6 +12,7 @@ use rockmill_engine::{Engine, Settings};
 use serde::Serialize;
 
 use crate::outcome::Failure;
+use crate::service_args::ServiceArgs;
 use crate::side_by_side::energy::{self, Energy, EnergyMeter};
 use crate::side_by_side::stages::{self, Stage};
 use crate::side_by_side::{device, process_cpu};
@@ -39,6 +40,8 @@ pub struct RecordArgs {
     /// Column family.
     #[arg(long, default_value = "default")]
     column_family: String,
+    #[command(flatten)]
+    service: ServiceArgs,
 }
 
 /// What `rockmill job run` takes.
@@ -102,7 +105,7 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
         let what = format!("{}: no column family {family:?}", args.db.display());
         return Err(Failure::Usage(what));
     }
-    let engine = engine(Settings::default())?;
+    let engine = engine(args.service.settings())?;
     let job = engine.full_compaction(&args.db, family.as_bytes())?;
     let dir = record::keep(
         &LocalStorage,

@@ -10,9 +10,6 @@ pub struct ServiceArgs {
     /// binding [default: what the files' own filters tell].
     #[arg(long, value_parser = parse_bits, value_name = "BITS")]
     filter_bits_per_key: Option<f64>,
-    /// MiB to read and write a second at most [default: no limit].
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
-    io_mib_per_s: Option<u64>,
     /// Transactions are WriteCommitted.
     #[arg(long)]
     pub write_committed: bool,
@@ -49,9 +46,6 @@ impl ServiceArgs {
         let mut builder = rockmill::Service::builder().min_job_bytes(0);
         if let Some(bits) = self.filter_bits_per_key {
             builder = builder.filter_bits_per_key(bits);
-        }
-        if let Some(mib) = self.io_mib_per_s {
-            builder = builder.io_bytes_per_second(mib << 20);
         }
         if self.write_committed {
             builder = builder.write_committed();

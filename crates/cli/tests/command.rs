@@ -376,6 +376,22 @@ fn only_a_database_can_be_recorded() {
 }
 
 #[test]
+fn a_job_is_recorded_with_what_options_do_not_say() {
+    let (dir, db) = made();
+    let mut options = Options::default();
+    options.set_allow_2pc(true);
+    drop(DB::open(&options, &db).expect("open"));
+    let jobs = dir.path().join("jobs");
+    let record = ["job", "record", text(&jobs), "--db", text(&db)];
+    let (_, err) = expect(BAD_DATA, &record);
+    assert!(err.contains("allow_2pc"), "{err}");
+    assert!(!jobs.exists());
+    let said = ["--write-committed", "--filter-bits-per-key", "10"];
+    let (job, _) = expect(DONE, &[&record[..], &said].concat());
+    expect(DONE, &["job", "run", job.trim(), "--write-committed"]);
+}
+
+#[test]
 fn the_command_says_what_it_is() {
     let (out, _) = expect(DONE, &["--version"]);
     assert_eq!(out.trim(), concat!("rockmill ", env!("CARGO_PKG_VERSION")));

@@ -60,6 +60,9 @@ pub struct CompactArgs {
     /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
     #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
     calibration: Calibration,
+    /// MiB to read and write a second at most [default: no limit].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    io_mib_per_s: Option<u64>,
     #[command(flatten)]
     service: ServiceArgs,
     /// Write nothing; say what would be compacted and how.
@@ -106,6 +109,8 @@ struct Task {
     staging_dir: Option<PathBuf>,
     device: DeviceList,
     calibration: Calibration,
+    /// 0: no limit.
+    io_bytes_per_second: u64,
     service: ServiceArgs,
 }
 
@@ -130,6 +135,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         staging_dir: args.staging_dir,
         device: device::parse(&args.device)?,
         calibration: args.calibration,
+        io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
         service: args.service,
     };
     task.check()?;
@@ -193,6 +199,7 @@ impl Task {
             .threads(self.threads as usize)
             .memory_budget_bytes(self.memory_budget_bytes)
             .nice(self.nice)
+            .io_bytes_per_second(self.io_bytes_per_second)
             .verification(self.verification)
             .output_cache(self.output_cache)
             .device(self.device)
