@@ -5,6 +5,7 @@ mod call;
 mod context;
 mod finish;
 mod outcome;
+mod overtaking;
 mod pick;
 mod shape;
 mod slice;
@@ -74,7 +75,7 @@ pub fn run(
     share.plan(Work {
         slices: all,
         slice_bytes: shapes.mean_bytes(),
-        host_slices: all * u64::from(context.host_percent) / ALL_PERCENT,
+        host_slices: context.host_slices(all),
     });
     let crew = Crew::new(&context.clock);
     let shared = Shared {
@@ -109,6 +110,7 @@ pub fn run(
         slice_bytes,
         done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
         attempts: slices.iter().map(|_| OnceLock::new()).collect(),
+        overtaken: AtomicUsize::new(0),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
@@ -150,8 +152,6 @@ pub fn run(
     };
     Ok(outcome)
 }
-
-const ALL_PERCENT: u64 = 100;
 
 #[derive(Default)]
 struct Done {
@@ -200,6 +200,8 @@ struct Shared<'a> {
     done_by: Vec<AtomicUsize>,
     /// What slices tell of the devices that they began on.
     attempts: Vec<OnceLock<Attempt<'a>>>,
+    /// Slices of other devices that the CPU makes again since these were late with them.
+    overtaken: AtomicUsize,
     done: Mutex<Done>,
 }
 

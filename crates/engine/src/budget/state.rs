@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::behind::Behind;
 use super::lanes::{Candidate, HOST, Lanes, Offer};
-use super::urgency::Urgency;
+use super::urgency::{Ranks, Urgency};
 use room::Full;
 
 /// A job's number.
@@ -135,6 +135,7 @@ pub struct State {
     jobs: BTreeMap<JobId, Job>,
     /// By rank.
     waiting: VecDeque<Waiting>,
+    ranks: Ranks,
     answers: BTreeMap<Ticket, Answer>,
     /// Number of the next job or ticket.
     next: u64,
@@ -151,6 +152,7 @@ impl State {
             more_bytes: 0,
             jobs: BTreeMap::new(),
             waiting: VecDeque::new(),
+            ranks: Ranks::default(),
             answers: BTreeMap::new(),
             next: 0,
         }
@@ -265,7 +267,7 @@ impl State {
 
     pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
         let ticket = self.number();
-        let rank = urgency.rank(ticket);
+        let rank = self.ranks.next(urgency);
         let place = self.waiting.partition_point(|other| other.rank <= rank);
         let waiting = Waiting {
             ticket,
@@ -300,7 +302,10 @@ impl State {
             let mut full = Full::default();
             for mut waiting in waiting {
                 match self.answer(&mut waiting, &mut full) {
-                    Some(answer) => drop(self.answers.insert(waiting.ticket, answer)),
+                    Some(answer) => {
+                        self.ranks.served(waiting.rank);
+                        self.answers.insert(waiting.ticket, answer);
+                    }
                     None => self.waiting.push_back(waiting),
                 }
             }

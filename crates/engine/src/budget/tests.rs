@@ -403,7 +403,7 @@ fn urgent_jobs_go_first_and_nobody_starves() {
 
 #[test]
 fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
-    const TWICE_THE_HEAD_STARTS: usize = 256;
+    const MORE_THAN_ITS_TURN: usize = 256;
     let mut state = State::new(1, 100);
     let mut job = |urgency| {
         let ticket = state.queue(Wish::Enter(SOME), urgency);
@@ -422,7 +422,7 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     let mut next = state.queue(Wish::Slice(urgent), Urgency::First);
     state.serve();
     let waiting = state.queue(Wish::Slice(idle), Urgency::Last);
-    let served = (0..TWICE_THE_HEAD_STARTS).find(|_| {
+    let served = (0..MORE_THAN_ITS_TURN).find(|_| {
         let Some(Answer::Slice(running)) = state.take_answer(next) else {
             panic!("it is its turn");
         };

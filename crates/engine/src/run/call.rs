@@ -21,6 +21,7 @@ use crate::clock::{Clock, Signal, Worker};
 use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
 use crate::prepare::Prepared;
+use crate::run::overtaking::Overtaking;
 use crate::staging::StagingSink;
 use crate::standing::Attempt;
 use crate::stats::StatsCell;
@@ -53,6 +54,8 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Terms<'a> {
     pub at_most: Duration,
+    /// When the CPU makes the slice again.
+    pub overtaking: Overtaking<'a>,
     pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
     pub counters: &'a StatsCell,
@@ -62,6 +65,17 @@ pub struct Terms<'a> {
     pub slice_bytes: u64,
     /// What it tells of its device.
     pub attempt: &'a Attempt<'a>,
+}
+
+/// Why a call is waited for no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GivenUp {
+    /// It takes longer than any call may.
+    Late,
+    /// The job waits for nothing else, and the CPU would have made the slice by now.
+    Overtaken,
+    /// Its job was cancelled.
+    WithItsJob,
 }
 
 /// A call that looks whether the job was cancelled has ended by then.
@@ -123,7 +137,8 @@ impl Call {
         let spawned = thread.spawn(work);
         spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
         let clock = terms.clock;
-        let late = clock.now() + terms.at_most;
+        let began = clock.now();
+        let late = began + terms.at_most;
         let mut until = late;
         let mut seen = 0;
         loop {
@@ -142,8 +157,17 @@ impl Call {
             if job.is_cancelled() {
                 until = until.min(now + GRACE);
             }
-            if now >= until {
-                return leave(&gate, &answers, &stop, &device, terms, now >= late);
+            let given_up = if now >= late {
+                Some(GivenUp::Late)
+            } else if now >= until {
+                Some(GivenUp::WithItsJob)
+            } else if terms.overtaking.begins(now.saturating_sub(began)) {
+                Some(GivenUp::Overtaken)
+            } else {
+                None
+            };
+            if let Some(why) = given_up {
+                return leave(&gate, &answers, &stop, &device, terms, why);
             }
             clock.wait(&came, before, CANCEL_POLL);
         }
@@ -197,15 +221,15 @@ impl Drop for Return {
     }
 }
 
-/// Gives a call up, unless it has answered in this moment. One that is not late is given up with its job: then it
-/// says nothing of the device but that this has to answer first.
+/// Gives a call up, unless it has answered in this moment. One that is not late says nothing of the device but that this
+/// has to answer first; if it was overtaken, one small slice then has to show that the device is not slow for good.
 fn leave(
     gate: &Gate,
     answers: &Receiver<Answer>,
     stop: &CancelToken,
     device: &Opened,
     terms: &Terms<'_>,
-    is_late: bool,
+    why: GivenUp,
 ) -> Result<Answer> {
     let mut gate = lock(gate);
     if let Ok(answer) = answers.try_recv() {
@@ -218,11 +242,23 @@ fn leave(
     ));
     // Not before its answer would be too late: this would end the job.
     stop.cancel();
-    let seconds = terms.at_most.as_secs_f64();
-    let error = trouble(match is_late {
-        true => format!("a slice has not come back in {seconds:.1} s"),
-        false => "a slice was given up with its job and has not come back".to_owned(),
+    let seconds = |time: Duration| time.as_secs_f64();
+    let error = trouble(match why {
+        GivenUp::Late => format!(
+            "a slice has not come back in {:.1} s",
+            seconds(terms.at_most)
+        ),
+        GivenUp::Overtaken => format!(
+            "nothing else was left to do, and a slice has not come back in {:.1} s",
+            seconds(terms.overtaking.after)
+        ),
+        GivenUp::WithItsJob => "a slice was given up with its job and has not come back".to_owned(),
     });
+    let is_late = match why {
+        GivenUp::Late => true,
+        GivenUp::Overtaken => terms.attempt.is_trial(),
+        GivenUp::WithItsJob => false,
+    };
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
     let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);

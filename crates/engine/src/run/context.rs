@@ -52,6 +52,12 @@ pub struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
+    /// Of so many slices, those that the CPU takes at most where other devices can do them.
+    pub fn host_slices(&self, slices: u64) -> u64 {
+        const ALL_PERCENT: u64 = 100;
+        slices * u64::from(self.host_percent) / ALL_PERCENT
+    }
+
     /// What the files of a job share.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use rockmill_format::key;
 use tracing::Span;
 
 use super::call::{Call, Terms};
+use super::overtaking::{self, Overtaking};
 use super::{Shared, unbalanced};
 use crate::budget::{Grant, HOST};
 use crate::compute::{Compute, is_device_trouble};
@@ -48,6 +49,7 @@ impl Shared<'_> {
         let terms = self.terms(device, attempt, bytes, grant);
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if grant.is_left_behind() => {
+                self.learn_late(device, bytes, grant, began.0);
                 self.done().again.push((slice.index, error));
                 Ok(None)
             }
@@ -87,6 +89,20 @@ impl Shared<'_> {
         let written = report.files.iter().map(|file| file.size).sum();
         let shape = self.shapes.done(bytes, written);
         (self.context.model).observed(name, &shape, grant.beside(), took);
+    }
+
+    /// Tells the model that a slice, which began so, would take longer than it has.
+    fn learn_late(&self, device: Offload<'_>, bytes: u64, grant: &Grant<'_>, began: Duration) {
+        let (name, shape) = (device.device.backend.name(), self.shapes.of(bytes));
+        let expected = (self.context.model).time(name, &shape, grant.beside());
+        let seconds = (self.context.clock.now().saturating_sub(began)).as_secs_f64();
+        if seconds > expected.seconds {
+            let took = SliceTime {
+                seconds,
+                ..expected
+            };
+            (self.context.model).observed(name, &shape, grant.beside(), took);
+        }
     }
 
     /// Does a slice on the CPU that failed so on the device, or whose files were not what that had meant.
@@ -133,8 +149,16 @@ impl Shared<'_> {
         let moved = bytes.saturating_mul(WAYS).saturating_mul(slices);
         let limited = moved.checked_div(limit).unwrap_or(0) as f64;
         let (seconds, knows) = (expected.seconds + limited, self.context.model.knows(name));
+        let on_cpu = (self.context.model).time(self.cpu_name(), &shape, slots.saturating_sub(1));
         Terms {
             at_most: self.context.patience.at_most(seconds, moved, knows),
+            overtaking: Overtaking {
+                after: overtaking::after(seconds, on_cpu.seconds + limited),
+                left: &self.left,
+                done_by: &self.done_by,
+                overtaken: &self.overtaken,
+                host_slices: self.context.host_slices(self.slices.len() as u64) as usize,
+            },
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,
