@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::behind::Behind;
 use super::lanes::{Candidate, HOST, Lanes, Offer};
-use super::urgency::{Ranks, Urgency};
+use super::urgency::{Rank, Ranks, Urgency};
 use room::Full;
 
 /// A job's number.
@@ -113,8 +113,7 @@ impl Job {
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    /// The lowest is served first.
-    rank: u64,
+    rank: Rank,
     wish: Wish,
     /// The device that a slice waits for although another had room.
     waits_for: Option<usize>,
@@ -267,8 +266,10 @@ impl State {
 
     pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
         let ticket = self.number();
-        let rank = self.ranks.next(urgency);
-        let place = self.waiting.partition_point(|other| other.rank <= rank);
+        let first = self.waiting.front().map(|first| first.rank);
+        let rank = self.ranks.next(urgency, first);
+        let behind = |other: &Waiting| other.rank.ends <= rank.ends;
+        let place = self.waiting.partition_point(behind);
         let waiting = Waiting {
             ticket,
             rank,

@@ -30,7 +30,16 @@ impl Urgency {
     }
 }
 
-/// Places in the queue, by weighted fair queueing: who waits goes before all that are less urgent, however many they are,
+/// A place in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// The lowest is served first, and of the same the one that came first.
+    pub ends: u64,
+    /// Where its turn begins, by which the place is found of who comes while it waits.
+    begins: u64,
+}
+
+/// Places in the queue, by weighted fair queueing: who comes goes before all that are less urgent, however many wait,
 /// but for one of them every so often. So all get their turn.
 #[derive(Debug, Default)]
 pub struct Ranks {
@@ -41,17 +50,19 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The place of a wish that comes now; the lowest is served first, and of the same the one that came first.
-    pub fn next(&mut self, urgency: Urgency) -> u64 {
-        let last = &mut self.last[urgency as usize];
-        let step = SHARE.pow(urgency as u32);
-        *last = (*last).max(self.served).saturating_add(step);
-        *last
+    /// The place of a wish that comes while `first` is the next to be served, if anybody waits.
+    pub fn next(&mut self, urgency: Urgency, first: Option<Rank>) -> Rank {
+        // Some are served out of turn, since they wait for something else than those before them.
+        let now = first.map_or(self.served, |first| first.begins.min(self.served));
+        let begins = self.last[urgency as usize].max(now);
+        let ends = begins.saturating_add(SHARE.pow(urgency as u32));
+        self.last[urgency as usize] = ends;
+        Rank { ends, begins }
     }
 
     /// A wish was served.
-    pub fn served(&mut self, rank: u64) {
-        self.served = self.served.max(rank);
+    pub fn served(&mut self, rank: Rank) {
+        self.served = self.served.max(rank.ends);
     }
 }
 
@@ -59,45 +70,92 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    /// Who is served of so many of each urgency that wait, the most urgent having come last.
-    fn order(waiting: [usize; KINDS]) -> Vec<Urgency> {
-        let mut ranks = Ranks::default();
-        let kinds = [Urgency::Last, Urgency::Usual, Urgency::First];
-        let counted = kinds.into_iter().zip(waiting.into_iter().rev());
-        let mut queue: Vec<_> = counted
-            .flat_map(|(urgency, count)| std::iter::repeat_n(urgency, count))
-            .map(|urgency| (ranks.next(urgency), urgency))
-            .collect();
-        queue.sort_by_key(|(rank, _)| *rank);
-        queue.into_iter().map(|(_, urgency)| urgency).collect()
+    /// Who waits, and who is next.
+    #[derive(Default)]
+    struct Queue {
+        ranks: Ranks,
+        waiting: Vec<(Rank, Urgency)>,
+    }
+
+    impl Queue {
+        fn comes(&mut self, urgency: Urgency) {
+            let first = self.waiting.first().map(|(rank, _)| *rank);
+            let rank = self.ranks.next(urgency, first);
+            let place = self
+                .waiting
+                .partition_point(|(other, _)| other.ends <= rank.ends);
+            self.waiting.insert(place, (rank, urgency));
+        }
+
+        fn serve(&mut self, place: usize) -> Urgency {
+            let (rank, urgency) = self.waiting.remove(place);
+            self.ranks.served(rank);
+            urgency
+        }
+
+        /// How many of the next so many are of an urgency.
+        fn next(&mut self, served: usize, of: Urgency) -> usize {
+            (0..served).filter(|_| self.serve(0) == of).count()
+        }
+    }
+
+    /// So many of each urgency, the most urgent of whom have come last.
+    fn queue(waiting: [(Urgency, usize); KINDS]) -> Queue {
+        let mut queue = Queue::default();
+        for (urgency, count) in waiting.into_iter().rev() {
+            (0..count).for_each(|_| queue.comes(urgency));
+        }
+        queue
     }
 
     #[test]
     fn the_urgent_wait_for_one_in_nine_however_many_came_before() {
         for usual in [20, 1000] {
-            let order = order([64, usual, 0]);
-            let urgent = |all: &[Urgency]| all.iter().filter(|u| **u == Urgency::First).count();
-            assert_eq!(urgent(&order[..8]), 7, "the eighth came later");
-            assert_eq!(urgent(&order[..72]), 64);
+            let all = [
+                (Urgency::First, 64),
+                (Urgency::Usual, usual),
+                (Urgency::Last, 0),
+            ];
+            assert_eq!(
+                queue(all).next(8, Urgency::First),
+                7,
+                "the eighth came later"
+            );
+            assert_eq!(queue(all).next(72, Urgency::First), 64);
         }
     }
 
     #[test]
     fn what_can_wait_gets_its_turn_and_no_more() {
-        let order = order([1000, 1000, 1000]);
-        let last = |all: &[Urgency]| all.iter().filter(|u| **u == Urgency::Last).count();
-        assert_eq!((last(&order[..73]), last(&order[..730])), (1, 10));
+        let mut all = queue([Urgency::First, Urgency::Usual, Urgency::Last].map(|u| (u, 1000)));
+        assert_eq!(all.next(73, Urgency::Last), 1);
+        assert_eq!(all.next(730 - 73, Urgency::Last), 9);
     }
 
     #[test]
     fn who_did_not_wait_has_nothing_saved() {
-        let mut ranks = Ranks::default();
+        let mut queue = Queue::default();
         for _ in 0..1000 {
-            let rank = ranks.next(Urgency::Usual);
-            ranks.served(rank);
+            queue.comes(Urgency::Usual);
+            queue.serve(0);
         }
-        let usual = ranks.next(Urgency::Usual);
-        let urgent: Vec<_> = (0..9).map(|_| ranks.next(Urgency::First)).collect();
-        assert!(urgent[6] < usual && urgent[8] > usual);
+        queue.comes(Urgency::Usual);
+        (0..9).for_each(|_| queue.comes(Urgency::First));
+        assert_eq!(queue.next(7, Urgency::First), 7);
+        assert_eq!(queue.serve(0), Urgency::Usual);
+    }
+
+    #[test]
+    fn the_urgent_go_first_although_others_were_served_out_of_turn() {
+        let mut queue = queue([
+            (Urgency::First, 0),
+            (Urgency::Usual, 0),
+            (Urgency::Last, 20),
+        ]);
+        for _ in 0..10 {
+            queue.serve(10);
+        }
+        queue.comes(Urgency::First);
+        assert_eq!(queue.serve(0), Urgency::First);
     }
 }

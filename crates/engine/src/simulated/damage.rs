@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::rngs::SmallRng;
 use rand::{Rng, seq::IndexedRandom};
 use rockmill_core::{Error, ReadAt, Result, SstFile, SstSink, open_table};
+use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use crate::model::Fault;
@@ -104,7 +105,8 @@ fn flip(bytes: &mut [u8], rng: &mut SmallRng) {
     bytes[at] ^= 1 << rng.random_range(0..u8::BITS);
 }
 
-/// Alters a data block, and gives it the checksum of what it holds then.
+/// Alters what a data block holds, and gives it the checksum of that. Another encoding of the same content would be no
+/// wrong result.
 fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> {
     let image = Box::new(InMemory {
         name: format!("{number:06}.sst"),
@@ -116,7 +118,17 @@ fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> 
     };
     let start = block.handle.offset as usize;
     let end = start + block.handle.size as usize;
-    flip(&mut bytes[start..end], rng);
+    let kind = CompressionType::from_code(bytes[end]);
+    let mut decompressor = Decompressor::new(table.meta.dictionary.clone());
+    let mut content = |payload: &[u8]| {
+        let mut content = Vec::new();
+        let done = decompressor.decompress(kind?, payload, &mut content);
+        done.is_ok().then_some(content)
+    };
+    let before = content(&bytes[start..end]);
+    while before.is_some() && content(&bytes[start..end]) == before {
+        flip(&mut bytes[start..end], rng);
+    }
     let guard = table.meta.footer.guard;
     let checksum = guard.checksum(&bytes[start..end], bytes[end], block.handle.offset);
     bytes[end + 1..end + BLOCK_TRAILER_SIZE].copy_from_slice(&checksum.to_le_bytes());
