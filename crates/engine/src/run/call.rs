@@ -261,6 +261,9 @@ fn leave(
     };
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
+    if why == GivenUp::Overtaken {
+        terms.counters.slice_overtaken(name);
+    }
     let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);
     if is_news && is_late {
         terms.counters.device_set_aside(name);
