@@ -59,7 +59,7 @@ fn spec(entries: u64) -> Spec {
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
     let device = device::parse(&args.device)?;
     let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
-    let scratch = side_by_side::scratch(args.dir, "rockmill-demo-")?;
+    let scratch = side_by_side::scratch(args.dir)?;
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.path().join("origin"), &spec)?;
     let contenders = [System::Rocksdb, System::Rockmill(device)].map(|system| Contender {

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Rockmill compacts for stock RocksDB; this command shows, checks and repeats its work.
 #[derive(Debug, Parser)]
@@ -65,8 +66,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let log = EnvFilter::builder()
+        .with_default_directive(LevelFilter::WARN.into())
+        .with_env_var("ROCKMILL_LOG");
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::from_env("ROCKMILL_LOG"))
+        .with_env_filter(log.from_env_lossy())
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();

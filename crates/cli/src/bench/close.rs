@@ -126,7 +126,7 @@ pub fn run(args: &CloseArgs) -> Result<(), Failure> {
         writers: WRITERS,
         target_file_bytes: args.target_file_mib << 20,
     };
-    let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-bench-")?;
+    let scratch = side_by_side::scratch(args.dir.clone())?;
     let origin = Origin::make(scratch.path().join("origin"), &spec)?;
     origin.warm()?;
     let mut rows = Vec::new();

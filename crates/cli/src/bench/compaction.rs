@@ -236,7 +236,7 @@ fn measure(
     cells: &mut [Cell],
     rows: &mut output::Rows,
 ) -> Result<Option<String>, Failure> {
-    let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-bench-")?;
+    let scratch = side_by_side::scratch(args.dir.clone())?;
     let origin = Origin::make(scratch.path().join("origin"), spec)?;
     origin.warm()?;
     let mut reference: Option<PathBuf> = None;

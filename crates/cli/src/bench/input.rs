@@ -80,7 +80,7 @@ pub fn run(args: &InputArgs) -> Result<(), Failure> {
         }
     };
     let backend = backend.map_err(|e| Failure::Environment(e.to_string()))?;
-    let scratch = side_by_side::scratch(args.dir.clone(), "rockmill-input-")?;
+    let scratch = side_by_side::scratch(args.dir.clone())?;
     let paths = make_files(scratch.path(), args)?;
     let mut rows = Vec::new();
     for cache in [Cache::Warm, Cache::Cold] {

@@ -59,7 +59,7 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let bytes = room(&machine.host, !gpus.is_empty()) + Comparison::room(args.quick);
     let dir = args.dir.clone().map_or_else(|| files_dir(bytes), Ok)?;
-    let scratch = side_by_side::scratch(Some(dir), "rockmill-model-")?;
+    let scratch = side_by_side::scratch(Some(dir))?;
     let mut comparison = Comparison::new(scratch.path(), &gpus, args.quick)?;
     let rates = match args.interleave {
         true => in_turn(

@@ -18,8 +18,8 @@ pub mod workload;
 
 use std::path::{Path, PathBuf};
 
+use rockmill_engine::model::Scratch;
 use rust_rocksdb::{DB, Options};
-use tempfile::TempDir;
 
 use crate::outcome::Failure;
 pub use measure::{Measured, process_cpu};
@@ -29,19 +29,12 @@ pub fn usual_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-/// A folder for databases, which goes away when dropped, in `parent` or where the system has its
-/// temporary files.
-pub fn scratch(parent: Option<PathBuf>, prefix: &str) -> Result<TempDir, Failure> {
+/// A folder for databases, which goes away when dropped, in `parent` or where the system has its temporary files. What a
+/// command left there that was killed goes now.
+pub fn scratch(parent: Option<PathBuf>) -> Result<Scratch, Failure> {
     let parent = parent.unwrap_or_else(std::env::temp_dir);
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(&parent)
-        .map_err(|e| {
-            Failure::Environment(format!(
-                "cannot make a folder in {}: {e}; name another with --dir",
-                parent.display()
-            ))
-        })
+    Scratch::new(&parent)
+        .map_err(|error| Failure::Environment(format!("{error}; name another folder with --dir")))
 }
 
 /// RocksDB's errors are those of the machine, unless they speak of corruption.

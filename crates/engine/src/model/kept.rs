@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -124,11 +124,16 @@ fn parse(text: &str, host: &Host) -> Result<Kept, String> {
 /// Writes the rates of `host` and of `gpus`, all at once; what is kept of other GPUs stays.
 ///
 /// # Errors
-/// Whatever the system says; WouldBlock if another process does not come to an end with the file.
+/// Whatever the system says; WouldBlock if another process does not come to an end with the file; AlreadyExists if that is
+/// no calibration of any version, and somebody has named it.
 pub fn save(path: &Path, host: &Host, gpus: &GpuModels, rates: &Rates) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let _lock = lock(path)?;
+    if usual_path().as_deref() != Some(path) && !makes_room(path)? {
+        let what = "it is no calibration, and stays as it is; name another file";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, what));
+    }
     // What is of no use to anybody makes room.
     let others = read(path, host).ok().flatten().map(|kept| kept.gpus);
     let ours = rates.gpus.iter().filter_map(|(name, rates)| {
@@ -148,6 +153,17 @@ pub fn save(path: &Path, host: &Host, gpus: &GpuModels, rates: &Rates) -> io::Re
     draft.write_all(text.as_bytes())?;
     draft.persist(path)?;
     Ok(())
+}
+
+/// Whether there is nothing at `path`, or a calibration of some version.
+fn makes_room(path: &Path) -> io::Result<bool> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(MOST_BYTES).read_to_end(&mut text)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    Ok(text.is_empty() || serde_json::from_slice::<Version>(&text).is_ok())
 }
 
 /// Holds others off who write the file, until it is dropped.

@@ -42,12 +42,11 @@ pub use measure::{Measured, mean};
 pub use predict::{Part, Prediction};
 pub use probe::{Probe, calibrate, room};
 pub use rates::{CPU, CpuRates, GpuRates, Overlap, Rates, StorageRates};
-pub use scratch::files_dir;
+pub use scratch::{Scratch, files_dir};
 pub use shape::{SliceShape, Term};
 pub use workload::Workload;
 
 use self::kept::GpuModels;
-use self::scratch::Scratch;
 use crate::idle::Idle;
 use crate::predict::SliceTime;
 

@@ -138,6 +138,8 @@ impl Bench<'_> {
         let recorders: Vec<_> = (0..count).map(|_| Recorder::default()).collect();
         let stop = AtomicBool::new(false);
         let (ended, ends) = channel();
+        // Before the clients, who may be done with much until all have been started.
+        let mut clock = Clock::start(self, &recorders);
         thread::scope(|scope| {
             for (number, recorder) in recorders.iter().enumerate() {
                 let (ended, stop) = (ended.clone(), &stop);
@@ -158,7 +160,6 @@ impl Bench<'_> {
                 });
             }
             drop(ended);
-            let mut clock = Clock::start(self, &recorders);
             let limit = match task {
                 Task::Fill => None,
                 Task::Draw { .. } => self.work.phase_seconds.map(Duration::from_secs),

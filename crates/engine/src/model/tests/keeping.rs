@@ -204,3 +204,20 @@ fn another_machines_or_versions_rates_make_room_for_a_calibration() {
     open(&idle()).expect("the machine has rates");
     assert!(load().expect("it is sound").is_some());
 }
+
+#[test]
+fn what_is_no_calibration_is_not_replaced_by_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("board.json");
+    let save = || kept::save(&path, &host(), &gpu(), &rates());
+    for mine in ["my notes", "{\"units\": 8}"] {
+        std::fs::write(&path, mine).expect("there is room");
+        let error = save().expect_err("it is somebody's");
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), mine);
+    }
+    for nobodys in ["", "{\"version\": 1}"] {
+        std::fs::write(&path, nobodys).expect("there is room");
+        save().expect("it makes room");
+    }
+}
