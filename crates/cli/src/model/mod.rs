@@ -119,7 +119,8 @@ fn open_gpus(names: &[String]) -> Result<Vec<CudaBackend>, Failure> {
             },
         };
         let warm = opened.and_then(|gpu| gpu.warm_up().map(|()| gpu));
-        gpus.push(warm.map_err(|e| Failure::Environment(e.to_string()))?);
+        let refused = |e| Failure::Environment(format!("device {name}: {e}"));
+        gpus.push(warm.map_err(refused)?);
     }
     Ok(gpus)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rockmill::{Resource, Service, Stats};
+use rockmill::{DeclineReason, Resource, Service, Stats};
 use rust_rocksdb::Options;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,12 @@ pub struct Consumption {
     /// Bytes of files that devices wrote themselves and not through the host.
     #[serde(default)]
     pub near_data_bytes: u64,
+    /// Jobs that Rockmill left to RocksDB because of their size.
+    #[serde(default)]
+    pub jobs_too_small: u64,
+    /// Other jobs of which Rockmill left all to RocksDB or its device some to the CPU.
+    #[serde(default)]
+    pub jobs_elsewhere: u64,
 }
 
 impl Consumption {
@@ -92,6 +98,8 @@ impl Plane {
             energy,
             slices: slices_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
+            jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
+            jobs_elsewhere: jobs_elsewhere(&after) - jobs_elsewhere(&before),
         };
         (done, taken)
     }
@@ -101,6 +109,15 @@ impl Plane {
 fn near_data_bytes(stats: &Stats) -> u64 {
     let devices = stats.devices.values();
     devices.map(|device| device.near_data_bytes).sum()
+}
+
+fn jobs_too_small(stats: &Stats) -> u64 {
+    let small = stats.declines.get(DeclineReason::SmallJob.code());
+    small.copied().unwrap_or_default()
+}
+
+fn jobs_elsewhere(stats: &Stats) -> u64 {
+    stats.jobs_declined - jobs_too_small(stats) + stats.jobs_device_refused
 }
 
 /// Slices that each device did between two moments, of those that did any.

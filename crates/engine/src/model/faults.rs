@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What becomes of a slice that a device fails at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,9 +68,36 @@ impl fmt::Display for Fault {
 }
 
 /// The share of slices that each fault meets; a slice meets one at most.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct FaultRates(BTreeMap<Fault, f64>);
+
+impl<'de> Deserialize<'de> for FaultRates {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EachOnce)
+    }
+}
+
+/// Reads a map; which of two rates was meant nobody could tell.
+struct EachOnce;
+
+impl<'de> Visitor<'de> for EachOnce {
+    type Value = FaultRates;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rates of faults by their names")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<FaultRates, M::Error> {
+        let mut rates = BTreeMap::new();
+        while let Some((fault, rate)) = map.next_entry::<Fault, f64>()? {
+            if rates.insert(fault, rate).is_some() {
+                return Err(M::Error::custom(format!("{fault} has two rates")));
+            }
+        }
+        Ok(FaultRates(rates))
+    }
+}
 
 impl FaultRates {
     /// The fault that a slice meets which drew `lot`, from 0 to below 1.
@@ -124,6 +152,15 @@ mod tests {
         let (launch, hang) = (Some(Fault::Launch), Some(Fault::Hang));
         assert_eq!(met, [launch, launch, hang, hang, None, None]);
         assert_eq!(FaultRates::default().draw(0.0), None);
+    }
+
+    #[test]
+    fn a_fault_has_one_rate() {
+        let parse = serde_json::from_str::<FaultRates>;
+        let rates = FaultRates::from_iter([(Fault::Hang, 0.5)]);
+        assert_eq!(parse("{\"hang\": 0.5}").expect("it has one"), rates);
+        let error = parse("{\"hang\": 0.5, \"hang\": 0.5}").expect_err("it has two");
+        assert!(error.to_string().contains("hang has two rates"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! transfer and merger see all pairs of the input, the encoder those that are left.
 
 use std::fmt::Debug;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 
@@ -234,6 +234,10 @@ fn within<T: PartialOrd + Debug>(
 
 /// The text of a file, or so much of it that it is too long.
 fn read(name: &str) -> io::Result<String> {
+    // A pipe would be waited for.
+    if !fs::metadata(name)?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
     let mut text = String::new();
     let mut file = File::open(name)?.take(MOST_FILE_BYTES + 1);
     file.read_to_string(&mut text).map(|_| text)
@@ -349,6 +353,10 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", &path).expect("there is room");
         let path = path.to_str().expect("a plain name");
         let refused = UnitProfile::find(path).expect_err("a profile ends");
+        assert!(refused.contains("no plain file"), "{refused}");
+        std::fs::remove_file(path).expect("it is there");
+        std::fs::write(path, [b' '; MOST_FILE_BYTES as usize + 1]).expect("there is room");
+        let refused = UnitProfile::find(path).expect_err("it is too large");
         assert!(refused.contains("65536 bytes"), "{refused}");
     }
 }

@@ -94,10 +94,6 @@ pub struct Jobs {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub phases: Vec<Phase>,
-    /// Jobs that Rockmill left to RocksDB because of their size.
-    pub jobs_too_small: u64,
-    /// Other jobs of which Rockmill left all to RocksDB or its device some to the CPU.
-    pub jobs_elsewhere: u64,
 }
 
 /// A part of a cell's work.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
-use rockmill::DeclineReason;
 use rust_rocksdb::{ColumnFamily, DB};
 
 use super::burners::Burners;
@@ -51,19 +50,10 @@ pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Out
         let seed = SEED.wrapping_add(number as u64);
         phases.push(bench.phase(name, &Task::Draw { count, seed })?);
     }
-    let stats = plane.service.as_ref().map(rockmill::Service::stats);
-    if let Some(stats) = &stats {
-        check_failures(stats)?;
+    if let Some(service) = &plane.service {
+        check_failures(&service.stats())?;
     }
-    let stats = stats.unwrap_or_default();
-    let small = stats.declines.get(DeclineReason::SmallJob.code());
-    let jobs_too_small = small.copied().unwrap_or_default();
-    let declined = stats.jobs_declined - jobs_too_small;
-    Ok(Outcome {
-        phases,
-        jobs_too_small,
-        jobs_elsewhere: declined + stats.jobs_device_refused,
-    })
+    Ok(Outcome { phases })
 }
 
 /// What clients do in a phase.

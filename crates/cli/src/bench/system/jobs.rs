@@ -31,11 +31,7 @@ pub fn run(cell: &Cell, work: &Jobs, dir: &Path, plane: &Plane) -> Result<Outcom
         fs::remove_dir_all(&dir)
             .map_err(|e| Failure::Environment(format!("{}: {e}", dir.display())))?;
     }
-    Ok(Outcome {
-        phases,
-        jobs_too_small: 0,
-        jobs_elsewhere: 0,
-    })
+    Ok(Outcome { phases })
 }
 
 fn round(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cell::{Cell, Interval, Outcome, Phase};
 use super::metric::{Course, Metric};
+use crate::side_by_side::plane::Consumption;
 
 /// A cell and what came of each of its measurements, in their order.
 #[derive(Debug)]
@@ -31,11 +32,6 @@ impl Measured {
         };
         (0..phases).map(at).collect()
     }
-
-    /// The median of a count.
-    pub fn count(&self, of: fn(&Outcome) -> u64) -> u64 {
-        median_count(self.outcomes.iter().map(of))
-    }
 }
 
 impl Phases<'_> {
@@ -52,6 +48,11 @@ impl Phases<'_> {
     /// The median of a metric, over the times that had it.
     pub fn median(&self, metric: &Metric) -> Option<f64> {
         median(self.each(metric))
+    }
+
+    /// The median of a count.
+    pub fn count(&self, of: fn(&Consumption) -> u64) -> u64 {
+        median_count(self.of.iter().map(|phase| of(&phase.taken)))
     }
 
     /// The least and the most of a metric, if there was any.
@@ -137,10 +138,9 @@ mod tests {
             if seconds == 9 {
                 phase.taken.slices.insert("cuda:0".to_owned(), 1);
             }
+            phase.taken.jobs_too_small = u64::from(seconds);
             Outcome {
                 phases: vec![phase],
-                jobs_too_small: u64::from(seconds),
-                jobs_elsewhere: 0,
             }
         };
         let cells = Experiment::Contention.cells(&args(&[])).expect("cells");
@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(phases[0].spread(&WALL), Some((5.0, 5.0)));
         assert_eq!(phases[0].course(&RATE_COURSE).len(), 5);
         assert_eq!(
-            (once.count(|o| o.jobs_too_small), phases[0].slices()),
+            (
+                phases[0].count(|taken| taken.jobs_too_small),
+                phases[0].slices()
+            ),
             (5, vec![("cpu", 5)])
         );
     }
@@ -178,7 +181,7 @@ mod tests {
         let four = measured(&[9, 2, 4, 5]);
         assert_eq!(four.phases()[0].median(&WALL), Some(4.5));
         assert_eq!(four.phases()[0].course(&RATE_COURSE).len(), 4);
-        assert_eq!(four.count(|outcome| outcome.jobs_too_small), 5);
+        assert_eq!(four.phases()[0].count(|taken| taken.jobs_too_small), 5);
     }
 
     #[test]

@@ -103,8 +103,8 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
             let columns = shown.columns.iter();
             let mut row: Vec<_> = columns.map(|metric| number(metric, &phases)).collect();
             row.push(slices(&phases));
-            row.push(of.count(|outcome| outcome.jobs_too_small).to_string());
-            row.push(of.count(|outcome| outcome.jobs_elsewhere).to_string());
+            row.push(phases.count(|taken| taken.jobs_too_small).to_string());
+            row.push(phases.count(|taken| taken.jobs_elsewhere).to_string());
             [head_of_row(&of.cell, &phases), row].concat()
         };
         of.phases().into_iter().map(row)
