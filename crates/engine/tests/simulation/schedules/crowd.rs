@@ -118,8 +118,8 @@ impl Crowd {
 
     /// The odd one's slices, which wait in the queue as one wish each, are overtaken by no more than they may.
     pub fn nobody_starved(&self, world: &World, times: &[Duration], ending: &Ending) {
-        /// A job goes before those of the next lower urgency that asked up to so many wishes earlier.
-        const HEAD_START: i64 = 64;
+        /// Wishes of a more urgent job that go before one of the next lower urgency are fewer than so many.
+        const TURN: i64 = 64;
         /// A slice that takes longer than the mean takes no more than so many times as long.
         const LONGEST: f64 = 2.0;
         let slices: u64 = ending.alone.iter().map(|alone| alone.slices).sum();
@@ -132,7 +132,7 @@ impl Crowd {
         let before_each = match self.behind {
             // A slice that runs.
             ..0 => 1,
-            behind => JOBS as i64 + behind * HEAD_START,
+            behind => JOBS as i64 + behind * TURN,
         };
         let most = alone.slices as f64 * (1 + before_each) as f64 * LONGEST * mean;
         let ends = times.last().expect("there is one");
