@@ -66,8 +66,9 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // What became of a calibration is nobody's error, and nothing else tells it.
-    const USUAL_LOG: &str = "error,rockmill_engine::model=warn";
-    let log = EnvFilter::try_from_env("ROCKMILL_LOG").unwrap_or_else(|_| EnvFilter::new(USUAL_LOG));
+    const USUAL_LOG: &str = "error,rockmill_engine::model=warn,rockmill_engine::calibration=warn";
+    let asked = std::env::var("ROCKMILL_LOG");
+    let log = asked.map_or_else(|_| EnvFilter::new(USUAL_LOG), EnvFilter::new);
     tracing_subscriber::fmt()
         .with_env_filter(log)
         .with_writer(std::io::stderr)

@@ -105,9 +105,12 @@ fn a_published_profile_is_shown_and_others_are_refused() {
     assert!((first["pairs_per_second"].as_f64().expect("a number") - 200e6 / 55.0).abs() < 1.0);
     let (_, err) = expect(WRONG_USAGE, &["model", "--profile", "fpga"]);
     assert!(err.contains("fpga-cu"), "{err}");
-    for name in ["near-data-ssd", "mid-gpu"] {
+    for name in ["fpga-cu", "near-data-ssd", "mid-gpu"] {
+        const TERMINAL: usize = 80;
         let (table, _) = expect(DONE, &["model", "--profile", name]);
         assert!(table.contains("bound by"), "{table}");
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(TERMINAL), "{table}");
     }
     let (_, err) = expect(WRONG_USAGE, &["model", "--profile", "/nowhere/board.json"]);
     assert!(err.contains("cannot read"), "{err}");

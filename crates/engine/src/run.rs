@@ -36,6 +36,7 @@ use crate::verification::Verifier;
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 pub use context::RunContext;
 pub use outcome::{DeviceWork, Outcome};
+use overtaking::Stragglers;
 use pick::Left;
 pub use shape::Shapes;
 
@@ -72,10 +73,11 @@ pub fn run(
         ..
     } = &*prepared;
     let all = slices.len() as u64;
+    let host_slices = context.host_slices(all);
     share.plan(Work {
         slices: all,
         slice_bytes: shapes.mean_bytes(),
-        host_slices: context.host_slices(all),
+        host_slices,
     });
     let crew = Crew::new(&context.clock);
     let shared = Shared {
@@ -110,7 +112,7 @@ pub fn run(
         slice_bytes,
         done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
         attempts: slices.iter().map(|_| OnceLock::new()).collect(),
-        overtaken: AtomicUsize::new(0),
+        stragglers: Stragglers::new(slices.len(), host_slices as usize),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
@@ -200,8 +202,8 @@ struct Shared<'a> {
     done_by: Vec<AtomicUsize>,
     /// What slices tell of the devices that they began on.
     attempts: Vec<OnceLock<Attempt<'a>>>,
-    /// Slices of other devices that the CPU makes again since these were late with them.
-    overtaken: AtomicUsize,
+    /// Slices that other devices are late with.
+    stragglers: Stragglers,
     done: Mutex<Done>,
 }
 

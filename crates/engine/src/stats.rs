@@ -80,8 +80,8 @@ pub struct Stats {
     pub slices_redone: u64,
     /// Slices that a device did not come back from in time, which are redone as well.
     pub slices_left_behind: u64,
-    /// Of these, slices that the CPU made since nothing else of their jobs was left to do: the device was late with them, and
-    /// has not failed.
+    /// Of these, slices with which the device was late by what others of the job took, and which were all that the job waited
+    /// for: the CPU was to make them sooner.
     pub slices_overtaken: u64,
     /// Faults that simulated devices made on purpose, by the names that profiles give them.
     pub simulated_faults: BTreeMap<String, u64>,

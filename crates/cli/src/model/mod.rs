@@ -92,6 +92,7 @@ fn in_turn(
     let mut probe = Probe::new(dir, &machine.host, gpus, &idle)?;
     for _ in 0..rounds {
         probe.round()?;
+        probe.round()?;
         comparison.round(gpus)?;
     }
     Ok(probe.rates()?)

@@ -62,10 +62,20 @@ pub fn print(name: &str, json: bool) -> Result<(), Failure> {
         let units = report.profile.units;
         writeln!(
             out,
-            "million pairs of input a second of one unit, by stage, of all ({units}), and of the link"
+            "million pairs of input a second: a unit by stage, all {units} units, the link"
         )?;
         Ok(writeln!(out, "{}", table(&report.rows))?)
     })
+}
+
+/// Millions, in three digits.
+fn million(pairs: f64) -> String {
+    match pairs / 1e6 {
+        many @ 100.0.. => format!("{many:.0}"),
+        some @ 10.0.. => format!("{some:.1}"),
+        few @ 0.01.. => format!("{few:.2}"),
+        hardly_any => format!("{hardly_any:.0e}"),
+    }
 }
 
 fn table(rows: &[Row]) -> comfy_table::Table {
@@ -75,7 +85,6 @@ fn table(rows: &[Row]) -> comfy_table::Table {
     ]);
     for row in rows {
         let unit = &row.unit;
-        let million = |pairs: f64| format!("{:.2}", pairs / 1e6);
         let [decoder, transfer, merger, encoder] = unit.stages.map(million);
         table.add_row([
             format!("{}x{}", unit.key_bytes, unit.value_bytes),

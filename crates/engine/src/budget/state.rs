@@ -266,7 +266,11 @@ impl State {
 
     pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
         let ticket = self.number();
-        let first = self.waiting.front().map(|first| first.rank);
+        // Who waits for a job's memory may wait for long while slices begin, and says nothing of their turns.
+        let is_slice = |wish: &Wish| matches!(wish, Wish::Slice(_));
+        let mut alike = self.waiting.iter();
+        let first = alike.find(|other| is_slice(&other.wish) == is_slice(&wish));
+        let first = first.map(|first| first.rank);
         let rank = self.ranks.next(urgency, first);
         let behind = |other: &Waiting| other.rank.ends <= rank.ends;
         let place = self.waiting.partition_point(behind);

@@ -433,3 +433,45 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     });
     assert!(served > Some(1), "{served:?}");
 }
+
+#[test]
+fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
+    const SERVED: usize = 300;
+    let mut state = State::new(1, 100);
+    let mut job = |urgency, slice_bytes| {
+        let ticket = state.queue(Wish::Enter(SOME), urgency);
+        state.serve();
+        let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
+            panic!("nobody else opens inputs");
+        };
+        state.set_slice_bytes(job, slice_bytes);
+        state.queue(Wish::Admit(job), urgency);
+        state.set_work(job, MANY);
+        state.set_candidates(job, &[CPU]);
+        state.serve();
+        job
+    };
+    let (usual, idle) = (job(Urgency::Usual, 10), job(Urgency::Last, 10));
+    let waits = job(Urgency::Usual, 90);
+    assert_eq!(state.waiting(), 1, "{waits} has no room beside the others");
+    let mut next = state.queue(Wish::Slice(usual), Urgency::Usual);
+    state.serve();
+    for _ in 0..SERVED {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is alone");
+        };
+        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        state.give_back(usual, &running, true);
+        state.serve();
+    }
+    let late = state.queue(Wish::Slice(idle), Urgency::Last);
+    for _ in 0..3 {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is more urgent");
+        };
+        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        state.give_back(usual, &running, true);
+        state.serve();
+        assert!(state.take_answer(late).is_none());
+    }
+}

@@ -50,7 +50,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The place of a wish that comes while `first` is the next to be served, if anybody waits.
+    /// The place of a wish that comes while `first` is the next of its kind to be served, if such wait.
     pub fn next(&mut self, urgency: Urgency, first: Option<Rank>) -> Rank {
         // Some are served out of turn, since they wait for something else than those before them.
         let now = first.map_or(self.served, |first| first.begins.min(self.served));

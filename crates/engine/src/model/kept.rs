@@ -86,11 +86,15 @@ pub fn load(path: &Path, host: &Host, gpus: &GpuModels) -> Result<Option<Rates>,
 
 fn read(path: &Path, host: &Host) -> Result<Option<Kept>, String> {
     let refuse = |why: String| format!("{}: {why}; calibration runs again", path.display());
-    let size = match fs::metadata(path) {
-        Ok(about) => about.len(),
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(refuse(e.to_string())),
     };
+    if !about.is_file() {
+        return Err(refuse("it is no plain file".to_owned()));
+    }
+    let size = about.len();
     if size > MOST_BYTES {
         return Err(refuse(format!(
             "{size} bytes are too many for a calibration"
@@ -157,12 +161,14 @@ pub fn save(path: &Path, host: &Host, gpus: &GpuModels, rates: &Rates) -> io::Re
 
 /// Whether there is nothing at `path`, or a calibration of some version.
 fn makes_room(path: &Path) -> io::Result<bool> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(MOST_BYTES).read_to_end(&mut text)?,
+    match fs::metadata(path) {
+        Ok(about) if !about.is_file() => return Ok(false),
+        Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),
-    };
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(MOST_BYTES).read_to_end(&mut text)?;
     Ok(text.is_empty() || serde_json::from_slice::<Version>(&text).is_ok())
 }
 

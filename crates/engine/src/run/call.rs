@@ -72,7 +72,7 @@ pub struct Terms<'a> {
 enum GivenUp {
     /// It takes longer than any call may.
     Late,
-    /// The job waits for nothing else, and the CPU would have made the slice by now.
+    /// The job waits for nothing else but calls that are late.
     Overtaken,
     /// Its job was cancelled.
     WithItsJob,
@@ -140,6 +140,7 @@ impl Call {
         let began = clock.now();
         let late = began + terms.at_most;
         let mut until = late;
+        let mut straggles = None;
         let mut seen = 0;
         loop {
             let before = came.seen();
@@ -161,13 +162,18 @@ impl Call {
                 Some(GivenUp::Late)
             } else if now >= until {
                 Some(GivenUp::WithItsJob)
-            } else if terms.overtaking.begins(now.saturating_sub(began)) {
+            } else if straggles.is_some() && terms.overtaking.begins() && !job.is_cancelled() {
                 Some(GivenUp::Overtaken)
             } else {
                 None
             };
+            if straggles.is_none() && terms.overtaking.is_late(now.saturating_sub(began)) {
+                straggles = Some(terms.overtaking.late());
+                continue;
+            }
             if let Some(why) = given_up {
-                return leave(&gate, &answers, &stop, &device, terms, why);
+                let waited = now.saturating_sub(began);
+                return leave(&gate, &answers, &stop, &device, terms, (why, waited));
             }
             clock.wait(&came, before, CANCEL_POLL);
         }
@@ -229,7 +235,7 @@ fn leave(
     stop: &CancelToken,
     device: &Opened,
     terms: &Terms<'_>,
-    why: GivenUp,
+    (why, waited): (GivenUp, Duration),
 ) -> Result<Answer> {
     let mut gate = lock(gate);
     if let Ok(answer) = answers.try_recv() {
@@ -249,8 +255,8 @@ fn leave(
             seconds(terms.at_most)
         ),
         GivenUp::Overtaken => format!(
-            "nothing else was left to do, and a slice has not come back in {:.1} s",
-            seconds(terms.overtaking.after)
+            "a slice has not come back in {:.1} s, which others of its job did much sooner",
+            seconds(waited)
         ),
         GivenUp::WithItsJob => "a slice was given up with its job and has not come back".to_owned(),
     });
@@ -262,6 +268,7 @@ fn leave(
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
     if why == GivenUp::Overtaken {
+        terms.overtaking.overtaken();
         terms.counters.slice_overtaken(name);
     }
     let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);

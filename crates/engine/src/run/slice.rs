@@ -9,7 +9,7 @@ use rockmill_format::key;
 use tracing::Span;
 
 use super::call::{Call, Terms};
-use super::overtaking::{self, Overtaking};
+use super::overtaking::Overtaking;
 use super::{Shared, unbalanced};
 use crate::budget::{Grant, HOST};
 use crate::compute::{Compute, is_device_trouble};
@@ -49,7 +49,6 @@ impl Shared<'_> {
         let terms = self.terms(device, attempt, bytes, grant);
         match self.slice_on(Some((device, terms)), slice, bytes, waited) {
             Err(error) if grant.is_left_behind() => {
-                self.learn_late(device, bytes, grant, began.0);
                 self.done().again.push((slice.index, error));
                 Ok(None)
             }
@@ -82,27 +81,15 @@ impl Shared<'_> {
             None => (self.cpu_name(), cpu),
             Some(Offload { device, .. }) => (device.backend.name(), device.backend.charged(cpu)),
         };
+        let elapsed = self.context.clock.now().saturating_sub(began);
+        self.stragglers.was_done(bytes, elapsed);
         let took = SliceTime {
-            seconds: (self.context.clock.now().saturating_sub(began)).as_secs_f64(),
+            seconds: elapsed.as_secs_f64(),
             cpu_seconds: cpu.as_secs_f64(),
         };
         let written = report.files.iter().map(|file| file.size).sum();
         let shape = self.shapes.done(bytes, written);
         (self.context.model).observed(name, &shape, grant.beside(), took);
-    }
-
-    /// Tells the model that a slice, which began so, would take longer than it has.
-    fn learn_late(&self, device: Offload<'_>, bytes: u64, grant: &Grant<'_>, began: Duration) {
-        let (name, shape) = (device.device.backend.name(), self.shapes.of(bytes));
-        let expected = (self.context.model).time(name, &shape, grant.beside());
-        let seconds = (self.context.clock.now().saturating_sub(began)).as_secs_f64();
-        if seconds > expected.seconds {
-            let took = SliceTime {
-                seconds,
-                ..expected
-            };
-            (self.context.model).observed(name, &shape, grant.beside(), took);
-        }
     }
 
     /// Does a slice on the CPU that failed so on the device, or whose files were not what that had meant.
@@ -153,11 +140,11 @@ impl Shared<'_> {
         Terms {
             at_most: self.context.patience.at_most(seconds, moved, knows),
             overtaking: Overtaking {
-                after: overtaking::after(seconds, on_cpu.seconds + limited),
-                left: &self.left,
+                stragglers: &self.stragglers,
                 done_by: &self.done_by,
-                overtaken: &self.overtaken,
-                host_slices: self.context.host_slices(self.slices.len() as u64) as usize,
+                bytes,
+                expected_seconds: seconds,
+                cpu_seconds: on_cpu.seconds + limited,
             },
             clock: &self.context.clock,
             budget: self.context.budget,

@@ -123,7 +123,9 @@ impl Shared<'_> {
                 return Ok(true);
             }
         };
-        if let Some(report) = self.slice(slice, device, &grant, waiting.elapsed())? {
+        let made = self.slice(slice, device, &grant, waiting.elapsed());
+        self.stragglers.ended();
+        if let Some(report) = made? {
             self.keep(slice.index, report);
         }
         Ok(true)

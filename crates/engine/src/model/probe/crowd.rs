@@ -25,12 +25,19 @@ impl Crowd {
 }
 
 /// Sets what `at_once` slices do to each other, by some that keep kernels busy for long beside the host, and by some that
-/// keep the host busy for as long as any do. The latter may wait for kernels all the same: then the host's share is too
+/// keep the host busy for as long as any do. The latter may wait for kernels all the same: then the host's share may be too
 /// large, and such slices are still predicted as they were measured.
 pub fn share(gpu: &mut GpuRates, at_once: u32, [kernels, host]: &[Crowd; 2]) {
+    let device = kernels.overlap(at_once, |part| !part.is_hosts());
+    let by_host = host.overlap(at_once, Part::is_hosts);
+    // Those that wait for kernels tell of the host no more than that it is not slower.
+    let waits_for_kernels = host.overlap(at_once, |part| !part.is_hosts()) <= device;
     gpu.overlap = Overlap {
-        device: kernels.overlap(at_once, |part| !part.is_hosts()),
-        host: host.overlap(at_once, Part::is_hosts),
+        device,
+        host: match waits_for_kernels {
+            true => by_host.min(Overlap::NONE.host),
+            false => by_host,
+        },
     };
     let more = [kernels, host].map(|crowd| crowd.cpu_seconds / crowd.alone.cpu_seconds);
     gpu.crowded = clamp(more.iter().sum::<f64>() / more.len() as f64, &CROWDED);
