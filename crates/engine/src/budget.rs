@@ -9,9 +9,9 @@
 //!
 //! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
 //! wait longer for another, and no more run than the host's processors feed: see [`lanes`] and [`mix`]. Who waits is
-//! served in order, the more urgent before the others but for one in nine. A job that was admitted never needs memory
-//! that another one holds, so jobs cannot wait for each other; and a large slice that waits is not overtaken for ever by
-//! small ones, since what is free is kept for it.
+//! served in order, the more urgent before the others, of whom one goes after every eight of them. A job that was
+//! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large slice that waits
+//! is not overtaken for ever by small ones, since what is free is kept for it.
 
 mod behind;
 pub mod lanes;

@@ -2,11 +2,11 @@
 
 mod room;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::behind::Behind;
 use super::lanes::{Candidate, HOST, Lanes, Offer};
-use super::urgency::{Rank, Ranks, Urgency};
+use super::urgency::{Line, Urgency};
 use room::Full;
 
 /// A job's number.
@@ -113,7 +113,6 @@ impl Job {
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    rank: Rank,
     wish: Wish,
     /// The device that a slice waits for although another had room.
     waits_for: Option<usize>,
@@ -132,9 +131,7 @@ pub struct State {
     /// Memory of slices beside that of the jobs themselves.
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
-    /// By rank.
-    waiting: VecDeque<Waiting>,
-    ranks: Ranks,
+    waiting: Line<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
     /// Number of the next job or ticket.
     next: u64,
@@ -150,8 +147,7 @@ impl State {
             lanes: Lanes::default(),
             more_bytes: 0,
             jobs: BTreeMap::new(),
-            waiting: VecDeque::new(),
-            ranks: Ranks::default(),
+            waiting: Line::default(),
             answers: BTreeMap::new(),
             next: 0,
         }
@@ -266,21 +262,12 @@ impl State {
 
     pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
         let ticket = self.number();
-        // Who waits for a job's memory may wait for long while slices begin, and says nothing of their turns.
-        let is_slice = |wish: &Wish| matches!(wish, Wish::Slice(_));
-        let mut alike = self.waiting.iter();
-        let first = alike.find(|other| is_slice(&other.wish) == is_slice(&wish));
-        let first = first.map(|first| first.rank);
-        let rank = self.ranks.next(urgency, first);
-        let behind = |other: &Waiting| other.rank.ends <= rank.ends;
-        let place = self.waiting.partition_point(behind);
         let waiting = Waiting {
             ticket,
-            rank,
             wish,
             waits_for: None,
         };
-        self.waiting.insert(place, waiting);
+        self.waiting.come(urgency, waiting);
         ticket
     }
 
@@ -299,21 +286,20 @@ impl State {
         self.waiting.len()
     }
 
-    /// Answers all who can be, by rank.
+    /// Answers all who can be, in their order.
     pub fn serve(&mut self) {
         loop {
-            let waiting = std::mem::take(&mut self.waiting);
+            let mut waiting = std::mem::take(&mut self.waiting);
             let before = waiting.len();
             let mut full = Full::default();
-            for mut waiting in waiting {
-                match self.answer(&mut waiting, &mut full) {
-                    Some(answer) => {
-                        self.ranks.served(waiting.rank);
-                        self.answers.insert(waiting.ticket, answer);
-                    }
-                    None => self.waiting.push_back(waiting),
+            waiting.retain(|waiting| match self.answer(waiting, &mut full) {
+                Some(answer) => {
+                    self.answers.insert(waiting.ticket, answer);
+                    false
                 }
-            }
+                None => true,
+            });
+            self.waiting = waiting;
             // A job that is admitted lets in the next, which may have come before it asked.
             if self.waiting.len() == before {
                 return;

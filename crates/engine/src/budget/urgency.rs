@@ -1,5 +1,7 @@
 //! Which jobs go first.
 
+use std::collections::VecDeque;
+
 use rockmill_core::JobInfo;
 
 /// How urgent a job is.
@@ -13,13 +15,18 @@ pub enum Urgency {
     Last,
 }
 
-/// Of what is given out while all wait, each urgency gets so many times as much as the next lower one.
-const SHARE: u64 = 8;
-
-/// Urgencies.
-const KINDS: usize = 3;
+/// So many that are more urgent go before the first of those that are less, which then counts as more urgent itself.
+const TURN: u32 = 8;
 
 impl Urgency {
+    /// The next more urgent.
+    fn next(self) -> Self {
+        match self {
+            Self::First | Self::Usual => Self::First,
+            Self::Last => Self::Usual,
+        }
+    }
+
     /// Of a job, as RocksDB describes it.
     pub fn of(info: &JobInfo) -> Self {
         match (info.base_input_level == 0, info.is_in_bottom_pool) {
@@ -30,39 +37,74 @@ impl Urgency {
     }
 }
 
-/// A place in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
-    /// The lowest is served first, and of the same the one that came first.
-    pub ends: u64,
-    /// Where its turn begins, by which the place is found of who comes while it waits.
-    begins: u64,
+/// How somebody stands in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    /// What it counts as.
+    urgency: Urgency,
+    /// How many went before it since it was the first of its urgency.
+    passed: u32,
 }
 
-/// Places in the queue, by weighted fair queueing: who comes goes before all that are less urgent, however many wait,
-/// but for one of them every so often. So all get their turn.
-#[derive(Debug, Default)]
-pub struct Ranks {
-    /// The highest that was served.
-    served: u64,
-    /// The last that a wish of each urgency got.
-    last: [u64; KINDS],
+/// Who waits, the most urgent first and of each urgency in the order in which they came to it.
+#[derive(Debug)]
+pub struct Line<T>(VecDeque<(Standing, T)>);
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
 }
 
-impl Ranks {
-    /// The place of a wish that comes while `first` is the next of its kind to be served, if such wait.
-    pub fn next(&mut self, urgency: Urgency, first: Option<Rank>) -> Rank {
-        // Some are served out of turn, since they wait for something else than those before them.
-        let now = first.map_or(self.served, |first| first.begins.min(self.served));
-        let begins = self.last[urgency as usize].max(now);
-        let ends = begins.saturating_add(SHARE.pow(urgency as u32));
-        self.last[urgency as usize] = ends;
-        Rank { ends, begins }
+impl<T> Line<T> {
+    /// Somebody comes, and goes before all that are less urgent, however many wait, but for one of them every so often.
+    pub fn come(&mut self, urgency: Urgency, who: T) {
+        self.join(urgency, who);
+        for less in [Urgency::Usual, Urgency::Last] {
+            if less > urgency {
+                self.pass(less);
+            }
+        }
     }
 
-    /// A wish was served.
-    pub fn served(&mut self, rank: Rank) {
-        self.served = self.served.max(rank.ends);
+    /// Somebody went before the first of this urgency.
+    fn pass(&mut self, less: Urgency) {
+        let place = self.first_of(less);
+        let Some((standing, _)) = self.0.get_mut(place) else {
+            return;
+        };
+        if standing.urgency != less {
+            return;
+        }
+        standing.passed += 1;
+        if standing.passed >= TURN
+            && let Some((_, who)) = self.0.remove(place)
+        {
+            self.join(less.next(), who);
+        }
+    }
+
+    /// Where those of an urgency begin.
+    fn first_of(&self, urgency: Urgency) -> usize {
+        self.0.partition_point(|(other, _)| other.urgency < urgency)
+    }
+
+    fn join(&mut self, urgency: Urgency, who: T) {
+        let behind = self
+            .0
+            .partition_point(|(other, _)| other.urgency <= urgency);
+        let standing = Standing { urgency, passed: 0 };
+        self.0.insert(behind, (standing, who));
+    }
+
+    /// Takes out those whom `keep` does not want to wait on, asked in their order.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
+        self.0.retain_mut(|(_, who)| keep(who));
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -70,92 +112,66 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    /// Who waits, and who is next.
-    #[derive(Default)]
-    struct Queue {
-        ranks: Ranks,
-        waiting: Vec<(Rank, Urgency)>,
-    }
-
-    impl Queue {
-        fn comes(&mut self, urgency: Urgency) {
-            let first = self.waiting.first().map(|(rank, _)| *rank);
-            let rank = self.ranks.next(urgency, first);
-            let place = self
-                .waiting
-                .partition_point(|(other, _)| other.ends <= rank.ends);
-            self.waiting.insert(place, (rank, urgency));
-        }
-
-        fn serve(&mut self, place: usize) -> Urgency {
-            let (rank, urgency) = self.waiting.remove(place);
-            self.ranks.served(rank);
-            urgency
-        }
-
-        /// How many of the next so many are of an urgency.
-        fn next(&mut self, served: usize, of: Urgency) -> usize {
-            (0..served).filter(|_| self.serve(0) == of).count()
-        }
-    }
-
     /// So many of each urgency, the most urgent of whom have come last.
-    fn queue(waiting: [(Urgency, usize); KINDS]) -> Queue {
-        let mut queue = Queue::default();
+    fn line(waiting: [(Urgency, usize); 3]) -> Line<Urgency> {
+        let mut line = Line::default();
         for (urgency, count) in waiting.into_iter().rev() {
-            (0..count).for_each(|_| queue.comes(urgency));
+            (0..count).for_each(|_| line.come(urgency, urgency));
         }
-        queue
+        line
+    }
+
+    /// How many of the first so many are of an urgency.
+    fn count(line: &Line<Urgency>, first: usize, of: Urgency) -> usize {
+        let first = line.0.iter().take(first);
+        first.filter(|(_, urgency)| *urgency == of).count()
     }
 
     #[test]
     fn the_urgent_wait_for_one_in_nine_however_many_came_before() {
         for usual in [20, 1000] {
-            let all = [
+            let line = line([
                 (Urgency::First, 64),
                 (Urgency::Usual, usual),
                 (Urgency::Last, 0),
-            ];
-            assert_eq!(
-                queue(all).next(8, Urgency::First),
-                7,
-                "the eighth came later"
-            );
-            assert_eq!(queue(all).next(72, Urgency::First), 64);
+            ]);
+            assert_eq!(count(&line, 8, Urgency::First), 8);
+            assert_eq!(count(&line, 72, Urgency::First), 64);
+            assert_eq!(line.len(), 64 + usual);
         }
     }
 
     #[test]
     fn what_can_wait_gets_its_turn_and_no_more() {
-        let mut all = queue([Urgency::First, Urgency::Usual, Urgency::Last].map(|u| (u, 1000)));
-        assert_eq!(all.next(73, Urgency::Last), 1);
-        assert_eq!(all.next(730 - 73, Urgency::Last), 9);
+        let mut line = line([Urgency::First, Urgency::Usual, Urgency::Last].map(|u| (u, 20)));
+        let mut served = 0;
+        // An urgent one comes whenever somebody was served.
+        while count(&line, 1, Urgency::Last) == 0 {
+            line.0.pop_front();
+            line.come(Urgency::First, Urgency::First);
+            served += 1;
+        }
+        assert!((20..200).contains(&served), "{served}");
     }
 
     #[test]
-    fn who_did_not_wait_has_nothing_saved() {
-        let mut queue = Queue::default();
-        for _ in 0..1000 {
-            queue.comes(Urgency::Usual);
-            queue.serve(0);
+    fn who_waits_for_long_gives_those_behind_no_more_than_their_turn() {
+        let mut line = Line::default();
+        line.come(Urgency::Usual, Urgency::Usual);
+        for _ in 0..300 {
+            line.come(Urgency::Usual, Urgency::Usual);
+            line.0.remove(1);
         }
-        queue.comes(Urgency::Usual);
-        (0..9).for_each(|_| queue.comes(Urgency::First));
-        assert_eq!(queue.next(7, Urgency::First), 7);
-        assert_eq!(queue.serve(0), Urgency::Usual);
-    }
-
-    #[test]
-    fn the_urgent_go_first_although_others_were_served_out_of_turn() {
-        let mut queue = queue([
-            (Urgency::First, 0),
-            (Urgency::Usual, 0),
-            (Urgency::Last, 20),
-        ]);
-        for _ in 0..10 {
-            queue.serve(10);
+        line.come(Urgency::Last, Urgency::Last);
+        for _ in 0..4 {
+            line.come(Urgency::Usual, Urgency::Usual);
         }
-        queue.comes(Urgency::First);
-        assert_eq!(queue.serve(0), Urgency::First);
+        line.come(Urgency::First, Urgency::First);
+        let order: Vec<_> = line.0.iter().map(|(_, urgency)| *urgency).collect();
+        let usual = [Urgency::Usual; 5];
+        assert_eq!(
+            order,
+            [&[Urgency::First], &usual[..], &[Urgency::Last]].concat()
+        );
     }
 }
