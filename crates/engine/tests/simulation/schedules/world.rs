@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind};
@@ -134,10 +135,16 @@ impl World {
                 scope.spawn(move || worker.run(close));
             }
             scope.spawn(move || changer.run(|| self.change_settings(engine, &**time, watch)));
+            let preparing = self.databases.iter().map(|_| AtomicBool::new(false));
+            let preparing: Arc<[AtomicBool]> = preparing.collect();
             let jobs = self.requests.iter().zip(workers).zip(cancels);
             let jobs: Vec<_> = jobs
                 .map(|((request, worker), cancel)| {
-                    let work = move || self.run_job(engine, &**time, request, &cancel);
+                    let preparing = Arc::clone(&preparing);
+                    let work = move || {
+                        let turn = &preparing[request.database];
+                        self.run_job(engine, &**time, request, turn, &cancel)
+                    };
                     scope.spawn(move || worker.run(work))
                 })
                 .collect();
@@ -151,12 +158,19 @@ impl World {
         engine: &Engine,
         time: &dyn Clock,
         request: &Request,
+        preparing: &AtomicBool,
         cancel: &CancelToken,
     ) -> Ended {
+        const POLL: Duration = Duration::from_micros(1);
         time.pause(request.begins);
         engine.counters().scheduled();
         let dir = self.of(request).0;
+        // The engine follows a database's MANIFEST under a lock, of which virtual time knows nothing.
+        while preparing.swap(true, Ordering::AcqRel) {
+            time.pause(POLL);
+        }
         let job = request.prepare(engine, self.of(request), cancel);
+        preparing.store(false, Ordering::Release);
         let result = job.and_then(|job| engine.run(&job, dir, dir, cancel));
         let at = time.now();
         Ended { result, at }
