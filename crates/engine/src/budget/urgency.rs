@@ -146,7 +146,7 @@ mod tests {
         let mut line = line([Urgency::First, Urgency::Usual, Urgency::Last].map(|u| (u, 20)));
         let mut served = 0;
         // An urgent one comes whenever somebody was served.
-        while count(&line, 1, Urgency::Last) == 0 {
+        while count(&line, 1, Urgency::Last) == 0 && served < 200 {
             line.0.pop_front();
             line.come(Urgency::First, Urgency::First);
             served += 1;
