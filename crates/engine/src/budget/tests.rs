@@ -401,23 +401,26 @@ fn urgent_jobs_go_first_and_nobody_starves() {
     assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
 }
 
+/// A job with many slices that has opened its inputs, and asks for the memory of one.
+fn asks_for_memory(state: &mut State, urgency: Urgency, slice_bytes: u64) -> JobId {
+    let ticket = state.queue(Wish::Enter(SOME), urgency);
+    state.serve();
+    let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
+        panic!("nobody else opens inputs");
+    };
+    state.set_slice_bytes(job, slice_bytes);
+    state.queue(Wish::Admit(job), urgency);
+    state.set_work(job, MANY);
+    state.set_candidates(job, &[CPU]);
+    state.serve();
+    job
+}
+
 #[test]
 fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     const MORE_THAN_ITS_TURN: usize = 256;
     let mut state = State::new(1, 100);
-    let mut job = |urgency| {
-        let ticket = state.queue(Wish::Enter(SOME), urgency);
-        state.serve();
-        let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
-            panic!("nobody else opens inputs");
-        };
-        state.set_slice_bytes(job, 10);
-        state.queue(Wish::Admit(job), urgency);
-        state.set_work(job, MANY);
-        state.set_candidates(job, &[CPU]);
-        state.serve();
-        job
-    };
+    let mut job = |urgency| asks_for_memory(&mut state, urgency, 10);
     let (urgent, idle) = (job(Urgency::First), job(Urgency::Last));
     let mut next = state.queue(Wish::Slice(urgent), Urgency::First);
     state.serve();
@@ -438,19 +441,7 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
 fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
     const SERVED: usize = 300;
     let mut state = State::new(1, 100);
-    let mut job = |urgency, slice_bytes| {
-        let ticket = state.queue(Wish::Enter(SOME), urgency);
-        state.serve();
-        let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
-            panic!("nobody else opens inputs");
-        };
-        state.set_slice_bytes(job, slice_bytes);
-        state.queue(Wish::Admit(job), urgency);
-        state.set_work(job, MANY);
-        state.set_candidates(job, &[CPU]);
-        state.serve();
-        job
-    };
+    let mut job = |urgency, slice_bytes| asks_for_memory(&mut state, urgency, slice_bytes);
     let (usual, idle) = (job(Urgency::Usual, 10), job(Urgency::Last, 10));
     let waits = job(Urgency::Usual, 90);
     assert_eq!(state.waiting(), 1, "{waits} has no room beside the others");

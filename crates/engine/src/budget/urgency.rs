@@ -39,7 +39,7 @@ impl Urgency {
 
 /// How somebody stands in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standing {
+struct Position {
     /// What it counts as.
     urgency: Urgency,
     /// How many went before it since it was the first of its urgency.
@@ -48,7 +48,7 @@ struct Standing {
 
 /// Who waits, the most urgent first and of each urgency in the order in which they came to it.
 #[derive(Debug)]
-pub struct Line<T>(VecDeque<(Standing, T)>);
+pub struct Line<T>(VecDeque<(Position, T)>);
 
 impl<T> Default for Line<T> {
     fn default() -> Self {
@@ -70,14 +70,14 @@ impl<T> Line<T> {
     /// Somebody went before the first of this urgency.
     fn pass(&mut self, less: Urgency) {
         let place = self.first_of(less);
-        let Some((standing, _)) = self.0.get_mut(place) else {
+        let Some((position, _)) = self.0.get_mut(place) else {
             return;
         };
-        if standing.urgency != less {
+        if position.urgency != less {
             return;
         }
-        standing.passed += 1;
-        if standing.passed >= TURN
+        position.passed += 1;
+        if position.passed >= TURN
             && let Some((_, who)) = self.0.remove(place)
         {
             self.join(less.next(), who);
@@ -93,8 +93,8 @@ impl<T> Line<T> {
         let behind = self
             .0
             .partition_point(|(other, _)| other.urgency <= urgency);
-        let standing = Standing { urgency, passed: 0 };
-        self.0.insert(behind, (standing, who));
+        let position = Position { urgency, passed: 0 };
+        self.0.insert(behind, (position, who));
     }
 
     /// Takes out those whom `keep` does not want to wait on, asked in their order.
