@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::faults::FaultRates;
@@ -146,8 +147,7 @@ impl UnitProfile {
     /// # Errors
     /// One sentence about what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let profile: Self =
-            serde_json::from_str(text).map_err(|e| format!("this is no profile: {e}"))?;
+        let profile: Self = parse_named(text).map_err(|e| format!("this is no profile: {e}"))?;
         profile.check()?;
         Ok(profile)
     }
@@ -230,6 +230,18 @@ fn within<T: PartialOrd + Debug>(
     Err(format!(
         "its {what} is {value:?}; say {least:?} to {most:?}"
     ))
+}
+
+/// A value from its text; an error begins with the name of the field that is wrong, if it is one.
+fn parse_named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let mut text = serde_json::Deserializer::from_str(text);
+    let value =
+        serde_path_to_error::deserialize(&mut text).map_err(|e| match e.path().iter().len() {
+            0 => e.inner().to_string(),
+            _ => e.to_string(),
+        })?;
+    text.end().map_err(|e| e.to_string())?;
+    Ok(value)
 }
 
 /// The text of a file, or so much of it that it is too long.
@@ -321,6 +333,12 @@ mod tests {
                 "value_passes",
             ),
             ("units", "unit", "unknown field `unit`"),
+            ("\"units\":8", "\"units\":\"8\"", ": units: invalid type"),
+            (
+                "\"base_cycles\":18.0",
+                "\"base_cycles\":null",
+                ": transfer.base_cycles: ",
+            ),
             ("\"key_passes\":2.0", "\"key_passes\":-1", "key_passes"),
             ("12000000000.0", "0", "link"),
             ("12000000000.0", "1e-6", "link"),
