@@ -76,6 +76,11 @@ fn contention_goes_on_where_it_stopped() {
     // Nothing is left to do: the same report comes from the results alone.
     let (again, _) = place.run(DONE, "contention", &args);
     assert_eq!(again, said);
+    assert!(
+        said.lines()
+            .all(|line| line.starts_with("all of it") || line.len() <= 100),
+        "{said}"
+    );
     assert_eq!(place.results("contention"), results);
 }
 

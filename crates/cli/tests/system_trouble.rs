@@ -83,7 +83,7 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
         .run(ENVIRONMENT, "scaling", &["--device", "cpu,cuda:99"])
         .1;
     assert!(err.contains("device cuda:99: "), "{err}");
-    assert!(place.results("scaling").is_empty());
+    assert!(!place.out().exists(), "nothing is left behind");
 
     let tiny = ["--job-mb", "1", "--at-once", "1", "--out", "/dev/null/out"];
     let bench = ["bench", "system", "--experiment", "scaling"];
@@ -93,7 +93,7 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
     let nowhere = ["--out", text(&out), "--dir", "/nowhere"];
     let (_, err) = expect(ENVIRONMENT, &[&bench[..], &nowhere].concat());
     assert!(err.contains("name another with --dir"), "{err}");
-    assert!(no_files(&out));
+    assert!(!out.exists());
 }
 
 #[test]
@@ -212,6 +212,11 @@ fn cells_without_room_are_left_out_before_they_begin() {
     };
     let err = place.run(ENVIRONMENT, "contention", &SMALL).1;
     assert!(err.contains("-rocksdb: needs 0.1 GB in "), "{err}");
+    assert!(
+        err.contains("and 1 more lack room as well; make room"),
+        "{err}"
+    );
+    assert!(!place.out().exists(), "nothing is left behind");
     let both = [
         "--scale",
         "0.1",
@@ -244,7 +249,7 @@ fn a_file_that_must_not_grow_ends_a_cell() {
         err.contains("File too large") && err.lines().count() == 1,
         "{err}"
     );
-    assert!(place.results("contention").is_empty());
+    assert!(!place.out().exists());
     assert!(no_files(&place.databases()));
 }
 

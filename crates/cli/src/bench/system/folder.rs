@@ -21,8 +21,19 @@ pub struct Folder {
     cells: PathBuf,
     experiment: &'static str,
     origin: Origin,
+    /// Whether it was made for this.
+    is_new: bool,
     /// Held until this is dropped.
     _lock: File,
+}
+
+impl Drop for Folder {
+    /// A new one in which there is nothing goes.
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = fs::remove_dir(&self.cells).and_then(|()| fs::remove_dir(&self.dir));
+        }
+    }
 }
 
 /// Who measured where. Cells of two origins are not compared.
@@ -49,12 +60,12 @@ struct Kept {
 }
 
 impl Folder {
-    /// Opens a folder, which is made if need be, for databases that lie in `databases`.
+    /// Opens a folder, which is made if need be and goes if nothing is put there, for databases that lie in `databases`.
     ///
     /// # Errors
     /// Environment if it cannot be made or another process uses it.
     pub fn open(dir: &Path, experiment: &'static str, databases: &Path) -> Result<Self, Failure> {
-        let cells = dir.join(experiment);
+        let (cells, is_new) = (dir.join(experiment), !dir.exists());
         let made = fs::create_dir_all(&cells).and_then(|()| File::open(dir));
         let lock = made.map_err(|e| failed(dir, &e))?;
         match lock.try_lock() {
@@ -78,6 +89,7 @@ impl Folder {
                 machine: format!("{}, {} threads", devices::processor(), usual_threads()),
                 dir: databases.to_owned(),
             },
+            is_new,
             _lock: lock,
         })
     }

@@ -126,12 +126,25 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     }
     let (measured, left_out) = sweep.end();
     if measured.is_empty() {
-        return Err(Failure::Environment(left_out.join("; ")));
+        return Err(Failure::Environment(no_room(&left_out)));
     }
     report(args, &folder, &measured, &left_out)
 }
 
-/// Writes table and plot, and prints the table, below which stands what was left out.
+/// Why nothing can be measured, by why each cell cannot.
+fn no_room(left_out: &[String]) -> String {
+    let (first, more) = match left_out {
+        [] => ("there is no cell", 0),
+        [first, more @ ..] => (first.as_str(), more.len()),
+    };
+    let others = match more {
+        0 => String::new(),
+        more => format!(", and {more} more lack room as well"),
+    };
+    format!("{first}{others}; make room, name another --dir or a smaller --scale")
+}
+
+/// Writes table and plot, and prints what a terminal has room for of the table, below which stands what was left out.
 fn report(
     args: &SystemArgs,
     folder: &Folder,
@@ -139,13 +152,15 @@ fn report(
     left_out: &[String],
 ) -> Result<(), Failure> {
     let experiment = args.experiment;
-    let mut table = report::table(experiment, measured);
+    let table = report::table(experiment, measured);
+    let brief = report::brief_table(experiment, measured);
+    let mut below = String::new();
     if args.repeat > 1 {
         let spread = report::spread(experiment, measured);
-        table += &format!("\n\nLeast and most of the measurements:\n\n{spread}");
+        below += &format!("\n\nLeast and most of the measurements:\n\n{spread}");
     }
     for cell in left_out {
-        table += &format!("\n\nNot measured: {cell}.");
+        below += &format!("\n\nNot measured: {cell}.");
     }
     let svg = plot::svg(&report::charts(experiment, measured), report::CHART_COLUMNS);
     let svg = folder.report("svg", &svg.map_err(Failure::Environment)?)?;
@@ -156,12 +171,12 @@ fn report(
         settings(args)
     );
     let plot = format!("![plot]({}.svg)", experiment.name());
-    let markdown = folder.report("md", &format!("{head}\n\n{table}\n\n{plot}\n"))?;
+    let markdown = folder.report("md", &format!("{head}\n\n{table}{below}\n\n{plot}\n"))?;
     output::to_stdout(|out| {
-        writeln!(out, "{table}")?;
+        writeln!(out, "{brief}{below}")?;
         writeln!(
             out,
-            "written to {} and {}",
+            "all of it is in {}, plots in {}",
             markdown.display(),
             svg.display()
         )?;

@@ -14,6 +14,8 @@ pub const CHART_COLUMNS: usize = 4;
 /// What an experiment shows.
 struct Shown {
     columns: &'static [Metric],
+    /// Of these, what a terminal has room for.
+    brief: &'static [Metric],
     /// Of which least and most are shown as well.
     rate: Metric,
     /// Of the last phase, over the last axis.
@@ -32,6 +34,7 @@ impl Experiment {
                     WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, BURNT, DEVICE_USE, JOULES,
                     COMPACTED, STALLED,
                 ],
+                brief: &[RATE, READ_P999, WRITE_P999, CPU_USE],
                 rate: RATE,
                 charts: &[RATE, READ_P999, WRITE_P999],
                 courses: &[WRITE_P999_COURSE],
@@ -46,6 +49,7 @@ impl Experiment {
                     DEVICE_USE,
                     JOULES_PER_GB,
                 ],
+                brief: &[WALL, JOB_RATE, CPU_PER_GB, JOULES_PER_GB],
                 rate: JOB_RATE,
                 charts: &[JOB_RATE],
                 courses: &[],
@@ -65,6 +69,7 @@ impl Experiment {
                     COMPACTED,
                     STALLED,
                 ],
+                brief: &[TRANSACTIONS, READ_P99, WRITE_P99, CPU_PER_TRANSACTION],
                 rate: TRANSACTIONS,
                 charts: &[],
                 courses: &[RATE_COURSE, READ_P99_COURSE, WRITE_P99_COURSE],
@@ -85,6 +90,7 @@ impl Experiment {
                     COMPACTED,
                     STALLED,
                 ],
+                brief: &[RATE, WRITE_P99, HOST_AMPLIFICATION, CPU_USE],
                 rate: RATE,
                 charts: &[RATE, HOST_AMPLIFICATION, WRITE_P99],
                 courses: &[],
@@ -93,21 +99,40 @@ impl Experiment {
     }
 }
 
-/// A line for each phase of each cell, in Markdown; of several measurements the medians.
+/// A line for each phase of each cell, in Markdown, with all there is; of several measurements the medians.
 pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
-    let shown = experiment.shown();
-    let titles = shown.columns.iter().map(|metric| metric.title);
-    let titles = titles.chain(["slices", "small jobs", "jobs elsewhere"]);
+    let counts = ["slices", "small jobs", "jobs elsewhere"];
+    of_metrics(experiment.shown().columns, measured, &counts, |phases| {
+        vec![
+            slices(phases),
+            phases.count(|taken| taken.jobs_too_small).to_string(),
+            phases.count(|taken| taken.jobs_elsewhere).to_string(),
+        ]
+    })
+}
+
+/// The same lines with what a terminal has room for.
+pub fn brief_table(experiment: Experiment, measured: &[Measured]) -> String {
+    of_metrics(experiment.shown().brief, measured, &[], |_| Vec::new())
+}
+
+/// A line for each phase of each cell: these numbers, and `counts` behind them.
+fn of_metrics(
+    metrics: &[Metric],
+    measured: &[Measured],
+    more_titles: &[&str],
+    counts: impl Fn(&Phases<'_>) -> Vec<String>,
+) -> String {
+    let titles = metrics.iter().map(|metric| metric.title);
+    let titles = titles.chain(more_titles.iter().copied());
     let rows = measured.iter().flat_map(|of| {
         let row = |phases: Phases<'_>| {
-            let columns = shown.columns.iter();
-            let mut row: Vec<_> = columns.map(|metric| number(metric, &phases)).collect();
-            row.push(slices(&phases));
-            row.push(phases.count(|taken| taken.jobs_too_small).to_string());
-            row.push(phases.count(|taken| taken.jobs_elsewhere).to_string());
-            [head_of_row(&of.cell, &phases), row].concat()
+            let numbers = metrics.iter().map(|metric| number(metric, &phases));
+            let numbers = numbers.collect();
+            [head_of_row(&of.cell, &phases), numbers, counts(&phases)].concat()
         };
-        of.phases().into_iter().map(row)
+        let rows: Vec<_> = of.phases().into_iter().map(row).collect();
+        rows
     });
     in_markdown(measured, titles, rows)
 }
