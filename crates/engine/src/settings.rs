@@ -41,7 +41,7 @@ pub struct Settings {
 /// what it found; jobs correct that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Calibration {
-    /// Kept in `rockmill/model.json` in `XDG_CACHE_HOME` or `~/.cache`.
+    /// Kept in `rockmill/model-N.json` in `XDG_CACHE_HOME` or `~/.cache`, one for each kind of host.
     #[default]
     Kept,
     /// Kept in this file.

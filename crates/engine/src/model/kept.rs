@@ -1,4 +1,4 @@
-//! Rates between two starts: a file in the user's cache folder, for one version and one host.
+//! Rates between two starts: a file in the user's cache folder, for one version and one kind of host.
 //!
 //! Services of a host may each use other devices. Each takes from the file what is there of its own, and writes that
 //! alone: of a device, and of the CPU, who writes last counts.
@@ -64,16 +64,17 @@ impl Kept {
     }
 }
 
-/// Where this user's rates are kept: `rockmill/model.json` in `XDG_CACHE_HOME` or `~/.cache`. `None` if the
-/// environment names neither.
-pub fn usual_path() -> Option<PathBuf> {
+/// Where this user's rates of `host` are kept: `rockmill/model-N.json` in `XDG_CACHE_HOME` or `~/.cache`, which hosts may
+/// share: each kind has a number of its own. `None` if the environment names neither.
+pub fn usual_path(host: &Host) -> Option<PathBuf> {
     let folder = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(cache.join("rockmill").join("model.json"))
+    let name = format!("model-{:016x}.json", host.number());
+    Some(cache.join("rockmill").join(name))
 }
 
 /// Reads the rates of `host` and of those of `gpus` that have some; `None` if there is no file.
@@ -134,7 +135,7 @@ pub fn save(path: &Path, host: &Host, gpus: &GpuModels, rates: &Rates) -> io::Re
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let _lock = lock(path)?;
-    if usual_path().as_deref() != Some(path) && !makes_room(path)? {
+    if usual_path(host).as_deref() != Some(path) && !makes_room(path)? {
         let what = "it is no calibration, and stays as it is; name another file";
         return Err(io::Error::new(ErrorKind::AlreadyExists, what));
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
 
 /// What tells a host from another, as far as rates of any of its devices go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,11 @@ impl Host {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             driver: driver_version().unwrap_or_default(),
         }
+    }
+
+    /// One that hosts with other processors, or with more or fewer of them, do not have.
+    pub fn number(&self) -> u64 {
+        XxHash3_64::oneshot(format!("{} x {}", self.cores, self.processor).as_bytes())
     }
 }
 

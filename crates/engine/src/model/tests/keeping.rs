@@ -221,3 +221,27 @@ fn what_is_no_calibration_is_not_replaced_by_one() {
         save().expect("it makes room");
     }
 }
+
+#[test]
+fn hosts_that_share_a_home_have_files_of_their_own() {
+    let path = |host: &Host| kept::usual_path(host).expect("tests have a home");
+    let newer = Host {
+        driver: "581".to_owned(),
+        ..host()
+    };
+    assert_eq!(
+        path(&host()),
+        path(&newer),
+        "it takes the older one's place"
+    );
+    let other = "another".to_owned();
+    for other in [
+        Host { cores: 4, ..host() },
+        Host {
+            processor: other,
+            ..host()
+        },
+    ] {
+        assert_ne!(path(&host()), path(&other));
+    }
+}
