@@ -9,7 +9,7 @@ use crate::memory::{DeviceMemory, PinnedBuffer};
 use crate::stream::Stream;
 
 /// Enough that starting a copy does not count.
-const COPY_BYTES: usize = 64 << 20;
+const COPY_BYTES: usize = 32 << 20;
 const COPIES: usize = 4;
 const ROUNDS: usize = 3;
 
@@ -23,7 +23,7 @@ pub struct LinkRates {
 }
 
 impl LinkRates {
-    /// Copies for a tenth of a second and takes the best of a few rounds, one direction at a time.
+    /// Copies for some hundredths of a second and takes the best of a few rounds, one direction at a time.
     ///
     /// # Errors
     /// Device, also if there is not enough memory; Cancelled.

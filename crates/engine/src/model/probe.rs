@@ -26,7 +26,7 @@ use samples::{Samples, make};
 use shapes::{BEFORE_GPU, CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
 /// Of fewer rounds the quickest are too often slow.
-const LEAST_ROUNDS: usize = 4;
+const LEAST_ROUNDS: usize = 3;
 
 /// Between rounds: what slows all of a host's processors often lasts as long as some of them.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -135,7 +135,7 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Runs each slice on its device, and those that run at once. Before each slice of a GPU by itself goes one of the CPU
+    /// Runs those that run at once, and each slice on its device. Before each slice of a GPU by itself goes one of the CPU
     /// on another processor than before: where slices of a GPU follow each other they find threads awake and buffers
     /// in caches, which the first of a job does not.
     ///
@@ -143,6 +143,8 @@ impl<'a> Probe<'a> {
     /// Those of the backends.
     pub fn round(&mut self) -> Result<()> {
         let (dir, idle) = (self.dir, self.idle);
+        // The first slices on a GPU make what is made once.
+        self.gpus_crowds()?;
         self.cpu.round(dir, idle)?;
         for gpu in &mut self.gpus {
             let (cpu, turns) = (&self.cpu, &mut self.turns);
@@ -152,7 +154,6 @@ impl<'a> Probe<'a> {
             })?;
         }
         self.cpu_crowd()?;
-        self.gpus_crowds()?;
         idle.pause(PAUSE)
     }
 
@@ -165,8 +166,6 @@ impl<'a> Probe<'a> {
 
     /// Rounds until so much time was spent, but some at least.
     fn rounds_until(&mut self, end: Duration) -> Result<()> {
-        // The first slices on a GPU make what is made once.
-        self.gpus_crowds()?;
         for _ in 1..LEAST_ROUNDS {
             self.round()?;
         }
@@ -291,7 +290,7 @@ fn repeat_until(end: Duration, idle: &Idle, mut each: impl FnMut() -> Result<()>
 }
 
 /// Finds the machine's rates with files in `dir`, within about `time` of work while it is `idle`, with pauses beside: each
-/// slice is made once and run four times at least.
+/// slice is made once and run three times at least.
 ///
 /// # Errors
 /// Storage, Device, Cancelled.

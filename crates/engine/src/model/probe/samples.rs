@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use rockmill_core::{Backend, Resource, Result};
 
 use super::pace::at_quickest_pace;
-use super::shapes::{Shape, workload};
+use super::shapes::{GPU_TERMS, Shape, workload};
 use crate::idle::Idle;
 use crate::model::cost::Cost;
 use crate::model::made::{Draft, Made};
@@ -112,7 +112,8 @@ impl Samples {
     pub fn fit(&self, of: impl Fn(&Run) -> f64) -> Cost {
         let times = |round: &Vec<Run>| round.iter().map(&of).collect();
         let rounds: Vec<Vec<f64>> = self.rounds.iter().map(times).collect();
-        self.fit_to(at_quickest_pace(self.slices.len(), &rounds))
+        let seconds = at_quickest_pace(self.slices.len(), &rounds);
+        self.fit_to(seconds, &GPU_TERMS)
     }
 
     /// That of kernels, by the least of all rounds: what slows the host does not slow them.
@@ -121,12 +122,13 @@ impl Samples {
             let rounds = self.rounds.iter().map(|round| round[slice].kernels);
             rounds.fold(f64::INFINITY, f64::min)
         };
-        self.fit_to((0..self.slices.len()).map(least).collect())
+        let seconds = (0..self.slices.len()).map(least).collect();
+        self.fit_to(seconds, &Term::ALL)
     }
 
-    fn fit_to(&self, seconds: Vec<f64>) -> Cost {
+    fn fit_to(&self, seconds: Vec<f64>, terms: &[Term]) -> Cost {
         let shapes = self.slices.iter().map(|slice| *slice.shape());
         let rows: Vec<_> = shapes.zip(seconds).collect();
-        Cost::fit(&Term::ALL, &rows)
+        Cost::fit(terms, &rows)
     }
 }

@@ -4,6 +4,7 @@ use rockmill_format::compression::CompressionType::{
     self, Lz4, Lz4hc, None as Stored, Snappy, Zlib, Zstd,
 };
 
+use crate::model::shape::Term;
 use crate::model::workload::Workload;
 
 const KB: u64 = 1000;
@@ -48,18 +49,23 @@ pub const CPU_SHAPES: [Shape; 31] = [
 
 /// The same for GPUs, which need larger slices to be busy: some seven milliseconds each. None is much below the size from
 /// which on a GPU wins: what keeps one thread busy alone has a smaller constant cost, and would mislead about those.
-pub const GPU_SHAPES: [Shape; 11] = [
-    (16, 256, 1, 2, Stored, 2000),
+pub const GPU_SHAPES: [Shape; 6] = [
     (16, 100, 1, 40, Stored, 3000),
     (8, 32, 4, 8, Stored, 16_000),
     (8, 32, 1, 2, Stored, 7000),
     (16, 1024, 4, 8, Stored, 32_000),
     (16, 1024, 1, 2, Stored, 14_000),
     (40, 100, 8, 40, Stored, 24_000),
-    (4, 8, 2, 4, Stored, 6000),
-    (64, 100, 1, 2, Stored, 9000),
-    (16, 200, 2, 16, Stored, 15_000),
-    (16, 4096, 1, 8, Stored, 11_000),
+];
+
+/// What a slice on a GPU costs beside its kernels, on the whole and of the host: so few that noise in a few slices is not
+/// taken for the cost of a run or of a long key.
+pub const GPU_TERMS: [Term; 5] = [
+    Term::Slice,
+    Term::Entry,
+    Term::ByteIn,
+    Term::EntryOut,
+    Term::ByteOut,
 ];
 
 /// Positions in [`CPU_SHAPES`] of slices that are run on all processors at once: all entries, all bytes.
@@ -73,7 +79,7 @@ pub const BEFORE_GPU: usize = 8;
 
 /// Positions in [`GPU_SHAPES`] of slices that are run on a GPU at once: one that keeps kernels busy for long beside the
 /// host, many entries, and one that does for which files are.
-pub const GPU_CROWDED: [usize; 2] = [2, 4];
+pub const GPU_CROWDED: [usize; 2] = [1, 3];
 
 /// A shape's slice.
 pub fn workload(shape: &Shape) -> Workload {

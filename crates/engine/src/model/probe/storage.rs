@@ -14,7 +14,7 @@ use crate::parallel;
 const FILE_BYTES: usize = 8 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 const PIECES: usize = FILE_BYTES / PIECE_BYTES;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 /// More threads than that add nothing on any machine, but files.
 const MOST_THREADS: u32 = 32;
 
