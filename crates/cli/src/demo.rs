@@ -1,6 +1,8 @@
 //! `rockmill demo`: the same files compacted twice, side by side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rockmill::DeviceList;
 
 use crate::outcome::Failure;
 use crate::output;
@@ -56,12 +58,16 @@ fn spec(entries: u64) -> Spec {
 }
 
 /// Runs the demo.
-pub fn run(args: DemoArgs) -> Result<(), Failure> {
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let device = device::parse(&args.device)?;
+    let work = |scratch: &Path| run_in(scratch, args, device);
+    side_by_side::in_scratch(args.dir.as_deref(), work)
+}
+
+fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Failure> {
     let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
-    let scratch = side_by_side::scratch(args.dir)?;
     let spec = spec(args.entries);
-    let origin = Origin::make(scratch.path().join("origin"), &spec)?;
+    let origin = Origin::make(scratch.join("origin"), &spec)?;
     let contenders = [System::Rocksdb, System::Rockmill(device)].map(|system| Contender {
         system,
         spec: spec.clone(),
@@ -70,7 +76,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     });
     let mut measured = Vec::new();
     for contender in &contenders {
-        let copy = scratch.path().join(contender.system.name());
+        let copy = scratch.join(contender.system.name());
         origin.copy_to(&copy)?;
         measured.push((Worker::start(contender)?.compact(&copy)?, copy));
     }

@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let done = match cli.command {
-        Command::Demo(args) => demo::run(args),
+        Command::Demo(args) => demo::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Bench(command) => bench::run(command),

@@ -126,13 +126,13 @@ pub fn run(args: &CloseArgs) -> Result<(), Failure> {
         writers: WRITERS,
         target_file_bytes: args.target_file_mib << 20,
     };
-    let scratch = side_by_side::scratch(args.dir.clone())?;
-    let origin = Origin::make(scratch.path().join("origin"), &spec)?;
-    origin.warm()?;
-    let mut rows = Vec::new();
-    for &databases in &args.databases {
-        rows.push(measure(args, &spec, &origin, scratch.path(), databases)?);
-    }
+    let rows = side_by_side::in_scratch(args.dir.as_deref(), |scratch| {
+        let origin = Origin::make(scratch.join("origin"), &spec)?;
+        origin.warm()?;
+        let databases = args.databases.iter();
+        let rows = databases.map(|&databases| measure(args, &spec, &origin, scratch, databases));
+        rows.collect::<Result<Vec<_>, Failure>>()
+    })?;
     output::document_or_text(args.json, &rows, |out| {
         let mut table = output::table([
             "databases",

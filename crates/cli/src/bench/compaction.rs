@@ -175,7 +175,9 @@ fn measure_all(
             target_file_bytes: args.target_file_mib[0] << 20,
         };
         let mut cells = cells(args, &spec, devices)?;
-        let difference = measure(args, &spec, &mut cells, rows)?;
+        let difference = side_by_side::in_scratch(args.dir.as_deref(), |scratch| {
+            measure(args, scratch, &spec, &mut cells, rows)
+        })?;
         first_difference = first_difference.or(difference);
         if !args.json {
             let of_workload: Vec<_> = cells.iter().map(Cell::row).collect();
@@ -232,25 +234,25 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
 /// the last one, rows are printed as they come.
 fn measure(
     args: &CompactionArgs,
+    scratch: &Path,
     spec: &Spec,
     cells: &mut [Cell],
     rows: &mut output::Rows,
 ) -> Result<Option<String>, Failure> {
-    let scratch = side_by_side::scratch(args.dir.clone())?;
-    let origin = Origin::make(scratch.path().join("origin"), spec)?;
+    let origin = Origin::make(scratch.join("origin"), spec)?;
     origin.warm()?;
     let mut reference: Option<PathBuf> = None;
     let mut first_difference = None;
     let mut floor = None;
     for repetition in 0..args.repeat {
         for (number, cell) in cells.iter_mut().enumerate() {
-            let copy = scratch.path().join(format!("{repetition}-{number}"));
+            let copy = scratch.join(format!("{repetition}-{number}"));
             origin.copy_to(&copy)?;
             let measured = cell.worker.compact(&copy)?;
             if args.floor && number == 0 {
                 let (bytes_in, bytes_out) = (measured.bytes_in, measured.bytes_out);
                 let threads = cell.contender.threads;
-                let now = DiskFloor::measure(scratch.path(), bytes_in, bytes_out, threads)?;
+                let now = DiskFloor::measure(scratch, bytes_in, bytes_out, threads)?;
                 floor = Some(floor.map_or(now, |before: DiskFloor| before.least(now)));
             }
             cell.floor = floor;

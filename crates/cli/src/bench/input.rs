@@ -80,8 +80,19 @@ pub fn run(args: &InputArgs) -> Result<(), Failure> {
         }
     };
     let backend = backend.map_err(|e| Failure::Environment(e.to_string()))?;
-    let scratch = side_by_side::scratch(args.dir.clone())?;
-    let paths = make_files(scratch.path(), args)?;
+    let rows = side_by_side::in_scratch(args.dir.as_deref(), |scratch| {
+        measure_all(args, &backend, scratch)
+    })?;
+    print(&rows, args.json)
+}
+
+/// Every setting with every number of threads.
+fn measure_all(
+    args: &InputArgs,
+    backend: &CudaBackend,
+    scratch: &Path,
+) -> Result<Vec<Row>, Failure> {
+    let paths = make_files(scratch, args)?;
     let mut rows = Vec::new();
     for cache in [Cache::Warm, Cache::Cold] {
         if cache == Cache::Cold && !args.cold {
@@ -92,7 +103,7 @@ pub fn run(args: &InputArgs) -> Result<(), Failure> {
                 // The first makes what is made once.
                 let mut measured = Vec::new();
                 for _ in 0..=args.repeat {
-                    measured.push(measure(&backend, &paths, &settings, cache)?);
+                    measured.push(measure(backend, &paths, &settings, cache)?);
                 }
                 measured.remove(0);
                 measured.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
@@ -100,7 +111,7 @@ pub fn run(args: &InputArgs) -> Result<(), Failure> {
             }
         }
     }
-    print(&rows, args.json)
+    Ok(rows)
 }
 
 /// Reading, and mapping in pieces of every size, which are unmapped one by one or together.

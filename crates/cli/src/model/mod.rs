@@ -8,6 +8,7 @@ mod workloads;
 use std::path::{Path, PathBuf};
 
 use rockmill::{CudaSettings, Device};
+use rockmill_core::Error;
 use rockmill_cuda::{CudaBackend, Target};
 use rockmill_engine::Idle;
 use rockmill_engine::clock::SystemClock;
@@ -58,26 +59,26 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
     let gpus: Vec<&CudaBackend> = gpus.iter().collect();
     let machine = Machine::here();
     let bytes = room(&machine.host, !gpus.is_empty()) + Comparison::room(args.quick);
-    let dir = args.dir.clone().map_or_else(|| files_dir(bytes), Ok)?;
-    let scratch = side_by_side::scratch(Some(dir))?;
-    let mut comparison = Comparison::new(scratch.path(), &gpus, args.quick)?;
-    let rates = match args.interleave {
-        true => in_turn(
-            args.repeat,
-            scratch.path(),
-            &machine,
-            &gpus,
-            &mut comparison,
-        )?,
-        false => {
-            // The model is frozen before the first slice that it is held against.
-            let (dir, idle) = (scratch.path(), Idle::new(SystemClock::shared()));
-            let rates = calibrate(dir, &machine.host, &gpus, CALIBRATION_TIME, &idle)?;
-            (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
-            rates
-        }
-    };
-    report::print(&comparison.finish(&machine, rates), args.json)
+    let dir = files_dir(args.dir.as_deref(), bytes).map_err(advise_dir)?;
+    let compared = side_by_side::in_scratch(Some(&dir), |scratch| {
+        let mut comparison = Comparison::new(scratch, &gpus, args.quick)?;
+        let rates = match args.interleave {
+            true => in_turn(args.repeat, scratch, &machine, &gpus, &mut comparison)?,
+            false => {
+                // The model is frozen before the first slice that it is held against.
+                let idle = Idle::new(SystemClock::shared());
+                let rates = calibrate(scratch, &machine.host, &gpus, CALIBRATION_TIME, &idle)?;
+                (0..args.repeat).try_for_each(|_| comparison.round(&gpus))?;
+                rates
+            }
+        };
+        Ok(comparison.finish(&machine, rates))
+    })?;
+    report::print(&compared, args.json)
+}
+
+fn advise_dir(error: Error) -> Failure {
+    Failure::Environment(format!("{error}; name a folder that has with --dir"))
 }
 
 /// Rounds of calibration, which sees its own slices alone, between those of the comparison.

@@ -71,7 +71,7 @@ impl Model {
     /// # Errors
     /// Those of calibration, Cancelled if that was stopped; what cannot be kept is only told.
     pub fn open(gpus: &[&CudaBackend], idle: &Idle) -> Result<Self> {
-        Self::open_at(kept::usual_path(), gpus, idle)
+        Self::open_at(kept::usual_path(&Host::here()), gpus, idle)
     }
 
     /// The same with a file of its own, or none.
@@ -99,7 +99,7 @@ impl Model {
         let rates = match usable {
             Some(rates) => rates,
             None => {
-                let place = files_dir(room(&host, !gpus.is_empty()))?;
+                let place = files_dir(None, room(&host, !gpus.is_empty()))?;
                 let scratch = Scratch::new(&place)?;
                 calibrate(scratch.path(), &host, gpus, CALIBRATION_TIME, idle)?
             }

@@ -88,20 +88,30 @@ fn is_ours(entry: &DirEntry) -> bool {
         .is_ok_and(|m| m.is_dir() && m.uid() == geteuid().as_raw())
 }
 
-/// Where `bytes` of files may lie: in memory, or in the system's folder for temporary files. As much again stays free
-/// for others.
+/// Where `bytes` of files may lie: in the folder that was asked for, else in memory, or in the system's folder for temporary
+/// files. As much again stays free for others.
 ///
 /// # Errors
-/// Storage if there is room in neither.
-pub fn files_dir(bytes: u64) -> Result<PathBuf> {
+/// Storage if there is no such folder, or no room.
+pub fn files_dir(asked: Option<&Path>, bytes: u64) -> Result<PathBuf> {
+    let places = match asked {
+        Some(place) => vec![place.to_owned()],
+        None => vec![PathBuf::from("/dev/shm"), std::env::temp_dir()],
+    };
+    if let Some(place) = asked {
+        fs::metadata(place)
+            .map_err(|e| Error::storage(&place.display().to_string(), "look into it", &e))?;
+    }
     let needed = bytes.saturating_mul(2);
-    let places = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
     let found = places.iter().find(|place| has_room(place, needed));
     found.cloned().ok_or_else(|| {
-        let [first, second] = places.each_ref().map(|place| place.display());
+        let places: Vec<_> = { places.iter() }
+            .map(|place| place.display().to_string())
+            .collect();
         let what = format!(
-            "{} MB of files are to be measured, and neither {first} nor {second} has room for twice as much",
-            bytes.div_ceil(1_000_000)
+            "{} MB of files are to be measured, and there is no room for twice as much in {}",
+            bytes.div_ceil(1_000_000),
+            places.join(" or ")
         );
         Error::new(ErrorKind::Storage, what)
     })
@@ -143,7 +153,16 @@ mod tests {
     fn more_than_there_is_has_no_room() {
         let here = tempfile::tempdir().expect("a folder");
         assert!(has_room(here.path(), 0) && !has_room(here.path(), u64::MAX));
-        let error = files_dir(1 << 60).expect_err("no machine has that");
-        assert!(error.what.contains("/dev/shm"), "{error}");
+        let error = files_dir(None, 1 << 60).expect_err("no machine has that");
+        assert!(error.what.contains("in /dev/shm or "), "{error}");
+        let error = files_dir(Some(here.path()), 1 << 60).expect_err("no machine has that");
+        let name = here.path().display().to_string();
+        assert!(error.what.ends_with(&format!(" in {name}")), "{error}");
+        assert_eq!(files_dir(Some(here.path()), 0).as_deref(), Ok(here.path()));
+        let error = files_dir(Some(&here.path().join("none")), 0).expect_err("it is not there");
+        assert!(
+            error.to_string().contains("none: cannot look into it"),
+            "{error}"
+        );
     }
 }

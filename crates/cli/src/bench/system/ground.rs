@@ -12,7 +12,10 @@ use rustix::fs::fstatvfs;
 use super::cell::{Cell, Clients, Jobs, Work};
 use super::{folder, jobs};
 use crate::outcome::Failure;
-use crate::side_by_side::database::{Origin, Spec};
+use crate::side_by_side::{
+    self,
+    database::{Origin, Spec},
+};
 
 /// A folder that is empty at first and goes away when this is dropped. One that was interrupted left its own,
 /// which the next for the same results removes.
@@ -99,14 +102,8 @@ impl Ground {
         measure: impl FnOnce(&Path) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let done = self.make_and_measure(cell, measure);
-        done.map_err(|failure| match failure {
-            Failure::Environment(what) if what.contains("No space left on device") => {
-                let parent = self.path.parent().unwrap_or(&self.path).display();
-                let advice = format!("make room in {parent} or name another with --dir");
-                Failure::Environment(format!("{what}; {advice}"))
-            }
-            other => other,
-        })
+        let parent = self.path.parent().unwrap_or(&self.path);
+        done.map_err(|failure| side_by_side::advise_room(failure, parent))
     }
 
     fn make_and_measure<T>(
