@@ -11,19 +11,41 @@ use crate::run::Shapes;
 const FIRST_CPU_SECONDS: f64 = 4e-3;
 const FIRST_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
 
-/// Whether a job of slices of such shapes ends sooner on a device than on the CPU, with so many slices at once on
-/// each.
-pub fn ends_sooner(model: &dyn Predict, device: &str, shapes: &Shapes, at_once: usize) -> bool {
-    let in_flight = (at_once as u64).clamp(1, shapes.slices());
-    let seconds = |device| {
-        let slice = model.time(device, &shapes.mean(), in_flight as usize - 1);
-        slice.seconds
-    };
-    match model.knows(device) {
-        true => seconds(device) < seconds(CPU),
-        false => {
-            let least = FIRST_CPU_SECONDS + FIRST_CPU_SECONDS_IN_FLIGHT * in_flight as f64;
-            seconds(CPU) >= least
+/// What a job finds at the devices between which it chooses.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer<'a> {
+    /// The device's name.
+    pub device: &'a str,
+    /// Slices of other jobs that run on it.
+    pub others: usize,
+    /// The same of the CPU.
+    pub others_on_cpu: usize,
+    /// Slices at once on each at most.
+    pub at_once: usize,
+}
+
+impl Offer<'_> {
+    /// Slices beside one of a job's, among so many others.
+    fn beside(&self, slices: u64, others: usize) -> usize {
+        let slices = usize::try_from(slices).unwrap_or(usize::MAX);
+        slices.saturating_add(others).clamp(1, self.at_once.max(1)) - 1
+    }
+
+    /// Whether a job of slices of such shapes ends sooner on the device than on the CPU, whatever part of it survives:
+    /// nobody knows that yet.
+    pub fn ends_sooner(&self, model: &dyn Predict, shapes: &Shapes) -> bool {
+        let there = self.beside(shapes.slices(), self.others);
+        let here = self.beside(shapes.slices(), self.others_on_cpu);
+        let on_cpu = |slice: &_| model.time(CPU, slice, here).seconds;
+        match model.knows(self.device) {
+            true => (shapes.extremes())
+                .into_iter()
+                .all(|slice| model.time(self.device, &slice, there).seconds < on_cpu(&slice)),
+            false => {
+                let in_flight = (there + 1) as f64;
+                let least = FIRST_CPU_SECONDS + FIRST_CPU_SECONDS_IN_FLIGHT * in_flight;
+                on_cpu(&shapes.mean()) >= least
+            }
         }
     }
 }
@@ -56,22 +78,53 @@ mod tests {
         }
     }
 
+    /// A slice before anything is dropped.
+    fn inputs() -> SliceShape {
+        SliceShape {
+            bytes_out: large().bytes_in,
+            ..large()
+        }
+    }
+
     const GPU: &str = "cuda:0";
 
+    fn offer(at_once: usize) -> Offer<'static> {
+        Offer {
+            device: GPU,
+            others: 0,
+            others_on_cpu: 0,
+            at_once,
+        }
+    }
+
     fn is_worth(model: &Given, slice_bytes: u64, slices: usize, at_once: usize) -> bool {
-        let times = slices as f64 * slice_bytes as f64 / large().bytes_in as f64;
-        let shapes = Shapes::of_slices(large().scaled(times), &vec![slice_bytes; slices]);
-        ends_sooner(model, GPU, &shapes, at_once)
+        let times = slices as f64 * slice_bytes as f64 / inputs().bytes_in as f64;
+        let shapes = Shapes::of_slices(inputs().scaled(times), &vec![slice_bytes; slices]);
+        offer(at_once).ends_sooner(model, &shapes)
+    }
+
+    const MOST: u64 = 1 << 30;
+
+    /// From how much input on slices like `all` of which so much is kept win.
+    fn wins_from(all: &SliceShape, kept: f64, at_once: u32) -> u64 {
+        let bytes_out = (all.bytes_in as f64 * kept) as u64;
+        let shape = SliceShape { bytes_out, ..*all };
+        let least = rates().wins_from(GPU, &shape, at_once, MOST);
+        least.expect("it is quicker at length")
+    }
+
+    /// The same whatever is kept.
+    fn always_wins_from(all: &SliceShape, at_once: u32) -> u64 {
+        let least_kept = 1.0 / f64::from(all.runs);
+        let [all_kept, least_kept] = [1.0, least_kept].map(|kept| wins_from(all, kept, at_once));
+        all_kept.max(least_kept)
     }
 
     #[test]
     fn a_gpu_has_jobs_from_where_on_it_wins_and_none_where_it_loses() {
-        const MOST: u64 = 1 << 30;
-        let rates = rates();
+        let given = Given(rates());
         for at_once in [1, 8] {
-            let least = rates.wins_from(GPU, &large(), at_once, MOST);
-            let least = least.expect("it is quicker at length");
-            let given = Given(rates.clone());
+            let least = always_wins_from(&inputs(), at_once);
             let is_worth = |bytes| is_worth(&given, bytes, at_once as usize, at_once as usize);
             for bytes in [least / 100, least / 2, least * 9 / 10] {
                 assert!(!is_worth(bytes), "{bytes} of {least}");
@@ -80,6 +133,46 @@ mod tests {
                 assert!(is_worth(bytes), "{bytes} of {least}");
             }
         }
+    }
+
+    /// A job of one slice, beside others of other jobs.
+    #[test]
+    fn others_slices_count_where_they_run() {
+        let model = Given(rates());
+        let bytes = 21 * always_wins_from(&inputs(), 1) / 20;
+        let slice = inputs().scaled(bytes as f64 / inputs().bytes_in as f64);
+        let shapes = Shapes::of_slices(slice, &[bytes]);
+        let is_worth = |others, others_on_cpu| {
+            let offer = Offer {
+                others,
+                others_on_cpu,
+                ..offer(8)
+            };
+            offer.ends_sooner(&model, &shapes)
+        };
+        assert!(is_worth(0, 0) && !is_worth(7, 0) && !is_worth(700, 0));
+        assert!(is_worth(0, 700));
+    }
+
+    /// By rates, of any part of the input that may survive.
+    #[test]
+    fn a_gpu_that_loses_if_much_is_dropped_has_no_jobs_of_which_nobody_knows() {
+        let model = Given(rates());
+        let all = SliceShape {
+            runs: 8,
+            ..inputs()
+        };
+        let borders = [1.0, 0.7, 0.4, 0.2, 1.0 / 8.0].map(|kept| wins_from(&all, kept, 1));
+        let most = borders.into_iter().fold(0, u64::max);
+        assert!(
+            borders.iter().any(|least| least + least / 10 < most),
+            "{borders:?}"
+        );
+        let is_worth = |bytes: u64| {
+            let slice = all.scaled(bytes as f64 / all.bytes_in as f64);
+            offer(1).ends_sooner(&model, &Shapes::of_slices(slice, &[bytes]))
+        };
+        assert!(!is_worth(most * 95 / 100) && is_worth(most * 105 / 100));
     }
 
     #[test]
@@ -117,10 +210,10 @@ mod tests {
                     entries,
                     key_bytes: entries * (key + 8),
                     value_bytes: entries * value,
-                    ..large()
+                    ..inputs()
                 };
                 let shapes = Shapes::of_slices(all, &vec![slice_bytes; slices]);
-                ends_sooner(&model, GPU, &shapes, 16)
+                offer(16).ends_sooner(&model, &shapes)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");
             assert!(

@@ -111,6 +111,11 @@ impl Budget {
         self.state().slots
     }
 
+    /// Slices that run on a device, of all jobs.
+    pub fn running(&self, device: usize) -> usize {
+        self.state().running(device)
+    }
+
     /// Makes the budget another one. Slices that run go on; where they hold more than there is, no
     /// further ones begin, but for one of each job, until enough is given back.
     pub fn resize(&self, slots: usize, bytes: u64) {

@@ -113,7 +113,7 @@ impl TryFrom<&[Device]> for DeviceList {
             return Err(format!("{given} devices: name 1 to {MOST_DEVICES}"));
         }
         if devices.len() > 1 && devices.contains(&Device::Auto) {
-            return Err("auto takes all there is: name it alone".to_owned());
+            return Err("auto chooses between the CPU and the first GPU: name it alone".to_owned());
         }
         for (at, device) in devices.iter().enumerate() {
             let many = matches!(device, Device::Simulated(_) | Device::Kernels(_));

@@ -14,8 +14,8 @@ use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
 use crate::admit::{self, Admitted, LearnedFilter};
-use crate::auto::ends_sooner;
-use crate::budget::{Entry, JobShare};
+use crate::auto;
+use crate::budget::{Entry, HOST, JobShare};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{JobInput, JobIo};
@@ -93,8 +93,15 @@ pub fn prepare(
     };
     let mut device_refused = None;
     let mut devices = context.devices.clone();
-    let is_worth = |name| ends_sooner(context.model, name, &shapes, context.budget.slots());
-    devices.retain(|offload| !offload.only_if_sooner || is_worth(offload.device.backend.name()));
+    devices.retain(|offload| {
+        let offer = auto::Offer {
+            device: offload.device.backend.name(),
+            others: context.budget.running(offload.number),
+            others_on_cpu: context.budget.running(HOST),
+            at_once: context.budget.slots(),
+        };
+        !offload.only_if_sooner || offer.ends_sooner(context.model, &shapes)
+    });
     devices.retain(|offload| {
         let accepted = offload.device.backend.accepts(&planned.plan, &tables);
         let trouble = accepted.err();

@@ -228,6 +228,11 @@ impl State {
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
 
+    /// Slices that run on a device.
+    pub fn running(&self, device: usize) -> usize {
+        self.lanes.running(device)
+    }
+
     /// How many slices have run on a slice's device, it included, on average since it began.
     pub fn in_flight(&self, place: &Place, now: f64) -> f64 {
         self.lanes.in_flight(place.device, place.number, now)

@@ -39,12 +39,18 @@ impl Shapes {
     /// The shape of a slice over so many stored bytes. Of the output nobody knows before the first slice is done: no
     /// entry is dropped, until then.
     pub fn of(&self, bytes: u64) -> SliceShape {
-        let slice = (self.all).scaled(bytes as f64 / self.all.bytes_in.max(1) as f64);
         let (read, written) = *self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = match read {
-            0 => 1.0,
-            _ => written as f64 / read as f64,
-        };
+        self.of_kept(
+            bytes,
+            match read {
+                0 => 1.0,
+                _ => written as f64 / read as f64,
+            },
+        )
+    }
+
+    fn of_kept(&self, bytes: u64, kept: f64) -> SliceShape {
+        let slice = (self.all).scaled(bytes as f64 / self.all.bytes_in.max(1) as f64);
         SliceShape {
             bytes_out: (slice.bytes_out as f64 * kept) as u64,
             ..slice
@@ -66,6 +72,12 @@ impl Shapes {
     /// The shape of a mean slice.
     pub fn mean(&self) -> SliceShape {
         self.of(self.mean_bytes())
+    }
+
+    /// The shape of a mean slice of which nothing is dropped, and that of one whose keys are in all runs.
+    pub fn extremes(&self) -> [SliceShape; 2] {
+        let least = 1.0 / f64::from(self.all.runs.max(1));
+        [1.0, least].map(|kept| self.of_kept(self.mean_bytes(), kept))
     }
 
     /// Bytes of a mean slice.

@@ -8,8 +8,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rockmill_cuda::Target;
 use rockmill_engine::{
-    CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings,
-    Verification,
+    Calibration, CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience,
+    Settings, Verification,
 };
 use rockmill_format::unique_id::SessionId;
 
@@ -89,6 +89,8 @@ impl World {
                 ..CudaSettings::default()
             },
             patience: Patience::at_least(Duration::from_secs(patience)),
+            // What a machine is capable of, and what is kept of it, is no matter of a schedule.
+            calibration: Calibration::Off,
             ..Settings::default()
         };
         Self {
