@@ -1,6 +1,7 @@
-//! What a GPU consumes, as its driver's management library tells.
+//! What a GPU consumes and how busy it is, as its driver's management library tells.
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
 use rockmill::{Device, DeviceList};
 use rockmill_cuda::Device as Gpu;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 const MILLIJOULES: f64 = 1e3;
+const PERCENT: f64 = 100.0;
 
 /// Joules that the GPUs took, other work on it included, or why nobody knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,13 +73,28 @@ impl EnergyMeter {
 
     /// Since the driver was loaded.
     fn joules(&self) -> Result<f64, String> {
-        let mut sum = 0.0;
-        for id in &self.pci_bus_ids {
-            let device = self.library.device_by_pci_bus_id(id.as_str());
-            let read = device.and_then(|device| device.total_energy_consumption());
-            sum += read.map_err(|e| format!("{id}: {e}"))? as f64 / MILLIJOULES;
-        }
-        Ok(sum)
+        let all = self.each(|gpu| gpu.total_energy_consumption())?;
+        Ok(all.into_iter().sum::<u64>() as f64 / MILLIJOULES)
+    }
+
+    /// Share of the last part of a second, as long as the driver looks back, in which a kernel ran, of this process or any
+    /// other; the mean of the GPUs. `None` if the driver does not tell.
+    pub fn use_now(&self) -> Option<f64> {
+        let all = self.each(|gpu| gpu.utilization_rates()).ok()?;
+        let percent: u32 = all.iter().map(|rates| rates.gpu).sum();
+        Some(f64::from(percent) / PERCENT / all.len() as f64)
+    }
+
+    fn each<T>(
+        &self,
+        read: impl Fn(&nvml_wrapper::Device<'_>) -> Result<T, NvmlError>,
+    ) -> Result<Vec<T>, String> {
+        let of = |id: &String| {
+            let gpu = self.library.device_by_pci_bus_id(id.as_str());
+            gpu.and_then(|gpu| read(&gpu))
+                .map_err(|e| format!("{id}: {e}"))
+        };
+        self.pci_bus_ids.iter().map(of).collect()
     }
 }
 

@@ -83,6 +83,11 @@ impl Plane {
         }
     }
 
+    /// How busy its GPUs are, as [`EnergyMeter::use_now`]; `None` without one.
+    pub fn gpu_use(&self) -> Option<f64> {
+        self.meter.as_ref().ok()?.as_ref()?.use_now()
+    }
+
     /// Does `work` and says what that took.
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, Consumption) {
         let stats = || {

@@ -290,7 +290,8 @@ fn repeat_until(end: Duration, idle: &Idle, mut each: impl FnMut() -> Result<()>
 }
 
 /// Finds the machine's rates with files in `dir`, within about `time` of work while it is `idle`, with pauses beside: each
-/// slice is made once and run three times at least.
+/// slice is made once and run three times at least. Of GPUs of a model one is measured; jobs tell what is different about
+/// the others.
 ///
 /// # Errors
 /// Storage, Device, Cancelled.
@@ -302,12 +303,37 @@ pub fn calibrate(
     idle: &Idle,
 ) -> Result<Rates> {
     let started = idle.spent();
-    let mut probe = Probe::new(dir, host, gpus, idle)?;
+    let names: Vec<(&str, String)> = { gpus.iter() }
+        .map(|gpu| (gpu.name(), gpu.device().about().name.clone()))
+        .collect();
+    let measured = { gpus.iter().enumerate() }
+        .filter(|(at, _)| is_first_of_model(&names, *at))
+        .map(|(_, gpu)| *gpu);
+    let mut probe = Probe::new(dir, host, &measured.collect::<Vec<_>>(), idle)?;
     probe.rounds_until(started + time)?;
-    let rates = probe.rates()?;
+    let mut rates = probe.rates()?;
+    give_to_others_of_model(&mut rates, &names);
     let (seconds, rounds) = ((idle.spent() - started).as_secs_f64(), probe.cpu.count());
     tracing::info!(seconds, rounds, "calibrated");
     Ok(rates)
+}
+
+/// Whether none before this one of GPUs, each with its model, is of the same.
+fn is_first_of_model(gpus: &[(&str, String)], at: usize) -> bool {
+    gpus[..at].iter().all(|(_, model)| *model != gpus[at].1)
+}
+
+/// Gives the rates of a GPU to the others of its model that have none.
+fn give_to_others_of_model(rates: &mut Rates, gpus: &[(&str, String)]) {
+    for (gpu, model) in gpus {
+        let same = gpus.iter().filter(|(_, of)| of == model);
+        let measured = { same }
+            .find_map(|(name, _)| rates.gpus.get(*name))
+            .cloned();
+        if let Some(measured) = measured {
+            rates.gpus.entry((*gpu).to_owned()).or_insert(measured);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -315,6 +341,31 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use rockmill_cuda::{CudaSettings, Target};
+
+    #[test]
+    fn of_gpus_of_a_model_one_is_measured() {
+        let names = [
+            ("cuda:0", "A"),
+            ("cuda:1", "B"),
+            ("cuda:2", "A"),
+            ("cuda:3", "C"),
+        ]
+        .map(|(gpu, model)| (gpu, model.to_owned()));
+        let first = [0, 1, 2, 3].map(|at| is_first_of_model(&names, at));
+        assert_eq!(first, [true, true, false, true]);
+        let mut all = crate::model::tests::rates();
+        let of_a = all.gpus["cuda:0"].clone();
+        let of_b = GpuRates {
+            to_device: 1e9,
+            ..of_a.clone()
+        };
+        all.gpus.insert("cuda:1".to_owned(), of_b.clone());
+        give_to_others_of_model(&mut all, &names);
+        let found: Vec<_> = all.gpus.into_iter().collect();
+        let expected = [("cuda:0", &of_a), ("cuda:1", &of_b), ("cuda:2", &of_a)];
+        let expected = expected.map(|(gpu, rates)| (gpu.to_owned(), rates.clone()));
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn a_gpu_without_clocks_has_rates_as_well() {

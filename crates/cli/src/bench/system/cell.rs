@@ -139,6 +139,9 @@ pub struct Interval {
     pub writes: Option<Latency>,
     /// Share of all cores' time, without what burners took.
     pub cpu_use: f64,
+    /// Share of time in which a kernel ran on the GPUs, about at the end of the interval; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_use: Option<f64>,
     pub traffic: Traffic,
 }
 

@@ -226,6 +226,7 @@ impl<'a> Clock<'a> {
             reads: times.of(Kind::Read),
             writes: times.of(Kind::Write),
             cpu_use: cpu.saturating_sub(self.cpu).as_secs_f64() / cores_s,
+            gpu_use: self.bench.plane.gpu_use(),
             traffic: self.bench.traffic_since(&self.traffic, &times),
         });
         self.all.add(&times);

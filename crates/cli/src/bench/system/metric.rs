@@ -70,6 +70,13 @@ metric!(CPU_USE, "CPU %", 0, |_, phase| {
 metric!(BURNT, "load %", 1, |_, phase| {
     (phase.burnt_s > 0.0).then(|| share(phase, phase.burnt_s))
 });
+metric!(GPU_USE, "GPU %", 0, |_, phase| {
+    let known = (phase.timeline.iter()).filter_map(|at| Some((at.gpu_use?, at.seconds)));
+    let (used_s, all_s) = known.fold((0.0, 0.0), |(used, all), (share, seconds)| {
+        (used + share * seconds, all + seconds)
+    });
+    (all_s > 0.0).then(|| PERCENT * used_s / all_s)
+});
 metric!(DEVICE_USE, "GPU kernels %", 1, |_, phase| {
     let device_s = phase.taken.device_s();
     (device_s > 0.0).then(|| PERCENT * device_s / whole_s(phase))
@@ -210,6 +217,29 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_is_as_busy_as_in_all_intervals_of_which_that_is_known() {
+        let interval = |seconds, gpu_use| Interval {
+            seconds,
+            until_s: seconds,
+            reads: None,
+            writes: None,
+            cpu_use: 0.5,
+            gpu_use,
+            traffic: Traffic::default(),
+        };
+        let phase = Phase {
+            timeline: vec![
+                interval(1.0, Some(0.8)),
+                interval(3.0, Some(0.4)),
+                interval(9.0, None),
+            ],
+            ..phase()
+        };
+        let found = (GPU_USE.of)(&cell(), &phase).expect("it is known");
+        assert!((found - 50.0).abs() < 1e-9, "{found}");
+    }
+
+    #[test]
     fn what_was_not_done_has_no_number() {
         let phase = Phase {
             reads: None,
@@ -221,6 +251,7 @@ mod tests {
         for metric in [
             READ_MEAN,
             TRANSACTIONS,
+            GPU_USE,
             DEVICE_USE,
             JOULES,
             BURNT,

@@ -131,6 +131,7 @@ mod tests {
                 reads: phase.reads,
                 writes: phase.writes,
                 cpu_use: 0.5,
+                gpu_use: None,
                 traffic: phase.traffic,
             };
             phase.timeline = (0..seconds).map(interval).collect();

@@ -31,7 +31,7 @@ impl Experiment {
             Self::Contention => Shown {
                 columns: &[
                     RATE, WALL, SETTLE, READ_MEAN, READ_P50, READ_P99, READ_P999, WRITE_MEAN,
-                    WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, BURNT, DEVICE_USE, JOULES,
+                    WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, BURNT, GPU_USE, DEVICE_USE, JOULES,
                     COMPACTED, STALLED,
                 ],
                 brief: &[RATE, READ_P999, WRITE_P999, CPU_USE],
@@ -64,6 +64,7 @@ impl Experiment {
                     WRITE_MEAN,
                     WRITE_P99,
                     CPU_USE,
+                    GPU_USE,
                     CPU_PER_TRANSACTION,
                     JOULES_PER_TRANSACTION,
                     COMPACTED,
@@ -86,6 +87,7 @@ impl Experiment {
                     AMPLIFICATION,
                     HOST_AMPLIFICATION,
                     CPU_USE,
+                    GPU_USE,
                     JOULES,
                     COMPACTED,
                     STALLED,
