@@ -192,12 +192,9 @@ impl Fleet {
 
     /// The GPUs among them, and those that open.
     pub fn gpus(&self) -> Gpus {
-        Gpus(
-            self.places
-                .iter()
-                .map(|place| place.opening.later())
-                .collect(),
-        )
+        let may_be_one = |place: &&Place| !matches!(place.device, Device::Simulated(_));
+        let places = self.places.iter().filter(may_be_one);
+        Gpus(places.map(|place| place.opening.later()).collect())
     }
 
     /// Waits until all devices are open.
@@ -268,6 +265,9 @@ mod tests {
         assert_eq!(kernels.gpus().wait().len(), 1);
         let cpu = opened(Device::Cpu);
         assert!(cpu.opened().is_empty() && cpu.gpus().is_none());
+        let simulated = opened("sim:fpga-cu".parse::<Device>().expect("it ships"));
+        assert!(simulated.wait().is_ok() && simulated.opened().len() == 1);
+        assert!(simulated.gpus().is_none(), "nothing is to be calibrated");
     }
 
     #[test]
