@@ -119,7 +119,7 @@ impl Crowd {
     /// The odd one's slices, which wait in the queue as one wish each, are overtaken by no more than they may.
     pub fn nobody_starved(&self, world: &World, times: &[Duration], ending: &Ending) {
         /// Wishes of a more urgent job that go before one of the next lower urgency are fewer than so many.
-        const TURN: i64 = 64;
+        const TURN: i64 = 8;
         /// A slice that takes longer than the mean takes no more than so many times as long.
         const LONGEST: f64 = 2.0;
         let slices: u64 = ending.alone.iter().map(|alone| alone.slices).sum();
