@@ -51,7 +51,7 @@ use crate::idle::Idle;
 use crate::predict::SliceTime;
 
 /// How long the first start calibrates: with what is measured at its end, less than a second.
-pub const CALIBRATION_TIME: Duration = Duration::from_millis(800);
+pub const CALIBRATION_TIME: Duration = Duration::from_millis(900);
 
 /// The rates of this machine, shared by all who predict and refine.
 #[derive(Debug)]

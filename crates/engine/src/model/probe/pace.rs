@@ -25,6 +25,22 @@ pub fn at_quickest_pace(slices: usize, rounds: &[Vec<f64>]) -> Vec<f64> {
     seconds.iter().map(|seconds| seconds * quickest).collect()
 }
 
+/// What slices take by rounds in which all were run, at the pace that these had on average; infinite without a round. Of a
+/// slice that was kept from its work, no more counts than twice the least.
+pub fn at_usual_pace(slices: usize, rounds: &[Vec<f64>]) -> Vec<f64> {
+    const MOST: f64 = 2.0;
+    let of_slice = |slice: usize| {
+        let each = || rounds.iter().map(|round| round[slice]);
+        let least = each().fold(f64::INFINITY, f64::min);
+        let sum: f64 = each().map(|took| took.min(MOST * least)).sum();
+        match rounds.is_empty() {
+            true => least,
+            false => sum / rounds.len() as f64,
+        }
+    };
+    (0..slices).map(of_slice).collect()
+}
+
 /// The value that this share of all, rounded down, do not reach; infinite of none.
 fn quantile(all: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut all: Vec<f64> = all.collect();
@@ -63,6 +79,19 @@ mod tests {
             assert_found(&rounds, paces.iter().copied().fold(f64::INFINITY, f64::min));
         }
         assert_eq!(at_quickest_pace(2, &[]), [f64::INFINITY; 2]);
+    }
+
+    #[test]
+    fn the_usual_pace_is_that_of_all_rounds_without_what_stalled() {
+        let mut rounds = [1.0, 1.2, 1.1].map(round);
+        rounds[1][2] *= 100.0;
+        let found = at_usual_pace(TIMES.len(), &rounds);
+        for (slice, seconds) in TIMES.into_iter().enumerate() {
+            let pace = if slice == 2 { 4.1 / 3.0 } else { 1.1 };
+            let error = found[slice] / (pace * seconds) - 1.0;
+            assert!(error.abs() < 1e-9, "{error} of {seconds}");
+        }
+        assert_eq!(at_usual_pace(2, &[]), [f64::INFINITY; 2]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use rockmill_core::{Backend, Resource, Result};
 
-use super::pace::at_quickest_pace;
+use super::pace::at_usual_pace;
 use super::shapes::{GPU_TERMS, Shape, workload};
 use crate::idle::Idle;
 use crate::model::cost::Cost;
@@ -108,11 +108,22 @@ impl Samples {
         Ok(())
     }
 
-    /// The cost that comes nearest to what the host has a part in, at the pace of the quickest round.
+    /// Says what each slice took on a device, for whoever wants to look closer.
+    pub fn tell(&self, device: &str) {
+        for (number, slice) in self.slices.iter().enumerate() {
+            let seconds: Vec<f64> = { self.rounds.iter() }
+                .map(|round| round[number].seconds)
+                .collect();
+            tracing::debug!(device, shape = ?slice.shape(), ?seconds, "slice of a calibration");
+        }
+    }
+
+    /// The cost that comes nearest to what the host has a part in, at the pace of all rounds: no processor is chosen for
+    /// these threads, and the quickest round is quicker than what a job meets.
     pub fn fit(&self, of: impl Fn(&Run) -> f64) -> Cost {
         let times = |round: &Vec<Run>| round.iter().map(&of).collect();
         let rounds: Vec<Vec<f64>> = self.rounds.iter().map(times).collect();
-        let seconds = at_quickest_pace(self.slices.len(), &rounds);
+        let seconds = at_usual_pace(self.slices.len(), &rounds);
         self.fit_to(seconds, &GPU_TERMS)
     }
 
