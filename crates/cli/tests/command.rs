@@ -92,7 +92,12 @@ fn the_model_is_held_against_slices_that_calibration_never_saw() {
     let (table, _) = expect(DONE, &["model", "--quick", "--repeat", "1", "--interleave"]);
     assert!(table.contains("90th percentile"), "{table}");
     expect(WRONG_USAGE, &["model", "--device", "gpu"]);
-    expect(ENVIRONMENT, &["model", "--dir", "/no/such/folder"]);
+    let (_, err) = expect(ENVIRONMENT, &["model", "--dir", "/no/such/folder"]);
+    let advice = "; name another folder with --dir";
+    assert!(
+        err.contains("/no/such/folder: ") && err.trim_end().ends_with(advice),
+        "{err}"
+    );
 }
 
 #[test]

@@ -84,6 +84,9 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
         .1;
     assert!(err.contains("device cuda:99: "), "{err}");
     assert!(!place.out().exists(), "nothing is left behind");
+    fs::create_dir(place.out()).expect("make a folder");
+    place.run(ENVIRONMENT, "scaling", &["--device", "cuda:99"]);
+    fs::remove_dir(place.out()).expect("it is there, and nothing is in it");
 
     let tiny = ["--job-mb", "1", "--at-once", "1", "--out", "/dev/null/out"];
     let bench = ["bench", "system", "--experiment", "scaling"];

@@ -13,7 +13,7 @@ const FIRST_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
 
 /// What a job finds at the devices between which it chooses.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct Choice<'a> {
     /// The device's name.
     pub device: &'a str,
     /// Slices of other jobs that run on it.
@@ -24,7 +24,7 @@ pub struct Offer<'a> {
     pub at_once: usize,
 }
 
-impl Offer<'_> {
+impl Choice<'_> {
     /// Slices beside one of a job's, among so many others.
     fn beside(&self, slices: u64, others: usize) -> usize {
         let slices = usize::try_from(slices).unwrap_or(usize::MAX);
@@ -88,8 +88,8 @@ mod tests {
 
     const GPU: &str = "cuda:0";
 
-    fn offer(at_once: usize) -> Offer<'static> {
-        Offer {
+    fn choice(at_once: usize) -> Choice<'static> {
+        Choice {
             device: GPU,
             others: 0,
             others_on_cpu: 0,
@@ -100,7 +100,7 @@ mod tests {
     fn is_worth(model: &Given, slice_bytes: u64, slices: usize, at_once: usize) -> bool {
         let times = slices as f64 * slice_bytes as f64 / inputs().bytes_in as f64;
         let shapes = Shapes::of_slices(inputs().scaled(times), &vec![slice_bytes; slices]);
-        offer(at_once).ends_sooner(model, &shapes)
+        choice(at_once).ends_sooner(model, &shapes)
     }
 
     const MOST: u64 = 1 << 30;
@@ -143,12 +143,12 @@ mod tests {
         let slice = inputs().scaled(bytes as f64 / inputs().bytes_in as f64);
         let shapes = Shapes::of_slices(slice, &[bytes]);
         let is_worth = |others, others_on_cpu| {
-            let offer = Offer {
+            let choice = Choice {
                 others,
                 others_on_cpu,
-                ..offer(8)
+                ..choice(8)
             };
-            offer.ends_sooner(&model, &shapes)
+            choice.ends_sooner(&model, &shapes)
         };
         assert!(is_worth(0, 0) && !is_worth(7, 0) && !is_worth(700, 0));
         assert!(is_worth(0, 700));
@@ -170,7 +170,7 @@ mod tests {
         );
         let is_worth = |bytes: u64| {
             let slice = all.scaled(bytes as f64 / all.bytes_in as f64);
-            offer(1).ends_sooner(&model, &Shapes::of_slices(slice, &[bytes]))
+            choice(1).ends_sooner(&model, &Shapes::of_slices(slice, &[bytes]))
         };
         assert!(!is_worth(most * 95 / 100) && is_worth(most * 105 / 100));
     }
@@ -213,7 +213,7 @@ mod tests {
                     ..inputs()
                 };
                 let shapes = Shapes::of_slices(all, &vec![slice_bytes; slices]);
-                offer(16).ends_sooner(&model, &shapes)
+                choice(16).ends_sooner(&model, &shapes)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");
             assert!(

@@ -94,13 +94,13 @@ pub fn prepare(
     let mut device_refused = None;
     let mut devices = context.devices.clone();
     devices.retain(|offload| {
-        let offer = auto::Offer {
+        let choice = auto::Choice {
             device: offload.device.backend.name(),
             others: context.budget.running(offload.number),
             others_on_cpu: context.budget.running(HOST),
             at_once: context.budget.slots(),
         };
-        !offload.only_if_sooner || offer.ends_sooner(context.model, &shapes)
+        !offload.only_if_sooner || choice.ends_sooner(context.model, &shapes)
     });
     devices.retain(|offload| {
         let accepted = offload.device.backend.accepts(&planned.plan, &tables);

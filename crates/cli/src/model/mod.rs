@@ -78,7 +78,7 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
 }
 
 fn advise_dir(error: Error) -> Failure {
-    Failure::Environment(format!("{error}; name a folder that has with --dir"))
+    Failure::Environment(format!("{error}; name another folder with --dir"))
 }
 
 /// Rounds of calibration, which sees its own slices alone, between those of the comparison.

@@ -21,18 +21,27 @@ pub struct Folder {
     cells: PathBuf,
     experiment: &'static str,
     origin: Origin,
-    /// Whether it was made for this.
-    is_new: bool,
+    _fresh: Fresh,
     /// Held until this is dropped.
     _lock: File,
 }
 
-impl Drop for Folder {
-    /// A new one in which there is nothing goes.
+/// Folders that were not there before, the innermost first. Those in which there is nothing go when this is dropped.
+#[derive(Debug)]
+struct Fresh(Vec<PathBuf>);
+
+impl Fresh {
+    /// What has to be made for `dir` to be there.
+    fn of(dir: &Path) -> Self {
+        let all = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
+        let missing = all.take_while(|dir| !dir.exists());
+        Self(missing.map(Path::to_owned).collect())
+    }
+}
+
+impl Drop for Fresh {
     fn drop(&mut self) {
-        if self.is_new {
-            let _ = fs::remove_dir(&self.cells).and_then(|()| fs::remove_dir(&self.dir));
-        }
+        let _ = self.0.iter().try_for_each(fs::remove_dir);
     }
 }
 
@@ -65,7 +74,8 @@ impl Folder {
     /// # Errors
     /// Environment if it cannot be made or another process uses it.
     pub fn open(dir: &Path, experiment: &'static str, databases: &Path) -> Result<Self, Failure> {
-        let (cells, is_new) = (dir.join(experiment), !dir.exists());
+        let cells = dir.join(experiment);
+        let fresh = Fresh::of(&cells);
         let made = fs::create_dir_all(&cells).and_then(|()| File::open(dir));
         let lock = made.map_err(|e| failed(dir, &e))?;
         match lock.try_lock() {
@@ -89,7 +99,7 @@ impl Folder {
                 machine: format!("{}, {} threads", devices::processor(), usual_threads()),
                 dir: databases.to_owned(),
             },
-            is_new,
+            _fresh: fresh,
             _lock: lock,
         })
     }

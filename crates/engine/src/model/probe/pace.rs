@@ -1,4 +1,4 @@
-//! What slices take where nothing slows them, from rounds of which each may have been slowed.
+//! What slices take where nothing slows them, or as a rule, from rounds of which each may have been slowed.
 
 /// What slices take by rounds in which all were run: their times are in the proportions of all rounds, and as short as in
 /// the quickest; infinite without a round.

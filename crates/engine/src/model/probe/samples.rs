@@ -1,4 +1,4 @@
-//! Slices on one GPU, round after round, and what each takes where nothing slows it.
+//! Slices on one GPU, round after round, and what each usually takes.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
