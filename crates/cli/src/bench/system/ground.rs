@@ -69,7 +69,6 @@ impl Ground {
     /// # Errors
     /// Environment if nobody can tell.
     pub fn lacks_room(&mut self, cell: &Cell) -> Result<Option<String>, Failure> {
-        const GB: f64 = 1e9;
         let needed = match &cell.work {
             Work::Clients(clients) => clients_bytes(clients),
             Work::Jobs(jobs) => {
@@ -83,8 +82,8 @@ impl Ground {
         let free = free_bytes(&self.path).map_err(|e| failed(&self.path, &e))?;
         Ok((needed > free).then(|| {
             let dir = self.path.parent().unwrap_or(&self.path).display();
-            let (needed, free) = (needed as f64 / GB, free as f64 / GB);
-            format!("needs {needed:.1} GB in {dir}, where {free:.1} are free")
+            let (needed, free) = (size(needed), size(free));
+            format!("needs {needed} in {dir}, where {free} are free")
         }))
     }
 
@@ -189,6 +188,16 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
         .find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
+}
+
+/// A size in the unit in which it has a digit before the point.
+fn size(bytes: u64) -> String {
+    const GB: f64 = 1e9;
+    const MB: f64 = 1e6;
+    match bytes as f64 {
+        bytes if bytes >= GB => format!("{:.1} GB", bytes / GB),
+        bytes => format!("{:.1} MB", bytes / MB),
+    }
 }
 
 /// Removes a folder that may not be there.
