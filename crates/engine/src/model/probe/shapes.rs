@@ -12,7 +12,8 @@ const KB: u64 = 1000;
 /// Sizes of key and value, versions of so many runs, compression, KB.
 pub type Shape = (usize, usize, u32, u32, CompressionType, u64);
 
-/// Each makes some terms large beside the others, and takes some two milliseconds: a few rounds fit into a second, beside those of a GPU.
+/// Each makes some terms large beside the others, and takes some two milliseconds: a few rounds fit into a second, beside
+/// those of a GPU.
 pub const CPU_SHAPES: [Shape; 31] = [
     (8, 32, 1, 2, Stored, 400),
     (8, 32, 4, 8, Stored, 1000),
