@@ -2,7 +2,7 @@
 //!
 //! In a host that is shared, others slow some processors by half, now these and now those, and at times all of them. So
 //! each round is on the processor that is the quickest at that moment, and how slow it was on the whole is divided out of
-//! its times: what slices take beside each other is found in all rounds, how fast the machine is in the quickest.
+//! its times: what slices take beside each other is found in all rounds, how fast the machine is in the quickest part of one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Rounds {
         self.times.len()
     }
 
-    /// Seconds that each slice takes at the pace of the quickest round.
+    /// Seconds that each slice takes at the quickest pace that a round met.
     pub fn seconds(&self) -> Vec<f64> {
         at_quickest_pace(self.slices.len(), &self.times)
     }
