@@ -215,7 +215,7 @@ impl State {
             // Others may have left the device by now.
             self.limit_bytes = most_bytes;
         }
-        self.check(bytes)?;
+        self.check(most_bytes, bytes)?;
         let fits_one = self.regions.iter().any(|lent| lent.region.len() >= bytes);
         if self.limit_bytes.saturating_sub(self.bytes()) < bytes && !fits_one {
             self.regions.retain(|lent| !lent.region.is_idle());
@@ -237,19 +237,24 @@ impl State {
             Err(_) => {
                 // Somebody else has it. What there is goes round.
                 self.limit_bytes = self.bytes();
-                self.check(bytes).map(|()| false)
+                self.check(most_bytes, bytes).map(|()| false)
             }
         }
     }
 
-    /// Whether there can ever be so much.
-    fn check(&self, bytes: u64) -> Result<()> {
-        if bytes <= self.limit_bytes {
+    /// Whether there can be so much of a budget of `most_bytes`, ever or while others have the rest.
+    fn check(&self, most_bytes: u64, bytes: u64) -> Result<()> {
+        let limit = self.limit_bytes;
+        if bytes <= limit {
             return Ok(());
         }
-        let most = self.limit_bytes;
+        let others = if limit < most_bytes {
+            ", since whoever else uses the device has the rest"
+        } else {
+            ""
+        };
         Err(no_memory(format!(
-            "a slice needs {bytes} bytes of device memory and may have {most}: \
+            "a slice needs {bytes} bytes of device memory and may have {limit}{others}: \
              give it more, or set a smaller target_file_size"
         )))
     }
@@ -258,7 +263,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::test_target;
+    use crate::device::{Target, test_target};
+    use crate::faults::Faults;
 
     fn reserve(most_bytes: u64) -> Arc<Reserve> {
         let device = Device::open(test_target()).expect("the device opens");
@@ -301,6 +307,25 @@ mod tests {
         assert!(error.what.contains("may have 65536"), "{error}");
         drop(first);
         take(&reserve, 64 << 10);
+    }
+
+    #[test]
+    fn what_others_have_is_named_and_asked_for_again_once_they_may_have_left() {
+        let faults = Faults::none();
+        let device = Device::open(Target::Faulty).expect("the host");
+        let reserve = Reserve::new(&device, Some(256 << 10)).expect("a budget");
+        let small = take(&reserve, 8 << 10);
+        faults.limit_memory(40 << 10);
+        let large = || reserve.take(64 << 10, &CancelToken::new());
+        for _ in 0..2 {
+            let error = large().expect_err("others have it");
+            assert_eq!(error.kind, ErrorKind::Device);
+            let named = error.what.contains("may have 32768, since whoever else");
+            assert!(named, "{error}");
+        }
+        faults.end();
+        drop(small);
+        large().expect("they have left");
     }
 
     #[test]
