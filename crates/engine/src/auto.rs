@@ -32,7 +32,7 @@ impl Choice<'_> {
     }
 
     /// Whether a job of slices of such shapes ends sooner on the device than on the CPU, both if all of it survives and if
-    /// each key is in every run: nobody knows that yet. Deletes may leave less than either.
+    /// the least that can: nobody knows that yet.
     pub fn ends_sooner(&self, model: &dyn Predict, shapes: &Shapes) -> bool {
         let there = self.beside(shapes.slices(), self.others);
         let here = self.beside(shapes.slices(), self.others_on_cpu);

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use super::machine::Host;
 use super::measure::{Measured, mean};
-use super::rates::{self, CpuRates, GpuRates, Overlap, Rates};
+use super::rates::{self, CPU, CpuRates, GpuRates, Overlap, Rates};
 use crate::idle::Idle;
 use crowd::Crowd;
 use rockmill_core::{Backend, Error, ErrorKind, Result};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, LinkRates};
 use rounds::Rounds;
-use samples::{Samples, make};
+use samples::{Samples, make, tell};
 use shapes::{BEFORE_GPU, CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
 /// However long they take. Where there is time, more make it surer that one of them was quick, which is what counts of the
@@ -183,6 +183,7 @@ impl<'a> Probe<'a> {
     /// # Errors
     /// Those of the backends; Device if what came out cannot be.
     pub fn rates(&self) -> Result<Rates> {
+        tell(CPU, &self.cpu.slices, self.cpu.times());
         let mut gpus = BTreeMap::new();
         for Gpu {
             backend,
@@ -190,7 +191,7 @@ impl<'a> Probe<'a> {
             ..
         } in &self.gpus
         {
-            samples.tell(backend.name());
+            tell(backend.name(), &samples.slices, &samples.seconds());
             let measure = |cancel: &_| LinkRates::measure(backend.device(), cancel);
             let link = self.idle.piece(measure)?;
             let rates = GpuRates {
@@ -385,9 +386,7 @@ mod tests {
         let host = samples.fit(|s| s.cpu_seconds);
         assert!(slice.is_sound() && !slice.is_nothing() && kernels.is_sound());
         let shape = samples.slices[0].shape();
-        let seconds: Vec<f64> = { samples.rounds.iter() }
-            .map(|round| round[0].seconds)
-            .collect();
+        let seconds: Vec<f64> = samples.seconds().iter().map(|round| round[0]).collect();
         let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
         let usual = seconds.iter().map(|s| s.min(2.0 * least)).sum::<f64>() / 2.0;
         assert!(

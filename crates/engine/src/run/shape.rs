@@ -1,8 +1,10 @@
 //! The shapes of a job's slices: what the inputs' properties and indexes say, and what of them was kept so far.
 
+use std::iter;
 use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{InputTable, Plan};
+use rockmill_format::properties::TableProperties;
 
 use crate::model::SliceShape;
 
@@ -15,6 +17,8 @@ pub struct Shapes {
     slices: u64,
     /// Stored bytes of all slices' input.
     bytes: u64,
+    /// Share of entries that survive at least.
+    least_kept: f64,
     /// Bytes read and written of those that are done.
     done: Mutex<(u64, u64)>,
 }
@@ -23,12 +27,17 @@ impl Shapes {
     /// Of slices over so many stored bytes each.
     pub fn new(plan: &Plan, tables: &[InputTable], slice_bytes: &[u64]) -> Self {
         let all = SliceShape::of_inputs(tables, plan.table.compression.kind);
-        Self::of_slices(all, slice_bytes)
+        let properties = tables.iter().map(|table| &table.meta.properties);
+        Self {
+            least_kept: least_kept(all.runs, properties),
+            ..Self::of_slices(all, slice_bytes)
+        }
     }
 
-    /// The same of a job whose inputs together have a shape, with no entry dropped.
+    /// The same of a job whose inputs together have a shape, with no entry dropped, and no key deleted.
     pub fn of_slices(all: SliceShape, slice_bytes: &[u64]) -> Self {
         Self {
+            least_kept: least_kept(all.runs, iter::empty()),
             all,
             slices: (slice_bytes.len() as u64).max(1),
             bytes: slice_bytes.iter().fold(0, |a, b| a.saturating_add(*b)),
@@ -74,10 +83,10 @@ impl Shapes {
         self.of(self.mean_bytes())
     }
 
-    /// The shape of a mean slice of which nothing is dropped, and that of one whose keys are in all runs.
+    /// The shape of a mean slice of which nothing is dropped, and that of one whose keys are in all runs, and deleted by as
+    /// many tombstones as there are.
     pub fn extremes(&self) -> [SliceShape; 2] {
-        let least = 1.0 / f64::from(self.all.runs.max(1));
-        [1.0, least].map(|kept| self.of_kept(self.mean_bytes(), kept))
+        [1.0, self.least_kept].map(|kept| self.of_kept(self.mean_bytes(), kept))
     }
 
     /// Bytes of a mean slice.
@@ -88,5 +97,63 @@ impl Shapes {
     /// Slices.
     pub fn slices(&self) -> u64 {
         self.slices
+    }
+}
+
+/// The least share of the entries of so many runs that survives: if each key is in all runs, and as many of those that are
+/// left are deleted as there are tombstones. Nobody knows how much one of a range deletes.
+fn least_kept<'a>(runs: u32, properties: impl Iterator<Item = &'a TableProperties> + Clone) -> f64 {
+    let sum =
+        |of: fn(&TableProperties) -> u64| properties.clone().map(of).fold(0, u64::saturating_add);
+    if sum(|table| table.num_range_deletions) > 0 {
+        return 0.0;
+    }
+    let deleted = sum(|table| table.num_deletions) as f64;
+    let entries = sum(|table| table.num_entries).max(1) as f64;
+    (1.0 / f64::from(runs.max(1)) - deleted / entries).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(num_entries: u64, num_deletions: u64, num_range_deletions: u64) -> TableProperties {
+        TableProperties {
+            num_entries,
+            num_deletions,
+            num_range_deletions,
+            ..TableProperties::default()
+        }
+    }
+
+    #[test]
+    fn at_least_what_no_newer_run_and_no_tombstone_may_hide_survives() {
+        let least = |tables: &[TableProperties]| least_kept(tables.len() as u32, tables.iter());
+        assert_eq!(least(&[]), 1.0);
+        assert_eq!(least(&[table(10, 0, 0)]), 1.0);
+        assert_eq!(least(&[table(30, 0, 0), table(70, 0, 0)]), 0.5);
+        assert_eq!(least(&[table(30, 20, 0), table(70, 5, 0)]), 0.25);
+        assert_eq!(least(&[table(30, 30, 0), table(70, 70, 0)]), 0.0);
+        assert_eq!(least(&[table(30, 0, 0), table(70, 1, 1)]), 0.0);
+        assert_eq!(least(&[table(0, 0, 0)]), 1.0);
+        assert_eq!(least(&[table(1, u64::MAX, 0), table(1, u64::MAX, 0)]), 0.0);
+    }
+
+    #[test]
+    fn the_extremes_are_all_and_the_least_of_a_mean_slice() {
+        let all = SliceShape {
+            bytes_in: 4000,
+            bytes_out: 4000,
+            runs: 4,
+            ..crate::model::tests::large()
+        };
+        let shapes = Shapes::of_slices(all, &[1000; 4]);
+        assert_eq!(shapes.extremes().map(|slice| slice.bytes_out), [1000, 250]);
+        let least_kept = 0.0;
+        let emptied = Shapes {
+            least_kept,
+            ..shapes
+        };
+        assert_eq!(emptied.extremes().map(|slice| slice.bytes_out), [1000, 0]);
     }
 }

@@ -92,6 +92,11 @@ impl Rounds {
         self.times.len()
     }
 
+    /// Processor seconds of each slice, round by round.
+    pub fn times(&self) -> &[Vec<f64>] {
+        &self.times
+    }
+
     /// Seconds that each slice takes at the quickest pace that a round met.
     pub fn seconds(&self) -> Vec<f64> {
         at_quickest_pace(self.slices.len(), &self.times)

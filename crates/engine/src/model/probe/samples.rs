@@ -24,6 +24,14 @@ pub struct Run {
     pub cpu_seconds: f64,
 }
 
+/// Says what each slice took on a device, round by round, for whoever wants to look closer.
+pub fn tell(device: &str, slices: &[Arc<Made>], rounds: &[Vec<f64>]) {
+    for (number, slice) in slices.iter().enumerate() {
+        let seconds: Vec<f64> = rounds.iter().map(|round| round[number]).collect();
+        tracing::debug!(device, shape = ?slice.shape(), ?seconds, "slice of a calibration");
+    }
+}
+
 /// Slices that one device is measured with.
 pub struct Samples {
     /// The slices.
@@ -108,22 +116,22 @@ impl Samples {
         Ok(())
     }
 
-    /// Says what each slice took on a device, for whoever wants to look closer.
-    pub fn tell(&self, device: &str) {
-        for (number, slice) in self.slices.iter().enumerate() {
-            let seconds: Vec<f64> = { self.rounds.iter() }
-                .map(|round| round[number].seconds)
-                .collect();
-            tracing::debug!(device, shape = ?slice.shape(), ?seconds, "slice of a calibration");
-        }
+    /// Seconds of each slice, round by round.
+    pub fn seconds(&self) -> Vec<Vec<f64>> {
+        self.times(|run| run.seconds)
+    }
+
+    fn times(&self, of: impl Fn(&Run) -> f64) -> Vec<Vec<f64>> {
+        let rounds = self.rounds.iter();
+        rounds
+            .map(|round| round.iter().map(&of).collect())
+            .collect()
     }
 
     /// The cost that comes nearest to what the host has a part in, at the pace of all rounds: no processor is chosen for
     /// these threads, and the quickest round is quicker than what a job meets.
     pub fn fit(&self, of: impl Fn(&Run) -> f64) -> Cost {
-        let times = |round: &Vec<Run>| round.iter().map(&of).collect();
-        let rounds: Vec<Vec<f64>> = self.rounds.iter().map(times).collect();
-        let seconds = at_usual_pace(self.slices.len(), &rounds);
+        let seconds = at_usual_pace(self.slices.len(), &self.times(of));
         self.fit_to(seconds, &GPU_TERMS)
     }
 
