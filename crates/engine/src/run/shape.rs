@@ -101,13 +101,10 @@ impl Shapes {
 }
 
 /// The least share of the entries of so many runs that survives: if each key is in all runs, and as many of those that are
-/// left are deleted as there are tombstones. Nobody knows how much one of a range deletes.
+/// left are deleted as there are tombstones. How many versions a run holds for snapshots that have gone since nobody knows.
 fn least_kept<'a>(runs: u32, properties: impl Iterator<Item = &'a TableProperties> + Clone) -> f64 {
     let sum =
         |of: fn(&TableProperties) -> u64| properties.clone().map(of).fold(0, u64::saturating_add);
-    if sum(|table| table.num_range_deletions) > 0 {
-        return 0.0;
-    }
     let deleted = sum(|table| table.num_deletions) as f64;
     let entries = sum(|table| table.num_entries).max(1) as f64;
     (1.0 / f64::from(runs.max(1)) - deleted / entries).max(0.0)
@@ -117,11 +114,10 @@ fn least_kept<'a>(runs: u32, properties: impl Iterator<Item = &'a TablePropertie
 mod tests {
     use super::*;
 
-    fn table(num_entries: u64, num_deletions: u64, num_range_deletions: u64) -> TableProperties {
+    fn table(num_entries: u64, num_deletions: u64) -> TableProperties {
         TableProperties {
             num_entries,
             num_deletions,
-            num_range_deletions,
             ..TableProperties::default()
         }
     }
@@ -130,13 +126,12 @@ mod tests {
     fn at_least_what_no_newer_run_and_no_tombstone_may_hide_survives() {
         let least = |tables: &[TableProperties]| least_kept(tables.len() as u32, tables.iter());
         assert_eq!(least(&[]), 1.0);
-        assert_eq!(least(&[table(10, 0, 0)]), 1.0);
-        assert_eq!(least(&[table(30, 0, 0), table(70, 0, 0)]), 0.5);
-        assert_eq!(least(&[table(30, 20, 0), table(70, 5, 0)]), 0.25);
-        assert_eq!(least(&[table(30, 30, 0), table(70, 70, 0)]), 0.0);
-        assert_eq!(least(&[table(30, 0, 0), table(70, 1, 1)]), 0.0);
-        assert_eq!(least(&[table(0, 0, 0)]), 1.0);
-        assert_eq!(least(&[table(1, u64::MAX, 0), table(1, u64::MAX, 0)]), 0.0);
+        assert_eq!(least(&[table(10, 0)]), 1.0);
+        assert_eq!(least(&[table(30, 0), table(70, 0)]), 0.5);
+        assert_eq!(least(&[table(30, 20), table(70, 5)]), 0.25);
+        assert_eq!(least(&[table(30, 30), table(70, 70)]), 0.0);
+        assert_eq!(least(&[table(0, 0)]), 1.0);
+        assert_eq!(least(&[table(1, u64::MAX), table(1, u64::MAX)]), 0.0);
     }
 
     #[test]
