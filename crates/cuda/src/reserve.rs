@@ -135,7 +135,7 @@ impl Reserve {
     /// Waits for `bytes` in one piece.
     ///
     /// # Errors
-    /// Device if there will never be so much; Cancelled.
+    /// Device if there will never be so much, or others have it; Cancelled.
     pub fn take(self: &Arc<Self>, bytes: u64, cancel: &CancelToken) -> Result<Piece> {
         let mut state = self.state();
         let ticket = state.next_ticket;
@@ -248,14 +248,13 @@ impl State {
         if bytes <= limit {
             return Ok(());
         }
-        let others = if limit < most_bytes {
-            ", since whoever else uses the device has the rest"
-        } else {
-            ""
+        let advice = match limit < most_bytes {
+            true => ", since the device has no more free: stop what else uses it",
+            false => ": give it more",
         };
         Err(no_memory(format!(
-            "a slice needs {bytes} bytes of device memory and may have {limit}{others}: \
-             give it more, or set a smaller target_file_size"
+            "a slice needs {bytes} bytes of device memory and may have {limit}{advice}, \
+             or set a smaller target_file_size"
         )))
     }
 }
@@ -320,7 +319,9 @@ mod tests {
         for _ in 0..2 {
             let error = large().expect_err("others have it");
             assert_eq!(error.kind, ErrorKind::Device);
-            let named = error.what.contains("may have 32768, since whoever else");
+            let named = error
+                .what
+                .contains("may have 32768, since the device has no more free");
             assert!(named, "{error}");
         }
         faults.end();

@@ -31,8 +31,8 @@ impl Choice<'_> {
         slices.saturating_add(others).clamp(1, self.at_once.max(1)) - 1
     }
 
-    /// Whether a job of slices of such shapes ends sooner on the device than on the CPU, both if all of it survives and if
-    /// the least that can: nobody knows that yet.
+    /// Whether a job of slices of such shapes ends sooner on the device than on the CPU both if all of it survives and if
+    /// the least does that is thought possible: nobody knows yet.
     pub fn ends_sooner(&self, model: &dyn Predict, shapes: &Shapes) -> bool {
         let there = self.beside(shapes.slices(), self.others);
         let here = self.beside(shapes.slices(), self.others_on_cpu);

@@ -29,8 +29,8 @@ pub struct Draft {
 #[derive(Debug)]
 pub struct Made {
     /// The files, in a folder of their own.
-    pub(super) tables: Vec<InputTable>,
-    pub(super) plan: Plan,
+    pub(crate) tables: Vec<InputTable>,
+    pub(crate) plan: Plan,
     shape: SliceShape,
     _dir: StagingDir,
 }

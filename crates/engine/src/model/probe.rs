@@ -25,8 +25,8 @@ use rounds::Rounds;
 use samples::{Samples, make, tell};
 use shapes::{BEFORE_GPU, CPU_SHAPES, CROWDED, GPU_CROWDED, GPU_SHAPES, Shape, TRIED, workload};
 
-/// However long they take. Where there is time, more make it surer that one of them was quick, which is what counts of the
-/// CPU's.
+/// However long they take. Where there is time, more make it surer that a part of one was quick, which is what counts of
+/// the CPU's.
 const LEAST_ROUNDS: usize = 2;
 
 /// Between rounds: what slows all of a host's processors often lasts as long as some of them.

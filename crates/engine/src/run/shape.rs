@@ -17,7 +17,7 @@ pub struct Shapes {
     slices: u64,
     /// Stored bytes of all slices' input.
     bytes: u64,
-    /// Share of entries that survive at least.
+    /// Share that is taken to survive at least.
     least_kept: f64,
     /// Bytes read and written of those that are done.
     done: Mutex<(u64, u64)>,
@@ -100,8 +100,9 @@ impl Shapes {
     }
 }
 
-/// The least share of the entries of so many runs that survives: if each key is in all runs, and as many of those that are
-/// left are deleted as there are tombstones. How many versions a run holds for snapshots that have gone since nobody knows.
+/// The share of the entries of so many files that is taken to survive at least: if each key is in all of them, and each
+/// tombstone takes one more key along. Above the bottom it may stay itself; on the other hand a file may hold versions for
+/// snapshots that have gone since.
 fn least_kept<'a>(runs: u32, properties: impl Iterator<Item = &'a TableProperties> + Clone) -> f64 {
     let sum =
         |of: fn(&TableProperties) -> u64| properties.clone().map(of).fold(0, u64::saturating_add);
@@ -112,7 +113,11 @@ fn least_kept<'a>(runs: u32, properties: impl Iterator<Item = &'a TablePropertie
 
 #[cfg(test)]
 mod tests {
+    use rockmill_core::CancelToken;
+    use rockmill_format::compression::CompressionType;
+
     use super::*;
+    use crate::model::{Made, Workload};
 
     fn table(num_entries: u64, num_deletions: u64) -> TableProperties {
         TableProperties {
@@ -123,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn at_least_what_no_newer_run_and_no_tombstone_may_hide_survives() {
+    fn the_least_is_what_no_newer_file_and_no_tombstone_may_hide() {
         let least = |tables: &[TableProperties]| least_kept(tables.len() as u32, tables.iter());
         assert_eq!(least(&[]), 1.0);
         assert_eq!(least(&[table(10, 0)]), 1.0);
@@ -132,6 +137,32 @@ mod tests {
         assert_eq!(least(&[table(30, 30), table(70, 70)]), 0.0);
         assert_eq!(least(&[table(0, 0)]), 1.0);
         assert_eq!(least(&[table(1, u64::MAX), table(1, u64::MAX)]), 0.0);
+    }
+
+    #[test]
+    fn tombstones_count_as_the_tables_tell() {
+        let workload = Workload {
+            key_bytes: 8,
+            value_bytes: 32,
+            versions: 2,
+            runs: 2,
+            compression: CompressionType::None,
+            raw_bytes: 100_000,
+        };
+        let (dir, never) = (tempfile::tempdir().expect("a folder"), CancelToken::new());
+        let made = Made::new(&workload, dir.path(), "made", &never);
+        let mut made = made.expect("there is room");
+        let bytes_in = made.shape().bytes_in;
+        let kept = |made: &Made| {
+            let [all, least] = Shapes::new(&made.plan, &made.tables, &[bytes_in]).extremes();
+            assert_eq!(all.bytes_out, bytes_in);
+            least.bytes_out as f64 / bytes_in as f64
+        };
+        assert!((kept(&made) - 0.5).abs() < 1e-4);
+        for table in &mut made.tables {
+            table.meta.properties.num_deletions = table.meta.properties.num_entries / 4;
+        }
+        assert!((kept(&made) - 0.25).abs() < 1e-2);
     }
 
     #[test]
