@@ -234,10 +234,12 @@ impl State {
                 Ok(true)
             }
             Err(error) if self.regions.is_empty() => Err(error),
-            Err(_) => {
-                // Somebody else has it. What there is goes round.
+            Err(error) => {
+                // Somebody else has it, or the device is broken, which is not to be mistaken for that. What there is goes
+                // round.
                 self.limit_bytes = self.bytes();
-                self.check(most_bytes, bytes).map(|()| false)
+                let checked = self.check(most_bytes, bytes).map(|()| false);
+                checked.map_err(|refused| no_memory(format!("{} ({})", refused.what, error.what)))
             }
         }
     }
@@ -249,7 +251,7 @@ impl State {
             return Ok(());
         }
         let advice = match limit < most_bytes {
-            true => ", since the device has no more free: stop what else uses it",
+            true => ", since the device gives no more: stop what else uses it",
             false => ": give it more",
         };
         Err(no_memory(format!(
@@ -316,13 +318,13 @@ mod tests {
         let small = take(&reserve, 8 << 10);
         faults.limit_memory(40 << 10);
         let large = || reserve.take(64 << 10, &CancelToken::new());
-        for _ in 0..2 {
+        for is_asked in [true, false] {
             let error = large().expect_err("others have it");
             assert_eq!(error.kind, ErrorKind::Device);
-            let named = error
-                .what
-                .contains("may have 32768, since the device has no more free");
-            assert!(named, "{error}");
+            let named = "may have 32768, since the device gives no more";
+            assert!(error.what.contains(named), "{error}");
+            let cause = error.what.contains("(cannot get 65536 bytes");
+            assert_eq!(cause, is_asked, "{error}");
         }
         faults.end();
         drop(small);

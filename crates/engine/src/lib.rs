@@ -71,5 +71,5 @@ pub use settings::{
     Calibration, MIN_MEMORY_BUDGET_BYTES, MutableSettings, OutputCache, Patience, Settings,
 };
 pub use simulated::Profile;
-pub use stats::{DeviceStats, Durations, Stats, StatsCell};
+pub use stats::{DeviceStats, Durations, Stats, StatsCell, show_bytes};
 pub use verification::Verification;

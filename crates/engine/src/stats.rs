@@ -12,6 +12,7 @@ use rockmill_core::{Error, ErrorKind, Progress, StageTime};
 use serde::Serialize;
 
 pub use durations::Durations;
+pub use text::show_bytes;
 
 use crate::metrics;
 use crate::run::Outcome;

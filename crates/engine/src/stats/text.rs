@@ -61,15 +61,15 @@ impl Stats {
                 vec![
                     format!("{} jobs", self.jobs_running),
                     format!("{} slices", self.slices_running),
-                    format!("{} held", size(self.held_bytes)),
-                    format!("{} peak", size(self.peak_held_bytes)),
+                    format!("{} held", show_bytes(self.held_bytes)),
+                    format!("{} peak", show_bytes(self.peak_held_bytes)),
                 ],
             ),
             (
                 "bytes",
                 vec![
-                    format!("{} read", size(self.bytes_read)),
-                    format!("{} written", size(self.bytes_written)),
+                    format!("{} read", show_bytes(self.bytes_read)),
+                    format!("{} written", show_bytes(self.bytes_written)),
                     format!("{} files", self.files_out),
                     gb_per_s.unwrap_or_default(),
                 ],
@@ -102,10 +102,10 @@ impl Stats {
                 let mut cells = vec![
                     name.clone(),
                     format!("{} slices", did.slices),
-                    size(did.bytes),
+                    show_bytes(did.bytes),
                 ];
                 if did.near_data_bytes > 0 {
-                    cells.push(format!("wrote {}", size(did.near_data_bytes)));
+                    cells.push(format!("wrote {}", show_bytes(did.near_data_bytes)));
                 }
                 ("on", cells)
             };
@@ -222,7 +222,7 @@ fn seconds(micros: u64) -> f64 {
 }
 
 /// Bytes in a unit that leaves few digits.
-fn size(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["MB", "GB", "TB", "PB"];
     const STEP: f64 = 1000.0;
     let mut scaled = bytes as f64 / 1e6;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use rockmill_engine::show_bytes;
 use rockmill_sysio::has_disk;
 use rustix::fs::fstatvfs;
 
@@ -82,7 +83,7 @@ impl Ground {
         let free = free_bytes(&self.path).map_err(|e| failed(&self.path, &e))?;
         Ok((needed > free).then(|| {
             let dir = self.path.parent().unwrap_or(&self.path).display();
-            let (needed, free) = (size(needed), size(free));
+            let (needed, free) = (show_bytes(needed), show_bytes(free));
             format!("needs {needed} in {dir}, where {free} are free")
         }))
     }
@@ -188,16 +189,6 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
         .find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib << 10)
-}
-
-/// A size in the unit in which it has a digit before the point.
-fn size(bytes: u64) -> String {
-    const GB: f64 = 1e9;
-    const MB: f64 = 1e6;
-    match bytes as f64 {
-        bytes if bytes >= GB => format!("{:.1} GB", bytes / GB),
-        bytes => format!("{:.1} MB", bytes / MB),
-    }
 }
 
 /// Removes a folder that may not be there.
