@@ -166,14 +166,17 @@ pub fn read_options(storage: &dyn Storage, dir: &Path, number: u64) -> Result<St
     String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
 }
 
+/// The number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.
+pub fn options_number(file_name: &str) -> Option<u64> {
+    file_name.strip_prefix("OPTIONS-")?.parse().ok()
+}
+
 /// Number of the newest OPTIONS file in `dir`.
 fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let names = storage
         .list(dir)
         .map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
-    let numbers = names
-        .iter()
-        .filter_map(|name| name.strip_prefix("OPTIONS-")?.parse().ok());
+    let numbers = names.iter().filter_map(|name| options_number(name));
     numbers.max().ok_or_else(|| {
         Error::declined(DeclineReason::OptionsFile, "there is none").in_file(&base_name(dir))
     })

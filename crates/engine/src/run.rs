@@ -4,6 +4,7 @@ mod accounts;
 mod call;
 mod context;
 mod finish;
+mod late_hash;
 mod outcome;
 mod overtaking;
 mod pick;
@@ -120,17 +121,14 @@ pub fn run(
     }
     shared.run_all()?;
     let devices = shared.devices_work();
-    let files = shared.files;
-    let done = shared
-        .done
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let done = std::mem::take(&mut *shared.done());
     let entries_by_input = entries_by_input(&done.reports, tables.len());
     let mut outcome = gather(done.reports);
     outcome.device_refused = done.device_refused;
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;
+    let hashing = shared.hash_if_asked(job, &admitted.input, input_dir, &mut outcome.files)?;
     let moved = files.meter.stages(!outcome.totals.stages.is_empty());
     StageTime::add_all(&mut outcome.totals.stages, &moved);
     StageTime::add_all(&mut outcome.totals.stages, &prepared.stages);
@@ -144,6 +142,7 @@ pub fn run(
     outcome.elapsed = started.elapsed();
     outcome.cpu = prepared.cpu_elsewhere
         + done.cpu
+        + hashing
         + outcome.totals.cpu_elsewhere
         + files.syncs.cpu()
         + files.direct.as_ref().map_or(Duration::ZERO, |d| d.stop())

@@ -131,7 +131,10 @@ impl Verifier<'_> {
     }
 
     /// Opens an output file to read it back, as inputs are read.
-    fn open(&self, number: u64) -> Result<JobInput> {
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self, number: u64) -> Result<JobInput> {
         let opened = JobInput::open(self.files, &self.staging.file(number));
         opened.map_err(|e| Error::storage(&file_name(number), "open it", &e))
     }

@@ -6,6 +6,7 @@ use rockmill_core::{
 };
 use rockmill_format::filter::{FilterOptions, FilterReader};
 use rockmill_format::table::names;
+use rockmill_format::xxph3;
 
 use crate::blocks::read_block;
 
@@ -42,6 +43,23 @@ pub fn scan(
         reader.block(stream.payload(), &place, &mut each)?;
     }
     Ok(reader.finish())
+}
+
+/// RocksDB's hash over all entries of a table, chained in their order (`output_validator.cc`).
+///
+/// # Errors
+/// Those of [`scan`].
+pub fn paranoid_hash(table: &InputTable, cancel: &CancelToken) -> Result<u64> {
+    let (mut hash, mut key) = (0, Vec::new());
+    scan(table, cancel, |user_key, tag, value| {
+        key.clear();
+        key.extend_from_slice(user_key);
+        key.extend_from_slice(&tag.to_le_bytes());
+        hash = xxph3::hash64_seeded(&key, hash);
+        hash = xxph3::hash64_seeded(value, hash);
+        Ok(())
+    })?;
+    Ok(hash)
 }
 
 /// Reads a finished output file back and compares it with what was meant to be written; asks its filter

@@ -20,6 +20,7 @@ use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
 pub use inputs::check as check_input;
+pub use options::wants_paranoid_hash;
 
 use crate::findings::Findings;
 use crate::io::IoOptions;
@@ -129,7 +130,7 @@ pub fn with_inputs(
         properties: properties(admitted, family, tables, filter.policy_name)?,
         table,
         cutting,
-        paranoid_hash: options::wants_paranoid_hash(&family.options)?,
+        paranoid_hash: wants_paranoid_hash(&family.options)?,
         file_checksum: !admitted.file.db.is_null("file_checksum_gen_factory"),
     };
     Ok(Planned {
