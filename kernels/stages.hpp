@@ -24,7 +24,7 @@ struct Nothing {
 
 inline int probe(const Exec* exec) { return for_each(*exec, 1, Nothing{}); }
 
-inline u64 scratch_bytes(u64 n) { return scratch_bytes_for<Key, KeyLess>(n); }
+inline u64 scratch_bytes(u64 n) { return scratch_bytes_for<Key, MergeLess>(n); }
 
 inline KeyBytes key_bytes_of(const DecodeArgs* a) { return {a->key_bytes, a->key_at}; }
 

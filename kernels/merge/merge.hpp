@@ -1,5 +1,4 @@
-// One order over k sorted runs: pairs of neighbours are merged, round after round, so that equal keys
-// keep the runs' order.
+// One order over k sorted runs: pairs of neighbours are merged, round after round. Equal keys keep the runs' order.
 #pragma once
 
 #include <vector>
@@ -8,6 +7,18 @@
 #include "../decode/decode.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
+
+// User key ascending, newest first, then the first input first: entries are decoded input by input. No two keys are
+// equal in this order, so a merge need not be stable.
+struct MergeLess {
+  KeyBytes bytes;
+
+  ROCKMILL_HD bool operator()(const Key& a, const Key& b) const {
+    const int order = compare_user(bytes, a, b);
+    if (order != 0) return order < 0;
+    return a.tag != b.tag ? a.tag > b.tag : a.entry < b.entry;
+  }
+};
 
 // Merges the runs [trimmed[2r], trimmed[2r + 1]) of `a`; `b` has room for as many keys. Both are
 // overwritten. `*merged` is set to the one that holds the result, from its start.
@@ -30,7 +41,7 @@ inline int merge_runs(const Exec& exec, const KeyBytes& key_bytes, Key* a, Key* 
       const Run &x = runs[r], y = r + 1 < runs.size() ? runs[r + 1] : Run{nullptr, 0};
       const int error = y.len == 0 ? copy_inside(exec, out, x.keys, x.len * sizeof(Key))
                                    : merge_two(exec, x.keys, x.len, y.keys, y.len, out,
-                                               KeyLess{key_bytes});
+                                               MergeLess{key_bytes});
       if (error != 0) return error;
       longer.push_back({out, x.len + y.len});
       out += x.len + y.len;

@@ -143,6 +143,27 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
     }
 }
 
+/// RocksDB makes no such inputs; damaged or forged ones may have them.
+#[test]
+fn of_equal_keys_that_of_the_first_input_counts() {
+    const RUNS: u8 = 5;
+    const LONG: usize = 40;
+    for key_bytes in [4, LONG] {
+        let run = |run: u8| -> Vec<_> {
+            let key = |n: u32| format!("{n:0key_bytes$}").into_bytes();
+            let put = |n| Entry::new(&key(n), 7, common::PUT, &[run; 50]);
+            (0..1000).map(put).collect()
+        };
+        let runs: Vec<_> = (0..RUNS).map(run).collect();
+        let inputs = tables(&runs, &common::plan().table);
+        let (plan, range) = (common::plan(), KeyRange::default());
+        let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+        let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+        assert_eq!(difference(&files, &found), None);
+        assert_eq!(essence(&report), essence(&found_report));
+    }
+}
+
 /// Bytes that a file would overlap, and its own, may be more than a number holds.
 #[test]
 fn a_grandparent_of_any_size_ends_files() {
