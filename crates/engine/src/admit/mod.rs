@@ -74,7 +74,7 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
         let what = format!("written by RocksDB {version:?}, newer than 11.12");
         found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
     }
-    options::check_db(&file.db, policy, found);
+    options::check_db(file, policy, found);
 }
 
 /// What of the column family's options and of the job itself rules the job out.
@@ -83,9 +83,10 @@ pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
         Ok(family) => family,
         Err(error) => return found.note(Err(error)),
     };
-    options::check_family(family, found);
+    let written_by = admitted.file.rocksdb_version;
+    options::check_family(family, written_by, found);
     options::check_job(admitted.job, found);
-    table::check(&family.table_options, found);
+    table::check(&family.table_options, written_by, found);
     compression::check(admitted.job, family, found);
     found.note(table::plan(admitted, family).map(drop));
     found.note(filter::configured(admitted, family).map(drop));
@@ -184,16 +185,37 @@ fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -
     }
 }
 
+/// Objects for which older RocksDB write no line, and the version that is the first to write one.
+const FIRST_WRITTEN: [(&str, [u32; 2]); 4] = [
+    // "Made FileChecksumGenFactory, SstPartitionerFactory .. extend the Customizable class", 6.26 says.
+    ("file_checksum_gen_factory", [6, 26]),
+    ("sst_partitioner_factory", [6, 26]),
+    // These came in the weeks after 10.2 and 10.5 were made, so no older version can know them. If they
+    // are in a later one only, what that one's predecessor wrote is declined without need.
+    ("compression_manager", [10, 3]),
+    ("user_defined_index_factory", [10, 6]),
+];
+
+/// Whether a file of this version has a line for the object that `key` names, whenever it has a name. A file
+/// that does not say its version may have one.
+fn is_written(key: &str, written_by: [u32; 3]) -> bool {
+    let first = FIRST_WRITTEN.iter().find(|(later, _)| *later == key);
+    first.is_none_or(|(_, first)| written_by[..2] >= first[..] || written_by == [0; 3])
+}
+
 /// Declines unless the object that `key` names is one in `fine`. An object that has no name of its own
-/// leaves no line in the OPTIONS file, so absent is not fine.
+/// leaves no line in the OPTIONS file, so absent is fine only if the RocksDB that wrote the file did not
+/// know the option: there is no object then, for RocksDB which reads the file as well.
 fn require_object(
     options: &Options,
     key: &str,
     fine: &[&str],
+    written_by: [u32; 3],
     reason: DeclineReason,
 ) -> Result<()> {
     match options.str(key) {
         Some(value) if fine.contains(&value) => Ok(()),
+        None if !is_written(key, written_by) => Ok(()),
         value => {
             let value = value.unwrap_or("an object without a name");
             Err(Error::declined(reason, format!("{key} is {value}")))

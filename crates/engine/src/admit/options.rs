@@ -1,7 +1,7 @@
 //! Job, database and column family: what rules a job out before any file is looked at.
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
-use rockmill_format::options_file::{ColumnFamilyOptions, Options};
+use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 
 use super::{NULL, Policy, malformed, require, require_object};
 use crate::findings::Findings;
@@ -35,8 +35,8 @@ pub fn check_job(job: &Job, found: &mut Findings) {
     }
 }
 
-pub fn check_db(db: &Options, policy: Policy, found: &mut Findings) {
-    let off = ["false"];
+pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
+    let (db, off) = (&file.db, ["false"]);
     for (key, reason) in [
         ("allow_ingest_behind", DeclineReason::IngestBehind),
         ("two_write_queues", DeclineReason::TwoWriteQueues),
@@ -49,6 +49,7 @@ pub fn check_db(db: &Options, policy: Policy, found: &mut Findings) {
         db,
         "file_checksum_gen_factory",
         &[NULL, "FileChecksumGenCrc32cFactory"],
+        file.rocksdb_version,
         DeclineReason::FileChecksum,
     ));
 }
@@ -109,15 +110,15 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 9] = [
     ),
 ];
 
-pub fn check_family(family: &ColumnFamilyOptions, found: &mut Findings) {
+pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &mut Findings) {
     let cf = &family.options;
-    found.note(comparator(cf));
+    found.note(comparator(cf, written_by));
     for (key, reason) in [
         ("compaction_filter", DeclineReason::CompactionFilter),
         ("compaction_filter_factory", DeclineReason::CompactionFilter),
         ("sst_partitioner_factory", DeclineReason::SstPartitioner),
     ] {
-        found.note(require_object(cf, key, &[NULL], reason));
+        found.note(require_object(cf, key, &[NULL], written_by, reason));
     }
     if !cf.is_null("table_properties_collectors") {
         found.note(Err(Error::declined(
@@ -132,6 +133,7 @@ pub fn check_family(family: &ColumnFamilyOptions, found: &mut Findings) {
         cf,
         "compression_manager",
         &[NULL, "BuiltinCompressionManagerV2"],
+        written_by,
         DeclineReason::CompressionManager,
     ));
     if family.table_factory != "BlockBasedTable" {
@@ -142,7 +144,7 @@ pub fn check_family(family: &ColumnFamilyOptions, found: &mut Findings) {
     }
 }
 
-fn comparator(cf: &Options) -> Result<()> {
+fn comparator(cf: &Options, written_by: [u32; 3]) -> Result<()> {
     const BYTEWISE: &str = "leveldb.BytewiseComparator";
     const TIMESTAMP_SUFFIX: &str = ".u64ts";
     let has_timestamps = cf
@@ -153,7 +155,7 @@ fn comparator(cf: &Options) -> Result<()> {
     } else {
         DeclineReason::Comparator
     };
-    require_object(cf, "comparator", &[BYTEWISE], reason)
+    require_object(cf, "comparator", &[BYTEWISE], written_by, reason)
 }
 
 /// Whether RocksDB will compare the hash over all entries with one of its own

@@ -44,7 +44,7 @@ const VALUES: [(&str, &[&str], DeclineReason); 7] = [
 ];
 
 /// Layouts that are not written here.
-pub fn check(table: &Options, found: &mut Findings) {
+pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
     for (key, fine, reason) in VALUES {
         found.note(require(table, key, fine, reason));
     }
@@ -52,6 +52,7 @@ pub fn check(table: &Options, found: &mut Findings) {
         table,
         "user_defined_index_factory",
         &[NULL],
+        written_by,
         DeclineReason::UserDefinedIndex,
     ));
     found.note(interpolation(table));

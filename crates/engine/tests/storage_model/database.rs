@@ -45,7 +45,11 @@ impl Database {
             files.extend(inputs.map(|input| (dir.join(input.name()), input.bytes.clone())));
         }
         let manifest = format!("MANIFEST-{MANIFEST_NUMBER:06}");
-        let manifest_bytes = manifest_of(&families);
+        let manifest_bytes = manifest_of(
+            families
+                .iter()
+                .map(|(family, inputs)| (family.id, family.name.as_str(), &inputs[..])),
+        );
         let manifest_size = manifest_bytes.len() as u64;
         files.insert(dir.join("CURRENT"), format!("{manifest}\n").into());
         files.insert(dir.join(&manifest), manifest_bytes);
@@ -79,9 +83,9 @@ fn on_disk(files: &BTreeMap<PathBuf, Vec<u8>>) -> Disk {
     disk.after_crash(&mut Luck::Best)
 }
 
-/// A log of an edit for each column family that adds all its files, behind one that creates it where it is not the
-/// default one.
-fn manifest_of(families: &[(Family, Vec<Input>)]) -> Vec<u8> {
+/// A log of an edit for each column family, by id and name, that adds all its files, behind one that creates it
+/// where it is not the default one.
+pub fn manifest_of<'a>(families: impl Iterator<Item = (u32, &'a str, &'a [Input])>) -> Vec<u8> {
     // `version_edit.h:Tag`, `NewFileCustomTag`.
     const COMPARATOR: u64 = 1;
     const NEXT_FILE_NUMBER: u64 = 3;
@@ -98,17 +102,17 @@ fn manifest_of(families: &[(Family, Vec<Input>)]) -> Vec<u8> {
         put_varint(&mut first, number);
     }
     let mut log = Vec::new();
-    for (family, inputs) in families {
+    for (id, name, inputs) in families {
         let mut edit = std::mem::take(&mut first);
-        if family.id > 0 {
+        if id > 0 {
             let of_family = |edit: &mut Vec<u8>| {
                 put_varint(edit, COLUMN_FAMILY);
-                put_varint(edit, u64::from(family.id));
+                put_varint(edit, u64::from(id));
             };
             let mut creation = Vec::new();
             of_family(&mut creation);
             put_varint(&mut creation, COLUMN_FAMILY_ADD);
-            put_length_prefixed(&mut creation, family.name.as_bytes());
+            put_length_prefixed(&mut creation, name.as_bytes());
             put_varint(&mut creation, COMPARATOR);
             put_length_prefixed(&mut creation, COMPARATOR_NAME);
             put_record(&mut log, &creation);
