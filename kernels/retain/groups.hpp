@@ -119,7 +119,7 @@ struct RetainGroup {
     }
 
     // A Delete at the bottom that is too new to go at once: what it hides in its own stripe goes; it stays only
-    // if an older stripe still has an entry of the key.
+    // if an older stripe still has an entry of the key. RocksDB counts neither what it hides nor the Delete itself.
     ROCKMILL_HD u64 delete_at_bottom(u64 i) {
       const u64 below = all.snapshot_below(sequence_of(tag(i)));
       u64 last = i;
@@ -130,7 +130,7 @@ struct RetainGroup {
         }
         drop(last + 1);
       }
-      drop_tombstone(i);
+      drop(i);
       return last;
     }
 

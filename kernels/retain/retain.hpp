@@ -118,11 +118,9 @@ struct Decide {
     }
     if ((tag & 0xff) != TYPE_DELETION) return true;
     const bool obsolete = sequence_of(tag) <= rules.earliest && absent_beneath(rules, bytes, keys[i]);
-    if (obsolete || (rules.bottommost && !has_older[i])) {
-      sums.tombstones_dropped += 1;
-      return false;
-    }
-    return true;
+    // A late tombstone goes uncounted as well.
+    sums.tombstones_dropped += obsolete;
+    return !obsolete && (!rules.bottommost || has_older[i]);
   }
 
   ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {

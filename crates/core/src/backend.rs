@@ -92,7 +92,7 @@ pub struct SliceReport {
     pub bytes_read: u64,
     /// Entries dropped because a newer one hides them.
     pub entries_replaced: u64,
-    /// Tombstones dropped because nothing is left for them to hide.
+    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
     pub tombstones_dropped: u64,
     /// Entries written.
     pub entries_written: u64,

@@ -57,7 +57,7 @@ pub trait Sink {
 pub struct RetainTotals {
     /// Dropped because a newer entry hides them.
     pub replaced: u64,
-    /// Tombstones dropped because nothing is left for them to hide.
+    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
     pub tombstones_dropped: u64,
     /// Written.
     pub written: u64,
@@ -204,8 +204,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
 
     /// Drops the head, of which this is the tag and the hash of key and value.
     fn drop_entry(&mut self, tag: u64, hash: u64) -> Result<()> {
-        let hash = entry_hash(hash, tag);
-        self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
+        self.sum_dropped(tag, hash);
         self.source.advance()
     }
 
@@ -237,8 +236,13 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.totals.hash_kept = self.totals.hash_kept.wrapping_add(hash);
     }
 
+    /// A tombstone goes that was taken from the source already.
     fn count_dropped(&mut self, tag: u64, hash: u64) {
         self.totals.tombstones_dropped += 1;
+        self.sum_dropped(tag, hash);
+    }
+
+    fn sum_dropped(&mut self, tag: u64, hash: u64) {
         let hash = entry_hash(hash, tag);
         self.totals.hash_dropped = self.totals.hash_dropped.wrapping_add(hash);
     }
@@ -255,7 +259,8 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
     }
 
     /// A Delete at the bottom that is too new to go at once: what it hides in its own stripe goes;
-    /// it stays only if an older stripe still has an entry of the key.
+    /// it stays only if an older stripe still has an entry of the key. RocksDB counts neither what it hides
+    /// nor the Delete itself.
     fn delete_at_bottom(&mut self, tag: u64) -> Result<()> {
         let below = self.rules.snapshot_below(key::tag_sequence(tag));
         let (value, hash) = self.take_tombstone()?;
@@ -265,7 +270,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             }
             self.drop_head()?;
         }
-        self.count_dropped(tag, hash);
+        self.sum_dropped(tag, hash);
         Ok(())
     }
 

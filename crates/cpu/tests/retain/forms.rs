@@ -156,8 +156,6 @@ pub fn sequential(entries: &[Entry], rules: &Rules) -> Option<Sequential> {
                 .count();
             if rest.get(skipped).is_some_and(|f| f.key == e.key) {
                 emit(i, false, &mut emitted, &mut zeroed, &mut result);
-            } else {
-                result.tombstones_dropped += 1;
             }
             i += 1 + skipped;
         } else {

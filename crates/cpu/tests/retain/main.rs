@@ -111,6 +111,22 @@ fn a_pair_that_no_snapshot_separates_goes() {
 }
 
 #[test]
+fn rocksdb_does_not_count_a_delete_at_the_bottom_that_some_snapshot_does_not_see() {
+    let delete = |seq| Entry::new(b"k", seq, DELETE, b"");
+    for (snapshots, counted) in [(&[][..], 1), (&[9], 1), (&[8], 0), (&[5], 0)] {
+        let (out, totals) = run(&[delete(9), put(7)], &bottom(snapshots)).expect("runs");
+        let below = out.first().map(|entry| entry.kind());
+        match snapshots {
+            // The snapshot still sees the Put.
+            [8] => assert_eq!((out.len(), below), (2, Some(DELETE))),
+            _ => assert_eq!(out, []),
+        }
+        let found = (totals.tombstones_dropped, totals.replaced);
+        assert_eq!(found, (counted, counted), "{snapshots:?}");
+    }
+}
+
+#[test]
 fn errors_of_source_and_sink_come_through() {
     struct Full;
     impl rockmill_cpu::retain::Sink for Full {
