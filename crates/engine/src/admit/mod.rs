@@ -12,7 +12,7 @@ mod options;
 mod table;
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, InputTable, Job, KeyRange, Plan, PropertiesPlan,
+    CancelToken, DeclineReason, Error, InputFile, InputTable, Job, KeyRange, Plan, PropertiesPlan,
     RangesBeneath, Result, Rules,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
@@ -243,6 +243,15 @@ fn beneath(job: &Job, level_style: bool) -> RangesBeneath {
     RangesBeneath::Files(levels.collect())
 }
 
+/// Of an input, 0 if unknown. What a MANIFEST of an older version does not say, the file does, which RocksDB
+/// asks if it has it open (`version_edit.h:FileMetaData::TryGetOldestAncestorTime`).
+fn oldest_ancestor_time(file: &InputFile, table: &InputTable) -> u64 {
+    match file.oldest_ancester_time {
+        0 => table.meta.properties.oldest_ancestor_time,
+        time => time,
+    }
+}
+
 fn properties(
     admitted: &Admitted<'_>,
     family: &ColumnFamilyOptions,
@@ -283,16 +292,10 @@ fn properties(
         merge_operator_name: name("merge_operator")?,
         compression_options: compression,
         now: job.unix_time,
-        ancestors: job
-            .tree
-            .inputs
-            .iter()
-            .map(|f| {
-                (
-                    f.smallest.clone(),
-                    f.largest.clone(),
-                    f.oldest_ancester_time,
-                )
+        ancestors: (job.tree.inputs.iter().zip(tables))
+            .map(|(file, table)| {
+                let (smallest, largest) = (file.smallest.clone(), file.largest.clone());
+                (smallest, largest, oldest_ancestor_time(file, table))
             })
             .collect(),
         newest_key_time: tables

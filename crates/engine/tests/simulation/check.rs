@@ -13,6 +13,7 @@ use rockmill_engine::verify;
 
 use crate::database::{DIR, Database};
 use crate::disk::{Disk, Luck};
+use crate::family::OLDEST_ANCESTOR_TIME;
 use crate::fault::{Fault, FaultKind};
 use crate::life::{Case, Ending, Outputs, RECORDS};
 use crate::storage::{Seen, SimStorage};
@@ -24,11 +25,13 @@ pub struct Lived<'a> {
     pub outputs: &'a Outputs,
 }
 
-/// Output files are sound and hold the expected keys and values.
+/// Output files are sound, hold the expected keys and values and are as old as the oldest input.
 pub fn contents(outputs: &Outputs, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let mut found = Vec::new();
     for (_, bytes) in outputs {
         let table = tables::open(bytes.clone()).expect("a sound file");
+        let oldest = table.meta.properties.oldest_ancestor_time;
+        assert_eq!(oldest, OLDEST_ANCESTOR_TIME, "the age of the data is lost");
         verify::scan(&table, &CancelToken::new(), |key, tag, value| {
             assert_eq!(tag as u8, tables::PUT, "tombstones are dropped");
             found.push((key.to_vec(), value.to_vec()));

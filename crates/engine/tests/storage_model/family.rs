@@ -17,6 +17,8 @@ pub const LAST_LEVEL: u32 = 6;
 const MANUAL: i32 = 9;
 /// Of input files.
 const BLOCK_BYTES: u64 = 512;
+/// When the data of the oldest input file was written; only the files themselves say so.
+pub const OLDEST_ANCESTOR_TIME: u64 = 1_600_000_000;
 
 /// What a column family is drawn from.
 #[derive(Debug, Clone)]
@@ -187,7 +189,9 @@ impl Family {
                 self.value_bytes += entry.value.len() as u64;
                 entries.push(entry);
             }
-            let bytes = tables::one_file(&self.input_plan(), &entries);
+            let mut plan = self.input_plan();
+            plan.properties.now = OLDEST_ANCESTOR_TIME + i;
+            let bytes = tables::one_file(&plan, &entries);
             self.bytes += bytes.len() as u64;
             inputs.push(Input {
                 number: first + i,
