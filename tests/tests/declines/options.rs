@@ -159,6 +159,15 @@ fn compression_that_rockmill_does_not_write() {
 }
 
 #[test]
+fn samples_of_other_compressions() {
+    declines(
+        &[COMPRESSION],
+        |options| options.set_sample_for_compression(1),
+        plain,
+    );
+}
+
+#[test]
 fn file_checksums_by_crc32c_are_no_reason() {
     let factory = FileChecksumGenFactory::crc32c();
     takes(

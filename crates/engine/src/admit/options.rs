@@ -66,7 +66,7 @@ fn check_2pc(db: &Options, policy: Policy) -> Result<()> {
 }
 
 /// Options of a column family that must have one of a few values; absent is fine.
-const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 9] = [
+const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
     (
         "cf_allow_ingest_behind",
         &["false"],
@@ -108,6 +108,9 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 9] = [
         &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
         DeclineReason::CompactionStyle,
     ),
+    // Two properties say what all blocks would take with other compressions, by some that are drawn
+    // (`block_based_table_builder.cc:Flush`).
+    ("sample_for_compression", &["0"], DeclineReason::Compression),
 ];
 
 pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &mut Findings) {
