@@ -29,7 +29,9 @@ LIGHT_CRATES := -p rockmill-xxh3 -p rockmill-sysio -p rockmill-format -p rockmil
 env:
 	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1
 
-.PHONY: env demo test build setup lint test-debug test-release test-sanitized fuzz fuzz-smoke
+SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
+
+.PHONY: env demo test build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 demo: build
@@ -42,7 +44,9 @@ setup:
 	@scripts/setup.sh
 	@scripts/rocksdb.sh $(ROCKSDB)
 
-test: lint test-debug test-release test-sanitized fuzz-smoke
+# Each part on its own, so that its time can be told.
+test:
+	@scripts/test.sh lint test-debug test-release test-sanitized fuzz-lint $(SMOKES)
 
 lint: setup
 	cargo fmt --all --check
@@ -60,9 +64,13 @@ test-release: setup
 test-sanitized: setup
 	scripts/sanitize.sh
 
-fuzz-smoke: setup
+fuzz-lint: setup
 	scripts/fuzz.sh lint
-	for target in $(FUZZ_TARGETS); do scripts/fuzz.sh $$target $(SMOKE_SECONDS); done
+
+fuzz-smoke: fuzz-lint $(SMOKES)
+
+$(SMOKES): fuzz-smoke-%: setup
+	scripts/fuzz.sh $* $(SMOKE_SECONDS)
 
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }
