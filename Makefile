@@ -16,7 +16,8 @@ export ROCKSDB_LIB_DIR := $(ROCKSDB)/lib
 export ROCKSDB_INCLUDE_DIR := $(ROCKSDB)/include
 export ROCKSDB_STATIC := 1
 
-RELEASE_DIR = $${CARGO_TARGET_DIR:-target}/release
+# Not cargo's own: where cargo has compiled RocksDB itself, the linker finds that before the one here.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target/make
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
@@ -27,7 +28,8 @@ LIGHT_CRATES := -p rockmill-xxh3 -p rockmill-sysio -p rockmill-format -p rockmil
 
 # For cargo by hand: eval "$(make -s env)"
 env:
-	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1
+	@echo export ROCKSDB_LIB_DIR=$(ROCKSDB_LIB_DIR) ROCKSDB_INCLUDE_DIR=$(ROCKSDB_INCLUDE_DIR) ROCKSDB_STATIC=1 \
+	    CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
@@ -35,14 +37,14 @@ SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 .NOTPARALLEL:
 
 demo: build
-	$(RELEASE_DIR)/rockmill demo
+	$(CARGO_TARGET_DIR)/release/rockmill demo
 
 build: setup
 	cargo build --locked --release --workspace
 
 setup:
 	@scripts/setup.sh
-	@scripts/rocksdb.sh $(ROCKSDB)
+	@scripts/rocksdb.sh $(ROCKSDB) $(CARGO_TARGET_DIR)
 
 # Each part on its own, so that its time can be told.
 test:

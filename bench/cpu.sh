@@ -10,7 +10,7 @@ set -euo pipefail
 
 out=$1
 dir=${2:-/dev/shm}
-rockmill=${3:-target/release/rockmill}
+rockmill=${3:-${CARGO_TARGET_DIR:-target/make}/release/rockmill}
 cores=$(nproc)
 all=(--workload 16x256:none:4M --workload 8x32:none:8M --workload 16x256:lz4:1M --workload 16x256:zstd:1M)
 mkdir -p "$out"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds RocksDB's static library into a folder outside of cargo's, unless it is there:
-#   scripts/rocksdb.sh FOLDER      makes FOLDER/lib/librocksdb.a and FOLDER/include
+#   scripts/rocksdb.sh FOLDER [TARGET]     makes FOLDER/lib/librocksdb.a and FOLDER/include
+# and has cargo link it in the target folder TARGET.
 #
 # Cargo would compile RocksDB, some eleven minutes of C++ on two cores, anew whenever the features of
 # any crate that its build script shares with others change: between two selections of packages, and
@@ -9,7 +10,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=${1:?usage: scripts/rocksdb.sh FOLDER}
+folder=${1:?usage: scripts/rocksdb.sh FOLDER [TARGET]}
+target=${2:-target}
+# Where cargo has compiled RocksDB itself, it has the linker find that first, which lacks Snappy without the
+# settings it was made with. Cargo makes it again when it is built without ours.
+rm -f "$target"/release/build/rust-librocksdb-sys-*/out/librocksdb.a
+
 [ ! -f "$folder/lib/librocksdb.a" ] || exit 0
 
 echo "building RocksDB once, into $folder; this takes some minutes" >&2
