@@ -29,6 +29,7 @@ fuzz_target!(|input: &[u8]| {
             first_keys: coding & 4 != 0,
             format_version: 2 + u32::from(coding >> 5) % 7,
             restart_interval,
+            bytewise: coding & 8 == 0,
         },
     );
     if let Ok(entries) = read_entries(&block, restart_interval) {

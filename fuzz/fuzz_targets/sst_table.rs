@@ -20,7 +20,7 @@ fn read_table(file: &[u8]) -> Result<()> {
         let start = usize::try_from(offset).expect("offsets lie in the file");
         Ok(file[start..][..len].to_vec())
     };
-    let meta = TableMeta::open(file.len() as u64, &mut read, |error: Error| error)?;
+    let (meta, _) = TableMeta::open_known(file.len() as u64, &mut read, |error: Error| error)?;
     let restart_interval = meta
         .properties
         .data_block_restart_interval

@@ -8,9 +8,16 @@ mod properties;
 mod tests;
 mod text;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use blocks::RangeDeletionRow;
+use indicatif::ProgressBar;
+use rockmill_core::{Error, InputTable};
+
 use crate::outcome::Failure;
+use crate::output::Stop;
+use crate::sst::{Sst, understood};
 use crate::{output, sst};
 
 /// Data blocks that are listed if nothing else is asked for.
@@ -46,14 +53,14 @@ struct Extent {
 /// Shows a file. Damage does not keep what is sound from being shown.
 ///
 /// # Errors
-/// Data if something is damaged or not supported, naming file and offset; Environment if the file
-/// cannot be read.
+/// Data if something is damaged, naming file and offset; Incomplete if something is not understood and so
+/// not shown; Environment if the file cannot be read.
 pub fn run(args: InspectArgs) -> Result<(), Failure> {
     if args.file.is_dir() {
         let what = format!("{} is a folder, not an SST file", args.file.display());
         return Err(Failure::Usage(what));
     }
-    let table = sst::open(&args.file)?;
+    let sst = Sst::open(&args.file, &ProgressBar::hidden()).map_err(Failure::of_file)?;
     let extent = Extent {
         blocks: match args.limit {
             _ if args.all_blocks => usize::MAX,
@@ -63,15 +70,42 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
     };
     output::to_stdout(|out| {
         if args.json {
-            json::print(out, &table, extent)
+            json::print(out, &sst, extent)
         } else {
-            text::print(out, &table, extent)
+            text::print(out, &sst, extent)
         }
     })
 }
 
+/// What is not shown, and why.
+type NotShown = BTreeSet<String>;
+
+fn not_shown(what: &str, why: &Error) -> String {
+    format!("{what}, because {} is not known", why.what)
+}
+
+/// The range tombstones, and what is not shown of them.
+fn range_deletions(table: &InputTable) -> Result<(Vec<RangeDeletionRow>, NotShown), Stop> {
+    Ok(match understood(sst::range_deletions(table))? {
+        Ok(found) => {
+            let rows = found.into_iter().map(RangeDeletionRow::from);
+            (rows.collect(), NotShown::new())
+        }
+        Err(why) => (Vec::new(), [not_shown("range tombstones", &why)].into()),
+    })
+}
+
+/// How a command ends that could not show everything.
+fn end(table: &InputTable, not_shown: &NotShown) -> Result<(), Stop> {
+    let Some(first) = not_shown.first() else {
+        return Ok(());
+    };
+    let what = format!("{}: not shown: {first}", table.file.name());
+    Err(Stop::Failed(Failure::Incomplete(what)))
+}
+
 /// What holds for the whole file: name, value.
-fn summary(table: &rockmill_core::InputTable) -> Vec<(&'static str, serde_json::Value)> {
+fn summary(table: &InputTable) -> Vec<(&'static str, serde_json::Value)> {
     let meta = &table.meta;
     let guard = meta.footer.guard;
     let context = (guard.base_context_checksum != 0)

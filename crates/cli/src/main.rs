@@ -1,7 +1,7 @@
 //! The `rockmill` command.
 //!
 //! Exit codes: 0 done, 1 the data is bad or, to `doctor`, not all of it would be accepted, 2 wrong usage,
-//! 3 the environment refused.
+//! 3 the environment refused, 4 what could be read is sound, and some could not be.
 
 #![forbid(unsafe_code)]
 
@@ -55,8 +55,10 @@ enum Command {
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
     /// Shows what is in an SST file.
+    #[command(after_help = outcome::EXIT_CODES)]
     Inspect(inspect::InspectArgs),
     /// Checks every block, key and count of an SST file or of a database.
+    #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
     /// Keeps and repeats compaction jobs.
     #[command(subcommand)]

@@ -5,11 +5,17 @@ use std::fmt;
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
+/// Of commands that read files.
+pub const EXIT_CODES: &str = "Exit codes: 0 all is sound, 1 something is bad, 2 wrong usage, 3 the environment \
+    refused, 4 what could be read is sound, and some could not be, which is named.";
+
 /// Why a command failed; decides the exit code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// The data is damaged, or uses something that is not supported.
     Data(String),
+    /// What was checked or shown is sound, and not all could be.
+    Incomplete(String),
     /// The command was called wrongly.
     Usage(String),
     /// The system refused: a missing file, no permission, a full disk.
@@ -21,15 +27,27 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Data(_) => 1,
+            Self::Incomplete(_) => 4,
             Self::Usage(_) => 2,
             Self::Environment(_) => 3,
+        }
+    }
+
+    /// Why a file could not be read whole: what is not understood is no fault of the data.
+    pub fn of_file(error: Error) -> Self {
+        match error.kind {
+            ErrorKind::Declined(_) => Self::Incomplete(placed("", &error)),
+            _ => error.into(),
         }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Data(what) | Self::Usage(what) | Self::Environment(what)) = self;
+        let (Self::Data(what)
+        | Self::Incomplete(what)
+        | Self::Usage(what)
+        | Self::Environment(what)) = self;
         f.write_str(what)
     }
 }
@@ -92,6 +110,10 @@ mod tests {
             assert_eq!(Failure::from(error.clone()).exit_code(), code, "{error}");
         }
         assert_eq!(Failure::Usage(String::new()).exit_code(), 2);
+        let unsupported = Error::declined(DeclineReason::UnsupportedFormat, "format_version 9");
+        assert_eq!(Failure::of_file(unsupported).exit_code(), 4);
+        let damaged = Error::corruption("a.sst", 7, "bad");
+        assert_eq!(Failure::of_file(damaged).exit_code(), 1);
     }
 
     #[test]

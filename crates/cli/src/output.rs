@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::outcome::Failure;
 
-/// Columns that tables have at most, and where the output is no terminal.
-pub const TERMINAL_COLUMNS: u16 = 100;
+/// Columns that tables have at most.
+const MOST_COLUMNS: u16 = 100;
 
-/// Columns of a terminal that does not say.
-const USUAL_COLUMNS: u16 = 80;
+/// Columns of tables where the output is no terminal, or one that does not say.
+pub const USUAL_COLUMNS: u16 = 80;
 
 /// Why printing stopped.
 #[derive(Debug)]
@@ -122,9 +122,9 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     let columns = if io::stdout().is_terminal() {
         let said = table.width().filter(|&columns| columns > 0);
-        said.unwrap_or(USUAL_COLUMNS).min(TERMINAL_COLUMNS)
+        said.unwrap_or(USUAL_COLUMNS).min(MOST_COLUMNS)
     } else {
-        TERMINAL_COLUMNS
+        USUAL_COLUMNS
     };
     table
         .load_preset(presets::NOTHING)

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use rockmill_core::{Error, InputTable, Result, open_table};
+use indicatif::ProgressBar;
+use rockmill_core::{Error, ErrorKind, InputTable, ReadAt, Result, open_known_table};
 use rockmill_engine::read_block;
 use rockmill_engine::storage::{InputFileReader, LocalStorage};
 use rockmill_format::block::{Block, ValueForm};
@@ -11,13 +12,64 @@ use rockmill_format::handle::BlockHandle;
 use rockmill_format::key;
 use rockmill_format::table::names;
 
-/// Opens an SST file.
+/// An opened SST file, and why parts of its index are not understood.
+#[derive(Debug)]
+pub struct Sst {
+    pub table: InputTable,
+    pub unknown: Vec<Error>,
+}
+
+impl Sst {
+    /// Opens an SST file, whose bytes the bar counts as they are read; errors name it as `path` does.
+    ///
+    /// # Errors
+    /// Storage if it cannot be read; Corruption or Declined if it is damaged or not understood.
+    pub fn open(path: &Path, bar: &ProgressBar) -> Result<Self> {
+        let name = path.display().to_string();
+        let file = InputFileReader::try_open(&LocalStorage, path)
+            .map_err(|e| Error::storage(&name, "open it", &e))?;
+        let bar = bar.clone();
+        bar.set_message(name.clone());
+        let (table, unknown) = open_known_table(Box::new(Counted { file, name, bar }))?;
+        Ok(Self { table, unknown })
+    }
+}
+
+#[derive(Debug)]
+struct Counted {
+    file: InputFileReader,
+    name: String,
+    bar: ProgressBar,
+}
+
+impl ReadAt for Counted {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.bar.inc(buf.len() as u64);
+        let read = self.file.read_exact_at(buf, offset);
+        read.map_err(|error| Error {
+            file: Some(self.name.clone()),
+            ..error
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Splits what could not be read because it is not understood from what is wrong.
 ///
 /// # Errors
-/// Storage if it cannot be read; Corruption or Declined if it is damaged or not understood.
-pub fn open(path: &Path) -> Result<InputTable> {
-    let file = InputFileReader::open(&LocalStorage, path)?;
-    open_table(Box::new(file))
+/// Those that are not Declined.
+pub fn understood<T>(read: Result<T>) -> Result<std::result::Result<T, Error>> {
+    match read {
+        Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => Ok(Err(error)),
+        read => read.map(Ok),
+    }
 }
 
 /// Offset behind a block and its trailer.

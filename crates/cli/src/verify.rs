@@ -11,6 +11,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::outcome::Failure;
+use crate::sst::Sst;
 use crate::{database_dir, output};
 use progress::Progress;
 use report::Row;
@@ -29,8 +30,8 @@ pub struct VerifyArgs {
 /// Checks a file, or all files of a database, also behind the first bad one.
 ///
 /// # Errors
-/// Data if something is damaged or not supported, naming file and offset; Environment if something
-/// cannot be read; Usage if the path is a folder without a database.
+/// Data if something is damaged, naming file and offset; Incomplete if something could not be checked;
+/// Environment if something cannot be read; Usage if the path is a folder without a database.
 pub fn run(args: VerifyArgs) -> Result<(), Failure> {
     let rows = check(&args.path)?;
     output::document_or_text(args.json, &rows, |out| Ok(report::print(out, &rows)?))?;
@@ -42,9 +43,9 @@ fn check(path: &Path) -> Result<Vec<Row>, Failure> {
         .map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
     if !found.is_dir() {
         let progress = Progress::over(found.len());
-        let checked = progress.open(path).and_then(|table| table::check(&table));
+        let checked = Sst::open(path, progress.bar()).and_then(|sst| table::check(&sst));
         let row = Row::new(&path.display().to_string(), found.len());
-        return Ok(vec![row.with(checked.map_err(Failure::from))]);
+        return Ok(vec![row.with(checked.map_err(Failure::of_file))]);
     }
     database_dir::require(path)?;
     database::check(path)

@@ -5,7 +5,7 @@ use rockmill_format::key::{self, ValueType};
 
 use crate::backend::{ContentHash, entry_hash, kv_hash};
 use crate::error::{Error, Result};
-use crate::keys::KeyRestorer;
+use crate::keys::{KeyFault, KeyRestorer};
 
 /// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
 /// block stores.
@@ -24,9 +24,9 @@ pub struct Contents {
     pub deletions: u64,
     /// Merge operands.
     pub merge_operands: u64,
-    /// First internal key.
+    /// First internal key, in the order of the file.
     pub smallest: Vec<u8>,
-    /// Last internal key.
+    /// Last internal key, in the order of the file.
     pub largest: Vec<u8>,
     /// Smallest sequence number, `u64::MAX` without entries.
     pub smallest_seqno: u64,
@@ -193,6 +193,56 @@ impl ContentsReader {
         Ok(())
     }
 
+    /// As [`ContentsReader::block`], of a table whose keys are in an order that is not known here: neither
+    /// their order nor the separators are checked.
+    ///
+    /// # Errors
+    /// As those of [`ContentsReader::block`].
+    pub fn block_in_any_order(
+        &mut self,
+        payload: &[u8],
+        place: &BlockPlace<'_>,
+        mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let fail = |e: rockmill_format::Error| Error::format(place.file, e.at(place.offset));
+        let corrupt = |what: &str| Error::corruption(place.file, place.offset, what);
+        let misplaced = || corrupt("a restart point is not where a whole key begins");
+        let block = Block::parse(payload).map_err(fail)?;
+        let interval = place.restart_interval;
+        let mut entries = block.entries(ValueForm::Sized, interval).map_err(fail)?;
+        let mut restarts = (0..block.num_restarts())
+            .map(|i| block.restart(i))
+            .peekable();
+        let contents = &mut self.contents;
+        contents.blocks += 1;
+        contents.uniform_blocks += u64::from(block.is_uniform());
+        contents.uncompressed_bytes += payload.len() as u64;
+        let mut internal_key = Vec::new();
+        while let Some(entry) = entries.next_entry().map_err(fail)? {
+            if restarts.next_if_eq(&entry.offset).is_some() && entry.shared != 0 {
+                return Err(misplaced());
+            }
+            entry.restore_key(&mut internal_key);
+            let (user_key, tag) =
+                key::split(&internal_key).ok_or_else(|| corrupt(KeyFault::TooShort.what()))?;
+            let kind = ValueType::from_code(key::tag_type(tag))
+                .ok_or_else(|| corrupt("unknown value type"))?;
+            contents.count_other(kind);
+            if contents.entries() == 0 {
+                contents.smallest.clone_from(&internal_key);
+            }
+            contents.count(user_key, tag, entry.value);
+            each(user_key, tag, entry.value)?;
+        }
+        if !internal_key.is_empty() {
+            contents.largest = internal_key;
+            if restarts.next().is_some() {
+                return Err(misplaced());
+            }
+        }
+        Ok(())
+    }
+
     /// What the blocks so far hold.
     pub fn contents(&self) -> &Contents {
         &self.contents
@@ -235,8 +285,13 @@ mod tests {
             builder.add(&key::join(&key, 0x101), b"some value");
         }
         let payload = builder.finish().to_vec();
-        let read =
-            |payload: &[u8]| ContentsReader::default().block(payload, &place, |_, _, _| Ok(()));
+        let read = |payload: &[u8]| {
+            let (mut ordered, mut unordered) = <(ContentsReader, ContentsReader)>::default();
+            let any_order = unordered.block_in_any_order(payload, &place, |_, _, _| Ok(()));
+            let in_order = ordered.block(payload, &place, |_, _, _| Ok(()));
+            assert_eq!(in_order.is_ok(), any_order.is_ok());
+            in_order.map(|()| assert_eq!(ordered.contents(), unordered.contents()))
+        };
         read(&payload).expect("it is sound");
         let block = Block::parse(&payload).expect("it is sound");
         let offsets: Vec<_> = (0..block.num_restarts())

@@ -51,4 +51,4 @@ pub use progress::Progress;
 pub use sst_file::{
     BlockWriter, FileBody, FileCounts, FilterBlock, IndexBlock, WrittenIndex, block_guard,
 };
-pub use table::{InputTable, open_table};
+pub use table::{InputTable, open_known_table, open_table};

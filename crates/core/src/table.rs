@@ -95,11 +95,28 @@ impl InputTable {
 /// # Errors
 /// Storage if reading fails; Corruption or Declined if the file is damaged or not understood.
 pub fn open_table(file: Box<dyn ReadAt>) -> Result<InputTable> {
-    let mut read = |offset: u64, len: usize| -> std::result::Result<Vec<u8>, Error> {
+    let wrap = |e| Error::format(file.name(), e);
+    let meta = TableMeta::open(file.len(), &mut reader(&*file), wrap)?;
+    Ok(InputTable::new(file, meta))
+}
+
+/// As [`open_table`], of a file that may have any comparator and an index that is not understood in parts.
+/// No data block stands in the index for these parts; the errors say why.
+///
+/// # Errors
+/// As those of [`open_table`].
+pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>)> {
+    let wrap = |e| Error::format(file.name(), e);
+    let (meta, unknown) = TableMeta::open_known(file.len(), &mut reader(&*file), wrap)?;
+    let unknown = unknown.into_iter().map(wrap).collect();
+    Ok((InputTable::new(file, meta), unknown))
+}
+
+/// Reads so many bytes of a file at an offset.
+fn reader(file: &dyn ReadAt) -> impl FnMut(u64, usize) -> Result<Vec<u8>> {
+    move |offset, len| {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
-    };
-    let meta = TableMeta::open(file.len(), &mut read, |e| Error::format(file.name(), e))?;
-    Ok(InputTable::new(file, meta))
+    }
 }

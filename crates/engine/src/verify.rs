@@ -1,11 +1,11 @@
 //! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
 
 use rockmill_core::{
-    BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, InputTable, OutputFile,
-    Plan, Result, index_hash,
+    BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
+    OutputFile, Plan, Result, index_hash,
 };
 use rockmill_format::filter::{FilterOptions, FilterReader};
-use rockmill_format::table::names;
+use rockmill_format::table::{is_bytewise, names};
 use rockmill_format::xxph3;
 
 use crate::blocks::read_block;
@@ -21,16 +21,39 @@ const READ_AHEAD_BYTES: usize = 256 << 10;
 pub fn scan(
     table: &InputTable,
     cancel: &CancelToken,
-    mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+    each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
 ) -> Result<Contents> {
+    let (contents, unknown) = scan_known(table, cancel, each)?;
+    unknown.map_or(Ok(contents), |(_, error)| Err(error))
+}
+
+/// As [`scan`], of a table that may not be understood in parts. Of blocks in another compression the
+/// checksum alone is verified; returned are their number and why the first of them is not read. Under
+/// another comparator no order is checked.
+///
+/// # Errors
+/// As those of [`scan`].
+pub fn scan_known(
+    table: &InputTable,
+    cancel: &CancelToken,
+    mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+) -> Result<(Contents, Option<(u64, Error)>)> {
     let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
     let properties = &table.meta.properties;
     let restart_interval = u32::try_from(properties.data_block_restart_interval);
     let index = &table.meta.index;
+    let is_ordered = is_bytewise(&properties.comparator_name);
     let mut reader = ContentsReader::default();
+    let mut unknown = None;
     for (i, index_entry) in index.iter().enumerate() {
         cancel.check()?;
-        let handle = stream.load(i..index.len())?;
+        let handle = match stream.load(i..index.len()) {
+            Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => {
+                unknown.get_or_insert((0, error)).0 += 1;
+                continue;
+            }
+            loaded => loaded?,
+        };
         let before = i.checked_sub(1).map(|before| &index[before]);
         let place = BlockPlace {
             file: table.file.name(),
@@ -40,9 +63,12 @@ pub fn scan(
             user_keys: properties.index_key_is_user_key != 0,
             restart_interval: restart_interval.unwrap_or(u32::MAX),
         };
-        reader.block(stream.payload(), &place, &mut each)?;
+        match is_ordered {
+            true => reader.block(stream.payload(), &place, &mut each)?,
+            false => reader.block_in_any_order(stream.payload(), &place, &mut each)?,
+        }
     }
-    Ok(reader.finish())
+    Ok((reader.finish(), unknown))
 }
 
 /// RocksDB's hash over all entries of a table, chained in their order (`output_validator.cc`).

@@ -9,6 +9,7 @@ use crate::checksum::{ChecksumType, context_modifier};
 use crate::coding::{Cursor, le32, put_varint};
 use crate::compression::CompressionType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::properties::compression_type_name;
 
 /// Bytes behind a block's payload: compression type and checksum.
 pub const BLOCK_TRAILER_SIZE: usize = 5;
@@ -111,7 +112,10 @@ impl BlockGuard {
         }
         let kind = CompressionType::from_code(trailer[0]).ok_or_else(|| Error {
             kind: ErrorKind::UnsupportedCompression,
-            ..Error::unsupported(offset, format!("compression type {:#04x}", trailer[0]))
+            ..Error::unsupported(
+                offset,
+                format!("compression {}", compression_type_name(trailer[0])),
+            )
         })?;
         Ok((payload, kind))
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::block::{Block, BlockBuilder, BlockLayout, ValueForm};
 use crate::coding::Cursor;
 use crate::compression::{CompressionType, Decompressor};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::footer::{FOOTER_SIZE, Footer};
 use crate::handle::BlockHandle;
 use crate::index::{IndexCoding, IndexEntry, decode_index};
@@ -99,56 +99,78 @@ impl TableMeta {
         read: ReadFn<'_, E>,
         wrap: impl Fn(Error) -> E,
     ) -> std::result::Result<Self, E> {
-        let Some(footer_at) = file_size.checked_sub(FOOTER_SIZE as u64) else {
-            return Err(wrap(Error::corruption(
-                0,
-                format!("a file of {file_size} bytes is too short to be an SST"),
-            )));
-        };
-        let footer = Footer::decode(&read(footer_at, FOOTER_SIZE)?, file_size).map_err(&wrap)?;
+        let (meta, unknown) = Self::open_known(file_size, read, &wrap)?;
+        let name = &meta.properties.comparator_name;
+        if !is_bytewise(name) && !has_bytewise_keys(name) {
+            let offset = meta.metaindex[names::PROPERTIES].offset;
+            let what = format!("comparator {}", name.escape_ascii());
+            return Err(wrap(Error::unsupported(offset, what)));
+        }
+        match unknown.into_iter().next() {
+            Some(error) => Err(wrap(error)),
+            None => Ok(meta),
+        }
+    }
+
+    /// As [`TableMeta::open`], of a file that may have any comparator and an index that is not understood
+    /// in parts. These parts are missing in the index; the errors say why.
+    ///
+    /// # Errors
+    /// As those of [`TableMeta::open`].
+    pub fn open_known<E>(
+        file_size: u64,
+        read: ReadFn<'_, E>,
+        wrap: impl Fn(Error) -> E,
+    ) -> std::result::Result<(Self, Vec<Error>), E> {
+        Self::read_known(file_size, read).map_err(|stop| match stop {
+            Stop::Found(error) => wrap(error),
+            Stop::Read(error) => error,
+        })
+    }
+
+    fn read_known<E>(
+        file_size: u64,
+        read: ReadFn<'_, E>,
+    ) -> std::result::Result<(Self, Vec<Error>), Stop<E>> {
+        let footer_at = file_size.checked_sub(FOOTER_SIZE as u64).ok_or_else(|| {
+            let what = format!("a file of {file_size} bytes is too short to be an SST");
+            Error::corruption(0, what)
+        })?;
+        let bytes = read(footer_at, FOOTER_SIZE).map_err(Stop::Read)?;
+        let footer = Footer::decode(&bytes, file_size)?;
         let mut blocks = BlockReader {
             footer,
             limit: footer_at,
             read,
-            wrap: &wrap,
             decompressor: Decompressor::new(Vec::new()),
+            unknown: Vec::new(),
         };
         let metaindex = blocks.parse(footer.metaindex, decode_metaindex)?;
         let missing = |what: &str| {
-            Error::corruption(
-                footer.metaindex.offset,
-                format!("no {what} in the metaindex"),
-            )
+            let what = format!("no {what} in the metaindex");
+            Error::corruption(footer.metaindex.offset, what)
         };
         let properties_at = *metaindex
             .get(names::PROPERTIES)
-            .ok_or_else(|| wrap(missing("properties block")))?;
+            .ok_or_else(|| missing("properties block"))?;
         let properties = blocks.parse(properties_at, decode_properties)?;
-        if !is_bytewise(&properties.comparator_name) {
-            return Err(wrap(Error::unsupported(
-                properties_at.offset,
-                format!("comparator {}", properties.comparator_name.escape_ascii()),
-            )));
-        }
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
-            .ok_or_else(|| wrap(missing("index block")))?;
+            .ok_or_else(|| missing("index block"))?;
         let index_type = properties
             .index_type
             .and_then(IndexType::from_code)
             .ok_or_else(|| {
-                wrap(Error::corruption(
-                    properties_at.offset,
-                    "index type property missing or unknown",
-                ))
+                let what = "index type property missing or unknown";
+                Error::corruption(properties_at.offset, what)
             })?;
         let (index, index_partitions) = blocks.read_index(index_handle, index_type, &properties)?;
         let dictionary = match metaindex.get(names::DICTIONARY) {
             Some(&handle) => blocks.read_block(handle)?,
             None => Vec::new(),
         };
-        Ok(Self {
+        let meta = Self {
             file_size,
             footer,
             metaindex,
@@ -158,36 +180,53 @@ impl TableMeta {
             index_partitions,
             index,
             dictionary,
-        })
+        };
+        Ok((meta, blocks.unknown))
     }
 }
 
-/// Whether keys are ordered by their bytes, as everything behind the properties presumes; very old
-/// files do not say. A user-defined timestamp is a matter of the keys' own bytes.
-fn is_bytewise(comparator_name: &[u8]) -> bool {
-    const BYTEWISE: [&[u8]; 3] = [
-        b"",
-        b"leveldb.BytewiseComparator",
-        b"leveldb.BytewiseComparator.u64ts",
-    ];
-    BYTEWISE.contains(&comparator_name)
+/// Whether a comparator orders keys by their bytes; very old files do not name theirs.
+pub fn is_bytewise(comparator_name: &[u8]) -> bool {
+    comparator_name.is_empty() || comparator_name == b"leveldb.BytewiseComparator"
 }
 
-struct BlockReader<'a, E, W> {
+/// Whether keys are ordered by their bytes up to the timestamps at their ends, which jobs have a reason of
+/// their own to decline for.
+fn has_bytewise_keys(comparator_name: &[u8]) -> bool {
+    comparator_name == b"leveldb.BytewiseComparator.u64ts"
+}
+
+/// Why reading stopped.
+enum Stop<E> {
+    /// What was found in the bytes.
+    Found(Error),
+    /// What the function that reads them said.
+    Read(E),
+}
+
+impl<E> From<Error> for Stop<E> {
+    fn from(error: Error) -> Self {
+        Self::Found(error)
+    }
+}
+
+type Stopped<T, E> = std::result::Result<T, Stop<E>>;
+
+struct BlockReader<'a, E> {
     footer: Footer,
     limit: u64,
     read: ReadFn<'a, E>,
-    wrap: &'a W,
     decompressor: Decompressor,
+    /// Why parts of the index were left out.
+    unknown: Vec<Error>,
 }
 
-impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
+impl<E> BlockReader<'_, E> {
     /// Reads, verifies and decompresses a block that is not a data block.
-    fn read_block(&mut self, handle: BlockHandle) -> std::result::Result<Vec<u8>, E> {
-        let len = handle.stored_len(self.limit).map_err(self.wrap)?;
-        let mut stored = (self.read)(handle.offset, len)?;
-        let guard = &self.footer.guard;
-        let (payload, kind) = guard.open(&stored, handle.offset).map_err(self.wrap)?;
+    fn read_block(&mut self, handle: BlockHandle) -> Stopped<Vec<u8>, E> {
+        let len = handle.stored_len(self.limit)?;
+        let mut stored = (self.read)(handle.offset, len).map_err(Stop::Read)?;
+        let (payload, kind) = self.footer.guard.open(&stored, handle.offset)?;
         if kind == CompressionType::None {
             let len = payload.len();
             stored.truncate(len);
@@ -196,7 +235,7 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
         let mut out = Vec::new();
         self.decompressor
             .decompress(kind, payload, &mut out)
-            .map_err(|e| (self.wrap)(e.at(handle.offset)))?;
+            .map_err(|e| e.at(handle.offset))?;
         Ok(out)
     }
 
@@ -205,11 +244,24 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
         &mut self,
         handle: BlockHandle,
         decode: impl FnOnce(&[u8]) -> Result<T>,
-    ) -> std::result::Result<T, E> {
+    ) -> Stopped<T, E> {
         let block = self.read_block(handle)?;
-        decode(&block)
-            .map_err(|e| e.at(handle.offset))
-            .map_err(self.wrap)
+        Ok(decode(&block).map_err(|e| e.at(handle.offset))?)
+    }
+
+    /// A block of the index; what is sound but not understood counts as empty.
+    fn parse_index(
+        &mut self,
+        handle: BlockHandle,
+        coding: IndexCoding,
+    ) -> Stopped<Vec<IndexEntry>, E> {
+        match self.parse(handle, |block| decode_index(block, coding)) {
+            Err(Stop::Found(error)) if error.kind != ErrorKind::Corruption => {
+                self.unknown.push(error);
+                Ok(Vec::new())
+            }
+            parsed => parsed,
+        }
     }
 
     fn read_index(
@@ -217,7 +269,7 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
         handle: BlockHandle,
         kind: IndexType,
         properties: &TableProperties,
-    ) -> std::result::Result<(Vec<IndexEntry>, Vec<BlockHandle>), E> {
+    ) -> Stopped<(Vec<IndexEntry>, Vec<BlockHandle>), E> {
         let coding = IndexCoding {
             user_keys: properties.index_key_is_user_key != 0,
             delta_values: properties.index_value_is_delta_encoded != 0,
@@ -227,37 +279,39 @@ impl<E, W: Fn(Error) -> E> BlockReader<'_, E, W> {
                 .index_block_restart_interval
                 .try_into()
                 .unwrap_or(u32::MAX),
+            bytewise: is_bytewise(&properties.comparator_name),
         };
-        let top = self.parse(handle, |block| decode_index(block, coding))?;
+        let top = self.parse_index(handle, coding)?;
         if kind != IndexType::TwoLevel {
-            self.check_order(handle, &top)?;
+            self.check_order(handle, &top, coding)?;
             return Ok((top, Vec::new()));
         }
         let mut index = Vec::new();
         for partition in &top {
-            let entries = self.parse(partition.handle, |block| decode_index(block, coding))?;
-            index.extend(entries);
+            index.extend(self.parse_index(partition.handle, coding)?);
         }
-        self.check_order(handle, &index)?;
+        self.check_order(handle, &index, coding)?;
         Ok((index, top.into_iter().map(|entry| entry.handle).collect()))
     }
 
     /// Data blocks follow one another without overlap, and separators ascend, across partitions too.
-    fn check_order(&self, handle: BlockHandle, index: &[IndexEntry]) -> std::result::Result<(), E> {
+    fn check_order(
+        &self,
+        handle: BlockHandle,
+        index: &[IndexEntry],
+        coding: IndexCoding,
+    ) -> Result<()> {
         let ordered = index.windows(2).all(|pair| {
-            pair[0].separator <= pair[1].separator
+            (!coding.bytewise || pair[0].separator <= pair[1].separator)
                 && pair[0].handle.checked_end() <= Some(pair[1].handle.offset)
         });
         // Those before it end before it.
         let last = index.last().map(|e| e.handle.checked_end());
         if ordered && last.is_none_or(|end| end <= Some(self.limit)) {
-            Ok(())
-        } else {
-            Err((self.wrap)(Error::corruption(
-                handle.offset,
-                "index names blocks out of order or out of range",
-            )))
+            return Ok(());
         }
+        let what = "index names blocks out of order or out of range";
+        Err(Error::corruption(handle.offset, what))
     }
 }
 
@@ -303,6 +357,7 @@ pub fn decode_filter_partitions(block: &[u8], meta: &TableMeta) -> Result<Vec<In
             first_keys: false,
             format_version: meta.footer.format_version,
             restart_interval: 1,
+            bytewise: is_bytewise(&meta.properties.comparator_name),
         },
     )
 }

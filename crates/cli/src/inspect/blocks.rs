@@ -2,12 +2,15 @@
 
 use rockmill_core::{Error, InputTable, Result};
 use rockmill_format::block::{Block, ValueForm};
-use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::compression::Decompressor;
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{self, ValueType};
+use rockmill_format::properties::compression_type_name;
 use serde::Serialize;
 
+use super::{NotShown, not_shown};
 use crate::output::{self, Stop};
-use crate::sst::RangeDeletion;
+use crate::sst::{RangeDeletion, understood};
 
 /// One data block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,7 +20,15 @@ pub struct BlockRow {
     /// Bytes in the file, trailer included.
     pub stored_size: u64,
     /// RocksDB's name of its compression.
-    pub compression: &'static str,
+    pub compression: String,
+    /// What it holds, if it could be decompressed.
+    #[serde(flatten)]
+    pub holds: Option<Holds>,
+}
+
+/// What a data block holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holds {
     /// Uncompressed bytes, without the trailer.
     pub size: u64,
     /// Entries.
@@ -77,53 +88,51 @@ fn escaped<S: serde::Serializer>(
     serializer.serialize_str(&output::escape(bytes))
 }
 
-/// Calls `each` with the first `limit` data blocks.
+/// Calls `each` with the first `limit` data blocks, and returns what is not shown of them.
 pub fn for_each_block(
     table: &InputTable,
     limit: usize,
     each: &mut dyn FnMut(&BlockRow) -> std::result::Result<(), Stop>,
-) -> std::result::Result<(), Stop> {
+) -> std::result::Result<NotShown, Stop> {
     let mut reader = Reader::new(table);
+    let mut left_out = NotShown::new();
     for at in 0..table.meta.index.len().min(limit) {
-        let compression = reader.load(at)?;
+        let (compression, loaded) = reader.load(at)?;
         let handle = table.meta.index[at].handle;
-        let mut row = BlockRow {
+        let holds = match loaded {
+            Ok(()) => Some(reader.holds(at)?),
+            Err(why) => {
+                left_out.insert(not_shown("what some data blocks hold", &why));
+                None
+            }
+        };
+        each(&BlockRow {
             offset: handle.offset,
             stored_size: crate::sst::end_of(handle) - handle.offset,
-            compression: compression.name(),
-            size: reader.payload.len() as u64,
-            entries: 0,
-            restarts: reader.parse(at)?.num_restarts() as u64,
-            first_key: Vec::new(),
-            last_key: Vec::new(),
-        };
-        reader.for_each_entry(at, |user_key, _, _| {
-            if row.entries == 0 {
-                row.first_key = user_key.to_vec();
-            }
-            row.last_key.clear();
-            row.last_key.extend_from_slice(user_key);
-            row.entries += 1;
-            Ok(true)
+            compression,
+            holds,
         })?;
-        each(&row)?;
     }
-    Ok(())
+    Ok(left_out)
 }
 
-/// Calls `each` with the first `limit` entries of the data blocks.
+/// Calls `each` with the first `limit` entries of the data blocks, and returns what is not shown of them.
 pub fn for_each_entry(
     table: &InputTable,
     limit: usize,
     each: &mut dyn FnMut(&EntryRow) -> std::result::Result<(), Stop>,
-) -> std::result::Result<(), Stop> {
+) -> std::result::Result<NotShown, Stop> {
     let mut reader = Reader::new(table);
+    let mut left_out = NotShown::new();
     let mut left = limit;
     for at in 0..table.meta.index.len() {
         if left == 0 {
             break;
         }
-        reader.load(at)?;
+        if let (_, Err(why)) = reader.load(at)? {
+            left_out.insert(not_shown("what some data blocks hold", &why));
+            continue;
+        }
         reader.for_each_entry(at, |user_key, tag, value| {
             let code = key::tag_type(tag);
             each(&EntryRow {
@@ -137,7 +146,7 @@ pub fn for_each_entry(
             Ok(left > 0)
         })?;
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// Loads data blocks with what their trailers say, which the engine's own stream does not tell.
@@ -156,19 +165,46 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads, verifies and decompresses the data block at a place in the index.
-    fn load(&mut self, at: usize) -> Result<CompressionType> {
+    /// Reads, verifies and decompresses the data block at a place in the index; returns the name of its
+    /// compression, and why it could not be decompressed if that is not known.
+    fn load(&mut self, at: usize) -> Result<(String, Result<()>)> {
         let InputTable { file, meta, .. } = self.table;
         let handle = meta.index[at].handle;
         let fail = |e: rockmill_format::Error| Error::format(file.name(), e);
         let mut stored = vec![0; handle.stored_len(meta.file_size).map_err(fail)?];
         file.read_exact_at(&mut stored, handle.offset)?;
         let guard = meta.footer.guard;
-        let (payload, kind) = guard.open(&stored, handle.offset).map_err(fail)?;
+        let compression = compression_type_name(stored[stored.len() - BLOCK_TRAILER_SIZE]);
+        let opened = guard.open(&stored, handle.offset).map_err(fail);
+        let (payload, kind) = match understood(opened)? {
+            Ok(opened) => opened,
+            Err(why) => return Ok((compression, Err(why))),
+        };
         self.decompressor
             .decompress(kind, payload, &mut self.payload)
             .map_err(|e| fail(e.at(handle.offset)))?;
-        Ok(kind)
+        Ok((compression, Ok(())))
+    }
+
+    /// What the loaded block holds.
+    fn holds(&self, at: usize) -> std::result::Result<Holds, Stop> {
+        let mut holds = Holds {
+            size: self.payload.len() as u64,
+            entries: 0,
+            restarts: self.parse(at)?.num_restarts() as u64,
+            first_key: Vec::new(),
+            last_key: Vec::new(),
+        };
+        self.for_each_entry(at, |user_key, _, _| {
+            if holds.entries == 0 {
+                holds.first_key = user_key.to_vec();
+            }
+            holds.last_key.clear();
+            holds.last_key.extend_from_slice(user_key);
+            holds.entries += 1;
+            Ok(true)
+        })?;
+        Ok(holds)
     }
 
     fn fail_at(&self, at: usize) -> impl Fn(rockmill_format::Error) -> Error {

@@ -2,22 +2,22 @@
 
 use std::io::Write;
 
-use rockmill_core::InputTable;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::layout::layout;
 use super::properties::properties;
-use super::{Extent, blocks, summary};
+use super::{Extent, NotShown, blocks, end, range_deletions, summary};
+use crate::outcome::Failure;
 use crate::output::Stop;
-use crate::sst;
+use crate::sst::Sst;
 
-/// Prints the document. It is whole in any case; after damage its last field `error` says what is
-/// wrong, and the error is returned as well.
-pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<(), Stop> {
+/// Prints the document. It is whole in any case: `not_shown` says what is not understood; after damage the
+/// last field `error` says what is wrong, and the error is returned as well.
+pub fn print(out: &mut dyn Write, sst: &Sst, extent: Extent) -> Result<(), Stop> {
     let mut object = Object { out, fields: 0 };
-    let printed = print_fields(&mut object, table, extent);
-    if let Err(Stop::Failed(failure)) = &printed {
+    let printed = print_fields(&mut object, sst, extent);
+    if let Err(Stop::Failed(failure @ (Failure::Data(_) | Failure::Environment(_)))) = &printed {
         object.field("error", &failure.to_string())?;
     }
     if object.fields > 0 {
@@ -26,31 +26,33 @@ pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<
     printed
 }
 
-fn print_fields(object: &mut Object<'_>, table: &InputTable, extent: Extent) -> Result<(), Stop> {
+fn print_fields(object: &mut Object<'_>, sst: &Sst, extent: Extent) -> Result<(), Stop> {
+    let table = &sst.table;
     for (name, value) in summary(table) {
         object.field(name, &value)?;
     }
-    let layout = layout(table);
+    let layout = layout(sst);
+    let mut left_out: NotShown = layout.not_shown(sst);
     object.field("layout", &layout.regions)?;
     let properties: Map<String, Value> = properties(&table.meta.properties)
         .into_iter()
         .map(|property| (property.name, property.value))
         .collect();
     object.field("properties", &properties)?;
-    object.list("blocks", |push| {
+    left_out.extend(object.list("blocks", |push| {
         blocks::for_each_block(table, extent.blocks, push)
-    })?;
+    })?);
     if let Some(limit) = extent.entries {
-        object.list("entries", |push| blocks::for_each_entry(table, limit, push))?;
-        let deletions: Vec<_> = sst::range_deletions(table)?
-            .into_iter()
-            .map(blocks::RangeDeletionRow::from)
-            .collect();
+        let listed = object.list("entries", |push| blocks::for_each_entry(table, limit, push));
+        left_out.extend(listed?);
+        let (deletions, not_shown) = range_deletions(table)?;
+        left_out.extend(not_shown);
         object.field("range_deletions", &deletions)?;
     }
+    object.field("not_shown", &left_out)?;
     match layout.damage {
         Some(error) => Err(error.into()),
-        None => Ok(()),
+        None => end(table, &left_out),
     }
 }
 
@@ -78,8 +80,8 @@ impl Object<'_> {
     fn list<T: Serialize>(
         &mut self,
         name: &str,
-        fill: impl FnOnce(&mut dyn FnMut(&T) -> Result<(), Stop>) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
+        fill: impl FnOnce(&mut dyn FnMut(&T) -> Result<(), Stop>) -> Result<NotShown, Stop>,
+    ) -> Result<NotShown, Stop> {
         self.name(name)?;
         let out = &mut *self.out;
         out.write_all(b"[")?;

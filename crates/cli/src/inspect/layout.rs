@@ -1,6 +1,6 @@
 //! Which bytes of a file are what.
 
-use rockmill_core::{Error, InputTable, Result};
+use rockmill_core::{Error, ErrorKind, InputTable, Result};
 use rockmill_engine::read_block;
 use rockmill_format::filter::FilterReader;
 use rockmill_format::footer::FOOTER_SIZE;
@@ -8,8 +8,9 @@ use rockmill_format::handle::BlockHandle;
 use rockmill_format::table::{decode_filter_partitions, names};
 use serde::Serialize;
 
+use super::{NotShown, not_shown};
 use crate::output;
-use crate::sst::end_of;
+use crate::sst::{Sst, end_of, understood};
 
 /// A range of the file that serves one purpose; trailers belong to their blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,14 +30,27 @@ pub struct Region {
 pub struct Layout {
     /// They cover the whole file.
     pub regions: Vec<Region>,
-    /// The first block that could not be read.
+    /// The first block that is damaged.
     pub damage: Option<Error>,
+    /// Blocks that are not understood.
+    pub unknown: Vec<Error>,
+}
+
+impl Layout {
+    /// What is not shown of a file's index and meta blocks.
+    pub fn not_shown(&self, sst: &Sst) -> NotShown {
+        let index = sst.unknown.iter().map(|why| not_shown("data blocks", why));
+        let others = self.unknown.iter();
+        let others = others.map(|why| not_shown("what a meta block holds", why));
+        index.chain(others).collect()
+    }
 }
 
 /// Finds all regions of a file.
-pub fn layout(table: &InputTable) -> Layout {
+pub fn layout(Sst { table, unknown }: &Sst) -> Layout {
+    let index_is_whole = unknown.is_empty();
     let meta = &table.meta;
-    let mut damage = None;
+    let (mut damage, mut unknown) = (None, Vec::new());
     let mut regions: Vec<Region> = Vec::new();
     let data: Vec<_> = meta.index.iter().map(|entry| entry.handle).collect();
     regions.extend(blocks("data blocks", "block", &data));
@@ -53,10 +67,16 @@ pub fn layout(table: &InputTable) -> Layout {
     regions.push(block(index, meta.index_handle, String::new()));
     for (name, &handle) in &meta.metaindex {
         if handle != meta.index_handle {
-            add_meta_block(table, name, handle, &mut regions)
-                .unwrap_or_else(|e| damage = damage.take().or(Some(e)));
+            match understood(add_meta_block(table, name, handle, &mut regions)) {
+                Ok(described) => unknown.extend(described.err()),
+                Err(error) => damage = damage.or(Some(error)),
+            }
         }
     }
+    let gap = match index_is_whole {
+        true => "unused",
+        false => "not known",
+    };
     let count = format!("{} blocks named", meta.metaindex.len());
     regions.push(block("metaindex", meta.footer.metaindex, count));
     regions.push(Region {
@@ -67,8 +87,9 @@ pub fn layout(table: &InputTable) -> Layout {
     });
     regions.sort_by_key(|region| region.offset);
     Layout {
-        regions: with_gaps(regions),
+        regions: with_gaps(regions, gap),
         damage,
+        unknown,
     }
 }
 
@@ -97,6 +118,7 @@ fn add_meta_block(
     let described = describe(table, name, handle, regions);
     regions[at].note = match &described {
         Ok(note) => note.clone(),
+        Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => "not known".to_owned(),
         Err(_) => "damaged".to_owned(),
     };
     described.map(drop)
@@ -157,14 +179,14 @@ fn blocks(name: &str, one: &str, handles: &[BlockHandle]) -> Option<Region> {
     })
 }
 
-/// The same regions with those that nothing claims, such as padding, between them.
-fn with_gaps(regions: Vec<Region>) -> Vec<Region> {
+/// The same regions with those that nothing claims, such as padding, between them under a name of their own.
+fn with_gaps(regions: Vec<Region>, gap: &str) -> Vec<Region> {
     let mut out = Vec::new();
     let mut end = 0;
     for region in regions {
         if region.offset > end {
             out.push(Region {
-                name: "unused".to_owned(),
+                name: gap.to_owned(),
                 offset: end,
                 size: region.offset - end,
                 note: String::new(),

@@ -1,16 +1,26 @@
 //! Whole tables.
 
+use rockmill_core::Result;
+use rockmill_format::handle::BlockHandle;
 use serde_json::Value;
 
 use super::layout::layout;
 use super::{Extent, json, text};
-use crate::output::{Stop, TERMINAL_COLUMNS};
-use crate::test_tables::{open, sst};
+use crate::output::{Stop, USUAL_COLUMNS};
+use crate::sst::Sst;
+use crate::test_tables;
+use crate::test_tables::sst;
 
 const ALL: Extent = Extent {
     blocks: usize::MAX,
     entries: Some(usize::MAX),
 };
+
+fn open(bytes: Vec<u8>) -> Result<Sst> {
+    let table = test_tables::open(bytes)?;
+    let unknown = Vec::new();
+    Ok(Sst { table, unknown })
+}
 
 #[test]
 fn the_regions_cover_the_file_without_overlap() {
@@ -24,7 +34,7 @@ fn the_regions_cover_the_file_without_overlap() {
             assert_ne!(region.name, "unused");
             end += region.size;
         }
-        assert_eq!(end, table.meta.file_size);
+        assert_eq!(end, table.table.meta.file_size);
     }
 }
 
@@ -35,7 +45,7 @@ fn lines_fit_the_terminal() {
     text::print(&mut out, &table, ALL).expect("memory takes all");
     let text = String::from_utf8(out).expect("text");
     for line in text.lines() {
-        assert!(line.len() <= usize::from(TERMINAL_COLUMNS), "{line}");
+        assert!(line.len() <= usize::from(USUAL_COLUMNS), "{line}");
     }
     assert!(text.contains("0014-00000099"));
 }
@@ -54,7 +64,7 @@ fn json_has_what_the_file_has() {
     assert_eq!(entries[1]["type"], "Value");
     assert_eq!(entries[1]["value_size"], 20);
     let blocks = document["blocks"].as_array().expect("a list");
-    assert_eq!(blocks.len(), table.meta.index.len());
+    assert_eq!(blocks.len(), table.table.meta.index.len());
     let in_blocks = blocks.iter().map(|block| block["entries"].as_u64());
     assert_eq!(in_blocks.sum::<Option<u64>>(), Some(100));
 }
@@ -76,7 +86,7 @@ fn limits_hold() {
 #[test]
 fn json_is_whole_after_damage_and_says_what_is_wrong() {
     let mut bytes = sst(7, 100);
-    let second = open(bytes.clone()).expect("sound").meta.index[1].handle;
+    let second = open(bytes.clone()).expect("sound").table.meta.index[1].handle;
     bytes[second.offset as usize] ^= 1;
     let table = open(bytes).expect("data blocks are not read yet");
     let mut out = Vec::new();
@@ -89,4 +99,33 @@ fn json_is_whole_after_damage_and_says_what_is_wrong() {
         error.contains(&format!("(at offset {})", second.offset)),
         "{error}"
     );
+}
+
+#[test]
+fn blocks_of_another_compression_are_listed_without_what_they_hold() {
+    const BZIP2: u8 = 3;
+    let mut bytes = sst(7, 100);
+    let meta = open(bytes.clone()).expect("sound").table.meta;
+    let BlockHandle { offset, size } = meta.index[1].handle;
+    let end = (offset + size) as usize;
+    let checksum = (meta.footer.guard).checksum(&bytes[offset as usize..end], BZIP2, offset);
+    bytes[end] = BZIP2;
+    bytes[end + 1..][..4].copy_from_slice(&checksum.to_le_bytes());
+    let table = open(bytes).expect("data blocks are not read yet");
+    let mut out = Vec::new();
+    let stop = json::print(&mut out, &table, ALL).expect_err("not all is known");
+    assert!(matches!(stop, Stop::Failed(failure) if failure.exit_code() == 4));
+    let document: Value = serde_json::from_slice(&out).expect("JSON");
+    assert!(document["error"].is_null(), "{document}");
+    let block = &document["blocks"][1];
+    assert_eq!(block["compression"], "BZip2");
+    assert!(block["entries"].is_null(), "{block}");
+    let why = "what some data blocks hold, because compression BZip2 is not known";
+    assert_eq!(document["not_shown"], serde_json::json!([why]));
+    let behind = &document["blocks"][2];
+    assert!(behind["entries"].as_u64() > Some(0), "{behind}");
+    let mut out = Vec::new();
+    text::print(&mut out, &table, ALL).expect_err("not all is known");
+    let text = String::from_utf8(out).expect("text");
+    assert!(text.ends_with(&format!("Not shown\n{why}\n")), "{text}");
 }

@@ -5,21 +5,23 @@ use std::io::Write;
 use comfy_table::CellAlignment;
 use rockmill_core::InputTable;
 
+use super::blocks::Holds;
 use super::layout::layout;
 use super::properties::properties;
-use super::{Extent, blocks, summary};
+use super::{Extent, NotShown, blocks, end, range_deletions, summary};
 use crate::output::{self, Stop};
-use crate::sst;
+use crate::sst::Sst;
 
 /// Columns of a key in the list of blocks, of which a line holds two.
-const BLOCK_KEY_COLUMNS: usize = 17;
+const BLOCK_KEY_COLUMNS: usize = 13;
 /// Columns of a key in the list of entries.
-const ENTRY_KEY_COLUMNS: usize = 47;
+const ENTRY_KEY_COLUMNS: usize = 29;
 /// Columns of each of the two keys in the list of range tombstones.
-const RANGE_KEY_COLUMNS: usize = 39;
+const RANGE_KEY_COLUMNS: usize = 30;
 
 /// Prints everything; damage met on the way is returned at the end or where it hides the rest.
-pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<(), Stop> {
+pub fn print(out: &mut dyn Write, sst: &Sst, extent: Extent) -> Result<(), Stop> {
+    let table = &sst.table;
     for (name, value) in summary(table) {
         let shown = match &value {
             serde_json::Value::String(text) => text.clone(),
@@ -31,7 +33,8 @@ pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<
         };
         writeln!(out, "{name:<22} {shown}")?;
     }
-    let layout = layout(table);
+    let layout = layout(sst);
+    let mut left_out = layout.not_shown(sst);
     let mut rows = output::table(["region", "offset", "size", "note"]);
     for region in layout.regions {
         rows.add_row([
@@ -50,18 +53,24 @@ pub fn print(out: &mut dyn Write, table: &InputTable, extent: Extent) -> Result<
         rows.add_row([property.name, property.shown]);
     }
     writeln!(out, "\nProperties\n{rows}")?;
-    print_blocks(out, table, extent.blocks)?;
+    left_out.extend(print_blocks(out, table, extent.blocks)?);
     if let Some(limit) = extent.entries {
-        print_entries(out, table, limit)?;
-        print_range_deletions(out, table)?;
+        left_out.extend(print_entries(out, table, limit)?);
+        left_out.extend(print_range_deletions(out, table)?);
+    }
+    if !left_out.is_empty() {
+        writeln!(out, "\nNot shown")?;
+    }
+    for what in &left_out {
+        writeln!(out, "{what}")?;
     }
     match layout.damage {
         Some(error) => Err(error.into()),
-        None => Ok(()),
+        None => end(table, &left_out),
     }
 }
 
-fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<(), Stop> {
+fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<NotShown, Stop> {
     let all = table.meta.index.len();
     let shown = if all > limit {
         format!("the first {limit} of {all}; --all-blocks lists all")
@@ -72,34 +81,31 @@ fn print_blocks(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result
     const KEY: usize = BLOCK_KEY_COLUMNS;
     writeln!(
         out,
-        "{:>13} {:>9} {:<13} {:>9} {:>7} {:>8} {:<KEY$} {:<KEY$}",
-        "offset",
-        "stored B",
-        "compression",
-        "size B",
-        "entries",
-        "restarts",
-        "first key",
-        "last key"
+        "{:>12} {:>8} {:<13} {:>8} {:>7} {:<KEY$} {:<KEY$}",
+        "offset", "stored B", "compression", "size B", "entries", "first key", "last key"
     )?;
+    let or_dash = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
     blocks::for_each_block(table, limit, &mut |row| {
+        let holds = row.holds.as_ref();
+        let key = |key: fn(&Holds) -> &Vec<u8>| {
+            holds.map_or_else(|| "-".to_owned(), |h| output::escape_short(key(h), KEY))
+        };
         writeln!(
             out,
-            "{:>13} {:>9} {:<13} {:>9} {:>7} {:>8} {:<KEY$} {}",
+            "{:>12} {:>8} {:<13} {:>8} {:>7} {:<KEY$} {}",
             row.offset,
             row.stored_size,
             row.compression,
-            row.size,
-            row.entries,
-            row.restarts,
-            output::escape_short(&row.first_key, KEY),
-            output::escape_short(&row.last_key, KEY)
+            or_dash(holds.map(|h| h.size)),
+            or_dash(holds.map(|h| h.entries)),
+            key(|h| &h.first_key),
+            key(|h| &h.last_key)
         )?;
         Ok(())
     })
 }
 
-fn print_entries(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<(), Stop> {
+fn print_entries(out: &mut dyn Write, table: &InputTable, limit: usize) -> Result<NotShown, Stop> {
     writeln!(out, "\nEntries")?;
     const KEY: usize = ENTRY_KEY_COLUMNS;
     writeln!(
@@ -120,10 +126,10 @@ fn print_entries(out: &mut dyn Write, table: &InputTable, limit: usize) -> Resul
     })
 }
 
-fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<(), Stop> {
-    let deletions = sst::range_deletions(table)?;
+fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<NotShown, Stop> {
+    let (deletions, not_shown) = range_deletions(table)?;
     if deletions.is_empty() {
-        return Ok(());
+        return Ok(not_shown);
     }
     writeln!(out, "\nRange deletions")?;
     const KEY: usize = RANGE_KEY_COLUMNS;
@@ -132,7 +138,7 @@ fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<(), 
         "{:<KEY$} {:<KEY$} {:>17}",
         "from user key", "to before user key", "sequence"
     )?;
-    for row in deletions.into_iter().map(blocks::RangeDeletionRow::from) {
+    for row in deletions {
         writeln!(
             out,
             "{:<KEY$} {:<KEY$} {:>17}",
@@ -141,5 +147,5 @@ fn print_range_deletions(out: &mut dyn Write, table: &InputTable) -> Result<(), 
             row.sequence
         )?;
     }
-    Ok(())
+    Ok(not_shown)
 }

@@ -9,7 +9,7 @@ use rockmill_format::filter::FilterReader;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::properties::TableProperties;
-use rockmill_format::table::{decode_filter_partitions, names};
+use rockmill_format::table::{decode_filter_partitions, is_bytewise, names};
 
 use crate::output;
 use crate::sst::end_of;
@@ -33,6 +33,8 @@ struct Expected {
     prefixes: Option<PrefixExtractor>,
     /// Name of an extractor that is set but not known here.
     unknown_extractor: Option<String>,
+    /// Whether keys are ordered by their bytes.
+    bytewise: bool,
 }
 
 impl Expected {
@@ -49,6 +51,7 @@ impl Expected {
                 .is_err()
                 .then(|| output::escape(&properties.prefix_extractor_name)),
             prefixes: extractor.unwrap_or(None),
+            bytewise: is_bytewise(&properties.comparator_name),
         }
     }
 }
@@ -69,7 +72,8 @@ pub struct FilterCheck {
 }
 
 impl FilterCheck {
-    /// Reads and verifies all filter blocks of a file.
+    /// Reads and verifies all filter blocks of a file. Under a comparator that is not known, keys may lie in
+    /// any partition and may have timestamps that are not in the filter, so that it is not asked.
     ///
     /// # Errors
     /// Storage if reading fails; Corruption or Declined if a block is damaged or not understood.
@@ -101,7 +105,8 @@ impl FilterCheck {
     /// # Errors
     /// Corruption in the file `name` if it says "no".
     pub fn check(&mut self, name: &str, user_key: &[u8]) -> Result<()> {
-        if self.parts.is_empty() || (self.keys > 0 && self.last_key == user_key) {
+        let is_known = self.keys > 0 && self.last_key == user_key;
+        if self.parts.is_empty() || !self.expected.bytewise || is_known {
             return Ok(());
         }
         let extractor = self.expected.prefixes;
@@ -130,10 +135,23 @@ impl FilterCheck {
         Ok(())
     }
 
+    /// What was not checked, and why.
+    pub fn not_checked(&self) -> Option<String> {
+        let (what, why) = match (&self.unknown_filter, &self.expected.unknown_extractor) {
+            (Some(name), _) => ("what the filter holds", format!("filter {name}")),
+            (None, Some(name)) if !self.parts.is_empty() => {
+                let why = format!("prefix extractor {name}");
+                ("the prefixes that the filter holds", why)
+            }
+            _ => return None,
+        };
+        Some(format!("{what}, because {why} is not known"))
+    }
+
     /// What was checked, in a few words.
     pub fn summary(&self) -> String {
-        if let Some(name) = &self.unknown_filter {
-            return format!("{name} is not known, not checked");
+        if self.unknown_filter.is_some() {
+            return "not known".to_owned();
         }
         let Some(part) = self.parts.first() else {
             return "none".to_owned();
@@ -149,14 +167,18 @@ impl FilterCheck {
         if self.expected.prefixes.is_some() {
             asked.push(format!("{} prefixes", self.prefixes));
         }
-        if let Some(name) = &self.expected.unknown_extractor {
-            asked.push(format!("prefixes not checked ({name})"));
-        }
         let parts = match self.parts.len() {
             1 => String::new(),
             parts => format!(" in {parts} parts"),
         };
-        format!("{kind}{parts}: {}", asked.join(", "))
+        if !self.expected.bytewise {
+            asked.clear();
+        }
+        let asked = match asked.is_empty() {
+            true => "not asked".to_owned(),
+            false => asked.join(", "),
+        };
+        format!("{kind}{parts}: {asked}")
     }
 }
 

@@ -1,10 +1,6 @@
 //! A progress bar over the bytes read.
 
-use std::path::Path;
-
 use indicatif::{ProgressBar, ProgressStyle};
-use rockmill_core::{InputTable, ReadAt, Result, open_table};
-use rockmill_engine::storage::{InputFileReader, LocalStorage};
 
 /// A bar on standard error, if that is a terminal; it goes away when dropped.
 #[derive(Debug)]
@@ -23,17 +19,9 @@ impl Progress {
         Self { bar }
     }
 
-    /// Opens an SST whose bytes the bar counts as they are read.
-    ///
-    /// # Errors
-    /// Storage if it cannot be read; Corruption or Declined if it is damaged or not understood.
-    pub fn open(&self, path: &Path) -> Result<InputTable> {
-        let file = InputFileReader::open(&LocalStorage, path)?;
-        self.bar.set_message(file.name().to_owned());
-        open_table(Box::new(Counted {
-            file,
-            bar: self.bar.clone(),
-        }))
+    /// The bar itself.
+    pub fn bar(&self) -> &ProgressBar {
+        &self.bar
     }
 
     /// Puts the bar where it belongs behind a file, however much of that was read.
@@ -45,26 +33,5 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-    }
-}
-
-#[derive(Debug)]
-struct Counted {
-    file: InputFileReader,
-    bar: ProgressBar,
-}
-
-impl ReadAt for Counted {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.bar.inc(buf.len() as u64);
-        self.file.read_exact_at(buf, offset)
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn name(&self) -> &str {
-        self.file.name()
     }
 }

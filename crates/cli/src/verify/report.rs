@@ -1,5 +1,6 @@
 //! What verification found, file by file.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use comfy_table::CellAlignment;
@@ -20,7 +21,8 @@ pub struct Row {
     pub level: Option<u32>,
     /// Bytes.
     pub size: u64,
-    /// Entries, range tombstones included; not known for a bad file, as are blocks and filter.
+    /// Entries, range tombstones included; not known for a bad file, as are blocks and filter, and where
+    /// not all of them could be read.
     pub entries: Option<u64>,
     /// Data blocks.
     pub blocks: Option<u64>,
@@ -28,6 +30,8 @@ pub struct Row {
     pub filter: Option<String>,
     /// What is wrong; `null` for a good file.
     pub error: Option<String>,
+    /// What was not checked, and why.
+    pub not_checked: BTreeSet<String>,
     /// What the error means for the command.
     #[serde(skip)]
     pub failure: Option<Failure>,
@@ -45,6 +49,7 @@ impl Row {
             blocks: None,
             filter: None,
             error: None,
+            not_checked: BTreeSet::new(),
             failure: None,
         }
     }
@@ -54,13 +59,26 @@ impl Row {
     pub fn with(mut self, found: Result<Checked, Failure>) -> Self {
         match found {
             Ok(checked) => {
-                self.entries = Some(checked.entries);
-                self.blocks = Some(checked.blocks);
+                self.entries = checked.entries;
+                self.blocks = checked.blocks;
                 self.filter = Some(checked.filter);
+                self.not_checked.extend(checked.not_checked);
+            }
+            Err(Failure::Incomplete(what)) => {
+                self.not_checked.insert(what);
             }
             Err(failure) => self.fail(failure),
         }
         self
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (&self.failure, self.not_checked.is_empty()) {
+            (Some(Failure::Environment(_)), _) => "not read",
+            (Some(_), _) => "bad",
+            (None, true) => "ok",
+            (None, false) => "in part",
+        }
     }
 
     /// Notes what is wrong, unless something was wrong already.
@@ -72,22 +90,40 @@ impl Row {
     }
 }
 
-/// How the command ends: bad data comes before trouble with reading.
+/// How the command ends: bad data comes before trouble with reading, and that before what was not checked.
 pub fn failure(rows: &[Row]) -> Option<Failure> {
     let failures: Vec<_> = rows.iter().filter_map(|row| row.failure.as_ref()).collect();
-    let worst = failures
+    let bad = failures
         .iter()
-        .find(|failure| matches!(failure, Failure::Data(_)))
-        .or(failures.first())?;
+        .find(|failure| matches!(failure, Failure::Data(_)));
+    let Some(worst) = bad.or(failures.first()) else {
+        return not_checked(rows);
+    };
     if rows.len() == 1 {
         return Some((*worst).clone());
     }
     let what = format!("{} of {} files failed; {worst}", failures.len(), rows.len());
     Some(match worst {
-        Failure::Data(_) => Failure::Data(what),
-        Failure::Usage(_) => Failure::Usage(what),
         Failure::Environment(_) => Failure::Environment(what),
+        _ => Failure::Data(what),
     })
+}
+
+/// How the command ends if nothing is wrong in what was checked.
+fn not_checked(rows: &[Row]) -> Option<Failure> {
+    let partly = rows.iter().filter(|row| !row.not_checked.is_empty());
+    let count = partly.count();
+    (count > 0).then(|| {
+        let of = files(rows.len());
+        Failure::Incomplete(format!("{count} of {of} could not be checked in full"))
+    })
+}
+
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    }
 }
 
 /// Prints the rows as a table and, if all is well, says so.
@@ -112,7 +148,7 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
             or_dash(row.entries),
             or_dash(row.blocks),
             text(&row.filter),
-            row.error.clone().unwrap_or_else(|| "ok".to_owned()),
+            row.verdict().to_owned(),
         ]);
     }
     const COLUMN_FAMILY: usize = 1;
@@ -128,15 +164,24 @@ pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         writeln!(out, "{table}")?;
     }
     let size = output::bytes(rows.iter().fold(0, |sum, row| sum.saturating_add(row.size)));
-    let bad = rows.iter().filter(|row| row.failure.is_some()).count();
-    let files = match rows.len() {
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
-    };
-    match bad {
-        0 => writeln!(out, "{files}, {size}: all good"),
-        _ => writeln!(out, "{files}, {size}: {bad} bad"),
+    for error in rows.iter().filter_map(|row| row.error.as_ref()) {
+        writeln!(out, "{error}")?;
     }
+    let mut left_out = BTreeMap::<_, usize>::new();
+    for what in rows.iter().flat_map(|row| &row.not_checked) {
+        *left_out.entry(what).or_default() += 1;
+    }
+    for (what, count) in left_out {
+        writeln!(out, "not checked in {}: {what}", files(count))?;
+    }
+    let bad = rows.iter().filter(|row| row.failure.is_some()).count();
+    let partly = rows.iter().any(|row| !row.not_checked.is_empty());
+    let verdict = match (bad, partly) {
+        (0, false) => "all good".to_owned(),
+        (0, true) => "what could be checked is good".to_owned(),
+        (bad, _) => format!("{bad} bad"),
+    };
+    writeln!(out, "{}, {size}: {verdict}", files(rows.len()))
 }
 
 #[cfg(test)]
@@ -170,6 +215,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_checked_is_no_damage_and_said_once() {
+        let why = "the order of keys, because comparator reverse is not known";
+        let partly = Row {
+            not_checked: BTreeSet::from([why.to_owned()]),
+            ..row(None)
+        };
+        let rows = [partly.clone(), row(None), partly];
+        let end = failure(&rows).expect("not all was checked");
+        assert_eq!(
+            (end.exit_code(), end.to_string().contains("2 of 3")),
+            (4, true)
+        );
+        let mut out = Vec::new();
+        print(&mut out, &rows).expect("memory takes all");
+        let text = String::from_utf8(out).expect("text");
+        assert!(
+            text.contains(&format!("not checked in 2 files: {why}\n")),
+            "{text}"
+        );
+        let damaged = row(Some(Failure::Data("000009.sst: bad".to_owned())));
+        let end = failure(&[rows[0].clone(), damaged]).expect("bad data");
+        assert_eq!(end.exit_code(), 1);
+    }
+
+    #[test]
     fn the_first_error_of_a_file_stays() {
         let mut row = row(Some(Failure::Data("first".to_owned())));
         row.fail(Failure::Data("second".to_owned()));
@@ -184,10 +254,13 @@ mod tests {
         let mut out = Vec::new();
         print(&mut out, &[long]).expect("memory takes all");
         let text = String::from_utf8(out).expect("text");
-        let longest = text.lines().map(|line| line.chars().count()).max();
+        // What is wrong is one line, which terminals wrap.
+        let table = text.lines().filter(|line| !line.contains("word"));
+        let longest = table.map(|line| line.chars().count()).max();
         assert!(
-            longest <= Some(usize::from(output::TERMINAL_COLUMNS)),
+            longest <= Some(usize::from(output::USUAL_COLUMNS)),
             "{text}"
         );
+        assert!(text.contains(&"word ".repeat(80)), "{text}");
     }
 }

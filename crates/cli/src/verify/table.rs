@@ -1,74 +1,103 @@
 //! Checks one SST from its blocks alone.
 
-use rockmill_core::{CancelToken, Contents, DeclineReason, Error, InputTable, Result};
+use std::collections::BTreeSet;
+
+use rockmill_core::{CancelToken, Contents, Error, InputTable, Result};
 use rockmill_engine::read_block;
-use rockmill_engine::verify::scan;
+use rockmill_engine::verify::scan_known;
 use rockmill_format::key::{self, TAG_SIZE};
-use rockmill_format::properties::UNKNOWN_SEQNO;
-use rockmill_format::table::names;
+use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
+use rockmill_format::table::{is_bytewise, names};
 
 use super::filter::FilterCheck;
 use crate::output;
-use crate::sst::{self, RangeDeletion};
+use crate::sst::{self, RangeDeletion, Sst, understood};
 
-/// The comparator whose order is checked.
-pub const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
-
-/// What a sound file holds.
-#[derive(Debug)]
+/// What a file holds in which nothing wrong was found.
+#[derive(Debug, Default)]
 pub struct Checked {
-    /// Entries, range tombstones included.
-    pub entries: u64,
-    /// Data blocks.
-    pub blocks: u64,
+    /// Entries, range tombstones included; not known if some could not be read.
+    pub entries: Option<u64>,
+    /// Data blocks; not known if the index could not be read whole.
+    pub blocks: Option<u64>,
     /// What of the filter was checked.
     pub filter: String,
-    /// First and last internal key of the data blocks; empty if there are none.
+    /// First and last internal key of the data blocks; empty if there are none or not all could be read.
     pub smallest: Vec<u8>,
     /// See `smallest`.
     pub largest: Vec<u8>,
-    /// Range of sequence numbers, range tombstones included; `None` for an empty file.
+    /// Range of sequence numbers, range tombstones included; `None` for an empty file and for one of which
+    /// not all entries could be read.
     pub sequences: Option<(u64, u64)>,
     /// Whether there are range tombstones.
     pub has_range_deletions: bool,
+    /// What was not checked, and why; empty if all was.
+    pub not_checked: BTreeSet<String>,
 }
 
 /// Reads a whole opened file: every block's checksum, the order of keys, counts against the
 /// properties, and the filter against the keys. Opening verified footer, metaindex, properties, index
-/// and dictionary.
+/// and dictionary. What is not understood is left out and named.
 ///
 /// # Errors
-/// Corruption if something does not hold, with file and offset; Declined for what is not supported;
-/// Storage if reading fails.
-pub fn check(table: &InputTable) -> Result<Checked> {
-    let name = table.file.name();
-    let comparator = &table.meta.properties.comparator_name;
-    if !comparator.is_empty() && comparator != BYTEWISE {
-        let what = format!("comparator {}", output::escape(comparator));
-        return Err(Error::declined(DeclineReason::Comparator, what).in_file(name));
-    }
-    check_other_blocks(table)?;
-    let range_deletions = sst::range_deletions(table)?;
-    let mut filter = FilterCheck::load(table)?;
-    let contents = scan(table, &CancelToken::new(), |user_key, _, _| {
-        filter.check(name, user_key)
-    })?;
-    let checked = Checked {
-        entries: contents.entries() + range_deletions.len() as u64,
-        blocks: contents.blocks,
-        filter: filter.summary(),
-        sequences: sequences(&contents, &range_deletions),
-        has_range_deletions: !range_deletions.is_empty(),
-        smallest: contents.smallest.clone(),
-        largest: contents.largest.clone(),
+/// Corruption if something does not hold, with file and offset; Storage if reading fails.
+pub fn check(sst: &Sst) -> Result<Checked> {
+    let Sst { table, unknown } = sst;
+    let mut left_out = BTreeSet::new();
+    let mut leave_out = |what: &str, why: &Error| {
+        left_out.insert(format!("{what}, because {} is not known", why.what));
     };
-    check_counts(table, &contents, &range_deletions)?;
-    check_sequences(table, checked.sequences)?;
+    for why in unknown {
+        leave_out("the data blocks", why);
+    }
+    for why in check_other_blocks(table)? {
+        leave_out("what a meta block holds", &why);
+    }
+    let range_deletions = understood(sst::range_deletions(table))?
+        .inspect_err(|why| leave_out("the range tombstones", why))
+        .ok();
+    let mut filter = understood(FilterCheck::load(table))?
+        .inspect_err(|why| leave_out("what the filter holds", why))
+        .ok();
+    let name = table.file.name();
+    let (contents, unread) = scan_known(table, &CancelToken::new(), |user_key, _, _| {
+        filter.as_mut().map_or(Ok(()), |f| f.check(name, user_key))
+    })?;
+    if let Some((_, why)) = &unread {
+        leave_out("the entries of some data blocks", why);
+    }
+    let comparator = &table.meta.properties.comparator_name;
+    if !is_bytewise(comparator) {
+        let comparator = output::escape(comparator);
+        left_out.insert(format!(
+            "the order of keys and what the filter holds, because comparator {comparator} is not known"
+        ));
+    }
+    left_out.extend(filter.as_ref().and_then(FilterCheck::not_checked));
+    let blocks = unknown.is_empty().then_some(table.meta.index.len() as u64);
+    let mut checked = Checked {
+        blocks,
+        filter: filter.map_or_else(|| "not known".to_owned(), |filter| filter.summary()),
+        not_checked: left_out,
+        ..Checked::default()
+    };
+    if let Some(blocks) = blocks {
+        check_count(table, "num_data_blocks", |p| p.num_data_blocks, blocks)?;
+    }
+    if let (true, None, Some(range_deletions)) = (unknown.is_empty(), unread, range_deletions) {
+        check_counts(table, &contents, &range_deletions)?;
+        checked.entries = Some(contents.entries() + range_deletions.len() as u64);
+        checked.sequences = sequences(&contents, &range_deletions);
+        checked.has_range_deletions = !range_deletions.is_empty();
+        (checked.smallest, checked.largest) = (contents.smallest, contents.largest);
+        check_sequences(table, checked.sequences)?;
+    }
     Ok(checked)
 }
 
-/// Verifies the meta blocks that no one else reads, such as those of a hash index.
-fn check_other_blocks(table: &InputTable) -> Result<()> {
+/// Verifies the meta blocks that no one else reads, such as those of a hash index; returns why some are not
+/// understood.
+fn check_other_blocks(table: &InputTable) -> Result<Vec<Error>> {
     let read_elsewhere = [
         names::FULL_FILTER,
         names::PARTITIONED_FILTER,
@@ -77,12 +106,13 @@ fn check_other_blocks(table: &InputTable) -> Result<()> {
         names::PROPERTIES,
         names::RANGE_DELETIONS,
     ];
+    let mut unknown = Vec::new();
     for (name, &handle) in &table.meta.metaindex {
         if !read_elsewhere.contains(&name.as_slice()) {
-            read_block(table, handle)?;
+            unknown.extend(understood(read_block(table, handle))?.err());
         }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 fn sequences(contents: &Contents, range_deletions: &[RangeDeletion]) -> Option<(u64, u64)> {
@@ -116,7 +146,6 @@ fn check_counts(
     contents: &Contents,
     range_deletions: &[RangeDeletion],
 ) -> Result<()> {
-    let properties = &table.meta.properties;
     let ranges = range_deletions.len() as u64;
     let key_bytes: usize = range_deletions
         .iter()
@@ -126,46 +155,52 @@ fn check_counts(
         .iter()
         .map(|deletion| deletion.end.len())
         .sum();
-    let counts = [
-        (
-            "num_data_blocks",
-            properties.num_data_blocks,
-            contents.blocks,
-        ),
+    type Said = fn(&TableProperties) -> u64;
+    let counts: [(&str, Said, u64); 6] = [
         (
             "num_entries",
-            properties.num_entries,
+            |p| p.num_entries,
             contents.entries() + ranges,
         ),
         (
             "num_deletions",
-            properties.num_deletions,
+            |p| p.num_deletions,
             contents.deletions + ranges,
         ),
         (
             "num_merge_operands",
-            properties.num_merge_operands,
+            |p| p.num_merge_operands,
             contents.merge_operands,
         ),
-        (
-            "num_range_deletions",
-            properties.num_range_deletions,
-            ranges,
-        ),
+        ("num_range_deletions", |p| p.num_range_deletions, ranges),
         (
             "raw_key_size",
-            properties.raw_key_size,
+            |p| p.raw_key_size,
             contents.key_bytes + key_bytes as u64,
         ),
         (
             "raw_value_size",
-            properties.raw_value_size,
+            |p| p.raw_value_size,
             contents.value_bytes + value_bytes as u64,
         ),
     ];
-    match counts.into_iter().find(|(_, said, found)| said != found) {
-        Some((property, said, found)) => Err(misstated(table, property, said, found)),
-        None => Ok(()),
+    for (property, said, found) in counts {
+        check_count(table, property, said, found)?;
+    }
+    Ok(())
+}
+
+/// Looks whether a property is what was found.
+fn check_count(
+    table: &InputTable,
+    property: &str,
+    said: fn(&TableProperties) -> u64,
+    found: u64,
+) -> Result<()> {
+    let said = said(&table.meta.properties);
+    match said == found {
+        true => Ok(()),
+        false => Err(misstated(table, property, said, found)),
     }
 }
 

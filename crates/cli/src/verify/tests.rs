@@ -1,26 +1,34 @@
 //! Whole tables, sound and damaged.
 
-use rockmill_core::{ErrorKind, Result};
+use rockmill_core::{InputTable, Result};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::METADATA_LEN;
+use rockmill_format::handle::BlockHandle;
 use rockmill_format::table::names;
 
 use super::table::{Checked, check};
+use crate::sst::Sst;
 use crate::test_tables::{open, sst};
 
 const KEYS: u64 = 100;
 
 fn checked(bytes: Vec<u8>) -> Result<Checked> {
-    check(&open(bytes)?)
+    check_table(open(bytes)?)
+}
+
+fn check_table(table: InputTable) -> Result<Checked> {
+    let unknown = Vec::new();
+    check(&Sst { table, unknown })
 }
 
 #[test]
 fn sound_tables_of_all_versions_pass() {
     for format_version in 2..=8 {
         let found = checked(sst(format_version, KEYS)).expect("sound");
-        assert_eq!(found.entries, KEYS);
+        assert_eq!(found.entries, Some(KEYS));
         assert_eq!(found.sequences, Some((1, KEYS)));
-        assert!(found.blocks > 1);
+        assert!(found.blocks > Some(1));
+        assert!(found.not_checked.is_empty(), "{found:?}");
         let prefixes = KEYS - 1;
         assert_eq!(
             found.filter,
@@ -68,13 +76,18 @@ fn a_false_negative_is_found_although_the_checksum_holds() {
 
 #[test]
 fn prefixes_are_asked_for_as_well_as_keys() {
-    let mut table = open(sst(7, KEYS)).expect("sound");
-    table.meta.properties.prefix_extractor_name = b"rocksdb.FixedPrefix.6".to_vec();
-    let error = check(&table).expect_err("prefixes of another length are not in the filter");
+    let changed = |name: &[u8]| {
+        let mut table = open(sst(7, KEYS)).expect("sound");
+        table.meta.properties.prefix_extractor_name = name.to_vec();
+        check_table(table)
+    };
+    let error = changed(b"rocksdb.FixedPrefix.6")
+        .expect_err("prefixes of another length are not in the filter");
     assert!(error.what.contains("prefix"), "{error}");
-    table.meta.properties.prefix_extractor_name = b"Mine".to_vec();
-    let found = check(&table).expect("keys alone");
-    assert!(found.filter.ends_with(" keys, prefixes not checked (Mine)"));
+    let found = changed(b"Mine").expect("keys alone");
+    assert!(found.filter.ends_with(&format!(" {KEYS} keys")));
+    let why = "the prefixes that the filter holds, because prefix extractor Mine is not known";
+    assert!(found.not_checked.contains(why), "{found:?}");
 }
 
 #[test]
@@ -94,15 +107,56 @@ fn every_misstated_property_is_found() {
     for (name, change) in changes {
         let mut table = open(sst(7, KEYS)).expect("sound");
         change(&mut table.meta.properties);
-        let error = check(&table).expect_err(name);
+        let error = check_table(table).expect_err(name);
         assert!(error.what.contains(&format!("property {name} ")), "{error}");
     }
 }
 
 #[test]
-fn another_order_of_keys_is_not_supported() {
-    let mut table = open(sst(7, KEYS)).expect("sound");
-    table.meta.properties.comparator_name = b"Reverse".to_vec();
-    let error = check(&table).expect_err("order unknown");
-    assert!(matches!(error.kind, ErrorKind::Declined(_)), "{error}");
+fn all_but_the_order_is_checked_under_another_comparator() {
+    let reverse = |change: fn(&mut InputTable)| {
+        let mut table = open(sst(7, KEYS)).expect("sound");
+        table.meta.properties.comparator_name = b"Reverse".to_vec();
+        change(&mut table);
+        check_table(table)
+    };
+    let found = reverse(|_| {}).expect("sound");
+    assert_eq!(
+        (found.entries, found.sequences),
+        (Some(KEYS), Some((1, KEYS)))
+    );
+    assert_eq!(found.filter, "Bloom: not asked");
+    let why = found.not_checked.first().expect("the order");
+    assert!(
+        why.contains("order") && why.contains("comparator Reverse"),
+        "{why}"
+    );
+    let error = reverse(|table| table.meta.properties.num_entries += 1).expect_err("a count");
+    assert!(error.what.contains("num_entries"), "{error}");
+}
+
+#[test]
+fn blocks_of_another_compression_are_checked_by_their_checksums() {
+    const BZIP2: u8 = 3;
+    let mut bytes = sst(7, KEYS);
+    let meta = open(bytes.clone()).expect("sound").meta;
+    let BlockHandle { offset, size } = meta.index[1].handle;
+    let end = (offset + size) as usize;
+    let payload = bytes[offset as usize..end].to_vec();
+    let checksum = meta.footer.guard.checksum(&payload, BZIP2, offset);
+    bytes[end] = BZIP2;
+    bytes[end + 1..][..4].copy_from_slice(&checksum.to_le_bytes());
+    let found = checked(bytes.clone()).expect("what is known is sound");
+    assert_eq!(
+        (found.entries, found.blocks),
+        (None, Some(meta.index.len() as u64))
+    );
+    let why = "the entries of some data blocks, because compression BZip2 is not known";
+    assert!(found.not_checked.contains(why), "{found:?}");
+    for at in [offset as usize, meta.index[2].handle.offset as usize] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        let error = checked(damaged).expect_err("a block is damaged");
+        assert_eq!(error.offset, Some(at as u64), "{error}");
+    }
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 use tempfile::TempDir;
 
-pub use typed::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
+#[allow(unused_imports, reason = "each of the tests uses its part")]
+pub use typed::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, WRONG_USAGE, expect, text};
 
 /// A closed database with overlapping files in level 0, large enough for many slices.
 fn database(dir: &Path) {

@@ -9,6 +9,7 @@ pub const DONE: i32 = 0;
 pub const BAD_DATA: i32 = 1;
 pub const WRONG_USAGE: i32 = 2;
 pub const ENVIRONMENT: i32 = 3;
+pub const INCOMPLETE: i32 = 4;
 
 /// Runs the command, checks its exit code and returns what it printed.
 pub fn expect(code: i32, args: &[&str]) -> (String, String) {

@@ -39,6 +39,8 @@ pub struct IndexCoding {
     pub format_version: u32,
     /// Restart interval, 0 if not known.
     pub restart_interval: u32,
+    /// Whether separators ascend by their bytes, as they do under RocksDB's bytewise comparator.
+    pub bytewise: bool,
 }
 
 /// Bytes of a separator that need no memory of their own: an index has one for every few KiB of data.
@@ -132,7 +134,8 @@ fn decode(
                 .0
         };
         if let Some(before) = out.last()
-            && (before.separator.as_slice() > user_key || before.handle.offset >= handle.offset)
+            && ((coding.bytewise && before.separator.as_slice() > user_key)
+                || before.handle.offset >= handle.offset)
         {
             return Err(Error::corruption(entry.offset, "index out of order"));
         }
@@ -256,6 +259,7 @@ impl IndexSettings {
             first_keys: false,
             format_version: self.format_version,
             restart_interval: u32::try_from(self.restart_interval).unwrap_or(u32::MAX),
+            bytewise: true,
         }
     }
 }
@@ -350,6 +354,7 @@ mod tests {
             user_keys: bool,
             delta_values: bool,
             first_keys: bool,
+            bytewise: bool,
             format_version in 2u32..=8,
         ) {
             let mut block = bytes;
@@ -361,6 +366,7 @@ mod tests {
                 first_keys,
                 format_version,
                 restart_interval: 1,
+                bytewise,
             });
         }
     }

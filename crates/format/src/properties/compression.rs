@@ -48,8 +48,8 @@ pub fn compression_name(format_version: u32, preferred: Option<u8>, used: &[u8])
     type_name(named)
 }
 
-/// `util/compression.cc:CompressionTypeToString`.
-fn type_name(compression_type: u8) -> String {
+/// RocksDB's name of a compression type's code (`util/compression.cc:CompressionTypeToString`).
+pub fn type_name(compression_type: u8) -> String {
     let name = match compression_type {
         NO_COMPRESSION => "NoCompression",
         1 => "Snappy",

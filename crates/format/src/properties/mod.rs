@@ -10,7 +10,7 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
-pub use compression::{CompressionOptions, compression_name};
+pub use compression::{CompressionOptions, compression_name, type_name as compression_type_name};
 
 use crate::error::{Error, Result};
 use crate::wire::PropertyValue;

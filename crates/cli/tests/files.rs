@@ -1,0 +1,193 @@
+//! `verify` and `inspect` as a user types them, of files that RocksDB wrote.
+
+mod common;
+
+use std::cmp::Ordering;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{BAD_DATA, DONE, INCOMPLETE, expect, sst_files, text};
+use rust_rocksdb::{BlockBasedOptions, DB, DBCompressionType, Options};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const TIMESTAMP_BYTES: usize = 8;
+
+/// A closed database of two files with what `write` writes, by options of its own.
+fn database(
+    change: impl FnOnce(&mut Options),
+    write: impl Fn(&DB, &str, &str),
+    keys: u32,
+) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("db");
+    let mut table = BlockBasedOptions::default();
+    table.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_block_based_table_factory(&table);
+    change(&mut options);
+    let db = DB::open(&options, &path).expect("open");
+    for run in 0..2 {
+        for i in 0..keys {
+            let value = format!("value {run} {i} ").repeat(9);
+            write(&db, &format!("key{i:06}"), &value);
+        }
+        db.flush().expect("flush");
+    }
+    (dir, path)
+}
+
+fn put(db: &DB, key: &str, value: &str) {
+    db.put(key, value).expect("put");
+}
+
+fn json(code: i32, args: &[&str]) -> Value {
+    let (out, _) = expect(code, &[args, &["--json"]].concat());
+    serde_json::from_str(&out).expect("JSON")
+}
+
+fn verified(code: i32, path: &Path) -> Vec<Value> {
+    let rows = json(code, &["verify", text(path)]);
+    rows.as_array().expect("rows").clone()
+}
+
+/// Flips a bit of a file.
+fn damage(file: &Path, at: usize) {
+    let mut bytes = fs::read(file).expect("read");
+    bytes[at] ^= 1;
+    fs::write(file, bytes).expect("write");
+}
+
+/// What was not checked of a row.
+fn not_checked(row: &Value) -> String {
+    row["not_checked"].to_string()
+}
+
+#[test]
+fn all_but_the_order_is_verified_under_a_comparator_of_the_application() {
+    const KEYS: u32 = 3000;
+    let (_dir, db) = database(
+        |options| options.set_comparator("reverse", Box::new(|a: &[u8], b: &[u8]| b.cmp(a))),
+        put,
+        KEYS,
+    );
+    for row in verified(INCOMPLETE, &db) {
+        assert_eq!(row["entries"], KEYS, "{row}");
+        assert!(
+            row["error"].is_null() && row["blocks"].as_u64() > Some(9),
+            "{row}"
+        );
+        assert!(not_checked(&row).contains("order of keys"), "{row}");
+        assert!(not_checked(&row).contains("comparator reverse"), "{row}");
+    }
+    let (table, err) = expect(INCOMPLETE, &["verify", text(&db)]);
+    assert!(
+        table.contains("not checked in 2 files: the order of keys"),
+        "{table}"
+    );
+    assert!(err.contains("2 of 2 files"), "{err}");
+    let file = sst_files(&db).swap_remove(0);
+    let shown = json(DONE, &["inspect", text(&file), "--entries"]);
+    assert_eq!(shown["properties"]["comparator_name"], "reverse");
+    assert_eq!(
+        shown["entries"].as_array().map(Vec::len),
+        Some(KEYS as usize)
+    );
+    let first = format!("key{:06}", KEYS - 1);
+    assert_eq!(shown["blocks"][0]["first_key"], first.as_str());
+
+    damage(
+        &file,
+        shown["blocks"][3]["offset"].as_u64().expect("an offset") as usize,
+    );
+    let rows = verified(BAD_DATA, &db);
+    assert!(
+        rows[0]["error"].is_string() && rows[1]["error"].is_null(),
+        "{rows:?}"
+    );
+}
+
+/// A user key and, at its end, a timestamp.
+fn split(key: &[u8]) -> (&[u8], &[u8]) {
+    key.split_at(key.len() - TIMESTAMP_BYTES)
+}
+
+/// Ascending keys, newest timestamp first.
+fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let ((a, a_time), (b, b_time)) = (split(a), split(b));
+    a.cmp(b).then_with(|| b_time.cmp(a_time))
+}
+
+fn compare_keys(a: &[u8], a_has_time: bool, b: &[u8], b_has_time: bool) -> Ordering {
+    let key = |key, has_time| if has_time { split(key).0 } else { key };
+    key(a, a_has_time).cmp(key(b, b_has_time))
+}
+
+#[test]
+fn keys_with_timestamps_are_no_damage() {
+    let with_times = |options: &mut Options| {
+        options.set_comparator_with_ts(
+            "leveldb.BytewiseComparator.u64ts",
+            TIMESTAMP_BYTES,
+            Box::new(compare),
+            Box::new(|a: &[u8], b: &[u8]| a.cmp(b)),
+            Box::new(compare_keys),
+        );
+    };
+    // Filters have keys without their timestamps, and the newest comes first.
+    let write = |db: &DB, key: &str, value: &str| {
+        for time in 1..4_u64 {
+            db.put_with_ts(key, time.to_be_bytes(), value).expect("put");
+        }
+    };
+    const KEYS: u32 = 1000;
+    let (_dir, db) = database(with_times, write, KEYS);
+    for row in verified(INCOMPLETE, &db) {
+        assert!(row["error"].is_null(), "{row}");
+        assert_eq!(row["entries"], 3 * KEYS);
+    }
+}
+
+#[test]
+fn blocks_of_bzip2_are_verified_by_their_checksums() {
+    let bzip2 = |options: &mut Options| options.set_compression_type(DBCompressionType::Bz2);
+    // The index of a few blocks is too small to be compressed.
+    let (_dir, db) = database(bzip2, put, 300);
+    for row in verified(INCOMPLETE, &db) {
+        assert!(
+            row["error"].is_null() && row["blocks"].as_u64() > Some(2),
+            "{row}"
+        );
+        assert!(
+            not_checked(&row).contains("entries of some data blocks"),
+            "{row}"
+        );
+        assert!(not_checked(&row).contains("BZip2"), "{row}");
+    }
+    let file = sst_files(&db).swap_remove(0);
+    let shown = json(INCOMPLETE, &["inspect", text(&file)]);
+    assert_eq!(shown["blocks"][1]["compression"], "BZip2");
+    assert!(shown["not_shown"].to_string().contains("BZip2"), "{shown}");
+    damage(
+        &file,
+        shown["blocks"][1]["offset"].as_u64().expect("an offset") as usize,
+    );
+    let rows = verified(BAD_DATA, &db);
+    let error = rows[0]["error"].as_str().expect("an error");
+    assert!(error.contains("checksum mismatch"), "{error}");
+
+    let (_dir, db) = database(bzip2, put, 30_000);
+    for row in verified(INCOMPLETE, &db) {
+        assert!(row["error"].is_null() && row["blocks"].is_null(), "{row}");
+        assert!(
+            not_checked(&row).contains("the data blocks, because compression BZip2"),
+            "{row}"
+        );
+    }
+    let file = sst_files(&db).swap_remove(0);
+    let shown = json(INCOMPLETE, &["inspect", text(&file)]);
+    assert_eq!(shown["layout"][0]["name"], "not known");
+    assert_eq!(shown["properties"]["num_entries"], 30_000);
+}
