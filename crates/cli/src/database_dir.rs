@@ -56,8 +56,13 @@ pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
     let mut follower = TreeFollower::default();
     match follower.refresh(&LocalStorage, dir, unknown_floor, &CancelToken::new()) {
         Ok(()) => Ok(follower.tree().clone()),
-        Err(e) if is_refused(dir) => Err(Failure::Environment(e.what)),
-        Err(e) => Err(Failure::Data(e.what)),
+        Err(e) => {
+            let what = format!("{}: {}", dir.display(), e.what);
+            Err(match is_refused(dir) {
+                true => Failure::Environment(what),
+                false => Failure::Data(what),
+            })
+        }
     }
 }
 

@@ -90,9 +90,12 @@ fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Fai
     }
 }
 
-fn print(rows: &[Row], json: bool) -> Result<(), Failure> {
+fn print(rows: &[Row; 2], json: bool) -> Result<(), Failure> {
     output::document_or_text(json, rows, |out| {
-        let table = row::table(rows, &[row::FILE_SIZE, row::CPU_PER_GB, row::WAY]);
+        let table = row::table(
+            &rows.each_ref(),
+            &[row::FILE_SIZE, row::CPU_PER_GB, row::WAY],
+        );
         writeln!(out, "{}\n{table}", rows[0].workload)?;
         Ok(())
     })

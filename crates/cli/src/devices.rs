@@ -71,11 +71,12 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         writeln!(out, "{}", table(&report.devices))?;
         for row in &report.devices {
             if let Some(why) = &row.unusable {
-                writeln!(out, "{} cannot be used: {why}", row.device)?;
+                let why = format!("{} cannot be used: {why}", row.device);
+                writeln!(out, "{}", output::wrapped(&why))?;
             }
         }
         if let Some(why) = &report.no_gpu {
-            writeln!(out, "no GPU: {why}")?;
+            writeln!(out, "{}", output::wrapped(&format!("no GPU: {why}")))?;
         }
         let simulated = report.simulated.join(", ");
         Ok(writeln!(out, "simulated: {simulated}, sim:FILE.json")?)

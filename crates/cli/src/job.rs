@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use rockmill::{Calibration, OutputCache, Verification};
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, Error, Job};
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Settings};
@@ -106,18 +106,36 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(what));
     }
     let engine = engine(args.service.settings())?;
-    let job = engine.full_compaction(&args.db, family.as_bytes())?;
-    let dir = record::keep(
-        &LocalStorage,
-        &args.dir,
-        &args.db,
-        &job,
-        &CancelToken::new(),
-    )?;
+    let job = engine.full_compaction(&args.db, family.as_bytes());
+    let job = job.map_err(|error| match error.file.clone() {
+        Some(name) => at(&args.db.join(name), error),
+        None => error.into(),
+    })?;
+    let (root, inputs) = (&args.dir, &args.db);
+    let kept = record::keep(&LocalStorage, root, inputs, &job, &CancelToken::new());
+    let dir = kept.map_err(|error| match input_of(&job, &error) {
+        Some(name) => at(&inputs.join(name), error),
+        None => at(root, error),
+    })?;
     output::to_stdout(|out| {
         writeln!(out, "{}", dir.join(record::JOB_FILE).display())?;
         Ok(())
     })
+}
+
+/// A failure at a path as the user gave it; the engine names files without their folders.
+fn at(path: &Path, error: Error) -> Failure {
+    let file = Some(path.display().to_string());
+    Error { file, ..error }.into()
+}
+
+/// The input that an error names.
+fn input_of(job: &Job, error: &Error) -> Option<String> {
+    let named = error.file.as_ref()?;
+    let mut inputs = job.tree.inputs.iter();
+    inputs
+        .any(|input| input.name == *named)
+        .then(|| named.clone())
 }
 
 /// What a repeated job came to.
@@ -154,10 +172,11 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     engine.wait_for_device().map_err(Failure::Environment)?;
     engine.wait_for_model();
     device::tell(engine.device_choice());
-    let job = record::load(&LocalStorage, &args.file)?;
+    let job = record::load(&LocalStorage, &args.file).map_err(|e| at(&args.file, e))?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
     let inputs = beside.unwrap_or(Path::new("."));
-    let first = record::load_outputs(&LocalStorage, inputs)?;
+    let first = record::load_outputs(&LocalStorage, inputs)
+        .map_err(|e| at(&inputs.join(record::OUTPUTS_FILE), e))?;
     let scratch;
     let root = match &args.out {
         Some(out) => {
@@ -175,7 +194,10 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let run = || engine.run(&job, inputs, root, &CancelToken::new());
     let (finished, energy) = energy::measured(&meter, run);
     let process_cpu_s = (process_cpu() - cpu).as_secs_f64();
-    let finished = finished?;
+    let finished = finished.map_err(|error| match input_of(&job, &error) {
+        Some(name) => at(&inputs.join(name), error),
+        None => error.into(),
+    })?;
     let files = record::sum_outputs(
         &LocalStorage,
         &finished.staging,

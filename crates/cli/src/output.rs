@@ -120,6 +120,13 @@ impl Rows {
 /// A table without lines that wraps cells at the width of the terminal.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
+    table.set_header(header);
+    fit(&mut table);
+    table
+}
+
+/// Takes lines away from a table, and has it wrap cells at the width of the terminal, which it returns.
+pub fn fit(table: &mut Table) -> u16 {
     let columns = if io::stdout().is_terminal() {
         let said = table.width().filter(|&columns| columns > 0);
         said.unwrap_or(USUAL_COLUMNS).min(MOST_COLUMNS)
@@ -129,9 +136,25 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(columns)
-        .set_header(header);
-    table
+        .set_width(columns);
+    columns
+}
+
+/// A sentence on lines of the usual width.
+pub fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let columns = lines[last].chars().count() + 1 + word.chars().count();
+        if lines[last].is_empty() {
+            lines[last] += word;
+        } else if columns <= usize::from(USUAL_COLUMNS) {
+            lines[last] += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
 }
 
 /// Bytes as text: printable ASCII but the backslash as it is, all else as `\xNN`.

@@ -5,12 +5,15 @@ mod common;
 use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use common::{BAD_DATA, DONE, INCOMPLETE, expect, sst_files, text};
+use common::{BAD_DATA, DONE, INCOMPLETE, expect, made, sst_files, text};
 use rust_rocksdb::{BlockBasedOptions, DB, DBCompressionType, Options};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
 const TIMESTAMP_BYTES: usize = 8;
 
 /// A closed database of two files with what `write` writes, by options of its own.
@@ -190,4 +193,82 @@ fn blocks_of_bzip2_are_verified_by_their_checksums() {
     let shown = json(INCOMPLETE, &["inspect", text(&file)]);
     assert_eq!(shown["layout"][0]["name"], "not known");
     assert_eq!(shown["properties"]["num_entries"], 30_000);
+}
+
+#[test]
+fn errors_name_a_file_by_the_path_that_was_given() {
+    let (dir, db) = made();
+    let file = sst_files(&db).swap_remove(0);
+    damage(&file, 9);
+    let name = file
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name");
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rockmill"));
+        let done = command.args(args).current_dir(dir.path()).output();
+        String::from_utf8_lossy(&done.expect("the command starts").stderr).into_owned()
+    };
+    let path = format!("db/{name}");
+    for args in [
+        &["verify", "db"][..],
+        &["verify", &path],
+        &["inspect", &path],
+        &["job", "record", "jobs", "--db", "db"],
+    ] {
+        let said = run(args);
+        let is_named = said.contains(&format!("{path}: ")) || said.is_empty();
+        assert!(is_named, "{args:?}: {said}");
+    }
+    fs::create_dir(dir.path().join("job")).expect("make a folder");
+    fs::write(dir.path().join("job/job.json"), "{").expect("write");
+    let said = run(&["job", "run", "job/job.json"]);
+    assert!(said.contains("job/job.json: "), "{said}");
+    fs::write(db.join("CURRENT"), "MANIFEST-999999\n").expect("write");
+    let said = run(&["verify", "db"]);
+    assert!(said.contains(" db: "), "{said}");
+}
+
+#[test]
+fn tables_fit_a_terminal() {
+    let (dir, db) = made();
+    let file = sst_files(&db).swap_remove(0);
+    let jobs = dir.path().join("jobs");
+    let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+    let bench = [
+        "--workload",
+        "16x100:lz4:3000",
+        "--threads",
+        "1,2",
+        "--profile",
+    ];
+    for args in [
+        &["demo", "--entries", "2000"][..],
+        &[&["bench", "compaction"][..], &bench].concat(),
+        &["devices"],
+        &["inspect", text(&file), "--entries"],
+        &["job", "run", job.trim(), "--profile"],
+        &["verify", text(&db)],
+    ] {
+        let (out, _) = expect(DONE, args);
+        // A path is as long as it is.
+        let lines = out.lines().filter(|line| !line.contains(text(dir.path())));
+        let widest = lines.map(|line| line.chars().count()).max();
+        assert!(
+            widest > Some(20) && widest <= Some(COLUMNS),
+            "{args:?}\n{out}"
+        );
+    }
+}
+
+#[test]
+fn times_are_shown_as_dates() {
+    let (_dir, db) = made();
+    let file = sst_files(&db).swap_remove(0);
+    let (shown, _) = expect(DONE, &["inspect", text(&file)]);
+    for property in ["creation_time", "file_creation_time", "oldest_key_time"] {
+        let named = |line: &&str| line.split_whitespace().next() == Some(property);
+        let line = shown.lines().find(named).expect(property);
+        assert!(line.contains(" (20") && line.contains("Z)"), "{line}");
+    }
 }

@@ -349,7 +349,8 @@ fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Fail
         if rows.iter().all(|row| row.row.way.is_empty()) {
             without.push(row::WAY);
         }
-        let table = row::table(rows.iter().map(|row| &row.row), &without);
+        let shown: Vec<_> = rows.iter().map(|row| &row.row).collect();
+        let table = row::table(&shown, &without);
         writeln!(out, "{}\n{table}", spec.name())?;
         if let Some(floor) = rows.iter().find_map(|row| row.floor) {
             writeln!(out, "{}", floor.summary())?;

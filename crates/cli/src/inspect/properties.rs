@@ -1,5 +1,6 @@
 //! The properties of a file, readable.
 
+use jiff::Timestamp;
 use rockmill_format::properties::{TableProperties, UNKNOWN_COLUMN_FAMILY, UNKNOWN_SEQNO};
 use rockmill_format::table::IndexType;
 use rockmill_format::wire::PropertyValue;
@@ -112,9 +113,18 @@ fn with_unit(name: &str, number: u64) -> String {
     } else if name.ends_with("_size") || name.ends_with("_offset") {
         output::bytes(number)
     } else if name.ends_with("_time") {
-        format!("{number} s since 1970")
+        time(number)
     } else {
         number.to_string()
+    }
+}
+
+/// Seconds since 1970, and the time in UTC if there is such a year.
+fn time(seconds: u64) -> String {
+    let known = i64::try_from(seconds).ok();
+    match known.and_then(|seconds| Timestamp::from_second(seconds).ok()) {
+        Some(time) => format!("{seconds} ({time})"),
+        None => format!("{seconds} s since 1970"),
     }
 }
 
@@ -157,7 +167,12 @@ mod tests {
     fn values_carry_their_units() {
         assert_eq!(with_unit("data_size", 2048), "2048 B (2.0 KiB)");
         assert_eq!(with_unit("num_entries", 2048), "2048");
-        assert_eq!(with_unit("creation_time", 9), "9 s since 1970");
+        for name in ["creation_time", "file_creation_time", "oldest_key_time"] {
+            let shown = "1700000000 (2023-11-14T22:13:20Z)";
+            assert_eq!(with_unit(name, 1_700_000_000), shown);
+        }
+        let far = format!("{} s since 1970", u64::MAX);
+        assert_eq!(with_unit("creation_time", u64::MAX), far);
         assert_eq!(with_unit("creation_time", 0), "unknown");
         assert_eq!(with_unit("key_largest_seqno", UNKNOWN_SEQNO), "unknown");
         for (bottommost, text) in [(true, "bottommost"), (false, "not bottommost")] {

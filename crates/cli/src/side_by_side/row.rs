@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Measured;
 use super::contender::Contender;
-use crate::output::megabytes;
+use crate::output::{self, megabytes};
 
 /// One line of the result.
 #[derive(Debug, Serialize)]
@@ -79,6 +79,8 @@ type Column = (&'static str, fn(&Row) -> String);
 
 /// Title of the column of entries that are not in the result.
 pub const DROPPED: &str = "dropped";
+/// Title of the column of peak memory's share of what it may be.
+const BUDGET: &str = "of budget";
 /// Title of the column of the size of files to write.
 pub const FILE_SIZE: &str = "file MiB";
 /// Title of the column of devices.
@@ -101,7 +103,7 @@ const COLUMNS: [Column; 15] = [
     ("MB out", |row| megabytes(row.bytes_out)),
     ("GB/s", |row| format!("{:.3}", row.gb_per_s)),
     ("peak MB", |row| megabytes(row.peak_memory_bytes)),
-    ("of budget", |row| {
+    (BUDGET, |row| {
         let Some(budget) = row.budget_bytes else {
             return "-".to_owned();
         };
@@ -120,8 +122,40 @@ const COLUMNS: [Column; 15] = [
     }),
 ];
 
-/// The rows as a table without the columns of some titles.
-pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row>, without: &[&str]) -> Table {
+/// Columns that may be left out where there is no room for all, the first at first.
+const SPARED: [&str; 6] = [FILE_SIZE, DROPPED, BUDGET, "CPU s", "peak MB", "MB out"];
+
+/// The rows as a table without the columns of some titles, and without more of them where the terminal has
+/// no room: whoever wants all takes the document.
+pub fn table(rows: &[&Row], without: &[&str]) -> Table {
+    let mut without = without.to_vec();
+    let mut spared = SPARED.iter().filter(|title| is_spared(rows, title));
+    loop {
+        let mut table = whole_table(rows, &without);
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        let columns = output::fit(&mut table);
+        match spared.next() {
+            Some(next) if widest > Some(usize::from(columns)) => without.push(next),
+            _ => return table,
+        }
+    }
+}
+
+/// Whether a column tells nothing that must be known: what tells rows apart, or that there was too much.
+fn is_spared(rows: &[&Row], title: &str) -> bool {
+    match title {
+        FILE_SIZE => {
+            let sizes = rows.windows(2);
+            let mut pairs =
+                sizes.map(|pair| (pair[0].target_file_bytes, pair[1].target_file_bytes));
+            pairs.all(|(one, next)| one == next)
+        }
+        BUDGET => rows.iter().all(|row| row.within_budget != Some(false)),
+        _ => true,
+    }
+}
+
+fn whole_table(rows: &[&Row], without: &[&str]) -> Table {
     let shown = || COLUMNS.iter().filter(|(title, _)| !without.contains(title));
     let mut table = Table::new();
     table
@@ -129,6 +163,9 @@ pub fn table<'a>(rows: impl IntoIterator<Item = &'a Row>, without: &[&str]) -> T
         .set_header(shown().map(|(title, _)| *title));
     for row in rows {
         table.add_row(shown().map(|(_, cell)| cell(row)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((1, 0));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -64,14 +64,18 @@ pub fn summary(stages: &[Stage], cpu_s: f64, cpu_s_per_gb: f64, energy: Option<&
     )
 }
 
+/// What shows as zero is less.
+const LEAST_SHOWN_S: f64 = 0.000_05;
+
 /// A line a stage: seconds summed over slices and threads, their share of the wall time, bytes moved and
-/// the rate of one thread or stream.
+/// the rate of one thread or stream. Stages that did nothing have none.
 pub fn table(stages: &[Stage], wall_s: f64) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_header(["stage", "resource", "s", "of wall", "MB", "GB/s"]);
-    for stage in stages {
+    let shown = |stage: &&Stage| stage.seconds >= LEAST_SHOWN_S || stage.bytes > 0;
+    for stage in stages.iter().filter(shown) {
         let rate = match stage.bytes {
             bytes if bytes == 0 || stage.seconds == 0.0 => "-".to_owned(),
             bytes => format!("{:.1}", bytes as f64 / 1e9 / stage.seconds),
@@ -120,5 +124,6 @@ mod tests {
         assert!(summary(&stages, 0.5, 0.25, Some(&unknown)).ends_with("not known: no library"));
         assert!(summary(&[], 0.5, 0.25, None).ends_with(cpu));
         assert!(table(&stages, 1.0).to_string().contains(" - "));
+        assert_eq!(table(&[stage(Resource::Device, 0)], 1.0).lines().count(), 1);
     }
 }
