@@ -36,6 +36,9 @@ pub struct Consumption {
     /// Bytes of files that devices wrote themselves and not through the host.
     #[serde(default)]
     pub near_data_bytes: u64,
+    /// Jobs that RocksDB offered to Rockmill.
+    #[serde(default)]
+    pub jobs_offered: u64,
     /// Jobs that Rockmill left to RocksDB because of their size.
     #[serde(default)]
     pub jobs_too_small: u64,
@@ -103,6 +106,7 @@ impl Plane {
             energy,
             slices: slices_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
+            jobs_offered: after.jobs_scheduled - before.jobs_scheduled,
             jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
             jobs_elsewhere: jobs_elsewhere(&after) - jobs_elsewhere(&before),
         };

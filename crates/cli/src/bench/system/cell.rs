@@ -155,7 +155,8 @@ impl Cell {
         }
     }
 
-    fn compacts(&self) -> bool {
+    /// Whether its files are merged at all.
+    pub fn compacts(&self) -> bool {
         match &self.work {
             Work::Clients(work) => work.compacts,
             Work::Jobs(_) => true,

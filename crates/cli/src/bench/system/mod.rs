@@ -16,6 +16,7 @@ mod repeated;
 mod report;
 mod scatter;
 mod sweep;
+mod warn;
 mod ways;
 
 use std::path::PathBuf;
@@ -158,6 +159,9 @@ fn report(
     if args.repeat > 1 {
         let spread = report::spread(experiment, measured);
         below += &format!("\n\nLeast and most of the measurements:\n\n{spread}");
+    }
+    for warning in warn::warnings(&report::rate(experiment), measured) {
+        below += &format!("\n\n{warning}");
     }
     for cell in left_out {
         below += &format!("\n\nNot measured: {cell}.");

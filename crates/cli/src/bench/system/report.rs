@@ -7,6 +7,7 @@ use super::experiment::Experiment;
 use super::metric::{self, Course, Metric};
 use super::plot::Chart;
 use super::repeated::{Measured, Phases};
+use crate::output;
 
 /// Charts in a row.
 pub const CHART_COLUMNS: usize = 4;
@@ -111,11 +112,20 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
             phases.count(|taken| taken.jobs_elsewhere).to_string(),
         ]
     })
+    .to_string()
 }
 
 /// The same lines with what a terminal has room for.
 pub fn brief_table(experiment: Experiment, measured: &[Measured]) -> String {
-    of_metrics(experiment.shown().brief, measured, &[], |_| Vec::new())
+    let brief = experiment.shown().brief;
+    let mut table = of_metrics(brief, measured, &[], |_| Vec::new());
+    output::fit(&mut table);
+    table.to_string()
+}
+
+/// What is done in a second.
+pub fn rate(experiment: Experiment) -> Metric {
+    experiment.shown().rate
 }
 
 /// A line for each phase of each cell: these numbers, and `counts` behind them.
@@ -124,7 +134,7 @@ fn of_metrics(
     measured: &[Measured],
     more_titles: &[&str],
     counts: impl Fn(&Phases<'_>) -> Vec<String>,
-) -> String {
+) -> Table {
     let titles = metrics.iter().map(|metric| metric.title);
     let titles = titles.chain(more_titles.iter().copied());
     let rows = measured.iter().flat_map(|of| {
@@ -142,7 +152,7 @@ fn of_metrics(
 /// Least and most of what is done in a second, in Markdown, for each phase that has it. Names of devices may be
 /// long; what else there is fits a terminal.
 pub fn spread(experiment: Experiment, measured: &[Measured]) -> String {
-    let rate = experiment.shown().rate;
+    let rate = rate(experiment);
     let decimals = rate.decimals;
     let rows = measured.iter().flat_map(|of| {
         let row = |phases: Phases<'_>| {
@@ -152,7 +162,7 @@ pub fn spread(experiment: Experiment, measured: &[Measured]) -> String {
         };
         of.phases().into_iter().filter_map(row)
     });
-    in_markdown(measured, [rate.title].into_iter(), rows)
+    in_markdown(measured, [rate.title].into_iter(), rows).to_string()
 }
 
 fn head_of_row(cell: &Cell, phases: &Phases<'_>) -> Vec<String> {
@@ -166,7 +176,7 @@ fn in_markdown<'a>(
     measured: &'a [Measured],
     titles: impl Iterator<Item = &'a str>,
     rows: impl Iterator<Item = Vec<String>>,
-) -> String {
+) -> Table {
     let axes = measured.first().map_or(&[][..], |of| &of.cell.point);
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
@@ -176,7 +186,7 @@ fn in_markdown<'a>(
     for column in table.column_iter_mut().skip(axes.len() + 2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    table
 }
 
 fn number(metric: &Metric, phases: &Phases<'_>) -> String {
