@@ -164,7 +164,14 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (label, cells)) in self.rows().into_iter().enumerate() {
             let mut line = format!("{label:LABEL$}");
-            for cell in cells.iter().filter(|cell| !cell.is_empty()) {
+            // Even of nothing there is a first line.
+            let kept = usize::from(at == 0);
+            let rest = cells.iter().skip(kept).filter(|cell| !is_nothing(cell));
+            let mut shown = cells.iter().take(kept).chain(rest).peekable();
+            if shown.peek().is_none() {
+                continue;
+            }
+            for cell in shown {
                 write!(line, " {cell:<width$}", width = CELL - 1)?;
             }
             let end = if at == 0 { "" } else { "\n" };
@@ -200,6 +207,12 @@ fn wrap(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
         column += columns;
     }
     Ok(())
+}
+
+/// Whether a cell is empty or counts nothing.
+fn is_nothing(cell: &str) -> bool {
+    let number = cell.split(' ').next().unwrap_or_default();
+    number.is_empty() || number.parse::<f64>() == Ok(0.0)
 }
 
 fn distribution(times: &Durations) -> Vec<String> {
@@ -287,6 +300,19 @@ mod tests {
             assert!(widest <= Some(LINE), "{text}");
             assert!(!text.contains("NaN") && !text.ends_with('\n'), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_nothing_is_not_shown() {
+        assert_eq!(Stats::default().to_string(), "jobs       0 offered");
+        let some = Stats {
+            jobs_scheduled: 1,
+            jobs_done: 1,
+            entries_in: 10,
+            ..Stats::default()
+        };
+        let expected = "jobs       1 offered        1 done\nentries    10 in";
+        assert_eq!(some.to_string(), expected);
     }
 
     #[test]
