@@ -24,6 +24,7 @@ mod sst;
 mod test_tables;
 mod verify;
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -74,7 +75,10 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(log)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(has_colors(
+            std::io::stderr().is_terminal(),
+            std::env::var_os("NO_COLOR").as_deref(),
+        ))
         .init();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
@@ -94,5 +98,22 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "rockmill: {failure}");
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// Whether what is logged has colours; see <https://no-color.org>.
+fn has_colors(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_for_terminals_and_can_be_refused() {
+        let said = OsStr::new("1");
+        assert!(has_colors(true, None) && has_colors(true, Some(OsStr::new(""))));
+        assert!(!has_colors(false, None) && !has_colors(true, Some(said)));
     }
 }
