@@ -1,5 +1,7 @@
 //! Why compactions are left to RocksDB, and what to change so that they are not.
 
+use std::io::{self, Write};
+
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 use serde::Serialize;
 
@@ -46,8 +48,26 @@ impl Decline {
         declines
     }
 
+    /// Whether two lists have the same reasons, in whatever files.
+    pub fn same(one: &[Self], other: &[Self]) -> bool {
+        let reasons = |declines: &[Self]| -> Vec<_> {
+            let reasons = declines.iter();
+            reasons.map(|d| (d.reason, d.what.clone())).collect()
+        };
+        reasons(one) == reasons(other)
+    }
+
+    /// Prints what was found and what to change, in two lines.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "  {}: {}", self.reason, self.found())?;
+        writeln!(out, "    to change that: {}", self.change)
+    }
+
     /// What was found and where, in a line.
-    pub fn found(&self) -> String {
+    fn found(&self) -> String {
         let what = &self.what;
         match self.files.as_slice() {
             [] => what.clone(),
@@ -122,11 +142,15 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::FormatVersion => "set format_version to 2 to 8",
         R::CompactionStyle => "use level or universal style",
         R::CompactionReason => "nothing: such compactions do not merge data",
-        R::OptionsFile => "open the database once with RocksDB 11.12, which writes OPTIONS anew",
+        R::OptionsFile => {
+            "open and close the database once with RocksDB up to 11.12, which writes OPTIONS anew"
+        }
         R::Manifest => "open the database once with RocksDB, which writes the MANIFEST anew",
         R::InputMissing => "run `rockmill verify` on the database",
         R::InputMessage => "nothing: report it",
-        R::UnsupportedFormat => "let RocksDB compact the file once, which writes it anew",
+        R::UnsupportedFormat => {
+            "let RocksDB compact the file once, which helps if the present options write another format"
+        }
         R::StagingFolder => {
             "name a folder on the same mount as the database, or none: --staging-dir here, \
              staging_dir(..) in the service"

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rockmill_core::CancelToken;
-use rockmill_engine::storage::LocalStorage;
+use rockmill_core::{CancelToken, Error};
+use rockmill_engine::storage::{LocalStorage, base_name};
 use rockmill_engine::tree::TreeFollower;
 use rockmill_format::manifest::Tree;
 
@@ -33,7 +33,7 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
 /// [`require`], and that there is a file of options.
 ///
 /// # Errors
-/// See [`require`].
+/// See [`require`]; Data if there is no such file.
 pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
     require(dir)?;
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
@@ -43,8 +43,28 @@ pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let what = format!("{}: no database, it has no OPTIONS", dir.display());
-    Err(Failure::Usage(what))
+    Err(Failure::Data(format!(
+        "{}: it has no OPTIONS file, so what it was configured with is not known: open and close it once \
+         with its application, which writes one",
+        dir.display()
+    )))
+}
+
+/// What an error of the engine comes to for the database in `dir`: a file's name alone becomes its path.
+pub fn failure(dir: &Path, mut error: Error) -> Failure {
+    let name = error.file.take().filter(|name| *name != base_name(dir));
+    let path = name.map_or_else(|| dir.to_owned(), |name| dir.join(name));
+    error.in_file(&path.display().to_string()).into()
+}
+
+/// The same failure, with the path of the database in front.
+pub fn in_front(dir: &Path, failure: Failure) -> Failure {
+    let with = |what: String| format!("{}: {what}", dir.display());
+    match failure {
+        Failure::Data(what) => Failure::Data(with(what)),
+        Failure::Environment(what) => Failure::Environment(with(what)),
+        other => other,
+    }
 }
 
 /// What the MANIFEST of the database in `dir` says.
@@ -56,13 +76,8 @@ pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
     let mut follower = TreeFollower::default();
     match follower.refresh(&LocalStorage, dir, unknown_floor, &CancelToken::new()) {
         Ok(()) => Ok(follower.tree().clone()),
-        Err(e) => {
-            let what = format!("{}: {}", dir.display(), e.what);
-            Err(match is_refused(dir) {
-                true => Failure::Environment(what),
-                false => Failure::Data(what),
-            })
-        }
+        Err(e) if is_refused(dir) => Err(in_front(dir, Failure::Environment(e.what))),
+        Err(e) => Err(in_front(dir, Failure::Data(e.what))),
     }
 }
 

@@ -2,47 +2,16 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use common::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, made, sst_files, text};
+use common::{
+    BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, contents, expect, json, made, newest_options,
+    reasons, snapshot, sst_files, text,
+};
 use rust_rocksdb::compaction_filter::Decision;
-use rust_rocksdb::{CompactionOptions, DB, IteratorMode, MergeOperands, Options};
+use rust_rocksdb::{CompactionOptions, DB, MergeOperands, Options};
 use serde_json::Value;
-
-type Entries = Vec<(Box<[u8]>, Box<[u8]>)>;
-
-/// All entries of the default column family.
-fn contents(dir: &Path) -> Entries {
-    let log_is_no_error = false;
-    let db = DB::open_for_read_only(&Options::default(), dir, log_is_no_error).expect("open");
-    let entries = db.iterator(IteratorMode::Start);
-    entries.map(|entry| entry.expect("sound")).collect()
-}
-
-/// Names and bytes of everything in a folder, but for LOCK: a process that closes it gives up its lock.
-fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = fs::read_dir(dir).expect("list");
-    let paths = entries.map(|entry| entry.expect("list").path());
-    paths
-        .filter(|path| !path.ends_with("LOCK"))
-        .map(|path| (path.clone(), fs::read(&path).expect("read")))
-        .collect()
-}
-
-fn json(code: i32, args: &[&str]) -> Value {
-    let (out, _) = expect(code, &[args, &["--json"]].concat());
-    serde_json::from_str(&out).expect("JSON")
-}
-
-/// The reasons of declines in a document.
-fn reasons(declines: &Value) -> Vec<&str> {
-    let declines = declines.as_array().expect("declines").iter();
-    declines
-        .map(|decline| decline["reason"].as_str().expect("a reason"))
-        .collect()
-}
 
 /// Joins operands as RocksDB's own operator of that name does.
 fn append(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
@@ -100,7 +69,18 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
         assert!(filter.starts_with("Bloom"), "{row}");
     }
     let (table, _) = expect(DONE, &["compact", text(&db)]);
-    assert!(table.contains("Rockmill on cpu"), "{table}");
+    assert_eq!(table.lines().count(), 1, "{table}");
+    let [figures, by] = table.split(" s, ").collect::<Vec<_>>()[..] else {
+        panic!("{table}");
+    };
+    assert!(figures.contains(" MB in "), "{table}");
+    assert_eq!(by, "done by Rockmill\n");
+    let (stats, _) = expect(DONE, &["compact", text(&db), "--stats"]);
+    assert!(stats.contains("Rockmill on cpu"), "{stats}");
+    assert!(stats.ends_with("done by Rockmill\n"), "{stats}");
+    for line in stats.lines() {
+        assert!(line.len() <= 80 && !line.contains("0 declined"), "{line}");
+    }
     assert!(contents(&db) == before);
 }
 
@@ -124,8 +104,10 @@ fn a_range_is_compacted_and_the_other_files_stay() {
     let beyond = ["compact", text(&db), "--from", "z", "--to", "zz"];
     let nothing = json(DONE, &beyond);
     assert_eq!(nothing["stats"]["jobs_scheduled"], 0);
-    let (out, _) = expect(DONE, &[&beyond[..], &["--dry-run"]].concat());
-    assert!(out.contains("nothing to compact"), "{out}");
+    for more in [&["--dry-run"][..], &[]] {
+        let (out, _) = expect(DONE, &[&beyond[..], more].concat());
+        assert!(out.contains("nothing to compact"), "{out}");
+    }
 }
 
 #[test]
@@ -136,8 +118,8 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     let plan = json(DONE, &dry_run);
     let step = &plan["steps"][0];
     assert_eq!(
-        (&plan["accepted"], &step["decline"]),
-        (&true.into(), &Value::Null)
+        (&plan["accepted"], &step["declines"]),
+        (&true.into(), &Value::Array(Vec::new()))
     );
     assert_eq!(
         (&step["jobs"], &step["output_level"]),
@@ -157,6 +139,7 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     assert_eq!(work["filter_bits_per_key"], 10.0);
     let (out, _) = expect(DONE, &dry_run);
     assert!(out.contains("Rockmill on cpu"), "{out}");
+    assert!(out.lines().all(|line| line.len() <= 80), "{out}");
     expect(DONE, &["doctor", text(&db)]);
     assert!(snapshot(&db) == before);
 }
@@ -201,6 +184,56 @@ fn a_dry_run_foretells_the_jobs_from_level_to_level() {
 }
 
 #[test]
+fn what_was_not_asked_for_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_disable_auto_compactions(true);
+    let families = ["default", "other"];
+    let with = families.map(|family| (family, options.clone()));
+    let db = DB::open_cf_with_opts(&options, dir.path(), with).expect("open");
+    for run in 0..8 {
+        for name in families {
+            let family = db.cf_handle(name).expect("a column family");
+            db.put_cf(family, "key", format!("{name} {run}"))
+                .expect("put");
+            if run < 7 {
+                db.flush_cf(family).expect("flush");
+            }
+        }
+    }
+    drop(db);
+    // As an application leaves it that was closed before its compactions.
+    let (path, options) = newest_options(dir.path());
+    let options = options.replace(
+        "disable_auto_compactions=true",
+        "disable_auto_compactions=false",
+    );
+    fs::write(&path, &options).expect("write");
+    let levels = |report: &Value| {
+        let rows = report.as_array().expect("rows").clone().into_iter();
+        let other = rows.filter(|row| row["column_family"] == "other");
+        other.map(|row| row["file"].clone()).collect::<Vec<_>>()
+    };
+    let verify = ["verify", text(dir.path())];
+    let before = levels(&json(DONE, &verify));
+    let report = json(DONE, &["compact", text(dir.path())]);
+    assert_eq!(report["levels"][0]["files_before"], 7, "{report}");
+    assert_eq!(report["levels"][0]["files_after"], 0, "{report}");
+    assert_eq!(report["other_column_families"], Value::Array(Vec::new()));
+    assert_eq!((levels(&json(DONE, &verify)), before.len()), (before, 7));
+    assert_eq!(newest_options(dir.path()), (path, options));
+    let db = DB::open_cf_for_read_only(&Options::default(), dir.path(), families, false);
+    let db = db.expect("open");
+    for name in families {
+        let family = db.cf_handle(name).expect("a column family");
+        let value = db.get_cf(family, "key").expect("sound").expect("a value");
+        assert_eq!(value, format!("{name} 7").as_bytes());
+    }
+}
+
+#[test]
 fn an_open_database_is_refused_and_can_be_looked_at() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let open = with_counters(dir.path());
@@ -211,7 +244,10 @@ fn an_open_database_is_refused_and_can_be_looked_at() {
         "{err}"
     );
     assert_eq!(err.lines().count(), 1, "{err}");
-    expect(DONE, &["compact", text(dir.path()), "--dry-run"]);
+    let plan = json(ENVIRONMENT, &["compact", text(dir.path()), "--dry-run"]);
+    assert_eq!(plan["files"], 2);
+    let refused = plan["refusals"][0]["what"].as_str().expect("a reason");
+    assert!(err.contains(refused), "{err} {plan}");
     expect(BAD_DATA, &["doctor", text(dir.path())]);
     assert!(snapshot(dir.path()) == before);
     drop(open);
@@ -222,13 +258,20 @@ fn an_open_database_is_refused_and_can_be_looked_at() {
 fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     drop(with_counters(dir.path()));
-    let compact = ["compact", text(dir.path()), "--column-family", "counters"];
+    let compact = [
+        "compact",
+        text(dir.path()),
+        "--column-family",
+        "counters",
+        "--trust-operator-names",
+    ];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);
-    let decline = &plan["steps"][0]["decline"];
-    assert_eq!(decline["reason"], "merge-operands");
-    assert!(decline["files"][0].is_string(), "{plan}");
+    let declines = &plan["steps"][0]["declines"];
+    assert_eq!(reasons(declines), ["merge-operands"]);
+    assert!(declines[0]["files"][0].is_string(), "{plan}");
     let report = json(DONE, &compact);
+    assert_eq!(report["declines"], plan["declines"]);
     assert_eq!(
         (&report["stats"]["jobs_done"], &report["jobs_returned"]),
         (&0.into(), &1.into())
@@ -294,56 +337,6 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
 }
 
 #[test]
-fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
-    options.set_allow_2pc(true);
-    let db = DB::open(&options, dir.path()).expect("open");
-    db.put("key", "value").expect("put");
-    db.flush().expect("flush");
-    drop(db);
-    let before = snapshot(dir.path());
-    let compact = ["compact", text(dir.path())];
-    let (_, err) = expect(BAD_DATA, &compact);
-    assert!(err.contains("compaction_filter is mine"), "{err}");
-    let plan = json(
-        DONE,
-        &[&compact[..], &["--dry-run", "--write-committed"]].concat(),
-    );
-    let decline = &plan["steps"][0]["decline"];
-    assert_eq!(decline["reason"], "compaction-filter");
-    assert!(snapshot(dir.path()) == before);
-
-    let mut options = Options::default();
-    options.set_allow_2pc(true);
-    drop(DB::open(&options, dir.path()).expect("open"));
-    let (_, err) = expect(WRONG_USAGE, &compact);
-    assert!(err.contains("--write-committed"), "{err}");
-    let report = json(DONE, &[&compact[..], &["--write-committed"]].concat());
-    assert_eq!(report["jobs_returned"], 0);
-    expect(BAD_DATA, &["doctor", text(dir.path())]);
-    expect(DONE, &["doctor", text(dir.path()), "--write-committed"]);
-}
-
-#[test]
-fn a_log_elsewhere_is_left_to_whose_it_is() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let (path, logs) = (dir.path().join("db"), dir.path().join("logs"));
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_wal_dir(&logs);
-    let db = DB::open(&options, &path).expect("open");
-    db.put("key", "value").expect("put");
-    drop(db);
-    let before = snapshot(&logs);
-    let (_, err) = expect(BAD_DATA, &["compact", text(&path)]);
-    assert!(err.contains(text(&logs)), "{err}");
-    assert!(snapshot(&logs) == before);
-}
-
-#[test]
 fn only_a_database_and_keys_in_order_are_taken() {
     let (dir, db) = made();
     for command in ["compact", "doctor"] {
@@ -363,6 +356,8 @@ fn only_a_database_and_keys_in_order_are_taken() {
     assert!(err.contains("cuda:99"), "{err}");
     let manifest = fs::read_to_string(db.join("CURRENT")).expect("read");
     fs::write(db.join(manifest.trim()), "no log").expect("write");
-    compact(BAD_DATA, &[]);
-    expect(BAD_DATA, &["doctor", text(&db)]);
+    let (_, of_doctor) = expect(BAD_DATA, &["doctor", text(&db)]);
+    for err in [compact(BAD_DATA, &[]), of_doctor] {
+        assert!(err.contains(text(&db)), "{err}");
+    }
 }

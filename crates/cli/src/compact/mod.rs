@@ -1,7 +1,9 @@
 //! `rockmill compact`: a manual compaction of a closed database.
 
 mod database;
+mod decision;
 mod objects;
+mod options_text;
 mod plan;
 mod progress;
 mod report;
@@ -17,7 +19,8 @@ use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 use crate::database_dir;
 use crate::outcome::Failure;
 use crate::service_args::ServiceArgs;
-use crate::side_by_side::{device, usual_threads};
+use crate::side_by_side::{device, rocksdb_failed, usual_threads};
+use decision::Refusal;
 
 /// What `rockmill compact` takes.
 #[derive(Debug, clap::Args)]
@@ -65,9 +68,16 @@ pub struct CompactArgs {
     io_mib_per_s: Option<u64>,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Write nothing; say what would be compacted and how.
+    /// Merge operators and the compaction filter that have names of RocksDB's own are RocksDB's. Others of
+    /// the same name would be replaced, which changes what the database holds.
+    #[arg(long)]
+    trust_operator_names: bool,
+    /// Write nothing; say what would be compacted and how, or why not.
     #[arg(long)]
     dry_run: bool,
+    /// Print what each level had and has, and what Rockmill counted and timed.
+    #[arg(long)]
+    stats: bool,
     /// Print a document for machines.
     #[arg(long)]
     json: bool,
@@ -112,6 +122,7 @@ struct Task {
     /// 0: no limit.
     io_bytes_per_second: u64,
     service: ServiceArgs,
+    trust_operator_names: bool,
 }
 
 /// Compacts, or says what would be compacted.
@@ -137,19 +148,30 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         calibration: args.calibration,
         io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
         service: args.service,
+        trust_operator_names: args.trust_operator_names,
     };
     task.check()?;
     let engine = task.engine()?;
     let name = task.column_family.as_bytes();
-    let forecast = engine.forecast(&task.dir, name, &task.keys)?;
+    let in_dir = |error| database_dir::failure(&task.dir, error);
+    let forecast = engine
+        .forecast(&task.dir, name, &task.keys)
+        .map_err(in_dir)?;
+    let diagnosis = engine.diagnose(&task.dir).map_err(in_dir)?;
+    let decision = decision::decide(&task, &diagnosis);
     if args.dry_run {
-        return plan::print(&task, &forecast, args.json);
+        return plan::print(
+            &task,
+            &forecast,
+            decision.err().unwrap_or_default(),
+            args.json,
+        );
     }
-    let opening = database::Opening::new(&task, &engine)?;
+    let opening = decision.map_err(|refusals| Refusal::failure(&task.dir, &refusals))?;
     drop(engine);
     let service = task.service()?;
     let report = task.compact(opening, &service, &forecast)?;
-    report.print(args.json)
+    report.print(args.json, args.stats)
 }
 
 impl Task {
@@ -217,21 +239,25 @@ impl Task {
         service: &Service,
         forecast: &Forecast,
     ) -> Result<report::Report, Failure> {
+        let before = database_dir::read_tree(&self.dir)?;
         let database = opening.open(self, service)?;
-        let before = database.levels()?;
         let clock = report::Clock::start();
-        progress::watch(service, forecast.bytes(), || {
+        let compacted = progress::watch(service, forecast.bytes(), || {
             database.compact(self, forecast)
-        })?;
+        });
         let times = clock.stop();
-        let after = database.levels()?;
+        let closed = database.close();
+        compacted.and(closed)?;
+        let after = database_dir::read_tree(&self.dir)?;
+        let stats = service.stats();
         Ok(report::Report::new(
-            self,
-            service.stats(),
-            times,
-            before,
-            after,
+            self, forecast, stats, times, &before, &after,
         ))
+    }
+
+    /// What RocksDB could not do with the database.
+    fn failed(&self, doing: &str, error: &rust_rocksdb::Error) -> Failure {
+        database_dir::in_front(&self.dir, rocksdb_failed(doing, error))
     }
 }
 

@@ -5,8 +5,7 @@ use rockmill_format::filter::FilterPolicy;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::prefix::PrefixExtractor;
 
-use crate::outcome::Failure;
-use crate::output;
+use super::decision::{FROM_APPLICATION, Refusal};
 
 /// What RocksDB writes for no object.
 const NULL: &str = "nullptr";
@@ -15,8 +14,12 @@ const NULL: &str = "nullptr";
 /// keys would be in another order, or entries would be kept or written in another way than the
 /// application has them.
 ///
+/// RocksDB tells by the name whether files fit to a comparator, a prefix extractor, a filter policy and a
+/// compression manager, and so may we. Of merge operators and compaction filters the name proves nothing:
+/// the decision asks for more.
+///
 /// Every RocksDB writes a line for these, but for an object without a name.
-const ALWAYS_WRITTEN: [(&str, &[&str]); 4] = [
+const ALWAYS_WRITTEN: [(&str, &[&str]); 5] = [
     (
         "comparator",
         &[
@@ -44,6 +47,11 @@ const ALWAYS_WRITTEN: [(&str, &[&str]); 4] = [
         &[NULL, "RemoveEmptyValueCompactionFilter"],
     ),
     ("compaction_filter_factory", &[NULL]),
+    // The files' magic numbers tell which it is.
+    (
+        "table_factory",
+        &["BlockBasedTable", "PlainTable", "CuckooTable"],
+    ),
 ];
 
 /// As above, but older RocksDB write no line.
@@ -62,82 +70,133 @@ const LATER_WRITTEN: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Looks whether RocksDB alone can open the database as its application does.
-///
-/// # Errors
-/// Data if an object is missing.
-pub fn require_known(options: &OptionsFile) -> Result<(), Failure> {
-    let checksum = &[NULL, "FileChecksumGenCrc32cFactory"];
-    if let Some(name) = unknown(&options.db, "file_checksum_gen_factory", checksum) {
-        return Err(missing(None, "file_checksum_gen_factory", &name));
+/// Objects of the database.
+const OF_DATABASE: [(&str, &[&str]); 2] = [
+    (
+        "file_checksum_gen_factory",
+        &[NULL, "FileChecksumGenCrc32cFactory"],
+    ),
+    // It may drop entries of the log.
+    ("wal_filter", &[NULL]),
+];
+
+/// RocksDB's table properties collectors, with the parameters that tell them from others of their name.
+const COLLECTORS: [(&str, &[&str]); 2] = [
+    (
+        "CompactOnDeletionCollector",
+        &["window_size", "deletion_trigger", "deletion_ratio"],
+    ),
+    ("CompactForTieringCollector", &["compaction_trigger_ratio"]),
+];
+
+/// The objects that keep RocksDB alone from opening the database as its application does.
+pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
+    let of_database = OF_DATABASE.iter();
+    let of_database = of_database.filter_map(|(key, known)| other(&options.db, key, known));
+    let mut all: Vec<_> = of_database.collect();
+    for family in &options.column_families {
+        let found = of_family(family).into_iter();
+        all.extend(found.map(|refusal| refusal.of_family(&family.name)));
     }
-    options.column_families.iter().try_for_each(of_family)
+    all
 }
 
-fn of_family(family: &ColumnFamilyOptions) -> Result<(), Failure> {
-    let missing = |key, name: &str| Err(missing(Some(&family.name), key, name));
+fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
+    let options = &family.options;
+    let mut found = Vec::new();
     for (key, known) in ALWAYS_WRITTEN {
-        if family.options.str(key).is_none() {
-            return missing(key, "an object without a name");
-        }
-        if let Some(name) = unknown(&family.options, key, known) {
-            return missing(key, &name);
-        }
+        found.extend(match options.str(key) {
+            None => Some(missing(key, "an object without a name")),
+            Some(_) => other(options, key, known),
+        });
     }
     for (key, known) in LATER_WRITTEN {
-        if let Some(name) = unknown(&family.options, key, known) {
-            return missing(key, &name);
-        }
+        found.extend(other(options, key, known));
     }
+    found.extend(other_collectors(options));
     let text = |key: &'static str, options: &Options| {
         (key, options.str(key).unwrap_or_default().to_owned())
     };
-    let (key, collectors) = text("table_properties_collectors", &family.options);
-    if !family.options.is_null(key) {
-        return missing(key, &collectors);
-    }
-    let (key, prefix) = text("prefix_extractor", &family.options);
+    let (key, prefix) = text("prefix_extractor", options);
     if PrefixExtractor::parse(&prefix).is_err() && prefix != "rocksdb.Noop" {
-        return missing(key, &prefix);
+        found.push(missing(key, &prefix));
     }
     let (key, policy) = text("filter_policy", &family.table_options);
     if FilterPolicy::parse(&policy).is_err() && filter_policy_without_bits(family).is_none() {
-        return missing(key, &policy);
+        found.push(missing(key, &policy));
     }
-    Ok(())
+    found.extend(other(
+        &family.table_options,
+        "user_defined_index_factory",
+        &[NULL],
+    ));
+    found
 }
 
-/// The name of the object that the option has, if it is not one of those known.
-fn unknown(options: &Options, key: &str, known: &[&str]) -> Option<String> {
-    let text = options.str(key)?;
+/// The name of the object that an option of a column family has, if it is one that RocksDB registers.
+pub fn of_rocksdb(options: &Options, key: &str) -> Option<String> {
+    let (_, known) = ALWAYS_WRITTEN.iter().find(|(option, _)| *option == key)?;
+    name(options, key).filter(|name| known.contains(&name.as_str()))
+}
+
+/// The name of the object that an option has, if it has one.
+fn name(options: &Options, key: &str) -> Option<String> {
+    let text = options.str(key).filter(|&text| text != NULL)?;
     let object = options.nested(key).ok();
     let name = object.as_ref().and_then(|object| object.id());
-    let name = name.unwrap_or(if options.is_null(key) { NULL } else { text });
-    (!known.contains(&name)).then(|| name.to_owned())
+    Some(match name.unwrap_or(text) {
+        "" => "an object without a name".to_owned(),
+        name => name.to_owned(),
+    })
 }
 
-fn missing(family: Option<&[u8]>, key: &str, name: &str) -> Failure {
-    let family = family.map(|name| format!("column family {}: ", output::escape(name)));
-    Failure::Data(format!(
-        "{}{key} is {name}, which only the application has: compact the database from there",
-        family.unwrap_or_default()
-    ))
+/// The object that the option has, if it is not one of those known.
+fn other(options: &Options, key: &str, known: &[&str]) -> Option<Refusal> {
+    let name = name(options, key).filter(|name| !known.contains(&name.as_str()))?;
+    Some(missing(key, &name))
+}
+
+fn other_collectors(options: &Options) -> Option<Refusal> {
+    const KEY: &str = "table_properties_collectors";
+    if options.is_null(KEY) {
+        return None;
+    }
+    let Ok(collectors) = options.list(KEY) else {
+        return Some(missing(KEY, options.str(KEY).unwrap_or_default()));
+    };
+    collectors.iter().find_map(|text| {
+        let collector = Options::from_value(text).unwrap_or_default();
+        let name = collector.id().unwrap_or(text);
+        let known = COLLECTORS.iter().find(|(known, _)| *known == name);
+        let Some((_, parameters)) = known else {
+            return Some(missing(KEY, name));
+        };
+        let lacking = parameters.iter().find(|key| collector.str(key).is_none())?;
+        let what = format!("{KEY} has {name}, of which OPTIONS do not say {lacking}");
+        Some(Refusal::data(what, FROM_APPLICATION))
+    })
+}
+
+fn missing(key: &str, name: &str) -> Refusal {
+    let what = format!("{key} is {name}, which only its application has");
+    Refusal::data(what, FROM_APPLICATION)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The first of two statements of an option counts.
-    fn checked(db: &str, family: &str, table: &str) -> Result<(), String> {
+    /// The lines of what is found. The first of two statements of an option counts.
+    fn checked(db: &str, family: &str, table: &str) -> Vec<String> {
         let text = format!(
             "[DBOptions]\n {db}\n[CFOptions \"default\"]\n {family}\n \
              comparator=leveldb.BytewiseComparator\n merge_operator=nullptr\n \
-             compaction_filter=nullptr\n compaction_filter_factory=nullptr\n\
+             compaction_filter=nullptr\n compaction_filter_factory=nullptr\n \
+             table_factory=BlockBasedTable\n\
              [TableOptions/BlockBasedTable \"default\"]\n {table}\n"
         );
         let options = OptionsFile::parse(&text).expect("an OPTIONS file");
-        require_known(&options).map_err(|failure| failure.to_string())
+        unknown(&options).iter().map(Refusal::line).collect()
     }
 
     #[test]
@@ -156,8 +215,14 @@ mod tests {
                 "prefix_extractor=rocksdb.Noop",
                 "filter_policy=ribbonfilter",
             ),
+            (
+                "table_properties_collectors={{id=CompactOnDeletionCollector;deletion_trigger=50;\
+                 deletion_ratio=0.400000;window_size=100;}}",
+                "user_defined_index_factory=nullptr",
+            ),
         ] {
-            assert_eq!(checked("x=1", family, table), Ok(()), "{family} {table}");
+            let found = checked("wal_filter=nullptr", family, table);
+            assert_eq!(found, [""; 0], "{family} {table}");
         }
     }
 
@@ -190,14 +255,43 @@ mod tests {
             ),
             ("x=1", "x=1", "filter_policy=mine", "filter_policy is mine"),
             (
+                "x=1",
+                "merge_operator=",
+                "x=1",
+                "merge_operator is an object without a name",
+            ),
+            ("x=1", "table_factory=mine", "x=1", "table_factory is mine"),
+            (
+                "x=1",
+                "table_properties_collectors={id=mine;}:{id=CompactOnDeletionCollector;}",
+                "x=1",
+                "table_properties_collectors is mine",
+            ),
+            (
+                "x=1",
+                "table_properties_collectors={{id=CompactOnDeletionCollector;window_size=1;}}",
+                "x=1",
+                "OPTIONS do not say deletion_trigger",
+            ),
+            (
                 "file_checksum_gen_factory=mine",
                 "x=1",
                 "x=1",
                 "file_checksum",
             ),
         ] {
-            let error = checked(db, family, table).expect_err(said);
-            assert!(error.contains(said), "{error}");
+            let found = checked(db, family, table);
+            assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
         }
+    }
+
+    #[test]
+    fn all_that_only_the_application_has_is_named() {
+        let found = checked(
+            "wal_filter=mine",
+            "compaction_filter=mine\n comparator=mine",
+            "user_defined_index_factory=mine",
+        );
+        assert_eq!(found.len(), 4, "{found:?}");
     }
 }

@@ -7,9 +7,13 @@ use rockmill_engine::{Expected, Forecast, ForecastStep};
 use serde::Serialize;
 
 use super::Task;
+use super::decision::Refusal;
 use crate::advice::Decline;
 use crate::outcome::Failure;
 use crate::output::{self, megabytes};
+
+/// What there is to say where no file holds any of the keys.
+pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";
 
 /// Files of one level to merge.
 #[derive(Debug, Serialize)]
@@ -44,8 +48,8 @@ struct Step {
     /// About so many, where RocksDB cuts a step.
     jobs: u64,
     accepted: bool,
-    /// Why RocksDB would do it itself.
-    decline: Option<Decline>,
+    /// Every reason why RocksDB would do it itself.
+    declines: Vec<Decline>,
     work: Option<Work>,
 }
 
@@ -55,21 +59,32 @@ struct Plan {
     device: String,
     files: u64,
     bytes: u64,
+    /// Whether the command would compact it, and Rockmill would do all of it.
     accepted: bool,
+    /// Every reason why the command would leave the database alone.
+    refusals: Vec<Refusal>,
+    /// Every reason why RocksDB would do some step itself.
+    declines: Vec<Decline>,
     steps: Vec<Step>,
 }
 
-/// Prints the plan of a compaction.
+/// Prints the plan of a compaction, or why the database would be left alone.
 ///
 /// # Errors
-/// Environment if the output takes nothing.
-pub fn print(task: &Task, forecast: &Forecast, json: bool) -> Result<(), Failure> {
-    let plan = Plan::new(task, forecast);
-    output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))
+/// How the command would end if it would leave the database alone; Environment if the output takes nothing.
+pub fn print(
+    task: &Task,
+    forecast: &Forecast,
+    refusals: Vec<Refusal>,
+    json: bool,
+) -> Result<(), Failure> {
+    let plan = Plan::new(task, forecast, refusals);
+    output::document_or_text(json, &plan, |out| Ok(plan.print_text(out)?))?;
+    Refusal::foretold(&task.dir, &plan.refusals).map_or(Ok(()), Err)
 }
 
 impl Plan {
-    fn new(task: &Task, forecast: &Forecast) -> Self {
+    fn new(task: &Task, forecast: &Forecast, refusals: Vec<Refusal>) -> Self {
         let steps: Vec<_> = forecast.steps.iter().map(Step::new).collect();
         let inputs = || steps.iter().flat_map(|step| &step.inputs);
         Self {
@@ -77,33 +92,46 @@ impl Plan {
             device: task.device.to_string(),
             files: inputs().map(|input| input.files).sum(),
             bytes: inputs().map(|input| input.bytes).sum(),
-            accepted: forecast.is_accepted(),
+            accepted: refusals.is_empty() && forecast.is_accepted(),
+            refusals,
+            declines: Decline::all(&forecast.found()),
             steps,
         }
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.steps.is_empty() {
-            return writeln!(out, "nothing to compact: no SST file holds such keys");
+            writeln!(out, "{NOTHING}")?;
+        } else {
+            self.print_steps(out)?;
         }
+        if !self.refusals.is_empty() {
+            writeln!(out, "\nthe database would be left alone")?;
+        }
+        for refusal in &self.refusals {
+            writeln!(out, "  {}", refusal.line())?;
+        }
+        Ok(())
+    }
+
+    fn print_steps(&self, out: &mut dyn Write) -> io::Result<()> {
         self.print_inputs(out)?;
         let (files, bytes) = (self.files, megabytes(self.bytes));
         writeln!(out, "to merge: {files} files of {bytes} MB\n")?;
         self.print_work(out)?;
-        let mut told = Vec::new();
-        for decline in self.steps.iter().filter_map(|step| step.decline.as_ref()) {
-            if !told.contains(&decline) {
-                let (reason, found) = (decline.reason, decline.found());
-                writeln!(out, "RocksDB would do it itself: {reason}: {found}")?;
-                writeln!(out, "to change that: {}", decline.change)?;
-                told.push(decline);
+        let mut works = self.steps.iter().filter_map(|step| step.work.as_ref());
+        if let Some(first) = works.next() {
+            writeln!(out, "Rockmill on {}", self.device)?;
+            if let Some(bits) = first.filter_bits_per_key {
+                writeln!(out, "filters: {bits} bits a key")?;
             }
         }
-        let work = self.steps.iter().find_map(|step| step.work.as_ref());
-        match work.and_then(|work| work.filter_bits_per_key) {
-            Some(bits) => writeln!(out, "filters: {bits} bits a key"),
-            None => Ok(()),
+        if !self.declines.is_empty() {
+            writeln!(out, "\nwhy RocksDB would do it")?;
         }
+        self.declines
+            .iter()
+            .try_for_each(|decline| decline.print(out))
     }
 
     fn print_inputs(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -135,9 +163,9 @@ impl Plan {
             "slices",
             "at once",
             "memory MB",
-            "MB to read",
-            "files out",
-            "file MB",
+            "read MB",
+            "files",
+            "MB each",
         ]);
         for (number, step) in (1..).zip(&self.steps) {
             let (number, jobs) = (format!("{number}"), step.jobs.to_string());
@@ -147,7 +175,7 @@ impl Plan {
             };
             table.add_row([
                 number,
-                format!("Rockmill on {}", self.device),
+                "Rockmill".to_owned(),
                 jobs,
                 work.slices.to_string(),
                 work.slices_at_once.to_string(),
@@ -171,17 +199,17 @@ impl Step {
             files: level.files,
             bytes: level.bytes,
         });
-        let (work, decline) = match &forecast.verdict {
-            Ok(expected) => (Some(Work::new(expected)), None),
-            Err(error) => (None, Some(Decline::new(error))),
+        let (work, declines) = match &forecast.verdict {
+            Ok(expected) => (Some(Work::new(expected)), Vec::new()),
+            Err(errors) => (None, Decline::all(errors)),
         };
         Self {
             inputs: inputs.collect(),
             earlier_bytes: forecast.earlier_bytes,
             output_level: forecast.output_level,
             jobs: forecast.jobs,
-            accepted: decline.is_none(),
-            decline,
+            accepted: work.is_some(),
+            declines,
             work,
         }
     }

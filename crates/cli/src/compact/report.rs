@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
 use rockmill::{DeclineReason, Stats};
+use rockmill_engine::Forecast;
+use rockmill_format::manifest::{ColumnFamily, Tree};
 use serde::Serialize;
 
 use super::Task;
-use crate::advice;
+use super::plan::NOTHING;
+use crate::advice::{self, Decline};
 use crate::outcome::Failure;
 use crate::output::{self, megabytes};
 use crate::side_by_side::process_cpu;
@@ -62,6 +65,14 @@ struct Returned {
     change: &'static str,
 }
 
+/// Another column family of which files have come or gone.
+#[derive(Debug, Serialize)]
+struct OtherFamily {
+    name: String,
+    files_written: u64,
+    files_removed: u64,
+}
+
 /// What a compaction came to.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -71,10 +82,15 @@ pub struct Report {
     wall_s: f64,
     /// Of the whole process in that time.
     cpu_s: f64,
+    bytes_before: u64,
+    bytes_after: u64,
     levels: Vec<Level>,
+    other_column_families: Vec<OtherFamily>,
     /// Jobs that RocksDB did itself.
     jobs_returned: u64,
     returned: Vec<Returned>,
+    /// What was found before, of which some reasons are those of jobs that were returned.
+    declines: Vec<Decline>,
     /// Of Rockmill's jobs: input and output over the time that they took.
     gb_per_s: Option<f64>,
     cpu_s_per_gb: Option<f64>,
@@ -85,47 +101,94 @@ pub struct Report {
 type Levels = BTreeMap<u32, (u64, u64)>;
 
 impl Report {
-    /// What the counters and the levels say.
-    pub fn new(task: &Task, stats: Stats, times: Times, before: Levels, after: Levels) -> Self {
+    /// What the counters say, and the trees before the database was opened and when it was closed.
+    pub fn new(
+        task: &Task,
+        forecast: &Forecast,
+        stats: Stats,
+        times: Times,
+        before: &Tree,
+        after: &Tree,
+    ) -> Self {
+        let levels = levels(&filled(task, before), &filled(task, after));
         Self {
             column_family: task.column_family.clone(),
             device: task.device.to_string(),
             wall_s: times.wall_s,
             cpu_s: times.cpu_s,
-            levels: levels(&before, &after),
+            bytes_before: levels.iter().map(|level| level.bytes_before).sum(),
+            bytes_after: levels.iter().map(|level| level.bytes_after).sum(),
+            levels,
+            other_column_families: other_families(task, before, after),
             jobs_returned: stats.jobs_declined + stats.jobs_failed,
             returned: returned(&stats),
+            declines: Decline::all(&forecast.found()),
             gb_per_s: stats.gb_per_s(),
             cpu_s_per_gb: stats.cpu_s_per_gb(),
             stats,
         }
     }
 
-    /// Prints a table, or a document for machines.
+    /// Prints what RocksDB did and why, other column families and a sentence, before them the counters if
+    /// they are asked for, or a document for machines.
     ///
     /// # Errors
     /// Environment if the output takes nothing.
-    pub fn print(&self, json: bool) -> Result<(), Failure> {
-        output::document_or_text(json, self, |out| Ok(self.print_text(out)?))
+    pub fn print(&self, json: bool, stats: bool) -> Result<(), Failure> {
+        output::document_or_text(json, self, |out| Ok(self.print_text(out, stats)?))
     }
 
-    fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.level_table())?;
-        let (wall_s, cpu_s) = (self.wall_s, self.cpu_s);
-        writeln!(out, "took {wall_s:.2} s, {cpu_s:.2} CPU-s\n")?;
-        writeln!(out, "Rockmill on {}\n{}", self.device, self.stats)?;
-        if !self.returned.is_empty() {
-            writeln!(out, "\nRocksDB did itself")?;
+    fn print_text(&self, out: &mut dyn Write, stats: bool) -> io::Result<()> {
+        if stats {
+            writeln!(out, "{}\n", self.level_table())?;
+            let (device, cpu_s) = (&self.device, self.cpu_s);
+            writeln!(out, "Rockmill on {device}; {cpu_s:.2} CPU-s in all")?;
+            writeln!(out, "{}\n", self.stats)?;
         }
-        for returned in &self.returned {
-            let Returned {
-                reason,
-                jobs,
-                change,
-            } = returned;
-            writeln!(out, "  {jobs} x {reason}; to change that: {change}")?;
+        self.print_returned(out)?;
+        for family in &self.other_column_families {
+            let OtherFamily {
+                name,
+                files_written,
+                files_removed,
+            } = family;
+            writeln!(
+                out,
+                "column family {name} as well: {files_written} files written, {files_removed} removed"
+            )?;
+        }
+        writeln!(out, "{}", self.sentence())
+    }
+
+    fn print_returned(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.returned.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "why RocksDB did jobs itself")?;
+        self.declines
+            .iter()
+            .try_for_each(|found| found.print(out))?;
+        let told = |reason: &str| self.declines.iter().any(|found| found.reason == reason);
+        for Returned { reason, change, .. } in &self.returned {
+            if !told(reason) {
+                writeln!(out, "  {reason}\n    to change that: {change}")?;
+            }
         }
         Ok(())
+    }
+
+    /// What it came to.
+    fn sentence(&self) -> String {
+        let changed = |level: &Level| {
+            (level.files_before, level.bytes_before) != (level.files_after, level.bytes_after)
+        };
+        let done = self.stats.jobs_done;
+        if done + self.jobs_returned == 0 && !self.levels.iter().any(changed) {
+            return NOTHING.to_owned();
+        }
+        let (before, after) = (megabytes(self.bytes_before), megabytes(self.bytes_after));
+        let by = done_by(done, &self.returned);
+        format!("{before} to {after} MB in {:.2} s, {by}", self.wall_s)
     }
 
     fn level_table(&self) -> Table {
@@ -145,6 +208,55 @@ impl Report {
         }
         table
     }
+}
+
+/// Who did the jobs.
+fn done_by(done: u64, returned: &[Returned]) -> String {
+    let left: u64 = returned.iter().map(|returned| returned.jobs).sum();
+    let reasons = returned.iter().map(|returned| returned.reason.as_str());
+    let reasons = reasons.collect::<Vec<_>>().join(" and ");
+    let all = done + left;
+    match (done, left) {
+        (0, 0) => "by moving files alone".to_owned(),
+        (_, 0) => "done by Rockmill".to_owned(),
+        (0, _) => format!("done by RocksDB because of {reasons}"),
+        _ => {
+            format!("{done} of {all} jobs done by Rockmill, {left} by RocksDB because of {reasons}")
+        }
+    }
+}
+
+/// The levels of the column family that have files.
+fn filled(task: &Task, tree: &Tree) -> Levels {
+    let family = tree.by_name(task.column_family.as_bytes());
+    let levels = family.into_iter().flat_map(|(_, family)| &family.levels);
+    let filled = levels.filter(|(_, files)| !files.is_empty());
+    let sums = filled.map(|(&level, files)| {
+        let bytes = files.values().map(|file| file.size).sum();
+        (level, (files.len() as u64, bytes))
+    });
+    sums.collect()
+}
+
+fn other_families(task: &Task, before: &Tree, after: &Tree) -> Vec<OtherFamily> {
+    let numbers = |family: &ColumnFamily| -> BTreeSet<u64> {
+        let files = family.levels.values().flat_map(|files| files.keys());
+        files.copied().collect()
+    };
+    let others = after.column_families.iter();
+    let others = others.filter(|(_, family)| family.name != task.column_family.as_bytes());
+    let changes = others.map(|(id, family)| {
+        let now = numbers(family);
+        let then = before.column_families.get(id).map(numbers);
+        let then = then.unwrap_or_default();
+        OtherFamily {
+            name: output::escape(&family.name),
+            files_written: now.difference(&then).count() as u64,
+            files_removed: then.difference(&now).count() as u64,
+        }
+    });
+    let touched = |family: &OtherFamily| family.files_written + family.files_removed > 0;
+    changes.filter(touched).collect()
 }
 
 fn levels(before: &Levels, after: &Levels) -> Vec<Level> {
@@ -182,4 +294,31 @@ fn returned(stats: &Stats) -> Vec<Returned> {
         change: "see the last error",
     });
     declined.chain(failed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_says_who_did_the_jobs_and_why() {
+        let returned = |reason: &str, jobs| Returned {
+            reason: reason.to_owned(),
+            jobs,
+            change: "",
+        };
+        let both = [returned("wide-columns", 2), returned("error", 1)];
+        for (done, returned, said) in [
+            (0, &[][..], "by moving files alone"),
+            (3, &[], "done by Rockmill"),
+            (0, &both[..1], "done by RocksDB because of wide-columns"),
+            (
+                1,
+                &both,
+                "1 of 4 jobs done by Rockmill, 3 by RocksDB because of wide-columns and error",
+            ),
+        ] {
+            assert_eq!(done_by(done, returned), said);
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! The command, and databases to try it on.
 
+#![allow(dead_code, reason = "each of the tests uses its part")]
+
 mod typed;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rust_rocksdb::{BlockBasedOptions, DB, Options};
+use rust_rocksdb::{BlockBasedOptions, DB, IteratorMode, Options};
+use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each of the tests uses its part")]
@@ -54,4 +58,47 @@ pub fn made() -> (TempDir, PathBuf) {
     let db = dir.path().join("db");
     database(&db);
     (dir, db)
+}
+
+pub type Entries = Vec<(Box<[u8]>, Box<[u8]>)>;
+
+/// All entries of the default column family.
+pub fn contents(dir: &Path) -> Entries {
+    let log_is_no_error = false;
+    let db = DB::open_for_read_only(&Options::default(), dir, log_is_no_error).expect("open");
+    let entries = db.iterator(IteratorMode::Start);
+    entries.map(|entry| entry.expect("sound")).collect()
+}
+
+/// Names and bytes of everything in a folder, but for LOCK: a process that closes it gives up its lock.
+pub fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("list");
+    let paths = entries.map(|entry| entry.expect("list").path());
+    paths
+        .filter(|path| !path.ends_with("LOCK"))
+        .map(|path| (path.clone(), fs::read(&path).expect("read")))
+        .collect()
+}
+
+pub fn json(code: i32, args: &[&str]) -> Value {
+    let (out, _) = expect(code, &[args, &["--json"]].concat());
+    serde_json::from_str(&out).expect("JSON")
+}
+
+/// The reasons of declines in a document.
+pub fn reasons(declines: &Value) -> Vec<&str> {
+    let declines = declines.as_array().expect("declines").iter();
+    declines
+        .map(|decline| decline["reason"].as_str().expect("a reason"))
+        .collect()
+}
+
+/// The newest OPTIONS file of a database, and its text.
+pub fn newest_options(dir: &Path) -> (PathBuf, String) {
+    let entries = fs::read_dir(dir).expect("list");
+    let paths = entries.map(|entry| entry.expect("list").path());
+    let newest = paths.filter(|path| text(path).contains("/OPTIONS-")).max();
+    let newest = newest.expect("an OPTIONS file");
+    let options = fs::read_to_string(&newest).expect("read");
+    (newest, options)
 }

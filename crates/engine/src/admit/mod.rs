@@ -160,6 +160,11 @@ impl<'j> Admitted<'j> {
         Ok(Self { job, input, file })
     }
 
+    /// The job's OPTIONS file, with the options of its column family alone.
+    pub fn options(&self) -> &OptionsFile {
+        &self.file
+    }
+
     fn family(&self) -> Result<&ColumnFamilyOptions> {
         self.file.cf(&self.input.cf_name).ok_or_else(|| {
             Error::declined(

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use rockmill_core::{CancelToken, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
@@ -12,6 +13,12 @@ use crate::findings::Findings;
 use crate::parallel;
 use crate::storage::InputFileReader;
 use crate::tree::{TreeFollower, total_bytes};
+
+/// Comparators of files that can be opened here.
+const READ_COMPARATORS: [&[u8]; 2] = [
+    b"leveldb.BytewiseComparator",
+    b"leveldb.BytewiseComparator.u64ts",
+];
 
 /// What was found of a database.
 #[derive(Debug)]
@@ -37,8 +44,19 @@ pub struct FamilyDiagnosis {
     pub bytes: u64,
     /// What rules out some or all of its jobs, beside what the database's options do.
     pub found: Vec<Error>,
+    /// Whether some file holds merge operands, or does not tell.
+    pub may_hold_operands: bool,
     /// Thousandths of a bit a key that the files' filters tell where the OPTIONS file does not.
     pub learned_millibits_per_key: Option<u32>,
+}
+
+/// What files hold beside their data.
+#[derive(Debug, Default)]
+pub(super) struct FilesFound {
+    /// What rules out jobs with them.
+    pub(super) found: Findings,
+    samples: FilterSamples,
+    may_hold_operands: bool,
 }
 
 impl Engine {
@@ -89,12 +107,14 @@ impl Engine {
             .cf(name)
             .and_then(admit::filter_policy_without_bits);
         let bare = bare.filter(|_| job.hints.filter_millibits_per_key.is_none());
-        let samples = self.look_at_files(dir, &inputs, bare.is_some(), &mut found)?;
+        let (_, family) = database.family(name)?;
+        let looked = self.look_at_files(dir, family, &inputs, bare.is_some())?;
+        found.append(looked.found);
         let mut learned_millibits_per_key = None;
         if let Some(policy) = bare
             && !inputs.is_empty()
         {
-            match admit::learn(&samples, policy) {
+            match admit::learn(&looked.samples, policy) {
                 Ok((millibits, _)) => learned_millibits_per_key = Some(millibits),
                 Err(error) => found.note(Err(error)),
             }
@@ -104,45 +124,64 @@ impl Engine {
             files: inputs.len() as u64,
             bytes: total_bytes(inputs.iter().map(|file| file.size)),
             found: found.into_vec(),
+            may_hold_operands: looked.may_hold_operands,
             learned_millibits_per_key,
         })
     }
 
-    /// Checks the files' properties, and reads their filters if those are to tell something.
-    fn look_at_files(
+    /// Checks the properties of a column family's files, and reads their filters if those are to tell
+    /// something. Files of another comparator are not opened: nothing in them would change that reason.
+    pub(super) fn look_at_files(
         &self,
         dir: &Path,
+        family: &ColumnFamily,
         inputs: &[InputFile],
         filters: bool,
-        found: &mut Findings,
-    ) -> Result<FilterSamples> {
+    ) -> Result<FilesFound> {
+        if !READ_COMPARATORS.contains(&family.comparator.as_slice()) {
+            let what = format!("comparator is {}", family.comparator.escape_ascii());
+            let mut unknown = FilesFound {
+                may_hold_operands: !inputs.is_empty(),
+                ..FilesFound::default()
+            };
+            let error = Error::declined(DeclineReason::Comparator, what);
+            unknown.found.note(Err(error));
+            return Ok(unknown);
+        }
         let look = |input: &InputFile| match self.look_at(&dir.join(&input.name), filters) {
             Err(error) if error.kind != ErrorKind::Storage => {
-                let mut found = Findings::default();
-                found.note(Err(error));
-                Ok((found, FilterSamples::default()))
+                let mut unknown = FilesFound {
+                    may_hold_operands: true,
+                    ..FilesFound::default()
+                };
+                unknown.found.note(Err(error));
+                Ok(unknown)
             }
-            Err(_) if self.is_elsewhere(dir, input)? => Ok(Default::default()),
+            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
+                may_hold_operands: true,
+                ..FilesFound::default()
+            }),
             looked => looked,
         };
         let (looked, _) = parallel::map(inputs, self.budget.slots(), look)?;
-        let mut samples = FilterSamples::default();
-        for (of_file, sample) in looked {
-            found.append(of_file);
-            samples.append(sample);
+        let mut all = FilesFound::default();
+        for of_file in looked {
+            all.found.append(of_file.found);
+            all.samples.append(of_file.samples);
+            all.may_hold_operands |= of_file.may_hold_operands;
         }
-        Ok(samples)
+        Ok(all)
     }
 
-    fn look_at(&self, path: &Path, filters: bool) -> Result<(Findings, FilterSamples)> {
-        let mut found = Findings::default();
-        let mut samples = FilterSamples::default();
+    fn look_at(&self, path: &Path, filters: bool) -> Result<FilesFound> {
+        let mut looked = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
-        admit::check_input(&table, &mut found);
+        looked.may_hold_operands = table.meta.properties.num_merge_operands > 0;
+        admit::check_input(&table, &mut looked.found);
         if filters {
-            samples.take(&table)?;
+            looked.samples.take(&table)?;
         }
-        Ok((found, samples))
+        Ok(looked)
     }
 
     /// Whether a file that cannot be read need not be in `dir`: the database, which may be open, has

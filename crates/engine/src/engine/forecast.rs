@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
+use rockmill_format::manifest::ColumnFamily;
 
 use super::Engine;
-use crate::admit;
+use crate::admit::{self, Admitted};
 use crate::at_rest::AtRest;
 use crate::budget::Urgency;
 use crate::findings::Findings;
@@ -31,14 +32,28 @@ pub struct ForecastStep {
     pub output_level: i32,
     /// Jobs that it takes, about.
     pub jobs: u64,
-    /// How the engine would do it as one job from the files as they are now, or why RocksDB would.
-    pub verdict: std::result::Result<Expected, Error>,
+    /// How the engine would do it as one job from the files as they are now, or every reason why RocksDB
+    /// would.
+    pub verdict: std::result::Result<Expected, Vec<Error>>,
 }
 
 impl Forecast {
     /// Whether the engine would do all of it.
     pub fn is_accepted(&self) -> bool {
         self.steps.iter().all(|step| step.verdict.is_ok())
+    }
+
+    /// Every reason why RocksDB would do some of it, each once.
+    pub fn found(&self) -> Vec<Error> {
+        let mut all = Findings::default();
+        let declined = self
+            .steps
+            .iter()
+            .filter_map(|step| step.verdict.as_ref().err());
+        declined
+            .flatten()
+            .for_each(|error| all.note(Err(error.clone())));
+        all.into_vec()
     }
 
     /// Stored bytes of the data blocks that the engine would read, if no entry is dropped.
@@ -104,13 +119,41 @@ impl Engine {
         let inputs = by_level(merged.map(|(_, file)| (file.level, file.size)));
         let options = database.options_text.clone();
         let job = self.draft(info, input.encode(), options, tree, None);
+        let (_, family) = database.family(cf_name)?;
+        self.check(&job, dir, family, &mut found)?;
+        let found = found.into_vec();
+        let verdict = match found.is_empty() {
+            true => self.expect(&job, dir).map_err(|error| vec![error]),
+            false => Err(found),
+        };
         Ok(ForecastStep {
             inputs,
             earlier_bytes: step.earlier_bytes,
             output_level,
             jobs: step.jobs,
-            verdict: found.first().and_then(|()| self.expect(&job, dir)),
+            verdict,
         })
+    }
+
+    /// Finds all that the job would be declined for one by one.
+    fn check(
+        &self,
+        job: &Job,
+        dir: &Path,
+        family: &ColumnFamily,
+        found: &mut Findings,
+    ) -> Result<()> {
+        match Admitted::read(job) {
+            Ok(admitted) => {
+                admit::check_db(admitted.options(), self.policy(), found);
+                admit::check_family(&admitted, found);
+            }
+            Err(error) => found.note(Err(error)),
+        }
+        let filters = false;
+        let looked = self.look_at_files(dir, family, &job.tree.inputs, filters)?;
+        found.append(looked.found);
+        Ok(())
     }
 
     fn expect(&self, job: &Job, dir: &Path) -> Result<Expected> {

@@ -1,0 +1,287 @@
+//! Whether the command may open a database: the same decision for a compaction and for a dry run.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rockmill_engine::{Diagnosis, filter_policy_without_bits};
+use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+use serde::Serialize;
+
+use super::database::Opening;
+use super::{Task, objects};
+use crate::outcome::Failure;
+use crate::output;
+
+/// What filters of column families without files get; RocksDB's documentation names it.
+const USUAL_MILLIBITS: u32 = 10_000;
+
+/// What to do about that which this process cannot have.
+pub const FROM_APPLICATION: &str = "compact it from its application";
+
+/// What a database is opened with, or every reason for which it is left alone.
+pub type Decision = Result<Opening, Vec<Refusal>>;
+
+/// A reason for which a database is left alone.
+#[derive(Debug, Serialize)]
+pub struct Refusal {
+    /// `null` for the whole database.
+    pub column_family: Option<String>,
+    /// What was found.
+    pub what: String,
+    /// What to do about it.
+    pub change: String,
+    #[serde(skip)]
+    ends: fn(String) -> Failure,
+}
+
+impl Refusal {
+    /// Something of the database stands against it.
+    pub fn data(what: impl Into<String>, change: impl Into<String>) -> Self {
+        Self {
+            column_family: None,
+            what: what.into(),
+            change: change.into(),
+            ends: Failure::Data,
+        }
+    }
+
+    /// The user can say what is missing.
+    fn usage(what: impl Into<String>, change: impl Into<String>) -> Self {
+        Self {
+            ends: Failure::Usage,
+            ..Self::data(what, change)
+        }
+    }
+
+    /// The system stands against it.
+    fn environment(what: impl Into<String>, change: impl Into<String>) -> Self {
+        Self {
+            ends: Failure::Environment,
+            ..Self::data(what, change)
+        }
+    }
+
+    /// The same of one column family.
+    pub fn of_family(self, name: &[u8]) -> Self {
+        Self {
+            column_family: Some(output::escape(name)),
+            ..self
+        }
+    }
+
+    /// What was found and what to do about it, in a line.
+    pub fn line(&self) -> String {
+        let family = self.column_family.as_ref();
+        let of = family.map(|name| format!("column family {name}: "));
+        format!("{}{}: {}", of.unwrap_or_default(), self.what, self.change)
+    }
+
+    /// How the command ends that meets the reasons, of which there is one or more.
+    pub fn failure(dir: &Path, refusals: &[Self]) -> Failure {
+        let dir = dir.display();
+        let text = match refusals {
+            [only] => format!("{dir}: {}", only.line()),
+            _ => {
+                let lines = refusals
+                    .iter()
+                    .map(|refusal| format!("\n  {}", refusal.line()));
+                let lines: String = lines.collect();
+                format!("{dir}: left alone for {} reasons{lines}", refusals.len())
+            }
+        };
+        Self::end(refusals, text)
+    }
+
+    /// The first reason decides upon the exit code.
+    fn end(refusals: &[Self], text: String) -> Failure {
+        match refusals.first() {
+            Some(first) => (first.ends)(text),
+            None => Failure::Data(text),
+        }
+    }
+
+    /// How a dry run ends that has listed the reasons; nothing if there is none.
+    pub fn foretold(dir: &Path, refusals: &[Self]) -> Option<Failure> {
+        let text = format!("{}: would be left alone", dir.display());
+        (!refusals.is_empty()).then(|| Self::end(refusals, text))
+    }
+}
+
+/// Looks for all that keeps the database from being opened as its application opens it, and from being
+/// left with the same content.
+pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
+    let options = &diagnosis.options;
+    let mut refusals: Vec<_> = in_use(&task.dir).into_iter().collect();
+    refusals.extend(other_families(diagnosis));
+    refusals.extend(objects::unknown(options));
+    if !task.trust_operator_names {
+        refusals.extend(unproved_operators(task, diagnosis));
+        refusals.extend(unproved_filter(task, options));
+    }
+    refusals.extend(log_elsewhere(&task.dir, options));
+    refusals.extend(several_paths(diagnosis));
+    if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
+        refusals.push(Refusal::usage(
+            "allow_2pc is on",
+            format!(
+                "say --write-committed if every transaction of this database is WriteCommitted, \
+                 else {FROM_APPLICATION}"
+            ),
+        ));
+    }
+    let mut bits = Vec::new();
+    for family in &options.column_families {
+        match filter_bits(task, diagnosis, family) {
+            Ok(millibits) => bits.push(millibits),
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    Opening::new(&task.dir, diagnosis, &bits).map_err(|failure| {
+        let ends = match failure {
+            Failure::Data(_) => Failure::Data,
+            _ => Failure::Environment,
+        };
+        let refusal = Refusal::data(failure.to_string(), FROM_APPLICATION);
+        vec![Refusal { ends, ..refusal }]
+    })
+}
+
+/// Whether another process holds the database's LOCK. RocksDB would find that out as well, but only
+/// behind renaming the other's LOG.
+fn in_use(dir: &Path) -> Option<Refusal> {
+    let looked = match File::open(dir.join("LOCK")) {
+        Ok(lock) => fcntl_getlk(&lock, &Flock::from(FlockType::WriteLock)).map_err(io::Error::from),
+        // A copy without one.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) => Err(e),
+    };
+    match looked {
+        Ok(None) => None,
+        Ok(Some(_)) => Some(Refusal::environment(
+            "another process has the database open",
+            "close it there, or compact it from there",
+        )),
+        Err(e) => Some(Refusal::environment(
+            format!("cannot look at LOCK: {e}"),
+            "see what the system says",
+        )),
+    }
+}
+
+/// RocksDB opens a database with all of its column families, and makes those that it lacks or refuses them.
+fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
+    let refusal = |what: &str, name: &[u8]| {
+        let change =
+            "open and close the database once with its application, which writes OPTIONS anew";
+        Refusal::data(what, change).of_family(name)
+    };
+    let (options, families) = (&diagnosis.options, &diagnosis.families);
+    let unknown = families.iter().filter(|f| options.cf(&f.name).is_none());
+    let unknown = unknown.map(|family| refusal("OPTIONS do not have it", &family.name));
+    let is_gone = |name: &[u8]| families.iter().all(|family| family.name != name);
+    let gone = options.column_families.iter().filter(|f| is_gone(&f.name));
+    let gone = gone.map(|family| refusal("OPTIONS alone have it", &family.name));
+    unknown.chain(gone).collect()
+}
+
+/// Merge operators that have names of RocksDB's own, where there may be operands to merge. An operator's
+/// name proves nothing: applications choose it, and RocksDB never compares it with anything.
+///
+/// Opening merges what the log holds of any column family, and compacting what the files hold of one.
+fn unproved_operators(task: &Task, diagnosis: &Diagnosis) -> Vec<Refusal> {
+    let log = log_has_entries(&task.dir);
+    let of_family = |family: &ColumnFamilyOptions| {
+        let name = objects::of_rocksdb(&family.options, "merge_operator")?;
+        let compacted = family.name == task.column_family.as_bytes();
+        let mut found = diagnosis.families.iter().filter(|f| f.name == family.name);
+        let files = compacted && found.any(|family| family.may_hold_operands);
+        let (place, emptied) = match (files, log) {
+            (true, _) => ("its files may hold operands", ""),
+            (false, true) => (
+                "the write-ahead log may hold operands",
+                ", or open and close the database once with its application, which empties the log",
+            ),
+            (false, false) => return None,
+        };
+        let what = format!(
+            "merge_operator is {name}, which may be its application's own of that name, and {place}"
+        );
+        let change = format!("say --trust-operator-names if it is RocksDB's{emptied}");
+        Some(Refusal::data(what, change).of_family(&family.name))
+    };
+    let families = &diagnosis.options.column_families;
+    families.iter().filter_map(of_family).collect()
+}
+
+/// A compaction filter that has a name of RocksDB's own. It acts on any entry.
+fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
+    let family = options.cf(task.column_family.as_bytes())?;
+    let name = objects::of_rocksdb(&family.options, "compaction_filter")?;
+    let what =
+        format!("compaction_filter is {name}, which may be its application's own of that name");
+    let change = "say --trust-operator-names if it is RocksDB's";
+    Some(Refusal::data(what, change).of_family(&family.name))
+}
+
+/// Whether the write-ahead log has entries, or does not tell.
+fn log_has_entries(dir: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(dir) else {
+        return true;
+    };
+    entries.any(|entry| {
+        entry.is_ok_and(|entry| {
+            let is_log = Path::new(&entry.file_name()).extension() == Some(OsStr::new("log"));
+            is_log && entry.metadata().map_or(true, |log| log.len() > 0)
+        })
+    })
+}
+
+/// A copy of a database must not take, and then remove, the logs of the original. Older RocksDB name the
+/// database's own folder.
+fn log_elsewhere(dir: &Path, options: &OptionsFile) -> Option<Refusal> {
+    let wal_dir = options.db.str("wal_dir").filter(|dir| !dir.is_empty())?;
+    let is_own = fs::canonicalize(wal_dir)
+        .and_then(|logs| Ok(logs == fs::canonicalize(dir)?))
+        .unwrap_or(false);
+    (!is_own).then(|| {
+        let what = format!("its write-ahead log is in {wal_dir}, which a copy of it may share");
+        Refusal::data(what, FROM_APPLICATION)
+    })
+}
+
+fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {
+    let several_paths = |what: &rockmill_core::Error| {
+        what.kind == rockmill_core::ErrorKind::Declined(rockmill::DeclineReason::DbPaths)
+    };
+    let mut families = diagnosis.families.iter();
+    let several = families.any(|family| family.found.iter().any(several_paths));
+    let what = "its files lie in several paths, which OPTIONS do not name";
+    several.then(|| Refusal::data(what, FROM_APPLICATION))
+}
+
+/// Thousandths of a bit a key of a column family's filters, where OPTIONS do not say.
+fn filter_bits(
+    task: &Task,
+    diagnosis: &Diagnosis,
+    options: &ColumnFamilyOptions,
+) -> Result<Option<u32>, Refusal> {
+    let Some(policy) = filter_policy_without_bits(options) else {
+        return Ok(None);
+    };
+    let said = task.service.filter_millibits_per_key();
+    let found = diagnosis.families.iter().find(|f| f.name == options.name);
+    let learned = found.and_then(|family| family.learned_millibits_per_key);
+    let usual = found.is_none_or(|family| family.files == 0);
+    let usual = usual.then_some(USUAL_MILLIBITS);
+    said.or(learned).or(usual).map(Some).ok_or_else(|| {
+        let what =
+            format!("OPTIONS name {policy} without its bits a key, and the files do not tell");
+        Refusal::usage(what, "say --filter-bits-per-key").of_family(&options.name)
+    })
+}

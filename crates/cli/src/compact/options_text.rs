@@ -1,0 +1,182 @@
+//! The OPTIONS file that an open database has written, and the text that it is opened with.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rockmill_format::options_file::OptionsFile;
+use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
+
+use crate::outcome::Failure;
+use crate::side_by_side::rocksdb_failed;
+
+/// The block cache. Compactions pass it by.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// The options that are others while the command has the database open: of column families,
+const NO_COMPACTIONS: &str = "disable_auto_compactions";
+/// and of the database.
+const NO_FLUSH: &str = "avoid_flush_during_recovery";
+
+/// The text of an OPTIONS file with the values that `edit` has, by the column family's place in the file,
+/// the option and its value. RocksDB writes the database's options first, and a family's table options
+/// behind its own.
+fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>) -> String {
+    let mut families = 0usize;
+    let mut with = String::with_capacity(text.len());
+    for line in text.lines() {
+        let trimmed = line.trim();
+        families += usize::from(trimmed.starts_with("[CFOptions "));
+        let option = trimmed.split_once('=');
+        let edit = |(key, value)| Some((key, edit(families.checked_sub(1), key, value)?));
+        match option.and_then(edit) {
+            Some((key, value)) => with.push_str(&format!("  {key}={value}")),
+            None => with.push_str(line),
+        }
+        with.push('\n');
+    }
+    with
+}
+
+/// The text that a database is opened with: without automatic compactions and flushes of what its log
+/// holds, and with bits a key for those of its column families that have them here, in its order. Every
+/// RocksDB writes lines for all of that.
+pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
+    edited(text, |family, key, value| match key {
+        NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
+        "filter_policy" => {
+            let millibits = (*bits.get(family?)?)?;
+            Some(format!("{value}:{}", f64::from(millibits) / 1e3))
+        }
+        _ => None,
+    })
+}
+
+/// Lets RocksDB read the text of an OPTIONS file.
+///
+/// # Errors
+/// Environment or Data if it cannot.
+pub fn load(text: &str) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Failure> {
+    let scratch = tempfile::tempdir()
+        .and_then(|dir| fs::write(dir.path().join("OPTIONS-000001"), text).map(|()| dir))
+        .map_err(|e| Failure::Environment(format!("cannot make a temporary file: {e}")))?;
+    let ignore_unknown = false;
+    let env = Env::new().map_err(|e| rocksdb_failed("start", &e))?;
+    let cache = Cache::new_lru_cache(CACHE_BYTES);
+    Options::load_latest(scratch.path(), env, ignore_unknown, cache)
+        .map_err(|e| rocksdb_failed("read the OPTIONS file", &e))
+}
+
+/// The OPTIONS file that RocksDB has written for the time that the database is open.
+#[derive(Debug)]
+pub struct Written(PathBuf);
+
+impl Written {
+    /// Finds the file of a database that has just been opened, and gives it the database's own options: a
+    /// process that is killed leaves it as the newest.
+    ///
+    /// # Errors
+    /// Environment if the file cannot be read or replaced.
+    pub fn find(dir: &Path, own: &OptionsFile) -> Result<Self, Failure> {
+        let newest = newest(dir).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
+        replace(&newest, own).map_err(|e| failed(&newest, "replace it", &e))?;
+        Ok(Self(newest))
+    }
+
+    /// Removes the file, so that the database's own is the newest again. The database is closed.
+    ///
+    /// # Errors
+    /// Environment if it cannot be removed.
+    pub fn remove(self) -> Result<(), Failure> {
+        fs::remove_file(&self.0).map_err(|e| failed(&self.0, "remove it", &e))
+    }
+}
+
+fn failed(path: &Path, doing: &str, error: &io::Error) -> Failure {
+    Failure::Environment(format!("{}: cannot {doing}: {error}", path.display()))
+}
+
+fn newest(dir: &Path) -> io::Result<PathBuf> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("OPTIONS-"));
+        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+    }
+    let newest = numbers.into_iter().max().ok_or(io::ErrorKind::NotFound)?;
+    Ok(dir.join(format!("OPTIONS-{newest:06}")))
+}
+
+fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
+    let text = fs::read_to_string(path)?;
+    let written = OptionsFile::parse(&text).map_err(io::Error::other)?;
+    let text = edited(&text, |family, key, _| {
+        let options = match (family, key) {
+            (None, NO_FLUSH) => &own.db,
+            (Some(family), NO_COMPACTIONS) => {
+                let family = written.column_families.get(family)?;
+                &own.cf(&family.name)?.options
+            }
+            _ => return None,
+        };
+        Some(options.str(key).unwrap_or("false").to_owned())
+    });
+    // RocksDB removes files of that name, should this process be killed.
+    let temporary = path.with_extension("dbtmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_go_to_the_policies_of_their_families() {
+        let text = "[CFOptions \"default\"]\n[TableOptions/BlockBasedTable \"default\"]\n  \
+                    filter_policy=bloomfilter\n[CFOptions \"b\"]\n\
+                    [TableOptions/BlockBasedTable \"b\"]\n  filter_policy=nullptr\n\
+                    [CFOptions \"c\"]\n[TableOptions/BlockBasedTable \"c\"]\n  \
+                    filter_policy=ribbonfilter\n";
+        let with = for_opening(text, &[Some(10_000), None, Some(9_900)]);
+        let policies: Vec<_> = with
+            .lines()
+            .filter(|line| line.contains("policy"))
+            .collect();
+        assert_eq!(
+            policies,
+            [
+                "  filter_policy=bloomfilter:10",
+                "  filter_policy=nullptr",
+                "  filter_policy=ribbonfilter:9.9"
+            ]
+        );
+        assert_eq!(for_opening(text, &[None, None, None]), text);
+    }
+
+    #[test]
+    fn a_written_file_gets_the_databases_own_options_back() {
+        let text = |flush: &str, default: &str, other: &str| {
+            format!(
+                "[DBOptions]\n  {NO_FLUSH}={flush}\n[CFOptions \"default\"]\n  \
+                 {NO_COMPACTIONS}={default}\n[CFOptions \"other\"]\n  {NO_COMPACTIONS}={other}\n"
+            )
+        };
+        let own = text("false", "false", "true");
+        let opened = text("true", "true", "true");
+        assert_eq!(for_opening(&own, &[]), opened);
+        let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::write(dir.path().join("OPTIONS-000007"), "older").expect("write");
+        let newest = dir.path().join("OPTIONS-000012");
+        fs::write(&newest, opened).expect("write");
+        let written = Written::find(dir.path(), &parsed).expect("found");
+        let now = fs::read_to_string(&newest).expect("read");
+        assert_eq!(now, own);
+        written.remove().expect("removed");
+        let left = fs::read_dir(dir.path()).expect("list").count();
+        assert_eq!((left, newest.exists()), (1, false));
+    }
+}

@@ -1,0 +1,248 @@
+//! Databases that `compact` leaves alone, and a dry run with it.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{
+    BAD_DATA, DONE, WRONG_USAGE, contents, expect, json, newest_options, reasons, snapshot, text,
+};
+use rust_rocksdb::compaction_filter::Decision;
+use rust_rocksdb::{DB, MergeOperands, Options};
+
+/// The larger number; RocksDB's own operator of that name compares texts.
+fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+    let all = existing.into_iter().chain(operands);
+    let largest = all.filter_map(number).max()?;
+    Some(largest.to_string().into_bytes())
+}
+
+/// Options of an application that has an operator of its own under a name of RocksDB's.
+fn with_operator() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    options.set_merge_operator_associative("MaxOperator", larger);
+    options
+}
+
+/// What `compact` says that leaves a database as it is, which a dry run says as well.
+fn left_alone(code: i32, dir: &Path, more: &[&str]) -> String {
+    let before = snapshot(dir);
+    let compact = [&["compact", text(dir)], more].concat();
+    let (out, err) = expect(code, &compact);
+    assert_eq!(out, "");
+    assert!(err.contains(text(dir)), "{err}");
+    let dry_run = [&compact[..], &["--dry-run"]].concat();
+    let plan = json(code, &dry_run);
+    assert_eq!(plan["accepted"], false);
+    let (foretold, _) = expect(code, &dry_run);
+    let refusals = plan["refusals"].as_array().expect("refusals");
+    assert!(!refusals.is_empty());
+    for refusal in refusals {
+        for said in ["what", "change"] {
+            let said = refusal[said].as_str().expect("text");
+            assert!(
+                err.contains(said) && foretold.contains(said),
+                "{said}: {err}"
+            );
+        }
+    }
+    assert!(snapshot(dir) == before);
+    err
+}
+
+#[test]
+fn an_operator_is_not_known_by_its_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let options = with_operator();
+    let db = DB::open(&options, dir.path()).expect("open");
+    for number in ["9", "100"] {
+        db.merge("key", number).expect("merge");
+        db.flush().expect("flush");
+    }
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    for said in [
+        "MaxOperator",
+        "its files may hold operands",
+        "--trust-operator-names",
+    ] {
+        assert!(err.contains(said), "{err}");
+    }
+    let db = DB::open(&options, dir.path()).expect("open");
+    assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"100"[..]));
+    drop(db);
+    // The flag is for those whose operator is RocksDB's.
+    let compact = ["compact", text(dir.path()), "--trust-operator-names"];
+    let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
+    assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
+    let (out, _) = expect(DONE, &compact);
+    assert!(out.contains("because of merge-operands"), "{out}");
+}
+
+#[test]
+fn an_operator_with_nothing_to_merge_is_no_obstacle() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let options = with_operator();
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("key", "100").expect("put");
+    db.flush().expect("flush");
+    drop(db);
+    expect(DONE, &["compact", text(dir.path())]);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.merge("key", "9").expect("merge");
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(
+        err.contains("the write-ahead log may hold operands"),
+        "{err}"
+    );
+    let db = DB::open(&options, dir.path()).expect("open");
+    assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"100"[..]));
+}
+
+#[test]
+fn a_compaction_filter_is_not_known_by_its_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let name = "RemoveEmptyValueCompactionFilter";
+    options.set_compaction_filter(name, |_, _, _| Decision::Keep);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("key", "").expect("put");
+    db.flush().expect("flush");
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(
+        err.contains(name) && err.contains("--trust-operator-names"),
+        "{err}"
+    );
+    expect(
+        DONE,
+        &["compact", text(dir.path()), "--trust-operator-names"],
+    );
+}
+
+#[test]
+fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    options.set_allow_2pc(true);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("key", "value").expect("put");
+    db.flush().expect("flush");
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    for said in ["compaction_filter is mine", "allow_2pc is on"] {
+        assert!(err.contains(said), "{err}");
+    }
+    let err = left_alone(BAD_DATA, dir.path(), &["--write-committed"]);
+    assert!(!err.contains("allow_2pc"), "{err}");
+    let compact = ["compact", text(dir.path())];
+    let plan = json(BAD_DATA, &[&compact[..], &["--dry-run"]].concat());
+    let found = reasons(&plan["steps"][0]["declines"]);
+    assert_eq!(found, ["allow-2pc", "compaction-filter"]);
+
+    let mut options = Options::default();
+    options.set_allow_2pc(true);
+    drop(DB::open(&options, dir.path()).expect("open"));
+    let err = left_alone(WRONG_USAGE, dir.path(), &[]);
+    assert!(err.contains("--write-committed"), "{err}");
+    let report = json(DONE, &[&compact[..], &["--write-committed"]].concat());
+    assert_eq!(report["jobs_returned"], 0);
+    expect(BAD_DATA, &["doctor", text(dir.path())]);
+    expect(DONE, &["doctor", text(dir.path()), "--write-committed"]);
+}
+
+#[test]
+fn a_log_elsewhere_is_left_to_whose_it_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (path, logs) = (dir.path().join("db"), dir.path().join("logs"));
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_wal_dir(&logs);
+    let db = DB::open(&options, &path).expect("open");
+    db.put("key", "value").expect("put");
+    drop(db);
+    let before = snapshot(&logs);
+    let err = left_alone(BAD_DATA, &path, &[]);
+    assert!(err.contains(text(&logs)), "{err}");
+    assert!(snapshot(&logs) == before);
+}
+
+#[test]
+fn a_log_in_the_databases_own_folder_is_its_own() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("flushed", "value").expect("put");
+    db.flush().expect("flush");
+    db.put("in the log", "value").expect("put");
+    drop(db);
+    // RocksDB up to 6 wrote it so.
+    let (path, options) = newest_options(dir.path());
+    let named = format!("[DBOptions]\n  wal_dir={}/\n", text(dir.path()));
+    let options = options.replace("[DBOptions]\n", &named);
+    assert!(options.contains("wal_dir"));
+    fs::write(path, options).expect("write");
+    expect(DONE, &["compact", text(dir.path())]);
+    assert_eq!(contents(dir.path()).len(), 2);
+}
+
+#[test]
+fn rocksdbs_own_collectors_are_no_obstacle() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.add_compact_on_deletion_collector_factory(100, 50, 0.4);
+    let db = DB::open(&options, dir.path()).expect("open");
+    for run in ["1", "2"] {
+        db.put("key", run).expect("put");
+        db.flush().expect("flush");
+    }
+    drop(db);
+    let (_, options) = newest_options(dir.path());
+    let report = json(DONE, &["compact", text(dir.path())]);
+    assert_eq!(reasons(&report["returned"]), ["table-property-collectors"]);
+    assert_eq!(newest_options(dir.path()).1, options);
+}
+
+#[test]
+fn no_column_family_is_made() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    let families = ["default", "gone"];
+    let mut db = DB::open_cf(&options, dir.path(), families).expect("open");
+    let (_, both) = newest_options(dir.path());
+    db.drop_cf("gone").expect("drop");
+    drop(db);
+    expect(DONE, &["compact", text(dir.path())]);
+    fs::write(newest_options(dir.path()).0, both).expect("write");
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(
+        err.contains("column family gone: OPTIONS alone have it"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_database_without_options_is_one() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    drop(DB::open(&options, dir.path()).expect("open"));
+    fs::remove_file(newest_options(dir.path()).0).expect("remove");
+    for command in ["compact", "doctor"] {
+        let (_, err) = expect(BAD_DATA, &[command, text(dir.path())]);
+        assert!(err.contains("it has no OPTIONS file"), "{err}");
+        assert!(!err.contains("no database"), "{err}");
+    }
+}
