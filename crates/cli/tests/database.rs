@@ -337,6 +337,30 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
 }
 
 #[test]
+fn the_doctor_names_a_reason_once_for_all_column_families() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_comparator("by length", Box::new(|a, b| a.len().cmp(&b.len())));
+    let with = ["default", "a", "b"].map(|family| (family, options.clone()));
+    let db = DB::open_cf_with_opts(&options, dir.path(), with).expect("open");
+    for key in ["a", "bb"] {
+        db.put(key, "value").expect("put");
+    }
+    db.flush().expect("flush");
+    drop(db);
+    let (out, err) = expect(BAD_DATA, &["doctor", text(dir.path())]);
+    assert!(out.contains("\nall 3 column families\n"), "{out}");
+    assert_eq!(out.matches("comparator is by length").count(), 1, "{out}");
+    assert!(err.contains(text(dir.path())), "{err}");
+    let report = json(BAD_DATA, &["doctor", text(dir.path())]);
+    for family in report["column_families"].as_array().expect("families") {
+        assert_eq!(reasons(&family["declines"]), ["comparator"], "{report}");
+    }
+}
+
+#[test]
 fn only_a_database_and_keys_in_order_are_taken() {
     let (dir, db) = made();
     for command in ["compact", "doctor"] {

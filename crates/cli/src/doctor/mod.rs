@@ -42,7 +42,9 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     database_dir::read_tree(&args.db)?;
     let settings = args.service.settings();
     let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?;
-    let report = Report::new(&engine.diagnose(&args.db)?, &args.service);
+    let diagnosis = engine.diagnose(&args.db);
+    let diagnosis = diagnosis.map_err(|error| database_dir::failure(&args.db, error))?;
+    let report = Report::new(&diagnosis, &args.service);
     report.print(args.json)?;
-    report.failure().map_or(Ok(()), Err)
+    report.failure(&args.db).map_or(Ok(()), Err)
 }

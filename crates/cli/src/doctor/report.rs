@@ -1,6 +1,7 @@
 //! What the doctor found.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use comfy_table::CellAlignment;
 use rockmill_engine::{Diagnosis, FamilyDiagnosis};
@@ -11,6 +12,9 @@ use crate::advice::Decline;
 use crate::outcome::Failure;
 use crate::output::{self, megabytes};
 use crate::service_args::ServiceArgs;
+
+/// Column families that are named together at most.
+const SHOWN_NAMES: usize = 4;
 
 /// One column family.
 #[derive(Debug, Serialize)]
@@ -67,12 +71,13 @@ impl Report {
     }
 
     /// How the command ends.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self, dir: &Path) -> Option<Failure> {
         let all = self.column_families.len();
         let left = self.column_families.iter().filter(|f| !f.accepted).count();
         (left > 0).then(|| {
             let what = "have compactions that would be left to RocksDB";
-            Failure::Data(format!("{left} of {all} column families {what}"))
+            let dir = dir.display();
+            Failure::Data(format!("{dir}: {left} of {all} column families {what}"))
         })
     }
 
@@ -82,6 +87,34 @@ impl Report {
     /// Environment if the output takes nothing.
     pub fn print(&self, json: bool) -> Result<(), Failure> {
         output::document_or_text(json, self, |out| Ok(self.print_text(out)?))
+    }
+
+    /// The reasons, with whom they concern. Column families that have the same share them; `--json` has
+    /// them one by one.
+    fn grouped(&self) -> Vec<(String, Vec<Decline>)> {
+        let mut groups: Vec<(Vec<&str>, Vec<Decline>)> = Vec::new();
+        for family in self
+            .column_families
+            .iter()
+            .filter(|f| !f.declines.is_empty())
+        {
+            let same = |(_, known): &&mut (_, Vec<Decline>)| Decline::same(known, &family.declines);
+            match groups.iter_mut().find(same) {
+                Some((names, known)) => {
+                    names.push(&family.name);
+                    let files = family.declines.iter().map(|decline| &decline.files);
+                    let known = known.iter_mut().zip(files);
+                    known.for_each(|(known, files)| known.files.extend_from_slice(files));
+                }
+                None => groups.push((vec![&family.name], family.declines.clone())),
+            }
+        }
+        let database = (!self.declines.is_empty()).then(|| self.declines.clone());
+        let database = database.map(|declines| ("the database".to_owned(), declines));
+        let all = self.column_families.len();
+        let families = groups.into_iter();
+        let families = families.map(|(names, declines)| (together(&names, all), declines));
+        database.into_iter().chain(families).collect()
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -101,10 +134,9 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(out, "{table}")?;
-        print_declines(out, "the database", &self.declines)?;
-        for family in &self.column_families {
-            let of = format!("column family {}", family.name);
-            print_declines(out, &of, &family.declines)?;
+        for (of, declines) in self.grouped() {
+            writeln!(out, "\n{of}")?;
+            declines.iter().try_for_each(|decline| decline.print(out))?;
         }
         if !self.hints.is_empty() {
             writeln!(out, "\nwhat helps")?;
@@ -126,14 +158,39 @@ impl Report {
     }
 }
 
-fn print_declines(out: &mut dyn Write, of: &str, declines: &[Decline]) -> io::Result<()> {
-    if declines.is_empty() {
-        return Ok(());
+/// What column families are called together.
+fn together(names: &[&str], all: usize) -> String {
+    match names {
+        [name] => format!("column family {name}"),
+        names if names.len() == all => format!("all {all} column families"),
+        names => {
+            let (shown, more) = names.split_at(names.len().min(SHOWN_NAMES));
+            let more = match more.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("column families {}{more}", shown.join(", "))
+        }
     }
-    writeln!(out, "\n{of}")?;
-    for decline in declines {
-        writeln!(out, "  {}: {}", decline.reason, decline.found())?;
-        writeln!(out, "    to change that: {}", decline.change)?;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn column_families_are_named_together() {
+        for (names, all, said) in [
+            (&["a"][..], 1, "column family a"),
+            (&["a", "b"], 2, "all 2 column families"),
+            (&["a", "b"], 3, "column families a, b"),
+            (
+                &["a", "b", "c", "d", "e"],
+                6,
+                "column families a, b, c, d and 1 more",
+            ),
+        ] {
+            assert_eq!(together(names, all), said);
+        }
     }
-    Ok(())
 }
