@@ -119,7 +119,7 @@ impl Compressor {
         let kind = self
             .fill_scratch(block)
             .map_err(|why| Error::unsupported(0, format!("compression failed: {why}")))?;
-        if self.scratch.len() as u64 <= limit {
+        if kind != CompressionType::None && self.scratch.len() as u64 <= limit {
             Ok((&self.scratch, kind))
         } else {
             Ok((block, CompressionType::None))
@@ -147,6 +147,7 @@ impl Compressor {
         Ok(kind)
     }
 
+    /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if it does not fit there.
     fn fill_scratch(&mut self, block: &[u8]) -> std::result::Result<CompressionType, String> {
         let out = &mut self.scratch;
         out.clear();
@@ -161,15 +162,15 @@ impl Compressor {
             Codec::Zlib { level, window } => {
                 put_varint(out, block.len() as u64);
                 let mut deflate = Compress::new_with_window_bits(*level, false, *window);
-                // Room for stored deflate blocks: a few bytes per 16 KiB.
+                // Small windows may need more for what does not compress, which is stored as it is then.
                 out.reserve(block.len() + block.len() / 1000 + 64);
                 let status = deflate
                     .compress_vec(block, out, FlushCompress::Finish)
                     .map_err(|e| e.to_string())?;
-                if status != Status::StreamEnd {
-                    return Err("deflate did not finish".to_owned());
-                }
-                Ok(CompressionType::Zlib)
+                Ok(match status {
+                    Status::StreamEnd => CompressionType::Zlib,
+                    Status::Ok | Status::BufError => CompressionType::None,
+                })
             }
             Codec::Lz4(mode, kind) => {
                 put_varint(out, block.len() as u64);

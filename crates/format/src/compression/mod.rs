@@ -114,6 +114,7 @@ mod tests {
     use super::*;
     use crate::coding::put_varint;
     use proptest::prelude::*;
+    use twox_hash::XxHash64;
 
     fn settings(kind: CompressionType, level: i32) -> CompressionSettings {
         CompressionSettings {
@@ -121,6 +122,13 @@ mod tests {
             level,
             ..CompressionSettings::none()
         }
+    }
+
+    /// Bytes that no compressor makes shorter.
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let words = (0..len as u64).step_by(8);
+        let words = words.flat_map(|at| XxHash64::oneshot(seed, &at.to_le_bytes()).to_le_bytes());
+        words.take(len).collect()
     }
 
     proptest! {
@@ -141,6 +149,21 @@ mod tests {
             let mut out = Vec::new();
             Decompressor::new(Vec::new()).decompress(used, stored, &mut out)?;
             prop_assert_eq!(out, block);
+        }
+
+        #[test]
+        fn zlib_takes_blocks_of_any_content_with_any_window(
+            window_bits in -15..=-9,
+            seed in any::<u64>(),
+            len in 1usize..200_000,
+        ) {
+            let settings = CompressionSettings {
+                window_bits,
+                ..settings(CompressionType::Zlib, DEFAULT_LEVEL)
+            };
+            let block = noise(seed, len);
+            let mut compressor = Compressor::new(&settings)?;
+            prop_assert_eq!(compressor.compress(&block)?, (&*block, CompressionType::None));
         }
 
         #[test]
