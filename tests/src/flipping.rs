@@ -36,6 +36,7 @@ impl Storage for FlippingStorage {
         remove_empty_dir,
         remove_file,
         folder_id,
+        is_own_folder,
         rename,
         list,
         sync_dir,

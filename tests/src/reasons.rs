@@ -90,7 +90,7 @@ pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
 
 /// The input is smaller than `min_job_bytes`.
 pub const SMALL_JOB: &str = "small-job";
-/// RocksDB cannot rename files from the staging folder into the database's directory.
+/// The staging folder is a link or another user's, or RocksDB cannot rename files from there.
 pub const STAGING_FOLDER: &str = "staging-folder";
 
 /// Every reason that there is.

@@ -328,7 +328,7 @@ fn a_staging_folder_that_cannot_be_made() {
 #[test]
 fn leftovers_of_a_crash_do_not_disturb() {
     let fixture = Fixture::new();
-    let staging = fixture.path().join(STAGING).join("0-0");
+    let staging = fixture.path().join(STAGING).join("00000000000000000000");
     fs::create_dir_all(&staging).expect("make a directory");
     fs::write(staging.join("000011.sst"), b"half a file").expect("write");
     let db = fixture.open();

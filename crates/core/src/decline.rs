@@ -103,7 +103,8 @@ reasons! {
     InputMessage = "input-message",
     /// An input uses a feature of the format that is not read here.
     UnsupportedFormat = "unsupported-format",
-    /// The staging folder lies where RocksDB cannot rename files from into the database's directory.
+    /// The staging folder is a link or another user's, or lies where RocksDB cannot rename files from into the
+    /// database's directory.
     StagingFolder = "staging-folder",
     /// The input has fewer bytes than `min_job_bytes`.
     SmallJob = "small-job",

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_format::unique_id::SessionId;
 
 use crate::staging::{StagingDir, file_name};
 use crate::storage::{InputFileReader, Storage, base_name, for_each_piece, read_from};
@@ -27,9 +28,6 @@ pub const OUTPUTS_FILE: &str = "outputs.json";
 
 /// Largest job file that is read.
 const MAX_JOB_BYTES: u64 = 256 << 20;
-
-/// Characters of a session id, each a digit of base 36.
-const SESSION_ID_CHARS: usize = 20;
 
 /// Size and unmasked CRC-32C of each output file, by name.
 pub type OutputSums = BTreeMap<String, (u64, u32)>;
@@ -143,8 +141,7 @@ fn fault(job: &Job) -> Option<String> {
         return Some(format!("job of version {}, not {JOB_VERSION}", job.version));
     }
     let id = &job.identity.session_id;
-    let in_alphabet = |b: u8| b.is_ascii_digit() || b.is_ascii_uppercase();
-    if id.len() != SESSION_ID_CHARS || !id.bytes().all(in_alphabet) {
+    if !SessionId::is_encoded(id) {
         return Some(format!("{id:?} is no session id"));
     }
     let names = job.tree.inputs.iter().map(|input| &input.name);

@@ -8,13 +8,14 @@
 pub mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rockmill_core::{Error, Result, SstFile, SstSink};
+use rockmill_format::unique_id::SessionId;
 
-use crate::io::{self, JobIo, SliceFiles};
+use crate::io::{self as job_io, JobIo, SliceFiles};
 use crate::storage::{Storage, base_name};
 use crate::syncs::Syncs;
 
@@ -55,30 +56,37 @@ impl StagingDir {
     /// Makes the folder `name` in the staging folder `folder`.
     ///
     /// # Errors
-    /// Storage; Internal if `name` is no single name, since the folder is removed in the end.
+    /// Declined if `folder` is a link or another user's; Storage; Internal if `name` is no single name, since the
+    /// folder is removed in the end.
     pub fn create(storage: Arc<dyn Storage>, folder: &Path, name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(Error::internal(format!("{name:?} is no name for a folder")));
         }
-        let dir = Self {
-            storage,
-            path: folder.join(name),
-            active: active_in(folder),
+        let refused = |e| {
+            let folder = folder.display().to_string();
+            Error::storage(&folder, "make a staging folder", &e)
         };
+        let path = folder.join(name);
+        let active = active_in(folder);
         let made = {
             // Held, so that no other job's end removes the parent folder in between.
-            let mut active = lock(&dir.active);
-            active.insert(dir.path.clone());
-            dir.storage.create_dir_all(&dir.path)
+            let mut jobs = lock(&active);
+            if let Err(e) = storage.create_dir_all(folder) {
+                // It may have been made all the same.
+                let _ = storage.remove_empty_dir(folder);
+                return Err(refused(e));
+            }
+            place::require_own(folder, storage.is_own_folder(folder))?;
+            jobs.insert(path.clone());
+            storage.create_dir_all(&path)
         };
         // If it was made in part, dropping it removes that.
-        match made {
-            Ok(()) => Ok(dir),
-            Err(e) => {
-                let folder = folder.display().to_string();
-                Err(Error::storage(&folder, "make a staging folder", &e))
-            }
-        }
+        let dir = Self {
+            storage,
+            path,
+            active,
+        };
+        made.map(|()| dir).map_err(refused)
     }
 
     /// The folder.
@@ -145,30 +153,60 @@ impl Drop for StagingDir {
     }
 }
 
-/// Removes what an earlier process left in a database's staging folder. What cannot be removed stays, with
-/// a warning: it is in nobody's way.
-pub fn clean(storage: &dyn Storage, folder: &Path) {
-    let warn = |path: &Path, error: &std::io::Error| {
+/// Whether jobs' folders have such names.
+fn is_job_name(name: &str) -> bool {
+    name == place::TRIAL_JOB || SessionId::is_encoded(name)
+}
+
+/// Whether files in jobs' folders have such names.
+fn is_job_file(name: &str) -> bool {
+    let number = name.strip_suffix(".sst").and_then(|n| n.parse().ok());
+    name == place::TRIAL_FILE || number.is_some_and(|number| file_name(number) == name)
+}
+
+/// Removes what an earlier process left in a database's staging folder: folders of jobs that hold nothing but
+/// files of jobs. What else is there stays, and with a warning what cannot be removed: it is in nobody's way.
+///
+/// # Errors
+/// Declined if the folder is a link or another user's; Storage if the system cannot say.
+pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
+    match storage.is_own_folder(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        found => place::require_own(folder, found)?,
+    }
+    let warn = |path: &Path, error: &io::Error| {
         tracing::warn!(path = %path.display(), %error, "leftover stays");
     };
     let names = match storage.list(folder) {
         Ok(names) => names,
-        Err(e) if e.kind() == ErrorKind::NotFound => return,
-        Err(e) => return warn(folder, &e),
+        Err(e) => {
+            warn(folder, &e);
+            return Ok(());
+        }
     };
     let active = active_in(folder);
-    for name in names {
+    for name in names.iter().filter(|name| is_job_name(name)) {
         let path = folder.join(name);
         if lock(&active).contains(&path) {
             continue;
         }
-        if let Err(e) = storage.remove_dir_all(&path) {
+        if let Err(e) = remove_job(storage, &path) {
             warn(&path, &e);
         }
     }
     // Held, so that no job makes its folder there in between.
     let _held = lock(&active);
     let _ = storage.remove_empty_dir(folder);
+    Ok(())
+}
+
+fn remove_job(storage: &dyn Storage, path: &Path) -> io::Result<()> {
+    let is_ours =
+        storage.is_own_folder(path)? && storage.list(path)?.iter().all(|name| is_job_file(name));
+    match is_ours {
+        true => storage.remove_dir_all(path),
+        false => Err(io::Error::other("it is no folder of a job")),
+    }
 }
 
 /// A slice's files, numbered so that no two slices' numbers meet.
@@ -217,13 +255,20 @@ impl SstSink for StagingSink {
         let number = file_number(self.files.slice, self.made)?;
         self.made += 1;
         let path = self.dir.join(file_name(number));
-        let file = io::create(&self.io, &self.files, &path)?;
+        let file = job_io::create(&self.io, &self.files, &path)?;
         Ok((number, file))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use rockmill_core::DeclineReason;
+    use rockmill_core::ErrorKind::Declined;
+    use rustix::process::geteuid;
+
     use super::*;
     use crate::storage::LocalStorage;
 
@@ -236,10 +281,85 @@ mod tests {
         let is_known = || lock(&ACTIVE).contains_key(first.path());
         let (one, other) = (create(&first, "one"), create(&first, "other"));
         drop(one);
-        clean(&LocalStorage, first.path());
+        clean(&LocalStorage, first.path()).expect("it is a folder");
         assert!(other.path().exists(), "a job works there");
         drop(other);
         let _next = create(&second, "next");
         assert!(!is_known());
+    }
+
+    /// A folder of a job that has a file in it.
+    fn leave_job(folder: &Path) -> PathBuf {
+        let job = folder.join("ABCDEFGHIJKLMNOPQRST");
+        fs::create_dir_all(&job).expect("made");
+        fs::write(job.join(file_name(1)), "half a file").expect("written");
+        job
+    }
+
+    fn is_declined(result: Result<()>) -> bool {
+        result.is_err_and(|error| error.kind == Declined(DeclineReason::StagingFolder))
+    }
+
+    #[test]
+    fn nothing_behind_a_link_is_touched() {
+        let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let (job, trial) = (leave_job(elsewhere.path()), elsewhere.path().join("trial"));
+        fs::create_dir(&trial).expect("made");
+        let staging = dir.path().join(STAGING_DIR);
+        symlink(elsewhere.path(), &staging).expect("a link");
+        assert!(is_declined(clean(&LocalStorage, &staging)));
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        assert!(is_declined(place::check(&storage, &staging, dir.path())));
+        assert!(job.join(file_name(1)).exists() && trial.exists());
+        fs::remove_file(&staging).expect("removed");
+        fs::create_dir(&staging).expect("made");
+        symlink(&job, staging.join("00000000000000000000")).expect("a link");
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(job.join(file_name(1)).exists() && staging.exists());
+    }
+
+    #[test]
+    fn only_folders_of_jobs_are_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let staging = dir.path().join(STAGING_DIR);
+        let others = ["some", "abcdefghijklmnopqrst", "ABCDEFGHIJKLMNOPQRS"];
+        let others = others.map(|name| staging.join(name).join("000001.sst"));
+        let mixed = staging.join("01234567890123456789");
+        for other in others
+            .iter()
+            .chain([&mixed.join("1.sst"), &mixed.join("notes")])
+        {
+            fs::create_dir_all(other.parent().expect("a folder")).expect("made");
+            fs::write(other, "something").expect("written");
+        }
+        let job = leave_job(&staging);
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(!job.exists());
+        assert!(others.iter().all(|other| other.exists()));
+        assert!(mixed.join("1.sst").exists() && mixed.join("notes").exists());
+        fs::remove_dir_all(&staging).expect("removed");
+        leave_job(&staging);
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(!staging.exists());
+    }
+
+    #[test]
+    fn folders_are_for_the_process_s_user_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let staging = dir.path().join("shared/rockmill.1");
+        let job = StagingDir::create(Arc::new(LocalStorage), &staging, "job").expect("made");
+        let private = |path: &Path| {
+            let metadata = fs::metadata(path).expect("it is there");
+            metadata.permissions().mode() & 0o777 == 0o700
+        };
+        assert!(private(job.path()) && private(&staging));
+        let another_s = match geteuid().is_root() {
+            true => {
+                chown(&staging, Some(1), None).expect("root may");
+                &*staging
+            }
+            false => Path::new("/"),
+        };
+        assert!(is_declined(clean(&LocalStorage, another_s)));
     }
 }

@@ -40,6 +40,12 @@ impl SessionId {
         text.iter().copied().map(char::from).collect()
     }
 
+    /// Whether it is one of the texts that [`SessionId::encode`] returns.
+    #[must_use]
+    pub fn is_encoded(text: &str) -> bool {
+        text.len() == A_LEN + B_LEN && text.bytes().all(|byte| DIGITS.contains(&byte))
+    }
+
     /// Reads 13 to 24 base-36 characters of either case (`DecodeSessionId`).
     ///
     /// # Errors

@@ -82,10 +82,13 @@ impl Engine {
 
     fn prepare_staging(&self, dir: &Path) -> Result<()> {
         let folder = self.staging_folder(dir)?;
-        staging::clean(&*self.storage, &folder);
+        staging::clean(&*self.storage, &folder)?;
         if self.settings.staging_dir.is_some() {
             // Of a process that had no such setting.
-            staging::clean(&*self.storage, &place::folder(&*self.storage, dir, None)?);
+            let unused = place::folder(&*self.storage, dir, None)?;
+            if let Err(error) = staging::clean(&*self.storage, &unused) {
+                tracing::warn!(%error, "leftovers stay");
+            }
         }
         place::check(&self.storage, &folder, dir)
     }

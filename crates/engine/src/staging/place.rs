@@ -14,7 +14,7 @@ use crate::storage::Storage;
 pub const TRIAL_FILE: &str = "rockmill.trial";
 
 /// Job folder that the trial takes place in.
-const TRIAL_JOB: &str = "trial";
+pub(super) const TRIAL_JOB: &str = "trial";
 
 /// The folder of the jobs of the database in `dir`: in it, or in `staging_dir`, which several databases may
 /// share. There its name is that of the database's directory to the file system: two databases that live
@@ -72,6 +72,25 @@ pub fn check(storage: &Arc<dyn Storage>, folder: &Path, dir: &Path) -> Result<()
     match renamed {
         Err(e) if e.kind() == ErrorKind::CrossesDevices => Err(elsewhere(folder)),
         renamed => renamed.map_err(|e| refused(folder, "rename a file out of it", &e)),
+    }
+}
+
+/// What it takes of a staging folder, of which [`Storage::is_own_folder`] says `found`: nothing may be made or removed
+/// behind a link, or where another user may put links.
+///
+/// # Errors
+/// Declined if the folder is a link or another user's; Storage if the system cannot say.
+pub(super) fn require_own(folder: &Path, found: io::Result<bool>) -> Result<()> {
+    match found.map_err(|e| refused(folder, "look at the staging folder", &e))? {
+        true => Ok(()),
+        false => Err(Error::declined(
+            DeclineReason::StagingFolder,
+            format!(
+                "{}: this is not a folder of the process's user; remove it, or set staging_dir to another \
+                 folder",
+                folder.display()
+            ),
+        )),
     }
 }
 

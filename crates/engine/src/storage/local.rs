@@ -1,20 +1,24 @@
 //! The operating system's file system.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use rockmill_sysio::{cached_pages, has_disk, start_writeback};
 use rustix::fs::{Advice as SystemAdvice, FallocateFlags, fadvise, fallocate};
+use rustix::process::geteuid;
 
 use super::direct::{DirectStorage, LocalDirect};
 use super::{Advice, FolderId, ReadableFile, Storage, WritableFile};
 use crate::removal;
+
+/// Of folders that are made: others may neither look nor change anything there.
+const FOLDER_MODE: u32 = 0o700;
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,7 +39,10 @@ impl Storage for LocalStorage {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        DirBuilder::new()
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -75,6 +82,11 @@ impl Storage for LocalStorage {
     }
 
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(metadata.is_dir() && metadata.uid() == geteuid().as_raw())
+    }
+
         match fs::hard_link(from, to) {
             // A copy over a name that exists could empty the file itself.
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {

@@ -115,6 +115,10 @@ impl Storage for Damaging {
         self.storage.folder_id(path)
     }
 
+    fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
+        self.storage.is_own_folder(path)
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.storage.sync_dir(path)
     }

@@ -292,7 +292,7 @@ fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
 
 /// The staging folder of an earlier process.
 fn leave_something(disk: &mut Disk, staging: &Path) {
-    let folder = staging.join("EARLIER");
+    let folder = staging.join("EARLIER0000000000000");
     make_folder(disk, &folder);
     let node = disk.create(&folder.join("000001.sst")).expect("a new file");
     disk.append(node, b"half a file");

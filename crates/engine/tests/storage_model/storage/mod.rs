@@ -262,6 +262,13 @@ impl Storage for SimStorage {
         })
     }
 
+    /// There are neither links nor other users.
+    fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
+        self.act(Op::Stat, |machine, _| {
+            machine.disk.folder_number(path).map(|_| true)
+        })
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.act(Op::SyncFolder, |machine, verdict| {
             match machine.syncs(verdict) {
