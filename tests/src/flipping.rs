@@ -43,8 +43,8 @@ impl Storage for FlippingStorage {
         link_or_copy
     );
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let file = LocalStorage.create(path)?;
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        let file = LocalStorage.create(path, mode)?;
         let is_table = path.extension().is_some_and(|extension| extension == "sst");
         let left = self.files_before.load(Ordering::Relaxed);
         if is_table {

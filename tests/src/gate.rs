@@ -85,8 +85,8 @@ impl Storage for Gate {
         link_or_copy
     );
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let file = LocalStorage.create(path)?;
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        let file = LocalStorage.create(path, mode)?;
         let gate = self.clone();
         Ok(Box::new(GatedFile { file, gate }))
     }

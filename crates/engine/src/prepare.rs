@@ -163,7 +163,8 @@ fn open_inputs(
         context.cancel.check()?;
         let path = dir.join(&input.name);
         let opened = JobInput::open(files, &path);
-        let reader = opened.map_err(|e| cannot_open(input, &e))?;
+        let narrowed = opened.and_then(|reader| files.narrow_outputs(&path).map(|()| reader));
+        let reader = narrowed.map_err(|e| cannot_open(input, &e))?;
         if reader.len() != input.size {
             return Err(Error::corruption(
                 &input.name,

@@ -18,7 +18,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile,
 use rockmill_format::unique_id::SessionId;
 
 use crate::staging::{StagingDir, file_name};
-use crate::storage::{InputFileReader, Storage, base_name, for_each_piece, read_from};
+use crate::storage::{FILE_MODE, InputFileReader, Storage, base_name, for_each_piece, read_from};
 
 /// Name of the file that holds the job.
 pub const JOB_FILE: &str = "job.json";
@@ -111,7 +111,7 @@ fn write_json(
     // A crash may have left one.
     let _ = storage.remove_file(&half);
     let write = || {
-        let mut file = storage.create(&half)?;
+        let mut file = storage.create(&half, FILE_MODE)?;
         file.append(&json)?;
         file.sync()?;
         storage.rename(&half, &dir.join(name))

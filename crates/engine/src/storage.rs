@@ -17,6 +17,9 @@ use crate::clock::{Clock, SystemClock};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from};
 
+/// Permissions that RocksDB gives its files at most (`fs_posix.cc:GetDBFileMode`).
+pub const FILE_MODE: u32 = 0o644;
+
 /// The file system as the engine uses it.
 pub trait Storage: Debug + Send + Sync {
     /// The time that waiting for files takes.
@@ -38,11 +41,20 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>>;
 
-    /// Makes a new file for writing; fails if it exists.
+    /// The permissions of a file, as `man 2 chmod` has them.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is none.
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        let _ = path;
+        Ok(FILE_MODE)
+    }
+
+    /// Makes a new file for writing, with these permissions at most; fails if it exists.
     ///
     /// # Errors
     /// Whatever the system says.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>>;
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>>;
 
     /// Makes a folder and those above it, for nobody but the process's user.
     ///

@@ -221,8 +221,8 @@ impl Storage for Watched {
         link_or_copy
     );
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let file = LocalStorage.create(path)?;
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        let file = LocalStorage.create(path, mode)?;
         let folder = path.parent().unwrap_or(path).to_owned();
         self.step(Point::Created, &folder, |job| job.files += 1)?;
         Ok(Box::new(WatchedFile {

@@ -18,13 +18,15 @@ mod meter;
 mod options;
 mod output;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rockmill_core::{CancelToken, Result};
 
-use crate::storage::Storage;
 use crate::storage::direct::DirectStorage;
+use crate::storage::{FILE_MODE, Storage};
 use crate::syncs::Syncs;
 use direct_read::{DEPTH, SLACK_BYTES};
 use direct_write::OUTPUT_BYTES;
@@ -44,6 +46,8 @@ pub struct JobIo {
     pub options: IoOptions,
     /// Files past the page cache, if the options ask for it and the system has them.
     pub direct: Option<Arc<dyn DirectStorage>>,
+    /// Permissions of outputs at most.
+    pub(crate) output_mode: AtomicU32,
     /// Outputs that go through the page cache because their file system has no way past it.
     pub(crate) cached_instead: AtomicU64,
     /// How fast, together with all other jobs.
@@ -67,6 +71,7 @@ impl JobIo {
             storage,
             options: IoOptions::default(),
             direct: None,
+            output_mode: AtomicU32::new(FILE_MODE),
             cached_instead: AtomicU64::new(0),
             limiter: Arc::new(RateLimiter::new(0)),
             meter: Meter::default(),
@@ -102,6 +107,24 @@ impl JobIo {
         self.direct
             .as_deref()
             .filter(|_| self.options.direct_writes)
+    }
+
+    /// Outputs give nobody a right that this input denies: RocksDB's `Env` may make all files for its own user alone,
+    /// of which no option tells.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn narrow_outputs(&self, input: &Path) -> io::Result<()> {
+        /// The owner's, who writes them.
+        const LEAST: u32 = 0o600;
+        let mode = self.storage.mode(input)? | LEAST;
+        self.output_mode.fetch_and(mode, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Permissions of outputs at most.
+    pub fn output_mode(&self) -> u32 {
+        self.output_mode.load(Ordering::Relaxed)
     }
 
     /// Outputs that were to pass by the page cache and could not.

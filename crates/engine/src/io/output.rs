@@ -62,7 +62,7 @@ impl Output {
     /// Makes the file, and opens it once more if it is to pass by the page cache.
     fn open(&self, path: &Path) -> io::Result<Opened> {
         // Some file systems make a file and then say that it cannot be written past the page cache.
-        let file = self.io.storage.create(path)?;
+        let file = self.io.storage.create(path, self.io.output_mode())?;
         if !self.io.options.direct_writes {
             return Ok(Opened::Cached(file));
         }

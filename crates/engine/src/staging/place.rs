@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rockmill_core::{DeclineReason, Error, Result};
 
 use super::{STAGING_DIR, StagingDir};
-use crate::storage::Storage;
+use crate::storage::{FILE_MODE, Storage};
 
 /// Name of a file that is renamed into the database's directory and removed, to see that it can be. A
 /// crash may leave it; the next check replaces it.
@@ -58,7 +58,7 @@ pub fn check(storage: &Arc<dyn Storage>, folder: &Path, dir: &Path) -> Result<()
     }
     let (from, to) = (trial.path().join(TRIAL_FILE), dir.join(TRIAL_FILE));
     storage
-        .create(&from)
+        .create(&from, FILE_MODE)
         .map(drop)
         .map_err(|e| refused(folder, "make a file", &e))?;
     let renamed = storage.rename(&from, &to);

@@ -33,8 +33,13 @@ impl Storage for LocalStorage {
         Ok(Box::new(File::open(path)?))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        Ok(fs::metadata(path)?.mode())
+    }
+
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(mode).open(path)?;
         Ok(Box::new(file))
     }
 
@@ -152,5 +157,27 @@ impl WritableFile for File {
 
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::Mode;
+    use rustix::process::umask;
+
+    use super::*;
+    use crate::storage::FILE_MODE;
+
+    #[test]
+    fn files_are_no_more_writable_than_was_asked_for_whatever_the_umask() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let usual = umask(Mode::empty());
+        let modes = [FILE_MODE, 0o600].map(|mode| {
+            let path = dir.path().join(format!("{mode:o}"));
+            LocalStorage.create(&path, mode).expect("made");
+            LocalStorage.mode(&path).expect("it is there") & 0o777
+        });
+        umask(usual);
+        assert_eq!(modes, [FILE_MODE, 0o600]);
     }
 }

@@ -72,8 +72,8 @@ impl Storage for Damaging {
         self.storage.open(path)
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
-        let file = self.storage.create(path)?;
+    fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
+        let file = self.storage.create(path, mode)?;
         // The engine also tries the staging folder.
         let is_output = path.extension().is_some_and(|extension| extension == "sst");
         let one_less = |left: u32| left.checked_sub(u32::from(is_output));

@@ -206,7 +206,7 @@ impl Storage for SimStorage {
         Ok(Box::new(OpenFile(self.clone(), node)))
     }
 
-    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+    fn create(&self, path: &Path, _mode: u32) -> io::Result<Box<dyn WritableFile>> {
         let node = self.act(Op::Create, |machine, verdict| {
             match machine.extent(verdict, 1) {
                 0 => Err(ErrorKind::Other.into()),
