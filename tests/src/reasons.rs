@@ -81,7 +81,7 @@ pub const COMPRESSION_MANAGER: &str = "compression-manager";
 pub const FLUSH_BLOCK_POLICY: &str = "flush-block-policy";
 /// A compaction for a reason that is no merge of data.
 pub const COMPACTION_REASON: &str = "compaction-reason";
-/// The MANIFEST is missing, older than the job, or unreadable.
+/// The MANIFEST is missing, older than the job, unreadable, or another database's.
 pub const MANIFEST: &str = "manifest";
 /// The service's message could not be understood.
 pub const INPUT_MESSAGE: &str = "input-message";

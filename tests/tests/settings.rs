@@ -1,5 +1,7 @@
 //! What settings do to a database's compactions, at the start and while they change.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,9 +14,9 @@ use rockmill_tests::harness::{
     assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
     fill, open, options, put, wait_for_compact,
 };
-use rockmill_tests::reasons::{SMALL_JOB, STAGING_FOLDER};
+use rockmill_tests::reasons::{MANIFEST, SMALL_JOB, STAGING_FOLDER};
 use rockmill_tests::tree::TreeShape;
-use rust_rocksdb::{DB, Options};
+use rust_rocksdb::{DB, Env, Options};
 use tempfile::TempDir;
 
 /// Writes of a small database: some hundred KiB.
@@ -209,4 +211,49 @@ fn settings_may_change_under_load() {
     assert_jobs_add_up(&stats);
     assert_eq!(stats.verification_failures, 0, "{stats}");
     assert_nothing_staged(directory.path());
+}
+
+#[test]
+fn outputs_are_no_more_readable_than_inputs() {
+    let directory = temporary();
+    let path = directory.path().join("db");
+    let service = build(Service::builder().min_job_bytes(0));
+    let content = fill(&open(&small_files(&service), &path), WRITES, 5);
+    let files = |suffix: &str| {
+        let entries = path.read_dir().expect("a folder").flatten();
+        let files = entries.map(|entry| entry.path());
+        let suffix = suffix.to_owned();
+        files.filter(move |file| file.to_string_lossy().ends_with(&suffix))
+    };
+    for file in files(".sst") {
+        let private = Permissions::from_mode(0o600);
+        std::fs::set_permissions(file, private).expect("it is ours");
+    }
+    let db = open(&small_files(&service), &path);
+    compact_everything(&db);
+    assert_done(&service.stats());
+    assert_content(&db, &content);
+    for file in files(".sst") {
+        let mode = file.metadata().expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+}
+
+#[test]
+fn a_database_in_another_env_leaves_one_of_the_same_path_alone() {
+    let directory = temporary();
+    let path = directory.path().join("db");
+    let service = build(Service::builder().min_job_bytes(0));
+    let on_disk = fill(&open(&small_files(&service), &path), WRITES, 6);
+    let mut options = small_files(&service);
+    options.set_env(&Env::mem_env().expect("it needs nothing"));
+    let db = open(&options, &path);
+    let mut in_memory = fill(&db, WRITES, 7);
+    compact_everything(&db);
+    assert_declined(&service.stats(), &[MANIFEST]);
+    put(&db, &mut in_memory, b"key00000001", b"new");
+    compact_everything(&db);
+    assert_content(&db, &in_memory);
+    drop(db);
+    assert_content(&open(&small_files(&service), &path), &on_disk);
 }

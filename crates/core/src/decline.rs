@@ -95,7 +95,7 @@ reasons! {
     CompactionReason = "compaction-reason",
     /// The OPTIONS file is missing, unreadable, or written by a newer RocksDB.
     OptionsFile = "options-file",
-    /// The MANIFEST is missing, older than the job, or unreadable.
+    /// The MANIFEST is missing, older than the job, unreadable, or another database's.
     Manifest = "manifest",
     /// An input file is missing or cannot be opened.
     InputMissing = "input-missing",

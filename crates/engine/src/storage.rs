@@ -99,6 +99,12 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says; NotFound if there is none.
     fn folder_id(&self, path: &Path) -> io::Result<FolderId>;
 
+    /// Whether this is a folder, not a link to one, that belongs to the process's user.
+    ///
+    /// # Errors
+    /// Whatever the system says; NotFound if there is nothing of that name.
+    fn is_own_folder(&self, path: &Path) -> io::Result<bool>;
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors
@@ -111,12 +117,6 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// Whatever the system says.
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Whether this is a folder, not a link to one, that belongs to the process's user.
-    ///
-    /// # Errors
-    /// Whatever the system says; NotFound if there is nothing of that name.
-    fn is_own_folder(&self, path: &Path) -> io::Result<bool>;
-
 }
 
 /// A folder's numbers (`man 2 stat`).

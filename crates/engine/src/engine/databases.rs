@@ -1,22 +1,24 @@
 //! What is kept of each database between its jobs, and its folders.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_format::manifest::Tree;
 
 use super::{Engine, lock};
 use crate::staging::{self, place};
-use crate::storage::base_name;
+use crate::storage::{Storage, base_name, read_from};
 use crate::tree::TreeFollower;
 
 /// What is kept of a database between its jobs.
 #[derive(Debug)]
 pub(super) struct Database {
     session_id: String,
-    /// Whether leftovers of an earlier process were removed and the staging folder was looked at.
-    staging_ready: Mutex<bool>,
+    /// Whether [`Engine::begin_session`] was through.
+    has_begun: Mutex<bool>,
     pub(super) tree: Mutex<TreeFollower>,
     /// Bits a key that were learned, by column family and OPTIONS file.
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
@@ -55,8 +57,7 @@ impl Engine {
             .map_err(|e| Error::storage(&base_name(dir), "sync the database's folder", &e))
     }
 
-    /// The database in `dir`; at its first job in a session, leftovers of an earlier process go, and the
-    /// staging folder is looked at.
+    /// The database in `dir`.
     pub(super) fn database(
         &self,
         dir: &Path,
@@ -69,15 +70,29 @@ impl Engine {
                 "the database could not take an earlier job's files",
             ));
         }
-        let database = self.known_database(dir, session_id, cancel)?;
+        self.known_database(dir, session_id, cancel)
+    }
+
+    /// At the first job in a session of the database in `dir`: makes sure that it is the one of the job, whose
+    /// id is `db_id`, removes leftovers of an earlier process, and looks at the staging folder.
+    ///
+    /// # Errors
+    /// Declined if it is another database or the staging folder will not do; Storage.
+    pub(super) fn begin_session(
+        &self,
+        database: &Database,
+        dir: &Path,
+        db_id: &[u8],
+        tree: &Tree,
+    ) -> Result<()> {
         // Other databases' jobs do not wait for this.
-        let mut staging_ready = lock(&database.staging_ready);
-        if !*staging_ready {
+        let mut has_begun = lock(&database.has_begun);
+        if !*has_begun {
+            require_id(&*self.storage, dir, db_id, tree)?;
             self.prepare_staging(dir)?;
-            *staging_ready = true;
+            *has_begun = true;
         }
-        drop(staging_ready);
-        Ok(database)
+        Ok(())
     }
 
     fn prepare_staging(&self, dir: &Path) -> Result<()> {
@@ -109,7 +124,7 @@ impl Engine {
         cancel.check()?;
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
-            staging_ready: Mutex::default(),
+            has_begun: Mutex::default(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
         });
@@ -121,6 +136,43 @@ impl Engine {
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
         place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
     }
+}
+
+/// A database in another `Env` of RocksDB may have the same path as one on the file system, whose files are not to be
+/// taken for its own: the ids must agree, where both are known.
+fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> Result<()> {
+    let (place, found) = match &*tree.db_id {
+        [] => ("IDENTITY", identity(storage, dir)?),
+        id => ("MANIFEST", id.to_vec()),
+    };
+    if db_id.is_empty() || found.is_empty() || db_id == found {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::Manifest,
+        format!(
+            "RocksDB's database has the id {}, and the {place} in {} has {}: is the database in another Env?",
+            String::from_utf8_lossy(db_id),
+            dir.display(),
+            String::from_utf8_lossy(&found),
+        ),
+    ))
+}
+
+/// What the IDENTITY file says, without the end of its line; nothing if there is none
+/// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
+fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
+    const LONGEST: u64 = 4096;
+    let path = dir.join("IDENTITY");
+    match storage.open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => drop(opened),
+    }
+    let mut id = read_from(storage, &path, 0, LONGEST)?;
+    if id.last() == Some(&b'\n') {
+        id.pop();
+    }
+    Ok(id)
 }
 
 #[cfg(test)]
@@ -166,5 +218,26 @@ mod tests {
         let closes = engine.database(dir.path(), "first", &cancel);
         assert_eq!(closes.expect_err("it closes").kind, ErrorKind::Cancelled);
         assert!(lock(&engine.databases).is_empty());
+    }
+
+    #[test]
+    fn a_job_is_of_the_database_whose_id_the_manifest_has_or_the_identity_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let is_taken = |job: &str, manifest: &str| {
+            let tree = Tree {
+                db_id: manifest.into(),
+                ..Tree::default()
+            };
+            let found = require_id(&LocalStorage, dir.path(), job.as_bytes(), &tree);
+            if let Err(error) = &found {
+                assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::Manifest));
+            }
+            found.is_ok()
+        };
+        assert!(is_taken("a", "a") && !is_taken("a", "b") && !is_taken("a", "a\n"));
+        assert!(is_taken("a", "") && is_taken("", "b"));
+        std::fs::write(dir.path().join("IDENTITY"), "a\n").expect("written");
+        assert!(is_taken("a", "") && !is_taken("b", ""));
+        assert!(is_taken("b", "b"), "the MANIFEST comes first");
     }
 }

@@ -40,12 +40,13 @@ impl Engine {
             let what = "the job names no OPTIONS file";
             return Err(Error::declined(DeclineReason::OptionsFile, what));
         }
-        let options = read_options(&*self.storage, dir, input.options_file_number)?;
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
-        let tree = {
+        let (options, tree) = {
             let mut follower = lock(&database.tree);
             follower.refresh(&*self.storage, dir, floor, cancel)?;
-            follower.view(&input, info.cf_id)?
+            self.begin_session(&database, dir, &input.db_id, follower.tree())?;
+            let options = read_options(&*self.storage, dir, input.options_file_number)?;
+            (options, follower.view(&input, info.cf_id)?)
         };
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);

@@ -82,16 +82,16 @@ impl Storage for LocalStorage {
         })
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-
-    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
     fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
         let metadata = fs::symlink_metadata(path)?;
         Ok(metadata.is_dir() && metadata.uid() == geteuid().as_raw())
     }
 
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::hard_link(from, to) {
             // A copy over a name that exists could empty the file itself.
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {

@@ -22,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::staging::STAGING_DIR;
 use rockmill_engine::{MutableSettings, OutputCache, Verification};
+use rockmill_format::wire::CompactionServiceInput;
 
 use check::Lived;
 use database::{DIR, Database};
@@ -191,6 +192,31 @@ fn databases_that_share_a_staging_folder_leave_each_others_files() {
     assert!(storage.disk().list(&case.staging()).is_err(), "it stays");
 }
 
+#[test]
+fn a_job_of_a_database_that_lies_elsewhere_changes_nothing() {
+    let mut case = plain_case(3);
+    let message = &mut case.database.families[0].message;
+    let mut input = CompactionServiceInput::decode(message).expect("it is one");
+    input.db_id = b"another".to_vec();
+    *message = input.encode();
+    let mut disk = case.database.disk.clone();
+    leave_something(&mut disk, &case.staging());
+    let storage = SimStorage::new(disk, 3, None, CancelToken::new());
+    let family = case.database.family();
+    let prepared = life::engine(&storage, &case).prepare(
+        Path::new(DIR),
+        family.info("session"),
+        &family.message,
+        &CancelToken::new(),
+    );
+    let error = prepared.expect_err("it is another database's");
+    assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::Manifest));
+    assert!(error.to_string().contains("another Env"), "{error}");
+    let ops = storage.seen().ops;
+    let is_look = |op: &Op| matches!(op, Op::Open | Op::Size | Op::Read);
+    assert!(ops.keys().all(is_look), "{ops:?}");
+}
+
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
@@ -290,9 +316,12 @@ fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
     }
 }
 
+/// Name of a job's folder that an earlier process left.
+const LEFTOVER: &str = "EARLIER0000000000000";
+
 /// The staging folder of an earlier process.
 fn leave_something(disk: &mut Disk, staging: &Path) {
-    let folder = staging.join("EARLIER0000000000000");
+    let folder = staging.join(LEFTOVER);
     make_folder(disk, &folder);
     let node = disk.create(&folder.join("000001.sst")).expect("a new file");
     disk.append(node, b"half a file");
