@@ -18,6 +18,10 @@ export ROCKSDB_STATIC := 1
 
 # Not cargo's own: where cargo has compiled RocksDB itself, the linker finds that before the one here.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target/make
+
+# Each test that is skipped adds a line.
+export ROCKMILL_SKIPS := $(abspath $(CARGO_TARGET_DIR))/skipped.txt
+
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SMOKE_SECONDS := 20
 SECONDS := 600
@@ -33,7 +37,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env demo test build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env demo test forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 demo: build
@@ -47,8 +51,15 @@ setup:
 	@scripts/rocksdb.sh $(ROCKSDB) $(CARGO_TARGET_DIR)
 
 # Each part on its own, so that its time can be told.
-test:
-	@scripts/test.sh lint test-debug test-release test-sanitized fuzz-lint $(SMOKES)
+test: forget-skips
+	@scripts/test.sh lint test-debug test-release test-sanitized fuzz-lint $(SMOKES) show-skips
+
+forget-skips:
+	@mkdir -p $(dir $(ROCKMILL_SKIPS)) && : > $(ROCKMILL_SKIPS)
+
+show-skips:
+	@sort -u $(ROCKMILL_SKIPS) | sed 's/^/skipped: /'
+	@echo "$$(sort -u $(ROCKMILL_SKIPS) | wc -l) tests were skipped, or a part of them"
 
 lint: setup
 	cargo fmt --all --check

@@ -2,12 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill::{Builder, Service, Verification};
+use rockmill_testing::{Mount, again_where_mounting_is_allowed};
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::flipping::FlippingStorage;
 use rockmill_tests::harness::{
@@ -86,38 +86,20 @@ fn databases_may_share_a_staging_folder() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Something mounted, unmounted at the end.
-struct Mount(PathBuf);
-
-impl Mount {
-    /// `None` where mounting is not allowed.
-    fn new(options: &[&str], what: &Path, path: PathBuf) -> Option<Self> {
-        std::fs::create_dir_all(&path).expect("make a directory");
-        let mut command = Command::new("mount");
-        let status = command.args(options).arg(what).arg(&path).status();
-        matches!(status, Ok(status) if status.success()).then_some(Self(path))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_staging_folder_on_another_mount_is_declined() {
     let directory = temporary();
     let below = |name: &str| directory.path().join(name);
     std::fs::create_dir_all(below("original")).expect("make a directory");
     let mounts = [
-        Mount::new(&["-t", "tmpfs"], Path::new("tmpfs"), below("other")),
+        Mount::memory("64m", below("other")),
         Mount::new(&["--bind"], &below("original"), below("bound")),
     ];
     for (number, mount) in mounts.iter().enumerate() {
-        let Some(Mount(staging)) = mount else {
-            println!("skipped: mounting is not allowed here");
-            continue;
+        let Some(staging) = mount.as_ref().map(Mount::path) else {
+            return again_where_mounting_is_allowed(
+                "a_staging_folder_on_another_mount_is_declined",
+            );
         };
         let service = build(Service::builder().min_job_bytes(0).staging_dir(staging));
         let path = below(&format!("db{number}"));

@@ -7,11 +7,12 @@ mod typed;
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use place::Place;
+use rockmill_testing::{Mount, again_where_mounting_is_allowed};
 use typed::{BAD_DATA, DONE, ENVIRONMENT, WRONG_USAGE, expect, text};
 
 #[test]
@@ -138,35 +139,14 @@ fn has_database(databases: &Path) -> bool {
     databases.any(|path| path.exists())
 }
 
-/// A file system of its own size, unmounted at the end.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// `None` where mounting is not allowed.
-    fn mount(path: PathBuf, size: &str) -> Option<Self> {
-        let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(&path)
-            .status();
-        matches!(status, Ok(status) if status.success()).then_some(Self(path))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// One cell of some seconds at most, for which 128 MiB are enough.
 const SMALL: [&str; 6] = ["--scale", "1", "--value-bytes", "512", "--cpu-load", "0"];
 
 #[test]
 fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
     let place = Place::new();
-    let Some(disk) = SmallDisk::mount(place.databases(), "128m") else {
-        println!("skipped: mounting a tmpfs is not allowed here");
-        return;
+    let Some(disk) = Mount::memory("128m", place.databases()) else {
+        return again_where_mounting_is_allowed("a_disk_that_fills_up_ends_a_cell_and_no_other");
     };
     let one_cell = [&SMALL[..], &["--stop-after", "0"]].concat();
     place.run(DONE, "contention", &one_cell);
@@ -177,11 +157,11 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let filler = disk.0.join("filler");
+    let filler = disk.path().join("filler");
     let mut rest = fs::File::create(&filler).expect("create");
     let mut is_full = false;
     while filled.try_wait().expect("it runs").is_none() {
-        is_full |= has_database(&disk.0);
+        is_full |= has_database(disk.path());
         // What is given back is taken, too.
         while is_full && rest.write_all(&[0; 4 << 10]).is_ok() {}
         thread::yield_now();
@@ -191,7 +171,7 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
     assert_eq!(ended.status.code(), Some(ENVIRONMENT), "{err}");
     let advice = format!(
         "make room in {} or name another with --dir",
-        disk.0.display()
+        disk.path().display()
     );
     assert!(
         err.contains("No space left") && err.contains(&advice),
@@ -209,9 +189,10 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
 #[test]
 fn cells_without_room_are_left_out_before_they_begin() {
     let place = Place::new();
-    let Some(_disk) = SmallDisk::mount(place.databases(), "16m") else {
-        println!("skipped: mounting a tmpfs is not allowed here");
-        return;
+    let Some(_disk) = Mount::memory("16m", place.databases()) else {
+        return again_where_mounting_is_allowed(
+            "cells_without_room_are_left_out_before_they_begin",
+        );
     };
     let err = place.run(ENVIRONMENT, "contention", &SMALL).1;
     assert!(

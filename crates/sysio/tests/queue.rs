@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rockmill_sysio::{Direction, Method, Queue, Transfer};
+use rockmill_testing::skipped;
 use tempfile::NamedTempFile;
 
 const FILE_BYTES: usize = 1 << 20;
@@ -14,7 +15,7 @@ const FILE_BYTES: usize = 1 << 20;
 fn queues() -> Vec<Queue> {
     let ring = Queue::with(Method::Ring);
     if let Err(e) = &ring {
-        println!("no io_uring here: {e}");
+        skipped(&format!("no io_uring here: {e}"));
     }
     let threads = Queue::with(Method::Threads).expect("threads");
     ring.into_iter().chain([threads]).collect()

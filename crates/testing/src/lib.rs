@@ -1,0 +1,146 @@
+//! What tests need of the machine they run on: a file system of their own, another user, a wider processor.
+//!
+//! A test that needs more than the machine gives calls [`skipped`]. Cargo counts such a test as passed, so
+//! `make test` names them all at its end. A test that needs another user runs itself again as that user:
+//! [`again_as_nobody`], [`again_where_mounting_is_allowed`].
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+/// The file to which each skipped test adds a line, if there is one.
+const SKIPS: &str = "ROCKMILL_SKIPS";
+/// In the environment of a test that runs again.
+const AGAIN: &str = "ROCKMILL_TEST_AGAIN";
+/// The user and group without rights.
+const NOBODY: u32 = 65534;
+
+/// Says that the test of this thread did not run, or not all of it, because of `why`. With `ROCKMILL_SKIPS` in
+/// the environment, the file of that name gets a line as well.
+///
+/// # Panics
+///
+/// If that file cannot be written.
+pub fn skipped(why: &str) {
+    let program = env::current_exe().unwrap_or_default();
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    // Cargo adds a hash to the name.
+    let program = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let thread = thread::current();
+    let line = format!("{program}: {}: {why}\n", thread.name().unwrap_or("a test"));
+    print!("skipped: {line}");
+    if let Some(path) = env::var_os(SKIPS) {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let mut file = file.expect("ROCKMILL_SKIPS names a file that can be written");
+        // One write is one line, whichever processes add theirs.
+        file.write_all(line.as_bytes()).expect("room for a line");
+    }
+}
+
+/// Whether this process has the superuser's rights.
+#[must_use]
+pub fn is_superuser() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs the test named `test` of this program again as a user without rights, or skips it where that is not
+/// possible.
+///
+/// # Panics
+///
+/// If the test fails.
+pub fn again_as_nobody(test: &str) {
+    // The link leads to this program whatever folders that user may enter.
+    let mut command = Command::new("/proc/self/exe");
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    // The folder for temporary files may be this user's own.
+    command.env_remove("TMPDIR");
+    again(test, &mut command);
+}
+
+/// Runs the test named `test` of this program again as the superuser of a user namespace, who may mount, or skips it
+/// where that is not possible.
+///
+/// # Panics
+///
+/// If the test fails.
+pub fn again_where_mounting_is_allowed(test: &str) {
+    let is_again = env::var_os(AGAIN).is_some();
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]);
+        command
+    };
+    let can_unshare = || {
+        unshare()
+            .arg("true")
+            .output()
+            .is_ok_and(|o| o.status.success())
+    };
+    if is_again || !can_unshare() {
+        return skipped("mounting is not allowed here");
+    }
+    let program = env::current_exe().expect("this program has a path");
+    again(test, unshare().arg(program));
+}
+
+fn again(test: &str, command: &mut Command) {
+    let command = command
+        .args(["--exact", test, "--nocapture"])
+        .env(AGAIN, "1");
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(e) => return skipped(&format!("it cannot run as another user: {e}")),
+    };
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let passed = output.status.success() && out.contains(" 1 passed;");
+    assert!(passed, "{test}, run as another user:\n{out}{err}");
+}
+
+/// Something mounted, unmounted at the end.
+pub struct Mount(PathBuf);
+
+impl Mount {
+    /// Mounts `what` at the folder `path`, which is made, with these options of `mount`. `None` where mounting is not
+    /// allowed.
+    ///
+    /// # Panics
+    ///
+    /// If the folder cannot be made.
+    #[must_use]
+    pub fn new(options: &[&str], what: &Path, path: PathBuf) -> Option<Self> {
+        fs::create_dir_all(&path).expect("make a folder");
+        let mut command = Command::new("mount");
+        let output = command.args(options).arg(what).arg(&path).output();
+        let is_mounted = output.is_ok_and(|o| o.status.success());
+        is_mounted.then(|| Self(path))
+    }
+
+    /// Mounts a file system in memory of `size`, as `mount` reads it (`8m`), at the folder `path`, which is made.
+    /// `None` where mounting is not allowed.
+    ///
+    /// # Panics
+    ///
+    /// If the folder cannot be made.
+    #[must_use]
+    pub fn memory(size: &str, path: PathBuf) -> Option<Self> {
+        let size = format!("size={size}");
+        Self::new(&["-t", "tmpfs", "-o", &size], Path::new("tmpfs"), path)
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
