@@ -10,8 +10,8 @@ use rockmill::{Calibration, CudaSettings, Device, OutputCache, Service};
 use rockmill_cuda::Target;
 use rockmill_tests::content::{Content, absent_neighbour, assert_content, read_everything};
 use rockmill_tests::harness::{
-    assert_jobs_add_up, assert_nothing_staged, compact_everything, fill, local_options, open,
-    options, put, service, wait_for_compact,
+    assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything, fill,
+    local_options, open, options, put, service, wait_for_compact,
 };
 use rockmill_tests::seed;
 use rockmill_tests::table::{Filter, Prefix, TableShape};
@@ -48,14 +48,7 @@ fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
     let db = open(&shaped(options(&service), table), path);
     let content = fill(&db, WRITES, seed);
     compact_everything(&db);
-    let stats = service.stats();
-    assert!(stats.jobs_done > 0, "{stats} {table:?}");
-    assert_eq!(
-        stats.jobs_failed + stats.jobs_declined,
-        0,
-        "{stats} {table:?}"
-    );
-    assert_jobs_add_up(&stats);
+    assert_done(&service.stats());
     assert_content(&db, &content);
     drop(db);
     assert_nothing_staged(path);
@@ -128,7 +121,7 @@ fn outputs_are_accepted_whether_bytes_pass_by_the_page_cache_or_not() {
         db.verify_checksum().expect("every block's checksum holds");
         assert_content(&db, &content);
     }
-    assert_eq!(service.stats().jobs_failed, 0, "{}", service.stats());
+    assert_done(&service.stats());
 }
 
 /// Output alone past the page cache, on the CPU or on a GPU's kernels, whose chunks are several a file.
@@ -161,7 +154,7 @@ fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
         compact_everything(&db);
         drop(db);
         let stats = service.stats();
-        assert!(stats.jobs_done > 0 && stats.jobs_failed == 0, "{stats}");
+        assert_done(&stats);
         assert_eq!(stats.jobs_device_refused, 0, "{stats}");
         // What a file system has no way past goes through the cache, and is told.
         assert!(
@@ -310,7 +303,7 @@ fn nothing_is_picked_again_when_all_is_compacted() {
         compact_everything(&db);
         assert_quiet(&db, &service);
         assert_content(&db, &content);
-        assert!(service.stats().jobs_done > 0, "{}", service.stats());
+        assert_done(&service.stats());
     }
 }
 
@@ -354,7 +347,7 @@ fn a_snapshot_reads_the_same_before_and_after() {
     }
     db.flush().expect("flush");
     compact_everything(&db);
-    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    assert_done(&service.stats());
     let pairs: Content = snapshot
         .iterator_opt(rust_rocksdb::IteratorMode::Start, read_everything())
         .map(|pair| pair.expect("readable"))
@@ -387,7 +380,7 @@ fn deleting_everything_leaves_no_file() {
     }
     db.flush().expect("flush");
     compact_everything(&db);
-    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    assert_done(&service.stats());
     assert!(db.live_files().expect("live files").is_empty());
     assert_content(&db, &Content::new());
 }
@@ -478,6 +471,6 @@ fn recorded_jobs_are_kept() {
     let files = std::fs::read_dir(&jobs)
         .expect("the folder of jobs")
         .count() as u64;
-    assert!(service.stats().jobs_done > 0, "{}", service.stats());
+    assert_done(&service.stats());
     assert_eq!(files, service.stats().jobs_done);
 }
