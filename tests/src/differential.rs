@@ -19,11 +19,15 @@
 //!
 //! Single-deleted keys are compared by reads only, see [`internal::entries`].
 
+mod ingest;
+mod measure;
 mod pick;
 mod view;
 
 use std::cell::Cell;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rust_rocksdb::{
     BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, Options,
@@ -31,9 +35,12 @@ use rust_rocksdb::{
 };
 
 use crate::content;
-use crate::internal::{self, FileFacts};
+use crate::internal;
 use crate::switch::{Switch, Switched};
-use crate::workload::{Case, Compaction, Family, Step};
+use crate::table::TableShape;
+use crate::tree::TreeShape;
+use crate::workload::{Case, Change, Compaction, Family, Step, TTL_SECONDS};
+pub use measure::Measures;
 use pick::Pick;
 use view::View;
 
@@ -50,18 +57,18 @@ const NEVER_FULL_BYTES: usize = 256 << 20;
 pub struct Outcome {
     /// What Rockmill did.
     pub stats: rockmill::Stats,
-    /// Steps to measure on a family with files.
-    pub measures: u64,
-    /// Those in which Rockmill did the job, so that the comparison means something.
-    pub measured: u64,
+    /// What came of the steps to measure.
+    pub measures: Measures,
 }
 
 /// The two databases of a case.
 struct Pair<'a> {
     case: &'a Case,
     service: &'a rockmill::Service,
-    measures: &'a Cell<u64>,
-    measured: &'a Cell<u64>,
+    /// The folder of both.
+    directory: &'a Path,
+    reopened: bool,
+    measures: &'a Cell<Measures>,
     rocksdb: DB,
     rockmill: DB,
     switch: Switch,
@@ -74,23 +81,28 @@ struct Pair<'a> {
 /// The first difference, with the step and the seed.
 pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
     let switch = Switch::default();
-    let service = rockmill::Service::builder()
+    let mut builder = rockmill::Service::builder()
         .min_job_bytes(0)
         .threads(THREADS)
-        .memory_budget_bytes(MEMORY_BUDGET_BYTES)
+        .memory_budget_bytes(MEMORY_BUDGET_BYTES);
+    if let Some(bits) = case.filter_bits_per_key {
+        builder = builder.filter_bits_per_key(bits);
+    }
+    let service = builder
         .build()
         .map_err(|e| format!("seed {}: cannot build the service: {e}", case.seed))?;
     let mut reopened = false;
     let mut done = 0;
-    let (measures, measured) = (Cell::new(0), Cell::new(0));
+    let measures = Cell::default();
     for steps in case.steps.split(|step| matches!(step, Step::Reopen)) {
         let switched = Switched::new(service.clone(), switch.clone());
         let run = || -> Result<(), String> {
             let pair = Pair {
                 case,
                 service: &service,
+                directory,
+                reopened,
                 measures: &measures,
-                measured: &measured,
                 rocksdb: open(case, &directory.join("rocksdb"), reopened, None)?,
                 rockmill: open(case, &directory.join("rockmill"), reopened, Some(switched))?,
                 switch: switch.clone(),
@@ -103,26 +115,56 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
             if reopened {
                 pair.finish(&mut snapshots)?;
             }
-            Ok(())
+            check_jobs(case, &service.stats())
         };
-        run().map_err(|e| format!("seed {}: {e}\n{:?}", case.seed, case.families_in_brief()))?;
+        run().map_err(|e| format!("seed {}: {e}\n{}", case.seed, case.in_brief()))?;
         done += steps.len() + 1;
         reopened = true;
     }
     Ok(Outcome {
         stats: service.stats(),
         measures: measures.get(),
-        measured: measured.get(),
     })
 }
 
+/// No job may fail, or be declined for a reason that the case does not give.
+fn check_jobs(case: &Case, stats: &rockmill::Stats) -> Result<(), String> {
+    let expected = case.may_be_declined_for();
+    let mut declines = stats.declines.keys();
+    match declines.find(|reason| !expected.contains(&reason.as_str())) {
+        Some(reason) => Err(format!("jobs were declined for {reason}: {stats}")),
+        None if stats.jobs_failed > 0 => Err(format!("jobs failed: {stats}")),
+        None => Ok(()),
+    }
+}
+
 impl Case {
-    /// The shapes of the families, without their keys.
-    fn families_in_brief(&self) -> Vec<String> {
-        self.families
-            .iter()
-            .map(|f| format!("{}: {:?} {:?} {:?}", f.name, f.tree, f.before, f.after))
-            .collect()
+    /// What it has, and the shapes of the families without their keys.
+    fn in_brief(&self) -> String {
+        let family = |f: &Family| {
+            let (name, tree, style) = (&f.name, &f.tree, f.changes_style);
+            let (before, after) = (&f.before, &f.after);
+            format!("{name}: {tree:?} changes style: {style} {before:?} {after:?}")
+        };
+        let families: Vec<String> = self.families.iter().map(family).collect();
+        let automatic = self.auto_compactions;
+        let extras = self.extras;
+        format!("automatic: {automatic} {extras:?}\n{}", families.join("\n"))
+    }
+}
+
+impl Family {
+    /// How its files look before or after [`Step::Reopen`].
+    fn table(&self, reopened: bool) -> &TableShape {
+        if reopened { &self.after } else { &self.before }
+    }
+
+    /// How its tree grows before or after [`Step::Reopen`].
+    fn tree(&self, reopened: bool) -> TreeShape {
+        TreeShape {
+            universal: self.tree.universal != (reopened && self.changes_style),
+            ..self.tree.clone()
+        }
     }
 }
 
@@ -136,18 +178,16 @@ fn open(case: &Case, path: &Path, reopened: bool, service: Option<Switched>) -> 
         options.set_compaction_service(service);
     }
     let families = case.families.iter().map(|family| {
-        let table = if reopened {
-            &family.after
-        } else {
-            &family.before
-        };
         let mut options = Options::default();
-        family.tree.apply(&mut options);
+        family.tree(reopened).apply(&mut options);
+        if case.extras.ages {
+            options.set_ttl(TTL_SECONDS);
+        }
         options.set_disable_auto_compactions(!case.auto_compactions);
         if !case.auto_compactions {
             options.set_write_buffer_size(NEVER_FULL_BYTES);
         }
-        ColumnFamilyDescriptor::new(family.name.clone(), table.apply(options))
+        ColumnFamilyDescriptor::new(family.name.clone(), family.table(reopened).apply(options))
     });
     DB::open_cf_descriptors(&options, path, families).map_err(|e| format!("open: {e}"))
 }
@@ -195,6 +235,25 @@ impl Pair<'_> {
                 let family = family(f);
                 self.both(|db| db.single_delete_cf(handle(db, family), &family.keys[key]))
             }
+            Step::DeleteRange(f, start, end) => {
+                let family = family(f);
+                let (start, end) = (&family.keys[start], &family.keys[end]);
+                self.both(|db| db.delete_range_cf(handle(db, family), start, end))
+            }
+            Step::Ingest {
+                family: f,
+                roll,
+                holds_snapshot,
+            } => {
+                let _held = holds_snapshot.then(|| self.sides().map(DB::snapshot));
+                self.ingest(family(f), roll)
+            }
+            Step::SetOptions(f, change) => self.set_options(family(f), change),
+            Step::Age => {
+                // Ages are counted in whole seconds.
+                thread::sleep(Duration::from_secs(TTL_SECONDS + 1));
+                Ok(())
+            }
             Step::Snapshot => {
                 snapshots.push((self.rocksdb.snapshot(), self.rockmill.snapshot()));
                 let (theirs, ours) = &snapshots[snapshots.len() - 1];
@@ -222,6 +281,19 @@ impl Pair<'_> {
         }
     }
 
+    fn set_options(&self, family: &Family, change: Change) -> Result<(), String> {
+        let mut options = change.options();
+        if family.table(self.reopened).block_align {
+            // RocksDB takes it, and then fails to write files.
+            options.retain(|(name, _)| !name.ends_with("compression"));
+        }
+        let options: Vec<_> = options.iter().map(|(name, v)| (*name, &**v)).collect();
+        if options.is_empty() {
+            return Ok(());
+        }
+        self.both(|db| db.set_options_cf(handle(db, family), &options))
+    }
+
     fn compact(&self, family: &Family, how: Compaction) -> Result<(), String> {
         for db in self.sides() {
             let cf = handle(db, family);
@@ -243,40 +315,9 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// One job by Rockmill against the same job by RocksDB.
-    fn measure(&self, family: &Family, roll: u64, no_snapshots: bool) -> Result<(), String> {
-        compare_trees(&self.rocksdb, &self.rockmill, family)?;
-        let Some(pick) = Pick::roll(&self.rocksdb, family, roll)? else {
-            return Ok(());
-        };
-        let done_before = self.service.stats().jobs_done;
-        self.switch.set(true);
-        let result = [
-            pick.compact(&self.rocksdb, family),
-            Pick::roll(&self.rockmill, family, roll)?
-                .expect("the trees are equal")
-                .compact(&self.rockmill, family),
-        ];
-        self.switch.set(false);
-        let done = self.service.stats().jobs_done > done_before;
-        self.measures.set(self.measures.get() + 1);
-        self.measured.set(self.measured.get() + u64::from(done));
-        let [theirs, ours] = result;
-        theirs?;
-        ours?;
-        let all = self.compares_single_deletes(no_snapshots);
-        for level in 0..family.tree.levels {
-            let theirs = internal::entries(&self.rocksdb, &family.name, Some(level), all)?;
-            let ours = internal::entries(&self.rockmill, &family.name, Some(level), all)?;
-            internal::compare(&theirs, &ours)
-                .map_err(|e| format!("family {} level {level}: {e}", family.name))?;
-        }
-        Ok(())
-    }
-
     /// Without snapshots the rule for SingleDelete leaves no choice, as long as its contract holds.
     fn compares_single_deletes(&self, no_snapshots: bool) -> bool {
-        no_snapshots && !self.case.breaks_single_delete
+        no_snapshots && !self.case.extras.breaks_single_delete
     }
 
     /// Compacts everything until nothing can change any more and compares; then once more without
@@ -341,24 +382,6 @@ impl Pair<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Asserts that both databases have the same files in a family, apart from names.
-fn compare_trees(rocksdb: &DB, rockmill: &DB, family: &Family) -> Result<(), String> {
-    let facts = |db| -> Result<Vec<FileFacts>, String> {
-        Ok(internal::files(db, &family.name)?
-            .into_iter()
-            .map(|(facts, _)| facts)
-            .collect())
-    };
-    if facts(rocksdb)? == facts(rockmill)? {
-        Ok(())
-    } else {
-        Err(format!(
-            "family {}: the trees differ before Rockmill did anything",
-            family.name
-        ))
     }
 }
 

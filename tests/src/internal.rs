@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
@@ -10,10 +10,66 @@ use rockmill_format::table::TableMeta;
 use rust_rocksdb::DB;
 
 use crate::content::Pairs;
+use crate::reasons::{GLOBAL_SEQUENCE_NUMBER, RANGE_TOMBSTONES};
 use crate::workload::SINGLE_DELETE_PREFIX;
 
 /// Sequence number and type at the end of an internal key, bytes (`db/dbformat.h`).
 const TAG_BYTES: usize = 8;
+
+/// An SST file in memory.
+struct Table<'a> {
+    path: &'a Path,
+    file: Vec<u8>,
+    meta: TableMeta,
+}
+
+impl<'a> Table<'a> {
+    fn open(path: &'a Path) -> Result<Self, String> {
+        let place = |e: rockmill_format::Error| format!("{}: {e}", path.display());
+        let file = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut read = |offset, length| bytes(path, &file, offset, length).map(<[u8]>::to_vec);
+        let meta = TableMeta::open(file.len() as u64, &mut read, place)?;
+        Ok(Self { path, file, meta })
+    }
+
+    fn bytes(&self, offset: u64, length: usize) -> Result<&[u8], String> {
+        bytes(self.path, &self.file, offset, length)
+    }
+}
+
+fn bytes<'f>(path: &Path, file: &'f [u8], offset: u64, length: usize) -> Result<&'f [u8], String> {
+    let start = usize::try_from(offset).ok();
+    let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+    let bytes = range.and_then(|range| file.get(range));
+    bytes.ok_or_else(|| format!("{}: no {length} bytes at {offset}", path.display()))
+}
+
+/// The path of a live file by the name that RocksDB gives it.
+fn path_of(db: &DB, name: &str) -> PathBuf {
+    db.path().join(name.trim_start_matches('/'))
+}
+
+/// The reasons to decline a job that the properties of a file may give.
+pub const IN_PROPERTIES: [&str; 2] = [RANGE_TOMBSTONES, GLOBAL_SEQUENCE_NUMBER];
+
+/// The [reasons](IN_PROPERTIES) to decline a job that the file of this name gives.
+///
+/// # Errors
+///
+/// What is wrong with the file, and where.
+pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, String> {
+    let path = path_of(db, name);
+    let properties = Table::open(&path)?.meta.properties;
+    let given = [
+        (properties.num_range_deletions > 0, RANGE_TOMBSTONES),
+        (
+            properties.external_sst_file_version.is_some(),
+            GLOBAL_SEQUENCE_NUMBER,
+        ),
+    ];
+    let reasons = given.into_iter().filter(|(is_given, _)| *is_given);
+    Ok(reasons.map(|(_, reason)| reason).collect())
+}
 
 /// All entries of one SST file in the file's order: internal key (user key, then
 /// `sequence << 8 | type` in 8 bytes, little endian) and value.
@@ -22,27 +78,19 @@ const TAG_BYTES: usize = 8;
 ///
 /// What is wrong with the file, and where.
 pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
-    let file = std::fs::read(sst).map_err(|e| format!("{}: {e}", sst.display()))?;
     let place = |e: rockmill_format::Error| format!("{}: {e}", sst.display());
-    let mut read = |offset: u64, length: usize| {
-        let start = usize::try_from(offset).ok();
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-        let bytes = range.and_then(|range| file.get(range));
-        bytes
-            .map(<[u8]>::to_vec)
-            .ok_or_else(|| format!("{}: no {length} bytes at {offset}", sst.display()))
-    };
-    let meta = TableMeta::open(file.len() as u64, &mut read, place)?;
+    let table = Table::open(sst)?;
+    let meta = &table.meta;
     let interval = u32::try_from(meta.properties.data_block_restart_interval).unwrap_or(u32::MAX);
     let mut decompressor = Decompressor::new(meta.dictionary.clone());
     let (mut entries, mut block) = (Vec::new(), Vec::new());
     for handle in meta.index.iter().map(|entry| entry.handle) {
         let length = handle.stored_len(meta.file_size).map_err(place)?;
-        let stored = read(handle.offset, length)?;
+        let stored = table.bytes(handle.offset, length)?;
         let (payload, kind) = meta
             .footer
             .guard
-            .open(&stored, handle.offset)
+            .open(stored, handle.offset)
             .map_err(place)?;
         decompressor
             .decompress(kind, payload, &mut block)
@@ -148,11 +196,16 @@ pub fn entries(
         if level.is_some_and(|level| level != facts.level) {
             continue;
         }
-        let path = db.path().join(name.trim_start_matches('/'));
+        let path = path_of(db, &name);
+        let is_ingested = reasons_to_decline(db, &name)?.contains(&GLOBAL_SEQUENCE_NUMBER);
         for (key, value) in read_internal_entries(&path)? {
-            let entry = Entry::new(&key, value).ok_or_else(|| {
+            let mut entry = Entry::new(&key, value).ok_or_else(|| {
                 format!("{}: internal key of {} bytes", path.display(), key.len())
             })?;
+            if is_ingested {
+                // The MANIFEST has the sequence number of all entries, which have 0 in the file.
+                entry.tag.0 |= facts.largest_sequence << 8;
+            }
             if single_deleted || !entry.user_key.starts_with(SINGLE_DELETE_PREFIX) {
                 entries.push(entry);
             }

@@ -14,13 +14,36 @@ const DEFAULT_SEED: u64 = 1;
 pub fn first_seed() -> u64 {
     match std::env::var("ROCKMILL_SEED") {
         Err(_) => DEFAULT_SEED,
-        Ok(text) if text == "random" => SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(DEFAULT_SEED, |age| u64::from(age.subsec_nanos())),
+        Ok(text) if text == "random" => from_clock(),
         Ok(text) => text
             .parse()
             .unwrap_or_else(|_| panic!("ROCKMILL_SEED is neither a number nor `random`: {text}")),
     }
+}
+
+/// The seeds of the cases to run: `ROCKMILL_CASES` of them, else `default`. With `ROCKMILL_SEED` they follow that one.
+/// Without it half of them are always the same, and the others come from the clock.
+///
+/// # Panics
+///
+/// If one of the variables makes no sense.
+#[must_use]
+pub fn seeds(default: u64) -> Vec<u64> {
+    let (first, cases) = (first_seed(), cases(default));
+    if std::env::var_os("ROCKMILL_SEED").is_some() {
+        return (first..first + cases).collect();
+    }
+    let fixed = cases.div_ceil(2);
+    let drawn = from_clock();
+    (first..first + fixed)
+        .chain(drawn..drawn + (cases - fixed))
+        .collect()
+}
+
+fn from_clock() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(DEFAULT_SEED, |age| u64::from(age.subsec_nanos()))
 }
 
 /// How many cases to run, from `ROCKMILL_CASES`, else `default`.

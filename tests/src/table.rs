@@ -28,6 +28,18 @@ pub enum Filter {
     Ribbon(f64),
 }
 
+impl Filter {
+    /// The filter with so many bits a key.
+    #[must_use]
+    pub fn with_bits(self, bits: f64) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Bloom(_) => Self::Bloom(bits),
+            Self::Ribbon(_) => Self::Ribbon(bits),
+        }
+    }
+}
+
 /// The index block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {

@@ -1,62 +1,32 @@
 //! Cases: a database's shape and what is done to it, made from one seed.
 
+mod change;
+mod draw;
+mod writer;
+
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{Rng, SeedableRng};
 
-use crate::table::TableShape;
+use crate::reasons::{
+    FILTER_POLICY, GLOBAL_SEQUENCE_NUMBER, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT,
+};
+use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
+pub use change::Change;
+pub use draw::Value;
+use draw::{Sizes, random_key};
+use writer::Writer;
 
+/// The `ttl` of a case whose files age.
+pub const TTL_SECONDS: u64 = 1;
 /// Keys that begin so are deleted with SingleDelete only; no other key begins so.
 pub const SINGLE_DELETE_PREFIX: &[u8] = b"single/";
 
 const MOST_FAMILIES: usize = 4;
 const MOST_SUBCOMPACTIONS: u32 = 4;
-/// The longest key of a case, bytes.
-const LONGEST_KEY: usize = 2 << 10;
-/// The longest value of a case, bytes.
-const LONGEST_VALUE: usize = 1 << 20;
-/// Snapshots held at once: each costs a full read of the database after each comparison.
-const MOST_SNAPSHOTS: usize = 5;
-
-/// A value, by recipe: a case of many large values stays small.
-#[derive(Clone, Copy, Debug)]
-pub struct Value {
-    seed: u64,
-    length: usize,
-    compressible: bool,
-}
-
-impl Value {
-    /// The value's bytes.
-    #[must_use]
-    pub fn bytes(self) -> Vec<u8> {
-        let mut bytes = vec![0; self.length];
-        let mut rng = StdRng::seed_from_u64(self.seed);
-        rng.fill_bytes(&mut bytes);
-        if self.compressible {
-            for byte in &mut bytes {
-                *byte = b'a' + *byte % 3;
-            }
-        }
-        bytes
-    }
-
-    fn random(rng: &mut StdRng) -> Self {
-        let length = match rng.random_range(0..1000) {
-            0..100 => 0,
-            100..800 => rng.random_range(1..64),
-            800..980 => rng.random_range(64..1024),
-            980..999 => rng.random_range(1024..32 << 10),
-            _ => rng.random_range(32 << 10..=LONGEST_VALUE),
-        };
-        Self {
-            seed: rng.next_u64(),
-            length,
-            compressible: rng.random_bool(0.6),
-        }
-    }
-}
+/// The blocks of a large case, bytes.
+const LARGE_BLOCK: usize = 1 << 20;
 
 /// A manual compaction that is the same work on two equal trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +49,22 @@ pub enum Step {
     Delete(usize, usize),
     /// SingleDelete a key, which begins with [`SINGLE_DELETE_PREFIX`].
     SingleDelete(usize, usize),
+    /// Delete the keys from the first on, up to but without the second.
+    DeleteRange(usize, usize, usize),
+    /// Ingest a file with keys of the family that the roll chooses.
+    Ingest {
+        /// The family.
+        family: usize,
+        /// Chooses the keys and their values.
+        roll: u64,
+        /// A snapshot is held meanwhile. Then the file gets a sequence number whatever the tree is like, as
+        /// unequal trees need it.
+        holds_snapshot: bool,
+    },
+    /// Change options of a family, beside the jobs that run.
+    SetOptions(usize, Change),
+    /// Wait until files are older than [`TTL_SECONDS`].
+    Age,
     /// Take a snapshot.
     Snapshot,
     /// Release the live snapshot at this position.
@@ -87,7 +73,7 @@ pub enum Step {
     Flush(usize),
     /// Compact a family, without Rockmill until [`Step::Offload`].
     Compact(usize, Compaction),
-    /// Close both databases and open them with the second table shape. No snapshot is live.
+    /// Close both databases and open them with the second shape. No snapshot is live.
     Reopen,
     /// One `CompactFiles` of a family whose trees are still equal, with Rockmill, compared entry by
     /// entry. The roll chooses the files.
@@ -103,12 +89,44 @@ pub struct Family {
     pub name: String,
     /// Its tree.
     pub tree: TreeShape,
+    /// Whether it has the other compaction style after [`Step::Reopen`].
+    pub changes_style: bool,
     /// Its files before [`Step::Reopen`]: any shape.
     pub before: TableShape,
     /// Its files afterwards: a shape that Rockmill takes.
     pub after: TableShape,
     /// Every key that a step may name.
     pub keys: Vec<Vec<u8>>,
+}
+
+/// What only some cases have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// Some single-deleted keys were put twice, which leaves their reads undefined.
+    pub breaks_single_delete: bool,
+    /// Ranges of keys are deleted.
+    pub range_deletes: bool,
+    /// Files are ingested.
+    pub ingests: bool,
+    /// Options change beside running jobs.
+    pub changes_options: bool,
+    /// Files get older than [`TTL_SECONDS`]. Only automatic compactions care.
+    pub ages: bool,
+    /// Keys to 100 KB, values to 8 MiB, blocks of 1 MiB.
+    pub large: bool,
+}
+
+impl Extras {
+    fn random(rng: &mut StdRng, breaks_single_delete: bool, auto_compactions: bool) -> Self {
+        Self {
+            breaks_single_delete,
+            range_deletes: rng.random_bool(0.2),
+            ingests: rng.random_bool(0.2),
+            changes_options: rng.random_bool(if auto_compactions { 0.5 } else { 0.1 }),
+            ages: auto_compactions && rng.random_bool(0.1),
+            large: rng.random_bool(0.05),
+        }
+    }
 }
 
 /// A whole case.
@@ -121,8 +139,10 @@ pub struct Case {
     pub auto_compactions: bool,
     /// `max_subcompactions`.
     pub subcompactions: u32,
-    /// Some single-deleted keys were put twice, which leaves their reads undefined.
-    pub breaks_single_delete: bool,
+    /// What only some cases have.
+    pub extras: Extras,
+    /// What the service is told of the filters. OPTIONS files do not tell it, and not all inputs do.
+    pub filter_bits_per_key: Option<f64>,
     /// One to four column families.
     pub families: Vec<Family>,
     /// What is done.
@@ -135,17 +155,25 @@ impl Case {
     #[must_use]
     pub fn new(seed: u64, breaks_single_delete: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let families: Vec<Family> = (0..rng.random_range(1..=MOST_FAMILIES))
-            .map(|index| Family::random(&mut rng, index))
-            .collect();
         let auto_compactions = rng.random_bool(0.2);
+        let extras = Extras::random(&mut rng, breaks_single_delete, auto_compactions);
+        let filter_bits_per_key = rng.random_range(1.0..20.0);
+        let tells_filter_bits = rng.random_bool(0.8);
+        let mut families: Vec<Family> = (0..rng.random_range(1..=MOST_FAMILIES))
+            .map(|index| Family::random(&mut rng, index, extras))
+            .collect();
+        for family in &mut families {
+            family.before.filter = family.before.filter.with_bits(filter_bits_per_key);
+            family.after.filter = family.after.filter.with_bits(filter_bits_per_key);
+        }
         let subcompactions = rng.random_range(1..=MOST_SUBCOMPACTIONS);
         let mut writer = Writer {
             live: families.iter().map(|f| vec![0; f.keys.len()]).collect(),
             families: &families,
             rng,
             snapshots: 0,
-            breaks_single_delete,
+            extras,
+            has_parted: auto_compactions,
             steps: Vec::new(),
         };
         writer.script(auto_compactions);
@@ -153,21 +181,48 @@ impl Case {
             seed,
             auto_compactions,
             subcompactions,
-            breaks_single_delete,
+            extras,
+            filter_bits_per_key: tells_filter_bits.then_some(filter_bits_per_key),
             steps: writer.steps,
             families,
         }
     }
+
+    /// The reasons for which Rockmill may decline jobs of the case. Any other is a failure.
+    #[must_use]
+    pub fn may_be_declined_for(&self) -> Vec<&'static str> {
+        let extras = self.extras;
+        let has_filter = self.families.iter().any(|f| f.after.filter != Filter::None);
+        [
+            (extras.breaks_single_delete, SINGLE_DELETE_CONTRACT),
+            (extras.range_deletes, RANGE_TOMBSTONES),
+            (extras.ingests, GLOBAL_SEQUENCE_NUMBER),
+            (
+                has_filter && self.filter_bits_per_key.is_none(),
+                FILTER_POLICY,
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(may_be, reason)| may_be.then_some(reason))
+        .collect()
+    }
 }
 
 impl Family {
-    fn random(rng: &mut StdRng, index: usize) -> Self {
+    fn random(rng: &mut StdRng, index: usize, extras: Extras) -> Self {
+        let sizes = Sizes::of(extras);
         let pool = *[8, 40, 200, 600].choose(rng).expect("not empty");
-        let mut keys: Vec<Vec<u8>> = (0..pool).map(|n| random_key(rng, n)).collect();
+        let mut keys: Vec<Vec<u8>> = (0..pool).map(|n| random_key(rng, sizes, n)).collect();
         let singles = rng.random_range(0..=pool / 4);
-        keys.extend((0..singles).map(|n| [SINGLE_DELETE_PREFIX, &random_key(rng, n)].concat()));
+        keys.extend(
+            (0..singles).map(|n| [SINGLE_DELETE_PREFIX, &random_key(rng, sizes, n)].concat()),
+        );
         keys.sort();
         keys.dedup();
+        let (mut before, mut after) = (TableShape::any(rng), TableShape::supported(rng));
+        if extras.large {
+            (before.block_size, after.block_size) = (LARGE_BLOCK, LARGE_BLOCK);
+        }
         Self {
             name: if index == 0 {
                 rust_rocksdb::DEFAULT_COLUMN_FAMILY_NAME.to_owned()
@@ -175,153 +230,11 @@ impl Family {
                 format!("family {index}")
             },
             tree: TreeShape::random(rng),
-            before: TableShape::any(rng),
-            after: TableShape::supported(rng),
+            changes_style: rng.random_bool(0.15),
+            before,
+            after,
             keys,
         }
-    }
-}
-
-/// A key of one of the kinds that encoders get wrong: empty, sharing a long prefix, made of 0x00 and
-/// 0xff, a prefix of others, long.
-fn random_key(rng: &mut StdRng, number: usize) -> Vec<u8> {
-    let mut key = match rng.random_range(0..20) {
-        0 => Vec::new(),
-        1..9 => format!("key{number:06}").into_bytes(),
-        9..12 => [vec![b'p'; rng.random_range(1..100)], vec![number as u8]].concat(),
-        12..15 => (0..rng.random_range(1..6))
-            .map(|_| *[0x00, 0xff].choose(rng).expect("not empty"))
-            .collect(),
-        15..18 => (0..rng.random_range(1..20)).map(|_| rng.random()).collect(),
-        18 => vec![b'k'; rng.random_range(1..9)],
-        _ => (0..rng.random_range(1..=LONGEST_KEY - SINGLE_DELETE_PREFIX.len()))
-            .map(|_| rng.random())
-            .collect(),
-    };
-    if key.starts_with(SINGLE_DELETE_PREFIX) {
-        key[0] = b'S';
-    }
-    key
-}
-
-struct Writer<'a> {
-    families: &'a [Family],
-    /// For each single-deleted key: the Puts since its last SingleDelete.
-    live: Vec<Vec<u32>>,
-    rng: StdRng,
-    snapshots: usize,
-    breaks_single_delete: bool,
-    steps: Vec<Step>,
-}
-
-impl Writer<'_> {
-    fn script(&mut self, auto_compactions: bool) {
-        if self.rng.random_bool(0.5) {
-            let writes = self.rng.random_range(20..400);
-            self.write(writes, !auto_compactions);
-            self.flush_all();
-            while self.snapshots > 0 {
-                self.release();
-            }
-        }
-        self.steps.push(Step::Reopen);
-        if auto_compactions {
-            self.steps.push(Step::Offload);
-        }
-        let writes = self.rng.random_range(50..1200);
-        self.write(writes, !auto_compactions);
-        self.flush_all();
-        if !auto_compactions {
-            for family in 0..self.families.len() {
-                let roll = self.rng.next_u64();
-                self.steps.push(Step::Measure(family, roll));
-            }
-            self.steps.push(Step::Offload);
-        }
-        let writes = self.rng.random_range(0..400);
-        self.write(writes, true);
-        self.flush_all();
-    }
-
-    fn write(&mut self, steps: usize, compact: bool) {
-        for _ in 0..steps {
-            match self.rng.random_range(0..1000) {
-                0..940 => self.write_key(),
-                940..965 => self.snapshot(),
-                965..980 => self.release(),
-                980..995 => {
-                    let family = self.rng.random_range(0..self.families.len());
-                    self.steps.push(Step::Flush(family));
-                }
-                _ if compact => self.compact(),
-                _ => {}
-            }
-        }
-    }
-
-    fn write_key(&mut self) {
-        let family = self.rng.random_range(0..self.families.len());
-        let keys = &self.families[family].keys;
-        let key = self.rng.random_range(0..keys.len());
-        if keys[key].starts_with(SINGLE_DELETE_PREFIX) {
-            self.write_single(family, key);
-        } else if self.rng.random_bool(0.75) {
-            let value = Value::random(&mut self.rng);
-            self.steps.push(Step::Put(family, key, value));
-        } else {
-            self.steps.push(Step::Delete(family, key));
-        }
-    }
-
-    /// Keeps SingleDelete's contract (at most one Put since the last one), unless told to break it.
-    fn write_single(&mut self, family: usize, key: usize) {
-        let puts = &mut self.live[family][key];
-        let put_again = self.breaks_single_delete && *puts == 1 && self.rng.random_bool(0.5);
-        if *puts == 0 || put_again {
-            *puts += 1;
-            let value = Value::random(&mut self.rng);
-            self.steps.push(Step::Put(family, key, value));
-        } else {
-            *puts = 0;
-            self.steps.push(Step::SingleDelete(family, key));
-        }
-    }
-
-    fn snapshot(&mut self) {
-        if self.snapshots < MOST_SNAPSHOTS {
-            self.snapshots += 1;
-            self.steps.push(Step::Snapshot);
-        }
-    }
-
-    fn release(&mut self) {
-        if self.snapshots > 0 {
-            let position = self.rng.random_range(0..self.snapshots);
-            self.snapshots -= 1;
-            self.steps.push(Step::Release(position));
-        }
-    }
-
-    fn compact(&mut self) {
-        let family = self.rng.random_range(0..self.families.len());
-        let keys = self.families[family].keys.len();
-        let how = match self.rng.random_range(0..6) {
-            0 => Compaction::Full,
-            1 => {
-                let (a, b) = (
-                    self.rng.random_range(0..keys),
-                    self.rng.random_range(0..keys),
-                );
-                Compaction::Range(a.min(b), a.max(b))
-            }
-            _ => Compaction::Files(self.rng.next_u64()),
-        };
-        self.steps.push(Step::Flush(family));
-        self.steps.push(Step::Compact(family, how));
-    }
-
-    fn flush_all(&mut self) {
-        self.steps.extend((0..self.families.len()).map(Step::Flush));
     }
 }
 

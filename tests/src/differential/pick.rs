@@ -45,9 +45,13 @@ impl Pick {
         }))
     }
 
-    /// Compacts the files. A refusal of RocksDB's (the pick does not suit the tree) is no error: it
-    /// refuses on both sides, or the comparison of levels finds the difference.
-    pub fn compact(&self, db: &DB, family: &Family) -> Result<(), String> {
+    /// Whether the file of this name is one of them.
+    pub fn takes(&self, name: &str) -> bool {
+        self.names.iter().any(|taken| taken == name)
+    }
+
+    /// Compacts the files, and says whether RocksDB did so. It refuses a pick that does not suit the tree.
+    pub fn compact(&self, db: &DB, family: &Family) -> Result<bool, String> {
         let mut options = CompactionOptions::default();
         options.set_output_file_size_limit(family.tree.target_file_size);
         let cf = handle(db, family);
@@ -57,9 +61,9 @@ impl Pick {
             self.names.iter().map(String::as_str),
             self.output_level,
         ) {
-            Ok(_) => Ok(()),
-            Err(e) if e.kind() == rust_rocksdb::ErrorKind::InvalidArgument => Ok(()),
-            Err(e) if e.kind() == rust_rocksdb::ErrorKind::Aborted => Ok(()),
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::InvalidArgument => Ok(false),
+            Err(e) if e.kind() == rust_rocksdb::ErrorKind::Aborted => Ok(false),
             Err(e) => Err(format!("{}: compact files: {e}", db.path().display())),
         }
     }

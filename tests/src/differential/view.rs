@@ -21,7 +21,7 @@ impl<'a> View<'a> {
             db,
             cf: handle(db, family),
             snapshot,
-            hides_single_deletes: case.breaks_single_delete,
+            hides_single_deletes: case.extras.breaks_single_delete,
         }
     }
 

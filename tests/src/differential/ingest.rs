@@ -1,0 +1,51 @@
+//! Files that are ingested.
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rust_rocksdb::{Error, Options, SstFileWriter};
+
+use super::{Pair, handle};
+use crate::workload::{Family, SINGLE_DELETE_PREFIX};
+
+const LONGEST_VALUE: usize = 200;
+
+impl Pair<'_> {
+    /// Ingests the file of `roll` into both databases.
+    pub(super) fn ingest(&self, family: &Family, roll: u64) -> Result<(), String> {
+        let path = self.directory.join("ingested.sst");
+        let options = family.table(self.reopened).apply(Options::default());
+        let mut writer = SstFileWriter::create(&options);
+        let mut write = || -> Result<(), Error> {
+            writer.open(&path)?;
+            fill(&mut writer, family, roll)?;
+            writer.finish()
+        };
+        write().map_err(|e| format!("write a file to ingest: {e}"))?;
+        self.both(|db| db.ingest_external_file_cf(handle(db, family), vec![&path]))
+    }
+}
+
+/// Puts and Deletes of some keys, one at least, that are not single-deleted.
+fn fill(writer: &mut SstFileWriter<'_>, family: &Family, roll: u64) -> Result<(), Error> {
+    let mut rng = StdRng::seed_from_u64(roll);
+    let keys: Vec<_> = family
+        .keys
+        .iter()
+        .filter(|key| !key.starts_with(SINGLE_DELETE_PREFIX))
+        .collect();
+    let start = rng.random_range(0..keys.len());
+    let share = rng.random_range(0.02..1.0);
+    for (index, key) in keys.iter().enumerate().skip(start) {
+        if index > start && !rng.random_bool(share) {
+            continue;
+        }
+        if rng.random_bool(0.2) {
+            writer.delete(key)?;
+        } else {
+            let mut value = vec![0; rng.random_range(0..LONGEST_VALUE)];
+            rng.fill_bytes(&mut value);
+            writer.put(key, value)?;
+        }
+    }
+    Ok(())
+}
