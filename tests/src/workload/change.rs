@@ -39,9 +39,16 @@ const OPTIONS: &[Option] = &[
     }),
     ("ttl", seconds),
     ("periodic_compaction_seconds", seconds),
+    ("paranoid_file_checks", |rng| {
+        one_of(rng, &["false", "true"])
+    }),
+    ("verify_output_flags", |rng| one_of(rng, &VERIFY_OUTPUT)),
     ("prefix_extractor", prefix),
     ("block_based_table_factory", table),
 ];
+
+/// Nothing; `kVerifyIteration`, and `kVerifyBlockChecksum` beside it, of remote compactions.
+const VERIFY_OUTPUT: [&str; 3] = ["0", "2050", "2051"];
 
 fn one_of(rng: &mut StdRng, texts: &[&str]) -> String {
     (*texts.choose(rng).expect("not empty")).to_owned()
