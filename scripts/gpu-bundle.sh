@@ -2,9 +2,9 @@
 # Builds what is to be run on a GPU into a folder that needs neither cargo nor network:
 #   scripts/gpu-bundle.sh FOLDER      then, on a machine with a GPU: FOLDER/run.sh
 #
-# In it are the command, the device tests, those of XXH3, the benchmark of one slice and the program that kills itself
-# (tests/src/crash), stripped, and bench/gpu/run.sh. The machine needs the C and C++ libraries of this one, or newer.
-# ROCKMILL_CUDA_ARCH=90 makes it smaller.
+# In it are the command, the device tests, those of XXH3, the recorded jobs, the benchmark of one slice and the program
+# that kills itself (tests/src/crash), stripped, and bench/gpu/run.sh. The machine needs the C and C++ libraries of this
+# one, or newer. ROCKMILL_CUDA_ARCH=90 makes it smaller.
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: scripts/gpu-bundle.sh FOLDER}")
 cd "$(dirname "$0")/.."
@@ -15,6 +15,7 @@ build() { cargo "$@" --locked --message-format=json-render-diagnostics >>"$messa
 build build --release -p rockmill-cli
 build test --release --no-run -p rockmill-cuda
 build test --release --no-run -p rockmill-xxh3 --test xxh3
+build test --release --no-run -p rockmill-engine --test recorded_jobs
 build bench --no-run -p rockmill-cuda --bench one_slice
 build build --release -p rockmill-tests --bin crash
 grep -q '"cfgs":\[[^]]*"has_cuda"' "$messages" || {

@@ -2,7 +2,8 @@
 # Tests and measures on a GPU what scripts/gpu-bundle.sh has put beside this file:
 #   run.sh [OPTION..] [SECTION..]
 #
-#   tests      the device tests, on the GPU, and those of block checksums in the form that the processors have
+#   tests      the device tests and the recorded jobs, on the GPU, and the tests of block checksums in the form that the
+#              processors have
 #   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   small      the same for jobs of 1 MB to 256 MB

@@ -8,11 +8,14 @@
 //! * [`crash`] kills processes and checks what they leave.
 //! * [`damage`] breaks SST files region by region, [`flipping`] those that are written, [`gate`] stops jobs
 //!   at a step.
-//! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline.
+//! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline,
+//!   [`batches`] spells out writes that the binding lacks.
+//! * [`recording`] makes the jobs whose bytes are kept for good.
 //!
 //! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
 //! case; `ROCKMILL_SEED=random` starts from the clock.
 
+pub mod batches;
 pub mod content;
 pub mod crash;
 pub mod damage;
@@ -23,6 +26,7 @@ pub mod harness;
 pub mod internal;
 mod local;
 pub mod reasons;
+pub mod recording;
 pub mod seed;
 pub mod switch;
 pub mod table;

@@ -15,7 +15,7 @@ use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
 pub use change::Change;
 pub use draw::Value;
-use draw::{Sizes, random_key};
+pub(crate) use draw::{Sizes, random_key};
 use writer::Writer;
 
 /// The `ttl` of a case whose files age.

@@ -1,5 +1,7 @@
 //! `rockmill job`: keeping and repeating compactions.
 
+mod many;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
@@ -47,8 +49,11 @@ pub struct RecordArgs {
 /// What `rockmill job run` takes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// The job: `job.json`, with its inputs beside it.
+    /// The job: `job.json`, with its inputs beside it. A folder stands for all jobs in it.
     file: PathBuf,
+    /// More jobs. Of several, only those are shown that do not end as the first time.
+    #[arg(value_name = "FILE")]
+    more: Vec<PathBuf>,
     /// Keep the output files in this folder.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -89,8 +94,26 @@ pub struct RunArgs {
 pub fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
         JobCommand::Record(args) => record_job(&args),
+        JobCommand::Run(args) if args.file.is_dir() || !args.more.is_empty() => run_many(&args),
         JobCommand::Run(args) => run_job(&args),
     }
+}
+
+fn run_many(args: &RunArgs) -> Result<(), Failure> {
+    if args.out.is_some() || args.profile || args.json {
+        let what = "--out, --profile and --json take one job: name its job.json";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    let engine = engine(settings(args)?)?;
+    engine.wait_for_device().map_err(Failure::Environment)?;
+    engine.wait_for_model();
+    device::tell(engine.device_choice());
+    let paths: Vec<&Path> = [&args.file]
+        .into_iter()
+        .chain(&args.more)
+        .map(PathBuf::as_path)
+        .collect();
+    many::run(&engine, &paths)
 }
 
 fn engine(settings: Settings) -> Result<Engine, Failure> {

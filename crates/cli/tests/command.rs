@@ -333,6 +333,34 @@ fn the_first_result_is_kept_and_compared_with() {
 }
 
 #[test]
+fn many_jobs_are_compared_at_once_and_those_that_differ_are_named() {
+    let (dir, db) = made();
+    let jobs = dir.path().join("jobs");
+    let record = ["job", "record", text(&jobs), "--db", text(&db)];
+    let job = || PathBuf::from(expect(DONE, &record).0.trim());
+    let (one, other) = (job(), job());
+    let (out, _) = expect(DONE, &["job", "run", text(&jobs)]);
+    let first = "2 jobs: 0 as the first time, 0 not, 2 kept as the first result";
+    assert!(out.contains(first), "{out}");
+    let (out, _) = expect(DONE, &["job", "run", text(&one), text(&other)]);
+    assert!(out.contains("2 jobs: 2 as the first time, 0 not"), "{out}");
+    let folder = other.parent().expect("a folder");
+    fs::write(folder.join("outputs.json"), "{}").expect("write");
+    let (out, err) = expect(BAD_DATA, &["job", "run", text(&jobs)]);
+    assert!(
+        out.contains(&format!("{}: the output differs", folder.display())),
+        "{out}"
+    );
+    assert!(out.contains("2 jobs: 1 as the first time, 1 not"), "{out}");
+    assert!(err.contains("1 of 2 jobs"), "{err}");
+    fs::write(folder.join("declined.json"), "\"comparator\"").expect("write");
+    let (out, _) = expect(BAD_DATA, &["job", "run", text(&jobs)]);
+    assert!(out.contains("not declined as comparator"), "{out}");
+    expect(WRONG_USAGE, &["job", "run", text(&jobs), "--json"]);
+    expect(WRONG_USAGE, &["job", "run", text(&db)]);
+}
+
+#[test]
 fn a_closed_pipe_is_quiet_and_a_full_output_is_not() {
     let (dir, db) = made();
     let jobs = dir.path().join("jobs");

@@ -4,6 +4,7 @@
 //! <folder>/<session>/job.json             the Job
 //!                          000011.sst ..  its inputs, hard links where possible
 //!                          outputs.json   what came out, once it is done
+//!                          declined.json  instead, where the job must be declined: the reason's code
 //! ```
 //!
 //! Either JSON file is there as a whole or not at all, and where there is a job, there are its inputs,
@@ -25,6 +26,9 @@ pub const JOB_FILE: &str = "job.json";
 
 /// Name of the file that says what came out.
 pub const OUTPUTS_FILE: &str = "outputs.json";
+
+/// Name of the file that holds the code of the reason for which the job must be declined.
+pub const DECLINED_FILE: &str = "declined.json";
 
 /// Largest job file that is read.
 const MAX_JOB_BYTES: u64 = 256 << 20;
@@ -155,13 +159,29 @@ fn fault(job: &Job) -> Option<String> {
 /// # Errors
 /// Storage, or Corruption if the file is damaged.
 pub fn load_outputs(storage: &dyn Storage, dir: &Path) -> Result<Option<OutputSums>> {
+    load_if_there(storage, dir, OUTPUTS_FILE)
+}
+
+/// The code of the reason for which the job in `dir` must be declined, if it must.
+///
+/// # Errors
+/// Storage, or Corruption if the file is damaged.
+pub fn load_declined(storage: &dyn Storage, dir: &Path) -> Result<Option<String>> {
+    load_if_there(storage, dir, DECLINED_FILE)
+}
+
+fn load_if_there<T: serde::de::DeserializeOwned>(
+    storage: &dyn Storage,
+    dir: &Path,
+    file: &str,
+) -> Result<Option<T>> {
     let names = storage
         .list(dir)
         .map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
-    if !names.iter().any(|name| name == OUTPUTS_FILE) {
+    if !names.iter().any(|name| name == file) {
         return Ok(None);
     }
-    read_json(storage, &dir.join(OUTPUTS_FILE)).map(Some)
+    read_json(storage, &dir.join(file)).map(Some)
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path) -> Result<T> {

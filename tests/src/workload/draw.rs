@@ -28,7 +28,7 @@ impl Sizes {
     }
 
     /// Of most cases.
-    const USUAL: Self = Self {
+    pub const USUAL: Self = Self {
         longest_key: 2 << 10,
         longest_value: 1 << 20,
         long_values: 1,
@@ -82,7 +82,7 @@ impl Value {
 
 /// A key of one of the kinds that encoders get wrong: empty, sharing a long prefix, made of 0x00 and
 /// 0xff, a prefix of others, long.
-pub(super) fn random_key(rng: &mut StdRng, sizes: Sizes, number: usize) -> Vec<u8> {
+pub(crate) fn random_key(rng: &mut StdRng, sizes: Sizes, number: usize) -> Vec<u8> {
     let mut key = match rng.random_range(0..20) {
         0 => Vec::new(),
         1..9 => format!("key{number:06}").into_bytes(),

@@ -1,18 +1,14 @@
 //! Entries that Rockmill leaves to RocksDB, found by the inputs' properties or during the merge.
 
+use rockmill_tests::batches;
 use rockmill_tests::content::Content;
 use rockmill_tests::harness::put;
 use rockmill_tests::reasons::{
     MERGE_OPERANDS, RANGE_TOMBSTONES, SINGLE_DELETE_CONTRACT, WIDE_COLUMNS,
 };
-use rust_rocksdb::{DB, MergeOperands, Options, WriteBatch};
+use rust_rocksdb::{DB, MergeOperands, Options};
 
 use crate::trial::{declines, plain, takes};
-
-/// `kTypeWideColumnEntity` (`db/dbformat.h`).
-const TYPE_WIDE_COLUMN_ENTITY: u8 = 0x16;
-/// Sequence number and count at the start of a write batch, bytes (`db/write_batch.cc`).
-const SEQUENCE_BYTES: usize = 8;
 
 /// The operands behind the value, in order.
 fn append(_key: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
@@ -87,42 +83,10 @@ fn a_range_tombstone_alone_in_its_file() {
     );
 }
 
-/// A length and the bytes; all are shorter than 128 bytes, so the varint is one byte.
-fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
-    [&[bytes.len() as u8], bytes].concat()
-}
-
-/// A write batch of one entity with a default column and another one. The binding has no PutEntity,
-/// so the batch is spelt out (`write_batch.cc`, `wide_column_serialization.cc:Serialize`).
-fn entity_batch(key: &[u8], default_value: &[u8]) -> WriteBatch {
-    const VERSION: u8 = 1;
-    const COLUMNS: u8 = 2;
-    let other_value = b"other";
-    let entity = [
-        &[VERSION, COLUMNS][..],
-        &length_prefixed(b""),
-        &[default_value.len() as u8],
-        &length_prefixed(b"name"),
-        &[other_value.len() as u8],
-        default_value,
-        other_value,
-    ]
-    .concat();
-    let batch = [
-        &[0; SEQUENCE_BYTES][..],
-        &1_u32.to_le_bytes(),
-        &[TYPE_WIDE_COLUMN_ENTITY],
-        &length_prefixed(key),
-        &length_prefixed(&entity),
-    ]
-    .concat();
-    WriteBatch::from_data(&batch)
-}
-
 /// Writes one entity among plain keys; a plain read gives its default column.
 fn write_an_entity(db: &DB) -> Content {
     let mut content = plain(db);
-    db.write(&entity_batch(b"entity", b"default"))
+    db.write(&batches::entity(b"entity", b"default"))
         .expect("write the entity");
     content.insert(b"entity".to_vec(), b"default".to_vec());
     db.flush().expect("flush");

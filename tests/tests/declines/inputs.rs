@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use rockmill_tests::batches;
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
     assert_declined, assert_done, compact_everything, local_options, open, options, put, service,
@@ -13,15 +14,9 @@ use rockmill_tests::reasons::{
 };
 use rust_rocksdb::{
     CompactOptions, CompactionOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter,
-    WriteBatch,
 };
 
 use crate::trial::{declines, plain, run};
-
-/// `kTypeValuePreferredSeqno` (`db/dbformat.h`).
-const TYPE_VALUE_PREFERRED_SEQNO: u8 = 0x18;
-/// Sequence number at the start of a write batch, bytes (`db/write_batch.cc`).
-const SEQUENCE_BYTES: usize = 8;
 
 #[test]
 fn an_ingested_file_with_a_global_sequence_number() {
@@ -80,22 +75,6 @@ fn inputs_compressed_in_a_way_rockmill_cannot_read() {
     assert_declined(&compact_older_files(bzip2, plain), &[COMPRESSION]);
 }
 
-/// A write batch of one TimedPut. The binding has no TimedPut, so it is spelt out
-/// (`write_batch.cc`: key, then value and write time packed).
-fn timed_put_batch(key: &[u8], value: &[u8], unix_write_time: u64) -> WriteBatch {
-    let packed = [value, &unix_write_time.to_le_bytes()].concat();
-    let batch = [
-        &[0; SEQUENCE_BYTES][..],
-        &1_u32.to_le_bytes(),
-        &[TYPE_VALUE_PREFERRED_SEQNO, key.len() as u8],
-        key,
-        &[packed.len() as u8],
-        &packed,
-    ]
-    .concat();
-    WriteBatch::from_data(&batch)
-}
-
 #[test]
 fn timed_puts() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -114,7 +93,7 @@ fn timed_puts() {
         with_times.set_preserve_internal_time_seconds(1 << 30);
         let db = open(&with_times, path);
         // So old that a preferred sequence number below the key's own exists.
-        db.write(&timed_put_batch(&timed, b"timed value", 1))
+        db.write(&batches::timed_put(&timed, b"timed value", 1))
             .expect("write the timed put");
         content.insert(timed, b"timed value".to_vec());
         db.flush().expect("flush");
