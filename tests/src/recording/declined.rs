@@ -142,8 +142,10 @@ const OPTIONS: [(&str, &str, &str); 42] = [
 /// RocksDB leaves the line out where there are none.
 const COLLECTORS: &str = "table_properties_collectors";
 
+type Change = fn(&mut Job);
+
 /// What else of a job rules it out: the reason, a name, the change.
-const CHANGES: [(&str, &str, fn(&mut Job)); 8] = [
+const CHANGES: [(&str, &str, Change); 8] = [
     (reasons::TABLE_FACTORY, "plain-table", |job| {
         job.options = job
             .options
@@ -357,20 +359,20 @@ fn entries(recorder: &Recorder) -> Result<(), String> {
 
 /// Files that were written with options which are no longer there.
 fn older_inputs(recorder: &Recorder) -> Result<(), String> {
-    let times = |options: &mut Options| options.set_preserve_internal_time_seconds(1 << 30);
-    let bzip2 = |options: &mut Options| options.set_compression_type(DBCompressionType::Bz2);
-    let first: [(&'static str, &dyn Fn(&mut Options)); 2] =
-        [(reasons::TIERING, &times), (reasons::COMPRESSION, &bzip2)];
-    for (code, configure) in first {
+    for code in [reasons::TIERING, reasons::COMPRESSION] {
         let directory = scratch()?;
+        let path = directory.path();
         let mut options = quiet_options();
-        configure(&mut options);
-        rounds(&open(&options, directory.path()));
+        match code {
+            reasons::TIERING => options.set_preserve_internal_time_seconds(1 << 30),
+            _ => options.set_compression_type(DBCompressionType::Bz2),
+        }
+        rounds(&open(&options, path));
         full(
             recorder,
             code,
             "older-inputs",
-            directory.path(),
+            path,
             |_| {},
             |db| put_some(db, 20, 2),
         )?;

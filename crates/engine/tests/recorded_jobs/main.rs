@@ -21,7 +21,7 @@ const LEAST_JOBS: usize = 250;
 const LEAST_DONE: usize = 200;
 
 /// The fewest jobs that a GPU does; compression it leaves to the CPU.
-const LEAST_ON_DEVICE: usize = 50;
+const LEAST_ON_DEVICE: usize = 80;
 
 /// Reasons that no job can carry.
 const NOT_IN_A_JOB: [DeclineReason; 4] = [

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, ErrorKind};
+use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::record::{self, DECLINED_FILE, JOB_FILE, OUTPUTS_FILE, OutputSums};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{
@@ -35,18 +35,18 @@ pub enum Ended {
     Declined(String),
 }
 
-/// Two engines on the same devices.
+/// What jobs run on.
 #[derive(Debug)]
 pub struct Engines {
-    ample: Engine,
-    /// With the smallest memory budget, under which a job can be too large without large files.
+    engine: Engine,
+    /// One with the smallest memory budget, on the CPU, for jobs that are too large for that.
     scant: Engine,
 }
 
 impl Engines {
     /// Opens the devices.
     pub fn new(device: DeviceList) -> Self {
-        let engine = |mutable| {
+        let engine = |device, mutable| {
             let settings = Settings {
                 mutable,
                 device,
@@ -57,23 +57,22 @@ impl Engines {
             engine.wait_for_device().expect("the device opens");
             engine
         };
+        let least = MutableSettings {
+            memory_budget_bytes: MIN_MEMORY_BUDGET_BYTES,
+            ..MutableSettings::default()
+        };
         Self {
-            ample: engine(MutableSettings::default()),
-            scant: engine(MutableSettings {
-                memory_budget_bytes: MIN_MEMORY_BUDGET_BYTES,
-                ..MutableSettings::default()
-            }),
+            engine: engine(device, MutableSettings::default()),
+            scant: engine(DeviceList::default(), least),
         }
     }
 
     /// Runs the job in `dir`.
     pub fn run(&self, dir: &Path) -> Result<Ended, String> {
         let job = record::load(&LocalStorage, &dir.join(JOB_FILE)).map_err(|e| e.to_string())?;
-        let must_be_declined = declined(dir)?.is_some();
-        let engine = if must_be_declined {
-            &self.scant
-        } else {
-            &self.ample
+        let engine = match declined(dir)?.as_deref() {
+            Some(code) if code == DeclineReason::MemoryBudget.code() => &self.scant,
+            _ => &self.engine,
         };
         let out = tempfile::tempdir().map_err(|e| e.to_string())?;
         match engine.run(&job, dir, out.path(), &CancelToken::new()) {
@@ -151,8 +150,11 @@ pub fn compare(recorded: &Ended, ended: &Ended) -> Result<(), String> {
                 sums: s, result: r, ..
             },
         ) => {
-            if sums != s {
-                return Err(format!("its files differ: {s:?} instead of {sums:?}"));
+            let mut names = sums.keys().chain(s.keys());
+            if let Some(name) = names.find(|&name| sums.get(name) != s.get(name)) {
+                let (expected, found) = (sums.get(name), s.get(name));
+                let what = "size and CRC-32C are";
+                return Err(format!("{name}: {what} {found:?} instead of {expected:?}"));
             }
             (result, r)
         }
