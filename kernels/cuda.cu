@@ -55,10 +55,6 @@ KernelTable make() {
   };
   t.release_pinned = [](void* memory) { return checked(cudaFreeHost(memory)); };
   t.forbid = t.allow = [](const void*, u64) {};
-  t.register_host = [](void* memory, u64 bytes) {
-    return checked(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterReadOnly));
-  };
-  t.unregister_host = [](void* memory) { return checked(cudaHostUnregister(memory)); };
   t.stream_create = [](void** out) {
     return checked(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(out), cudaStreamNonBlocking));
   };

@@ -8,7 +8,7 @@ namespace rockmill::ROCKMILL_TARGET {
 namespace {
 
 // Kinds of calls, in the order of faults.rs:Call.
-enum Kind : u32 { ALLOCATE, PIN, REGISTER, STREAM, EVENT, WAIT, COPY, STAGE };
+enum Kind : u32 { ALLOCATE, PIN, STREAM, EVENT, WAIT, COPY, STAGE };
 
 // What is made, in the order of faults.rs:TOLD.
 enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY };
@@ -67,13 +67,6 @@ int give_back(void* thing) {
   return (host->*FIELD)(thing);
 }
 
-int register_host(void* memory, u64 bytes) {
-  if (int error = hooks->before(REGISTER, bytes)) return error;
-  if (int error = host->register_host(memory, bytes)) return error;
-  hooks->got(REGISTER, memory, bytes);
-  return 0;
-}
-
 int copy_from_device(void* to, const void* from, u64 n, void* stream) {
   if (int error = hooks->before(COPY, 0)) return error;
   if (int error = host->copy_from_device(to, from, n, stream)) return error;
@@ -120,7 +113,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 48;
+constexpr u64 FUNCTIONS = 46;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -132,8 +125,6 @@ KernelTable table() {
   t.release = give_back<ALLOCATE, &KernelTable::release>;
   t.allocate_pinned = get<PIN, &KernelTable::allocate_pinned>;
   t.release_pinned = give_back<PIN, &KernelTable::release_pinned>;
-  t.register_host = register_host;
-  t.unregister_host = give_back<REGISTER, &KernelTable::unregister_host>;
   t.stream_create = make<STREAM, &KernelTable::stream_create>;
   t.stream_destroy = give_back<STREAM, &KernelTable::stream_destroy>;
   t.event_create = make<EVENT, &KernelTable::event_create>;

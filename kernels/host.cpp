@@ -57,8 +57,6 @@ KernelTable make() {
   t.release_pinned = release;
   t.forbid = [](const void* memory, u64 bytes) { ASAN_POISON_MEMORY_REGION(memory, bytes); };
   t.allow = [](const void* memory, u64 bytes) { ASAN_UNPOISON_MEMORY_REGION(memory, bytes); };
-  t.register_host = [](void*, u64) { return 0; };
-  t.unregister_host = nothing;
   t.stream_create = make_nothing;
   t.stream_destroy = nothing;
   t.event_create = make_nothing;

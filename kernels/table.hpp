@@ -163,8 +163,6 @@ struct KernelTable {
   // known to it.
   void (*forbid)(const void*, u64);
   void (*allow)(const void*, u64);
-  int (*register_host)(void*, u64);
-  int (*unregister_host)(void*);
 
   int (*stream_create)(void**);
   int (*stream_destroy)(void*);

@@ -7,11 +7,10 @@
 #   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   small      the same for jobs of 1 MB to 256 MB
-#   disk       output through the page cache and past it, input read and mapped, beside what the disk takes by itself
+#   disk       output through the page cache and past it, beside what the disk takes by itself
 #   paranoid   what paranoid_file_checks costs
 #   kill       processes that compact on the GPU are killed with SIGKILL, and their databases checked (kill.json)
 #   slices     sizes of slices, and how many at once
-#   input      files to the GPU, by reading and by mapping
 #   system     whole systems under load; goes on where an earlier call with the same --out has stopped
 #
 # Without sections: tests, sanitize and bench. Options:
@@ -45,7 +44,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | disk | paranoid | kill | slices | input | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | small | disk | paranoid | kill | slices | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -141,8 +140,7 @@ section_disk() {
     local millions
     for millions in 80 120; do
         compaction "disk-$millions" --dir "$disk_dir" --threads "$threads" --device "cpu,$device" --floor --no-compare \
-            --workload "16x256:none:$(entries "$millions" "$disk_scale")" --gpu-input read \
-            --also bypass,database/mapped,bypass/mapped
+            --workload "16x256:none:$(entries "$millions" "$disk_scale")" --also bypass
     done
 }
 
@@ -173,15 +171,6 @@ section_slices() {
             --target-file-mib 32,128,512
     done <<<"16x256 40
 8x32 48"
-    compaction mapped-16x256 --dir "$memory_dir" --rocksdb no --device "$device" \
-        --workload "16x256:none:$(entries 40 "$scale")" --threads "2,$threads" --gpu-input mapped
-}
-
-section_input() {
-    step input-memory "$bin/rockmill" bench input --device "$device" --dir "$memory_dir" \
-        --threads "1,4,$threads" --map-mib 8,32,128,512 --json
-    step input-disk "$bin/rockmill" bench input --device "$device" --dir "$disk_dir" \
-        --threads "1,4,$threads" --map-mib 32,512 --cold --json
 }
 
 section_system() {

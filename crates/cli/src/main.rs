@@ -17,6 +17,7 @@ mod job;
 mod model;
 mod outcome;
 mod output;
+mod removed;
 mod service_args;
 mod side_by_side;
 mod sst;
@@ -30,6 +31,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+
+use crate::outcome::Failure;
 
 /// Rockmill compacts for stock RocksDB; this command shows, checks and repeats its work.
 #[derive(Debug, Parser)]
@@ -67,7 +70,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match removed::explain(&error) {
+            Some(removed) => return fail(&removed),
+            None => error.exit(),
+        },
+    };
     // What became of a calibration is nobody's error, and nothing else tells it.
     const USUAL_LOG: &str = "error,rockmill_engine::model=warn,rockmill_engine::calibration=warn";
     let asked = std::env::var("ROCKMILL_LOG");
@@ -93,12 +102,14 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // Where standard error takes nothing, the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "rockmill: {failure}");
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => fail(&failure),
     }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    // Where standard error takes nothing, the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "rockmill: {failure}");
+    ExitCode::from(failure.exit_code())
 }
 
 /// Whether what is logged has colours; see <https://no-color.org>.

@@ -185,24 +185,31 @@ fn a_bench_has_a_row_for_each_workload_system_and_number_of_threads() {
             (&"rockmill".into(), &Value::Null)
         );
     }
+    let rows = with(&["--rocksdb", "no", "--also", "bypass,bypass,database"]);
+    let caches: Vec<_> = rows.iter().map(|row| &row["output_cache"]).collect();
+    assert_eq!(caches, ["database", "bypass"].repeat(4));
     let rows = with(&["--no-compare"]);
     assert!(rows.iter().all(|row| row["identical"].is_null()));
 }
 
 #[test]
-fn a_bench_of_closing_has_a_row_for_each_number_of_databases() {
-    let bench = ["bench", "close", "--workload", "16x100:none:300K", "--json"];
-    let more = ["--databases", "1,2", "--closes", "1"];
-    let (out, _) = expect(DONE, &[&bench[..], &more].concat());
-    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
-    let databases: Vec<_> = rows.iter().map(|row| row["databases"].as_u64()).collect();
-    assert_eq!(databases, [Some(1), Some(2)]);
-    for row in &rows {
-        assert_eq!(row["closes"].as_u64(), Some(1), "{row}");
-        let longest = |what: &str| row[what]["max"].as_f64().expect("a time");
-        assert!(longest("job_ms") <= longest("close_ms"), "{row}");
-        assert!(row["jobs_done"].as_u64() >= row["databases"].as_u64());
+fn what_was_removed_names_what_to_use_instead() {
+    for (args, instead) in [
+        (&["bench", "close"][..], "rockmill_job_seconds"),
+        (&["bench", "input", "--cold"], "rockmill devices"),
+        (&["demo", "--gpu-input", "mapped"], "leave the option out"),
+        (&["demo", "--gpu-mapped-mib=7"], "leave the option out"),
+    ] {
+        let (_, err) = expect(WRONG_USAGE, args);
+        assert!(
+            err.starts_with("rockmill: ") && err.lines().count() == 1,
+            "{err}"
+        );
+        assert!(err.contains("removed") && err.contains(instead), "{err}");
     }
+    // What never was is clap's to explain.
+    let (_, err) = expect(WRONG_USAGE, &["bench", "open"]);
+    assert!(err.contains("unrecognized subcommand"), "{err}");
 }
 
 #[test]

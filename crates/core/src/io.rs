@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
 
@@ -24,12 +23,6 @@ pub trait ReadAt: Debug + Send + Sync {
 
     /// Name for errors.
     fn name(&self) -> &str;
-
-    /// The descriptor, if this is a file of the operating system: a backend may map it and copy to a
-    /// device straight from the page cache. Without one it reads.
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 
     /// Whether reads pass by the page cache.
     fn is_direct(&self) -> bool {

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, Plan, ReadAt, Resource, Result,
-    SliceReport, SliceWork, SstSink, StageTime,
+    Backend, Error, ErrorKind, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink,
 };
 
 use crate::CudaSettings;
@@ -88,28 +87,6 @@ impl CudaBackend {
             .warm_up(self.settings.io_threads.max(store::WRITERS))
     }
 
-    /// Copies whole files to the device and does nothing with them; for measurements. Returns where the
-    /// time went.
-    ///
-    /// # Errors
-    /// Storage, Device.
-    pub fn load_files(
-        &self,
-        files: &[Box<dyn ReadAt>],
-        settings: &CudaSettings,
-    ) -> Result<Vec<StageTime>> {
-        let _current = self.device().make_current()?;
-        let input = Input::whole(files, settings.map_bytes);
-        let (stages, cancel) = (Stages::default(), CancelToken::new());
-        let extent = Extent {
-            arena_bytes: input.arena_bytes,
-            ..Extent::default()
-        };
-        let mut workspace = self.pool.workspace(&extent, &cancel)?;
-        input.load(&self.pool, settings, &mut workspace.arena, &cancel, &stages)?;
-        Ok(stages.take().0)
-    }
-
     /// Bytes that were got of the device's memory, and the most that may be.
     pub fn memory_bytes(&self) -> (u64, u64) {
         self.pool.memory_bytes()
@@ -163,7 +140,7 @@ impl Backend for CudaBackend {
         let started = Instant::now();
         let device = self.pool.device();
         let _current = device.make_current()?;
-        let input = Input::find(work.inputs, &work.slice.range, self.settings.map_bytes)?;
+        let input = Input::find(work.inputs, &work.slice.range)?;
         let extent = Extent::foreseen(&input, work.plan, &work.slice.range, work.inputs);
         let mut workspace = self.pool.workspace(&extent, work.cancel)?;
         // That of a slice that has failed.

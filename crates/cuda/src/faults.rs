@@ -22,8 +22,6 @@ pub enum Call {
     Allocate,
     /// Getting pinned host memory.
     Pin,
-    /// Registering host memory.
-    Register,
     /// Making a stream.
     Stream,
     /// Making an event.
@@ -38,10 +36,9 @@ pub enum Call {
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Allocate,
         Self::Pin,
-        Self::Register,
         Self::Stream,
         Self::Event,
         Self::Wait,
@@ -57,8 +54,6 @@ pub struct Held {
     pub bytes: u64,
     /// Bytes of pinned host memory.
     pub pinned_bytes: u64,
-    /// Registered ranges.
-    pub registered: i64,
     /// Streams.
     pub streams: i64,
     /// Events.
@@ -273,7 +268,6 @@ impl State {
         match Call::ALL[kind as usize] {
             Call::Allocate => change(&mut self.memory),
             Call::Pin => change(&mut self.pinned),
-            Call::Register => self.others.registered += one,
             Call::Stream => self.others.streams += one,
             Call::Event => self.others.events += one,
             Call::Wait | Call::Copy | Call::Stage => {}

@@ -1,52 +1,28 @@
 //! Input to the device: the byte ranges of a slice's blocks, copied into one arena.
 //!
-//! Ranges are read into pinned memory, by default. Or what lies in the page cache is mapped, populated,
-//! registered, and copied to the device straight from there: half the processor time, but registering is one
-//! after another whatever the threads. Rockmill's host code never looks at mapped bytes, but the driver
-//! copies small pieces by itself, which would raise SIGBUS if the file were truncated meanwhile; so those are
-//! read. So is what would register more at a time than the settings allow. docs/design/gpu-spike.md has the
-//! numbers.
+//! Several threads read pieces of the ranges into pinned memory, from where the device copies them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
-use rockmill_sysio::has_disk;
 
 use crate::CudaSettings;
 use crate::buffer::DeviceBuffer;
 use crate::ffi::BlockRef;
 use crate::lane::Lane;
 use crate::limits::refused;
-use crate::mapped::{Mapping, Registered, is_resident};
 use crate::pool::Pool;
-use crate::stream::Stream;
 use crate::timing::Stages;
 
-/// How input gets to the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputPath {
-    /// Mapped and registered where it is resident, read where it is not.
-    Mapped,
-    /// For hosts that are short of processors rather than of time: mapped so on file systems with a disk, which takes a fifth of
-    /// the processor time or more off, and up to two fifths more time; read on those in memory, where little is to be gained.
-    Auto,
-    /// Mapped and registered wherever the system allows it; for measurements.
-    MappedAlways,
-    /// Always read into pinned memory.
-    Read,
-}
+/// Bytes of a piece at most: enough that threads seldom come for the next one.
+const PIECE_BYTES: u64 = 32 << 20;
 
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
 const PADDING: u64 = 64;
 
 /// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
 const MAX_BLOCK_BYTES: u32 = 1 << 31;
-
-/// Smaller pieces are read: the driver copies small ones (12 KiB were seen, 32 were not) by the processor rather
-/// than by the device.
-pub const MIN_MAPPED_BYTES: u64 = 1 << 20;
 
 /// A range of a file and where it goes in the arena.
 #[derive(Debug)]
@@ -69,8 +45,6 @@ pub struct Input<'a> {
     pub arena_bytes: u64,
     /// Bytes read from files.
     pub bytes: u64,
-    /// Bytes of a piece at most.
-    piece_bytes: u64,
     /// Parts of the arena that no piece fills.
     pub gaps: Vec<Range<u64>>,
 }
@@ -80,10 +54,9 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
-    pub fn find(inputs: &'a [InputTable], range: &KeyRange, piece_bytes: u64) -> Result<Self> {
+    pub fn find(inputs: &'a [InputTable], range: &KeyRange) -> Result<Self> {
         let mut input = Self {
             arena_bytes: PADDING,
-            piece_bytes,
             ..Self::default()
         };
         for (ordinal, table) in inputs.iter().enumerate() {
@@ -131,26 +104,12 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// The whole of each file, without blocks.
-    pub fn whole(files: &'a [Box<dyn ReadAt>], piece_bytes: u64) -> Self {
-        let mut input = Self {
-            arena_bytes: PADDING,
-            piece_bytes,
-            ..Self::default()
-        };
-        for file in files {
-            input.add_range(&**file, 0, file.len());
-        }
-        input
-    }
-
     fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, end: u64) {
         let mut at = self.arena_bytes;
         self.gaps.push(at - PADDING..at);
         let mut from = offset;
         while from < end {
-            // Pieces end on multiples of their size in the file, so that no page is mapped twice.
-            let to = ((from / self.piece_bytes + 1) * self.piece_bytes).min(end);
+            let to = (from + PIECE_BYTES).min(end);
             self.pieces.push(Piece {
                 file,
                 offset: from,
@@ -186,8 +145,6 @@ impl<'a> Input<'a> {
     ) -> Result<()> {
         let loader = Loader {
             pool,
-            settings,
-            held: Mutex::default(),
             pieces: &self.pieces,
             next: AtomicUsize::new(0),
             arena: Address(arena.room(self.arena_bytes as usize)?),
@@ -211,15 +168,6 @@ impl<'a> Input<'a> {
                     .unwrap_or_else(|_| Err(Error::internal("a loading thread panicked")));
                 done = done.and(result);
             }
-            let held = loader
-                .held
-                .lock()
-                .map(|mut held| std::mem::take(&mut *held));
-            let held = held.unwrap_or_default();
-            if !held.is_empty() {
-                let bytes = self.bytes;
-                loader.unmap(held, bytes)?;
-            }
             done
         })
     }
@@ -235,9 +183,6 @@ unsafe impl Sync for Address {}
 /// What the loading threads share.
 struct Loader<'a> {
     pool: &'a Pool,
-    settings: &'a CudaSettings,
-    /// What was mapped and waits to be unmapped with the rest; unregistering waits for the device.
-    held: Mutex<Vec<Registered<'a>>>,
     pieces: &'a [Piece<'a>],
     next: AtomicUsize,
     arena: Address,
@@ -262,76 +207,13 @@ impl Loader<'_> {
         let mut turn = 0;
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             self.cancel.check()?;
-            if !self.copy_mapped(piece, &lane.stream)? {
-                self.copy_read(piece, lane, &mut turn)?;
-            }
+            self.copy(piece, lane, &mut turn)?;
         }
         Ok(())
     }
 
-    /// Copies from the page cache. False if that cannot be done.
-    fn copy_mapped(&self, piece: &Piece<'_>, stream: &Stream) -> Result<bool> {
-        let Some(fd) = piece.file.as_fd() else {
-            return Ok(false);
-        };
-        if piece.len < MIN_MAPPED_BYTES {
-            return Ok(false);
-        }
-        let is_resident = || is_resident(fd, piece.offset, piece.len);
-        let is_wanted = match self.settings.input_path {
-            InputPath::Read => false,
-            InputPath::MappedAlways => true,
-            InputPath::Mapped => is_resident(),
-            InputPath::Auto => has_disk(fd) && is_resident(),
-        };
-        let bytes = piece.len;
-        let Some(share) = is_wanted
-            .then(|| self.pool.mappings().take(bytes))
-            .flatten()
-        else {
-            return Ok(false);
-        };
-        let Some(mapping) = self.stages.time("map", Resource::Host, bytes, || {
-            Ok(Mapping::populated(fd, piece.offset, bytes))
-        })?
-        else {
-            return Ok(false);
-        };
-        let device = self.pool.device();
-        let Some(registered) = self.stages.time("register", Resource::Host, bytes, || {
-            Ok(Registered::new(device, mapping, share))
-        })?
-        else {
-            return Ok(false);
-        };
-        self.stages.time("copy in", Resource::ToDevice, bytes, || {
-            let from = registered.bytes();
-            let to = self.arena.0.wrapping_add(piece.at as usize);
-            // SAFETY: the arena has room for every piece; the piece is registered, and this waits.
-            unsafe { stream.copy_to_device(to.cast(), from, bytes as usize)? };
-            stream.synchronize()
-        })?;
-        if self.settings.unmap_together {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.push(registered);
-        } else {
-            self.unmap(vec![registered], bytes)?;
-        }
-        Ok(true)
-    }
-
-    fn unmap(&self, pieces: Vec<Registered<'_>>, bytes: u64) -> Result<()> {
-        let mappings: Vec<_> = self.stages.time("unregister", Resource::Host, bytes, || {
-            Ok(pieces.into_iter().map(Registered::unregister).collect())
-        })?;
-        self.stages.time("unmap", Resource::Host, bytes, || {
-            drop(mappings);
-            Ok(())
-        })
-    }
-
     /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.
-    fn copy_read(&self, piece: &Piece<'_>, lane: &mut Lane, turn: &mut usize) -> Result<()> {
+    fn copy(&self, piece: &Piece<'_>, lane: &mut Lane, turn: &mut usize) -> Result<()> {
         let mut done = 0;
         while done < piece.len {
             self.cancel.check()?;

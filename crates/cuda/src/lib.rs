@@ -32,7 +32,6 @@ mod lane;
 mod layout;
 mod limits;
 mod link;
-mod mapped;
 mod memory;
 mod output;
 mod parts;
@@ -48,7 +47,6 @@ mod workspace;
 
 pub use backend::{CudaBackend, CudaRun};
 pub use device::{About, Device, Target};
-pub use input::InputPath;
 pub use link::LinkRates;
 
 /// How the backend uses host and device.
@@ -62,34 +60,19 @@ pub struct CudaSettings {
     pub pinned_bytes: Option<u64>,
     /// Bytes that are copied at a time, to the device and back.
     pub chunk_bytes: usize,
-    /// How input gets to the device.
-    pub input_path: InputPath,
-    /// Threads of a slice that read or map its input.
+    /// Threads of a slice that read its input.
     pub io_threads: usize,
-    /// Bytes that are mapped and registered in one piece.
-    pub map_bytes: u64,
-    /// Bytes that are registered at a time at most, over all slices; what comes beyond is read.
-    pub mapped_bytes: u64,
-    /// Whether what was mapped for a slice stays so until all of the slice was copied. Unregistering
-    /// waits for copies of others.
-    pub unmap_together: bool,
 }
 
 impl Default for CudaSettings {
     fn default() -> Self {
         const CHUNK_BYTES: usize = 1 << 20;
         const IO_THREADS: usize = 3;
-        const MAP_BYTES: u64 = 32 << 20;
-        const MAPPED_BYTES: u64 = 2 << 30;
         Self {
             memory_bytes: None,
             pinned_bytes: None,
             chunk_bytes: CHUNK_BYTES,
-            input_path: InputPath::Read,
             io_threads: IO_THREADS,
-            map_bytes: MAP_BYTES,
-            mapped_bytes: MAPPED_BYTES,
-            unmap_together: true,
         }
     }
 }

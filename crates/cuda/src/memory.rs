@@ -1,6 +1,5 @@
 //! Memory of the device, and host memory that the device can reach.
 
-use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 
@@ -115,35 +114,5 @@ impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         // SAFETY: the memory came from `allocate_pinned` and is given back once.
         unsafe { (self.device.table().release_pinned)(self.memory.cast()) };
-    }
-}
-
-/// Host memory of another owner, registered so that the device can copy from it by itself.
-#[derive(Debug)]
-pub struct Registration<'a> {
-    device: &'a Device,
-    memory: *mut c_void,
-}
-
-impl<'a> Registration<'a> {
-    /// Registers whole pages for reading.
-    ///
-    /// # Errors
-    /// Device: not every file system's pages can be registered.
-    ///
-    /// # Safety
-    /// The range is mapped, and stays mapped until the registration is dropped.
-    pub unsafe fn new(device: &'a Device, memory: *mut c_void, len: usize) -> Result<Self> {
-        // SAFETY: the caller says that the range is mapped.
-        let code = unsafe { (device.table().register_host)(memory, len as u64) };
-        device.check(code, "register mapped pages")?;
-        Ok(Self { device, memory })
-    }
-}
-
-impl Drop for Registration<'_> {
-    fn drop(&mut self) {
-        // SAFETY: registered once, unregistered once.
-        unsafe { (self.device.table().unregister_host)(self.memory) };
     }
 }

@@ -10,7 +10,6 @@ use crate::buffer::Arena;
 use crate::device::Device;
 use crate::extent::Extent;
 use crate::lane::{Lane, lane_bytes};
-use crate::mapped::Mappings;
 use crate::reserve::{CANCEL_POLL, Reserve};
 use crate::stream::Stream;
 use crate::workspace::Workspace;
@@ -148,7 +147,6 @@ pub struct Pool {
     streams: Arc<Shelf<Stream>>,
     lanes: Arc<Shelf<Lane>>,
     chunk_bytes: usize,
-    mappings: Mappings,
 }
 
 impl Pool {
@@ -165,14 +163,8 @@ impl Pool {
             streams: Shelf::new(usize::MAX),
             lanes: Shelf::new(usize::try_from(lanes).unwrap_or(usize::MAX)),
             chunk_bytes: settings.chunk_bytes,
-            mappings: Mappings::new(settings.mapped_bytes),
             device,
         })
-    }
-
-    /// What may be registered of files.
-    pub fn mappings(&self) -> &Mappings {
-        &self.mappings
     }
 
     /// The device.

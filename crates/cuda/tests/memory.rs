@@ -5,18 +5,11 @@
 mod common;
 mod device;
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
-
 use common::{Entry, MemOutput, open};
 use device::target;
-use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, ReadAt, open_table,
-};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings, InputPath};
+use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::filter::FilterOptions;
 
 fn device(settings: CudaSettings) -> CudaBackend {
@@ -204,91 +197,4 @@ fn a_cancelled_slice_gives_everything_back() {
         assert_eq!(ended.expect_err("cancelled").kind, ErrorKind::Cancelled);
         assert!(all(&backend, &job).is_ok());
     }
-}
-
-/// A file of the operating system.
-#[derive(Debug)]
-struct OnDisk(File, u64);
-
-impl ReadAt for OnDisk {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
-        let read = self.0.read_exact_at(buf, offset);
-        read.map_err(|e| Error::storage(self.name(), "read it", &e))
-    }
-
-    fn len(&self) -> u64 {
-        self.1
-    }
-
-    fn name(&self) -> &str {
-        common::FILE_NAME
-    }
-
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
-    }
-}
-
-fn on_disk(entries: &[Entry]) -> InputTable {
-    let bytes = common::one_file(&common::plan(), entries);
-    let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(&bytes).expect("room");
-    open_table(Box::new(OnDisk(file, bytes.len() as u64))).expect("sound")
-}
-
-#[test]
-fn input_is_mapped_as_far_as_the_settings_allow_and_read_beyond() {
-    const MIB: u64 = 1 << 20;
-    let entry = |key: u32| {
-        let key = [[b'k'; 12].as_slice(), &key.to_be_bytes()].concat();
-        Entry::new(&key, 1, common::PUT, &common::noise(7, 4000))
-    };
-    let entries: Vec<_> = (0..1500).map(entry).collect();
-    let job = (vec![on_disk(&entries)], common::plan());
-    let expected = all(&CpuBackend, &job);
-    // MiB of five that are registered and read.
-    let cases = [
-        (InputPath::Read, 100 * MIB, [0, 5]),
-        (InputPath::MappedAlways, 100 * MIB, [5, 0]),
-        (InputPath::MappedAlways, 2 * MIB, [2, 3]),
-        (InputPath::MappedAlways, 0, [0, 5]),
-    ];
-    for (input_path, mapped_bytes, meant) in cases {
-        let backend = device(CudaSettings {
-            input_path,
-            mapped_bytes,
-            map_bytes: MIB,
-            ..CudaSettings::default()
-        });
-        // What was registered once can be again.
-        for _ in 0..2 {
-            let files = all(&backend, &job);
-            assert!(files == expected, "{input_path:?}");
-            let file: Box<dyn ReadAt> = Box::new(ones(5 * MIB));
-            let settings = CudaSettings {
-                input_path,
-                map_bytes: MIB,
-                ..CudaSettings::default()
-            };
-            let stages = backend.load_files(&[file], &settings).expect("it loads");
-            let found = ["register", "read"].map(|name| {
-                let stage = stages.iter().find(|stage| stage.stage == name);
-                stage.map_or(0, |stage| stage.bytes / MIB)
-            });
-            assert_eq!(found, meant, "{input_path:?} of {mapped_bytes}");
-        }
-    }
-    for input_path in [InputPath::Mapped, InputPath::Auto] {
-        let backend = device(CudaSettings {
-            input_path,
-            ..CudaSettings::default()
-        });
-        assert!(all(&backend, &job) == expected, "{input_path:?}");
-    }
-}
-
-fn ones(len: u64) -> OnDisk {
-    let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(&vec![1; len as usize]).expect("room");
-    OnDisk(file, len)
 }

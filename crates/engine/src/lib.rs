@@ -65,7 +65,7 @@ pub use idle::Idle;
 pub use manual::UserKeys;
 pub use model::SliceShape;
 pub use predict::{Learned, Predict, SliceTime};
-pub use rockmill_cuda::{CudaSettings, InputPath};
+pub use rockmill_cuda::CudaSettings;
 pub use run::{DeviceWork, Outcome};
 pub use settings::{
     Calibration, MIN_MEMORY_BUDGET_BYTES, MutableSettings, OutputCache, Patience, Settings,

@@ -243,8 +243,8 @@ impl Settings {
     /// # Errors
     /// One sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.cuda.map_bytes == 0 || self.cuda.io_threads == 0 {
-            return Err("cuda: map_bytes and io_threads must be at least 1".to_owned());
+        if self.cuda.io_threads == 0 {
+            return Err("cuda: io_threads must be at least 1".to_owned());
         }
         if matches!(&self.calibration, Calibration::KeptAt(path) if !path.is_absolute()) {
             return Err("calibration must be kept at an absolute path".to_owned());

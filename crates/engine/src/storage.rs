@@ -7,7 +7,6 @@ mod reader;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -159,11 +158,6 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// # Errors
     /// Whatever the system says.
     fn size(&self) -> io::Result<u64>;
-
-    /// The descriptor, if this is a file of the operating system; see [`rockmill_core::ReadAt::as_fd`].
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// What is going to become of some bytes of a file.

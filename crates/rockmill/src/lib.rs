@@ -28,10 +28,10 @@ mod sessions;
 pub use builder::{Builder, Error};
 pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};
+#[doc(hidden)]
+pub use rockmill_engine::CudaSettings;
 pub use rockmill_engine::{
     Calibration, Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats,
     Verification,
 };
-#[doc(hidden)]
-pub use rockmill_engine::{CudaSettings, InputPath};
 pub use service::Service;

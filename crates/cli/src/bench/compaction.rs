@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use rockmill::DeviceList;
+use rockmill::{DeviceList, OutputCache};
 use serde::Serialize;
 
-use super::way::Way;
 use crate::outcome::Failure;
 use crate::output;
 use crate::side_by_side::contender::{Contender, System};
 use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::{self, GpuInput, Tuning};
+use crate::side_by_side::device::{self, Tuning};
 use crate::side_by_side::energy::Energy;
 use crate::side_by_side::floor::DiskFloor;
 use crate::side_by_side::row::{self, Row};
@@ -67,10 +66,9 @@ pub struct CompactionArgs {
     device: Vec<String>,
     #[command(flatten)]
     tuning: Tuning,
-    /// Let each of Rockmill's devices compact in other ways as well: OUTPUT-CACHE or OUTPUT-CACHE/GPU-INPUT, such as
-    /// bypass or bypass/mapped.
-    #[arg(long, value_name = "WAY", value_delimiter = ',')]
-    also: Vec<Way>,
+    /// Let each of Rockmill's devices compact with the other --output-cache as well.
+    #[arg(long, value_name = "database|bypass", value_delimiter = ',')]
+    also: Vec<OutputCache>,
     /// Show where the time of Rockmill's median went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
@@ -109,8 +107,6 @@ struct BenchRow {
     paranoid: bool,
     /// Whether output goes through the page cache, `null` for RocksDB, whose options alone say so.
     output_cache: Option<String>,
-    /// How input gets to a GPU; `null` for RocksDB.
-    gpu_input: Option<GpuInput>,
     cpu_s_per_gb: f64,
     /// Of all repetitions, in their order; the row is that of the median, with the peak of all. The
     /// first includes what a service makes once.
@@ -137,8 +133,8 @@ struct Cell {
     identical: Option<bool>,
     /// What the disk takes by itself.
     floor: Option<DiskFloor>,
-    /// How files go, where that differs between cells.
-    way: Option<Way>,
+    /// How output is written, where that differs between cells.
+    way: Option<OutputCache>,
 }
 
 /// Runs the measurements.
@@ -198,9 +194,10 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
         systems.push((System::Rocksdb, None));
     }
     for &device in devices {
-        let ways = Way::all_on(device, &args.tuning, &args.also);
-        let system = System::Rockmill(device);
-        systems.extend(ways.iter().map(|&way| (system, Some(way))));
+        let way = args.tuning.output_cache;
+        let other = args.also.iter().copied().find(|&other| other != way);
+        let ways = [Some(way), other].into_iter().flatten();
+        systems.extend(ways.map(|way| (System::Rockmill(device), Some(way))));
     }
     let mut cells = Vec::new();
     for mib in &args.target_file_mib {
@@ -213,7 +210,7 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
                         ..spec.clone()
                     },
                     threads,
-                    tuning: way.map_or_else(|| args.tuning.clone(), |way| way.apply(&args.tuning)),
+                    tuning: way.map_or_else(|| args.tuning.clone(), |way| args.tuning.with(way)),
                 };
                 cells.push(Cell {
                     worker: Worker::start(&contender)?,
@@ -322,7 +319,6 @@ impl Cell {
             direct_io: spec.direct_io,
             paranoid: spec.paranoid,
             output_cache: is_rockmill.then(|| tuning.output_cache.to_string()),
-            gpu_input: is_rockmill.then_some(tuning.gpu_input),
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,

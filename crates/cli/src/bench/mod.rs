@@ -1,10 +1,7 @@
 //! `rockmill bench`: measurements.
 
-mod close;
 mod compaction;
-mod input;
 mod system;
-mod way;
 
 use crate::outcome::Failure;
 use crate::side_by_side::worker;
@@ -14,10 +11,6 @@ use crate::side_by_side::worker;
 pub enum BenchCommand {
     /// Makes databases, lets RocksDB and Rockmill compact the same files of level 0, and compares.
     Compaction(compaction::CompactionArgs),
-    /// Closes databases at random moments of their compaction and measures how long that takes.
-    Close(close::CloseArgs),
-    /// Copies files to a GPU by every path, from page cache and from the disk.
-    Input(input::InputArgs),
     /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
     System(system::SystemArgs),
     /// What the others start to compact in a process of its own.
@@ -32,8 +25,6 @@ pub enum BenchCommand {
 pub fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Compaction(args) => compaction::run(&args),
-        BenchCommand::Close(args) => close::run(&args),
-        BenchCommand::Input(args) => input::run(&args),
         BenchCommand::System(args) => system::run(&args),
         BenchCommand::Worker => worker::serve(),
         BenchCommand::Cell => system::serve(),

@@ -2,24 +2,11 @@
 
 use std::str::FromStr;
 
-use rockmill::{
-    Calibration, CudaSettings, Device, DeviceList, InputPath, OutputCache, Service, Verification,
-};
+use rockmill::{Calibration, CudaSettings, Device, DeviceList, OutputCache, Service, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
 use crate::outcome::Failure;
-
-/// How input gets to a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-pub enum GpuInput {
-    /// Mapped from the page cache.
-    Mapped,
-    /// Read.
-    Read,
-    /// Mapped where that saves most processor time, which is on file systems with a disk; read on those in memory.
-    Auto,
-}
 
 /// Settings of services that are measured; the same for all measurements of a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
@@ -46,24 +33,9 @@ pub struct Tuning {
     #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
     #[serde(with = "text")]
     calibration: Calibration,
-    /// How input gets to a GPU: read, which is the quickest; mapped from the page cache, which takes less processor time and
-    /// more time; or auto, which maps on file systems with a disk, where that saves most.
-    #[arg(
-        long,
-        default_value = "read",
-        value_name = "read|mapped|auto",
-        hide_possible_values = true
-    )]
-    pub gpu_input: GpuInput,
     /// KiB that are copied to a GPU and back at a time.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     gpu_chunk_kib: u64,
-    /// MiB of input that are mapped for a GPU at a time at most; what comes beyond is read.
-    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
-    gpu_mapped_mib: u64,
-    /// Unmap each piece of input once it was copied, rather than a slice's together.
-    #[arg(long)]
-    gpu_unmap_early: bool,
     /// MiB of pinned memory through which input and output go [default: as many threads' as the machine keeps busy].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     gpu_pinned_mib: u64,
@@ -81,10 +53,7 @@ impl Default for Tuning {
             output_cache: OutputCache::Database,
             nice: 0,
             calibration: Calibration::Kept,
-            gpu_input: GpuInput::Read,
             gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
-            gpu_mapped_mib: 2048,
-            gpu_unmap_early: false,
             gpu_pinned_mib: 0,
             gpu_io_threads: CudaSettings::default().io_threads as u64,
         }
@@ -92,6 +61,14 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// The same with another way of writing output.
+    pub fn with(&self, output_cache: OutputCache) -> Self {
+        Self {
+            output_cache,
+            ..self.clone()
+        }
+    }
+
     /// Host memory in bytes that Rockmill's jobs hold at most.
     pub fn budget_bytes(&self) -> u64 {
         self.memory_mib << 20
@@ -179,14 +156,7 @@ pub fn service(
         .device(device)
         .calibration(tuning.calibration.clone())
         .cuda(CudaSettings {
-            input_path: match tuning.gpu_input {
-                GpuInput::Mapped => InputPath::Mapped,
-                GpuInput::Read => InputPath::Read,
-                GpuInput::Auto => InputPath::Auto,
-            },
             chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
-            mapped_bytes: tuning.gpu_mapped_mib << 20,
-            unmap_together: !tuning.gpu_unmap_early,
             pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
             io_threads: tuning.gpu_io_threads as usize,
             ..CudaSettings::default()

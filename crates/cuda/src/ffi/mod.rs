@@ -28,8 +28,6 @@ pub struct KernelTable {
     pub release_pinned: unsafe extern "C" fn(Handle) -> c_int,
     pub forbid: unsafe extern "C" fn(*const c_void, u64),
     pub allow: unsafe extern "C" fn(*const c_void, u64),
-    pub register_host: unsafe extern "C" fn(Handle, u64) -> c_int,
-    pub unregister_host: unsafe extern "C" fn(Handle) -> c_int,
 
     pub stream_create: unsafe extern "C" fn(*mut Handle) -> c_int,
     pub stream_destroy: unsafe extern "C" fn(Handle) -> c_int,

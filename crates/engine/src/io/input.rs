@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,14 +77,6 @@ impl ReadAt for JobInput {
         match &self.file {
             Source::Cached(file) => file.name(),
             Source::Direct(file) => &file.name,
-        }
-    }
-
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.file {
-            // What is read through the descriptor is not counted.
-            Source::Cached(file) if !self.io.limiter.is_limited() => file.as_fd(),
-            _ => None,
         }
     }
 

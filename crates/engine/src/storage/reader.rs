@@ -1,7 +1,6 @@
 //! Whole files, read by their names.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rockmill_core::{CancelToken, Error, ReadAt, Result};
@@ -71,10 +70,6 @@ impl ReadAt for InputFileReader {
 
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_fd()
     }
 }
 

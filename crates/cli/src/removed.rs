@@ -1,0 +1,41 @@
+//! What an older version of the command took, and what to use instead.
+
+use clap::error::{ContextKind, ContextValue};
+
+use crate::outcome::Failure;
+
+/// Subcommands and options that are gone, each with a sentence that names what to use instead.
+const REMOVED: [(&str, &str); 5] = [
+    (
+        "close",
+        "`rockmill bench close` was removed: the metric rockmill_job_seconds and `stats()` tell how long jobs take",
+    ),
+    (
+        "input",
+        "`rockmill bench input` was removed: `rockmill devices` shows the rates of a GPU's link, and `rockmill bench \
+         compaction --profile` where a GPU's time goes",
+    ),
+    (
+        "--gpu-input",
+        "--gpu-input was removed: input is always read, so leave the option out",
+    ),
+    (
+        "--gpu-mapped-mib",
+        "--gpu-mapped-mib was removed: input is always read, so leave the option out",
+    ),
+    (
+        "--gpu-unmap-early",
+        "--gpu-unmap-early was removed: input is always read, so leave the option out",
+    ),
+];
+
+/// Usage, if an error of the arguments is about something that is gone.
+pub fn explain(error: &clap::Error) -> Option<Failure> {
+    let named = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    let named = named.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(named)) => Some(named.as_str()),
+        _ => None,
+    })?;
+    let removed = REMOVED.iter().find(|(removed, _)| *removed == named);
+    removed.map(|(_, instead)| Failure::Usage((*instead).to_owned()))
+}
