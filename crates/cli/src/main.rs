@@ -51,7 +51,7 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Lists what can compute here, with the rates of GPUs' links, or says why a GPU cannot.
     Devices(devices::DevicesArgs),
-    /// Holds the cost model's predictions against what slices take, on each device.
+    /// Shows how fast an accelerator is by its published formulas.
     Model(model::ModelArgs),
     /// Compacts a closed database, or a range of its keys.
     Compact(compact::CompactArgs),

@@ -1,8 +1,12 @@
 //! What an older version of the command took, and what to use instead.
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::outcome::Failure;
+
+/// For `rockmill model` without a profile, or with options that it had when it measured this machine.
+pub const MODEL: &str = "`rockmill model` no longer measures this machine: name an accelerator with --profile, or \
+                         compare devices with `rockmill bench compaction --device cpu,cuda`";
 
 /// Subcommands and options that are gone, each with a sentence that names what to use instead.
 const REMOVED: [(&str, &str); 5] = [
@@ -31,6 +35,14 @@ const REMOVED: [(&str, &str); 5] = [
 
 /// Usage, if an error of the arguments is about something that is gone.
 pub fn explain(error: &clap::Error) -> Option<Failure> {
+    let is_model = || {
+        std::env::args()
+            .nth(1)
+            .is_some_and(|command| command == "model")
+    };
+    if error.kind() == ErrorKind::UnknownArgument && is_model() {
+        return Some(Failure::Usage(MODEL.to_owned()));
+    }
     let named = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
     let named = named.into_iter().find_map(|kind| match error.get(kind) {
         Some(ContextValue::String(named)) => Some(named.as_str()),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rockmill_core::{
-    Backend, Error, ErrorKind, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink,
+    Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink,
 };
 
 use crate::CudaSettings;
@@ -60,21 +60,6 @@ impl CudaBackend {
             pool: Pool::new(Device::open(target)?, &settings)?,
             settings,
         })
-    }
-
-    /// A backend on the first GPU that can be used.
-    ///
-    /// # Errors
-    /// Device, with a sentence that says why there is none.
-    pub fn first_usable(settings: CudaSettings) -> Result<Self> {
-        let mut first_trouble = None;
-        for gpu in Device::all_gpus()? {
-            match Self::new(Target::Cuda(gpu.number()), settings) {
-                Ok(backend) => return Ok(backend),
-                Err(error) => _ = first_trouble.get_or_insert(error),
-            }
-        }
-        Err(first_trouble.unwrap_or_else(|| Error::new(ErrorKind::Device, "the machine has none")))
     }
 
     /// Makes what the first slice would wait for: pinned memory, and some of the device's.

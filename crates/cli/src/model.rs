@@ -1,10 +1,22 @@
-//! `rockmill model --profile`: an accelerator by its published formulas.
+//! `rockmill model`: an accelerator by its published formulas.
 
 use rockmill_engine::model::{UNIT_STAGES, UnitProfile, UnitSpeed};
 use serde::Serialize;
 
 use crate::outcome::Failure;
 use crate::output;
+use crate::removed;
+
+/// What `rockmill model` takes.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// The accelerator: fpga-cu, which was published, near-data-ssd, mid-gpu, or a file that ends in .json.
+    #[arg(long, value_name = "NAME|FILE.json")]
+    profile: Option<String>,
+    /// Print a document for machines.
+    #[arg(long)]
+    json: bool,
+}
 
 /// Pairs that are shown: bytes of keys and values.
 const PAIRS: [(u32, u32); 9] = [
@@ -43,7 +55,10 @@ struct Row {
 ///
 /// # Errors
 /// Usage if there is none of that name or it makes no sense, Environment if the output takes nothing.
-pub fn print(name: &str, json: bool) -> Result<(), Failure> {
+pub fn run(args: &ModelArgs) -> Result<(), Failure> {
+    let Some(name) = &args.profile else {
+        return Err(Failure::Usage(removed::MODEL.to_owned()));
+    };
     let profile = UnitProfile::find(name).map_err(|e| Failure::Usage(format!("--profile: {e}")))?;
     let mut rows = Vec::new();
     for kept in KEPT {
@@ -58,7 +73,7 @@ pub fn print(name: &str, json: bool) -> Result<(), Failure> {
         }
     }
     let report = Report { profile, rows };
-    output::document_or_text(json, &report, |out| {
+    output::document_or_text(args.json, &report, |out| {
         let units = report.profile.units;
         writeln!(
             out,
