@@ -1,6 +1,6 @@
 //! Trouble on the device is never the database's: the CPU does what the device could not.
 
-use rockmill::{Calibration, Device, Service};
+use rockmill::{Device, Service};
 use rockmill_cuda::Target;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_tests::content::{Content, assert_content};
@@ -35,7 +35,6 @@ fn service() -> Service {
         .memory_budget_bytes(1 << 30)
         .filter_bits_per_key(10.0)
         .device(Device::Kernels(Target::Faulty))
-        .calibration(Calibration::Off)
         .build()
         .expect("sound settings");
     // Until then the CPU does all jobs.

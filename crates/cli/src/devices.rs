@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
 use rockmill_core::CancelToken;
 use rockmill_cuda::{Device as Gpu, LinkRates};
-use rockmill_engine::model::{UnitProfile, processor_name};
+use rockmill_engine::model::UnitProfile;
 use serde::Serialize;
 
 use crate::outcome::Failure;
@@ -101,7 +101,11 @@ fn cpu() -> Row {
 
 /// The processor's name, or its architecture if it tells none.
 pub fn processor() -> String {
-    processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split_once(':'));
+    name.map_or(std::env::consts::ARCH, |(_, name)| name.trim())
+        .to_owned()
 }
 
 /// A GPU after a short probe.

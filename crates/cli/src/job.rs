@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use rockmill::{Calibration, OutputCache, Verification};
+use rockmill::{OutputCache, Verification};
 use rockmill_core::{CancelToken, Error, Job};
 use rockmill_engine::record::{self, OutputSums};
 use rockmill_engine::storage::LocalStorage;
@@ -76,9 +76,6 @@ pub struct RunArgs {
     /// auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
-    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
-    calibration: Calibration,
     /// Show where the time went, by stage, and what went over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
@@ -106,7 +103,6 @@ fn run_many(args: &RunArgs) -> Result<(), Failure> {
     }
     let engine = engine(settings(args)?)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
-    engine.wait_for_model();
     device::tell(engine.device_choice());
     let paths: Vec<&Path> = [&args.file]
         .into_iter()
@@ -193,7 +189,6 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let meter = EnergyMeter::new(settings.device);
     let engine = engine(settings)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
-    engine.wait_for_model();
     device::tell(engine.device_choice());
     let job = record::load(&LocalStorage, &args.file).map_err(|e| at(&args.file, e))?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
@@ -270,7 +265,6 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     let mut settings = Settings {
         write_committed: args.write_committed,
         device: device::parse(&args.device)?,
-        calibration: args.calibration.clone(),
         ..Settings::default()
     };
     settings.mutable.io_bytes_per_second = args.io_mib_per_s.unwrap_or(0) << 20;

@@ -77,10 +77,8 @@ fn main() -> ExitCode {
             None => error.exit(),
         },
     };
-    // What became of a calibration is nobody's error, and nothing else tells it.
-    const USUAL_LOG: &str = "error,rockmill_engine::model=warn,rockmill_engine::calibration=warn";
     let asked = std::env::var("ROCKMILL_LOG");
-    let log = asked.map_or_else(|_| EnvFilter::new(USUAL_LOG), EnvFilter::new);
+    let log = asked.map_or_else(|_| EnvFilter::new("error"), EnvFilter::new);
     tracing_subscriber::fmt()
         .with_env_filter(log)
         .with_writer(std::io::stderr)

@@ -175,6 +175,10 @@ fn what_was_removed_names_what_to_use_instead() {
         (&["bench", "input", "--cold"], "rockmill devices"),
         (&["demo", "--gpu-input", "mapped"], "leave the option out"),
         (&["demo", "--gpu-mapped-mib=7"], "leave the option out"),
+        (
+            &["job", "run", "x", "--calibration", "off"],
+            "leave the option out",
+        ),
         (&["model"], "--profile"),
         (&["model", "--device", "cuda"], "--profile"),
     ] {

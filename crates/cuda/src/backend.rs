@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use rockmill_core::{
-    Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink,
-};
+use rockmill_core::{Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink};
 
 use crate::CudaSettings;
 use crate::device::{Device, Target};

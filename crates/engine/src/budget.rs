@@ -8,20 +8,17 @@
 //! ```
 //!
 //! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
-//! wait longer for another, and no more run than the host's processors feed: see [`lanes`] and [`mix`]. Who waits is
+//! wait longer for another: see [`lanes`]. Who waits is
 //! served in order, the more urgent before the others, of whom one goes after every eight of them. A job that was
 //! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large slice that waits
 //! is not overtaken for ever by small ones, since what is free is kept for it.
 
 mod behind;
 pub mod lanes;
-mod mix;
 mod share;
 mod state;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod together;
 #[cfg(test)]
 mod turns;
 mod urgency;
@@ -111,9 +108,9 @@ impl Budget {
         self.state().slots
     }
 
-    /// Slices that run on a device, of all jobs.
-    pub fn running(&self, device: usize) -> usize {
-        self.state().running(device)
+    /// Bytes of input of slices that run on a device, or that have not begun and may go there, of all jobs.
+    pub fn queued_bytes(&self, device: usize) -> u64 {
+        self.state().queued_bytes(device)
     }
 
     /// Makes the budget another one. Slices that run go on; where they hold more than there is, no

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use rockmill_core::{
     Backend, DeclineReason, Error, ErrorKind, InputTable, Plan, Result, SliceReport, SliceWork,
@@ -33,11 +32,6 @@ pub trait Compute: fmt::Debug + Send + Sync {
     /// # Errors
     /// Any error of [`ErrorKind`]. Files begun in `sink` are of no use then.
     fn compact(&self, work: SliceWork<'_>, sink: &mut dyn SstSink) -> Result<SliceReport>;
-
-    /// What a slice for which the host's processors worked so long takes of them on the device that this stands for.
-    fn charged(&self, cpu: Duration) -> Duration {
-        cpu
-    }
 
     /// Whether it writes its files where it lies itself, so that they do not pass through the host.
     fn is_near_data(&self) -> bool {

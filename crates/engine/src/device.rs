@@ -17,8 +17,8 @@ pub enum Device {
     /// CUDA device number `n`.
     Cuda(u32),
     /// The first GPU that can be used, for jobs that end sooner there; the CPU for others, and if there is no GPU.
-    /// What ends sooner the cost model says; while there is none, slices that take the CPU long enough. Several devices at once
-    /// are for whoever names them: they share the host's copying, which limits one already.
+    /// What ends sooner is told by what is queued on each and by how long slices took there; small slices are always the CPU's.
+    /// Several devices at once are for whoever names them: they share the host's copying, which limits one already.
     Auto,
     /// A device that is not there: the host computes for it, and takes the time that its profile says.
     Simulated(Profile),

@@ -12,13 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::admit::Policy;
 use crate::budget::Budget;
-use crate::calibration::Calibrated;
-use crate::clock::SystemClock;
 use crate::fleet::Fleet;
-use crate::idle::Idle;
 use crate::io::RateLimiter;
 use crate::metrics;
-use crate::predict::{Learned, Predict};
+use crate::pace::Paces;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
 use crate::storage::Storage;
@@ -33,9 +30,8 @@ pub struct Engine {
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
     fleet: Fleet,
-    model: Arc<dyn Predict>,
-    /// Told of jobs, to which calibration gives way.
-    idle: Arc<Idle>,
+    /// How long slices take on each device.
+    paces: Paces,
     budget: Arc<Budget>,
     limiter: Arc<RateLimiter>,
     stats: StatsCell,
@@ -50,45 +46,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`]. What slices
-    /// take on each it knows from calibration, which it runs between jobs if it has to and may, and learns from
-    /// them.
+    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`].
     ///
     /// # Errors
     /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
-        let idle = Arc::new(Idle::new(SystemClock::shared()));
-        let calibrated = Calibrated::start(settings.calibration.clone(), fleet.gpus(), &idle);
-        let model = Arc::new(Learned::new(calibrated));
-        Ok(Self::with_fleet(settings, storage, fleet, model, idle))
-    }
-
-    /// The same with a model of its own.
-    ///
-    /// # Errors
-    /// One sentence if a setting makes no sense.
-    pub fn with_model(
-        settings: Settings,
-        storage: Arc<dyn Storage>,
-        model: Arc<dyn Predict>,
-    ) -> std::result::Result<Self, String> {
-        settings.check()?;
-        let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
-        let idle = Arc::new(Idle::new(SystemClock::shared()));
-        Ok(Self::with_fleet(settings, storage, fleet, model, idle))
-    }
-
-    fn with_fleet(
-        settings: Settings,
-        storage: Arc<dyn Storage>,
-        fleet: Fleet,
-        model: Arc<dyn Predict>,
-        idle: Arc<Idle>,
-    ) -> Self {
         metrics::describe();
-        Self {
+        Ok(Self {
             budget: Arc::new(Budget::new(
                 settings.mutable.threads,
                 settings.mutable.memory_budget_bytes,
@@ -99,8 +65,7 @@ impl Engine {
             settings,
             storage,
             fleet,
-            model,
-            idle,
+            paces: Paces::default(),
             stats: StatsCell::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
@@ -108,7 +73,7 @@ impl Engine {
                 .nodename()
                 .to_string_lossy()
                 .into_owned(),
-        }
+        })
     }
 
     /// The settings that may change, as they are now.
@@ -141,12 +106,6 @@ impl Engine {
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
         self.fleet.wait()
-    }
-
-    /// Waits until it is known what slices take on each device, or that only slices will tell; as long as jobs run,
-    /// calibration does not go on.
-    pub fn wait_for_model(&self) {
-        self.model.wait();
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other

@@ -10,7 +10,7 @@ use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
 use crate::clock::Clock;
 use crate::compute::Compute;
 use crate::device::{Device, DeviceList};
-use crate::opening::{Later, Opening};
+use crate::opening::Opening;
 use crate::simulated::{Profile, Simulated};
 use crate::standing::Standing;
 
@@ -38,8 +38,6 @@ struct Place {
 pub struct Opened {
     /// What runs slices there.
     pub backend: Arc<dyn Compute>,
-    /// The same, if it is a GPU.
-    gpu: Option<Arc<CudaBackend>>,
     /// Whether it is trusted, over all jobs.
     pub standing: Standing,
     /// What it calls itself.
@@ -57,36 +55,17 @@ pub struct Offload<'a> {
     pub only_if_sooner: bool,
 }
 
-/// The GPUs of a fleet, which may be opening.
-#[derive(Debug)]
-pub struct Gpus(Vec<Later<Vec<Arc<Opened>>>>);
-
-impl Gpus {
-    /// Whether there will be none.
-    pub fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Waits until all are open, and takes those that can be used.
-    pub fn wait(&self) -> Vec<Arc<CudaBackend>> {
-        let opened = self.0.iter().filter_map(|later| later.wait().as_ref().ok());
-        let gpus = opened.flatten().filter_map(|opened| opened.gpu.clone());
-        gpus.collect()
-    }
-}
-
 impl Opened {
     /// Opens a GPU, and makes what its first slice would wait for.
     fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
-        let backend = Arc::new(CudaBackend::new(target, cuda)?);
+        let backend = CudaBackend::new(target, cuda)?;
         if let Err(error) = backend.warm_up() {
             // The first slice will say so too, if it needs as much.
             tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
         }
         Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
-            gpu: Some(Arc::clone(&backend)),
-            backend,
+            backend: Arc::new(backend),
             standing: Standing::default(),
         }))
     }
@@ -96,7 +75,6 @@ impl Opened {
         let simulated = Simulated::new(profile, cuda.memory_bytes, Arc::clone(clock));
         Arc::new(Self {
             model: "simulated".to_owned(),
-            gpu: None,
             backend: Arc::new(simulated),
             standing: Standing::default(),
         })
@@ -190,13 +168,6 @@ impl Fleet {
         open.collect()
     }
 
-    /// The GPUs among them, and those that open.
-    pub fn gpus(&self) -> Gpus {
-        let may_be_one = |place: &&Place| !matches!(place.device, Device::Simulated(_));
-        let places = self.places.iter().filter(may_be_one);
-        Gpus(places.map(|place| place.opening.later()).collect())
-    }
-
     /// Waits until all devices are open.
     ///
     /// # Errors
@@ -262,12 +233,10 @@ mod tests {
         let kernels = opened(KERNELS);
         assert!(kernels.choice().is_none() && !kernels.opened()[0].only_if_sooner);
         assert!(!auto.host_shares && !kernels.host_shares);
-        assert_eq!(kernels.gpus().wait().len(), 1);
         let cpu = opened(Device::Cpu);
-        assert!(cpu.opened().is_empty() && cpu.gpus().is_none());
+        assert!(cpu.opened().is_empty());
         let simulated = opened("sim:fpga-cu".parse::<Device>().expect("it ships"));
         assert!(simulated.wait().is_ok() && simulated.opened().len() == 1);
-        assert!(simulated.gpus().is_none(), "nothing is to be calibrated");
     }
 
     #[test]

@@ -66,8 +66,6 @@ metrics_table! {
         "slices that the CPU did after the device had failed at them";
     SLICES_LEFT_BEHIND = Counter Count "rockmill_slices_left_behind_total" by "device",
         "slices that the device did not come back from in time";
-    SLICES_OVERTAKEN = Counter Count "rockmill_slices_overtaken_total" by "device",
-        "of these, a job's last slices with which the device was late and the CPU was to be sooner";
     DEVICE_SET_ASIDE = Counter Count "rockmill_device_set_aside_total" by "device",
         "times that the device was set aside for a while, having failed at several slices in a row or not come back from one";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
@@ -252,11 +250,6 @@ pub fn slice_redone(device: &str) {
 /// A device did not come back from a slice in time.
 pub fn slice_left_behind(device: &str) {
     guarded(|| SLICES_LEFT_BEHIND.counter_of(device).increment(1));
-}
-
-/// The CPU was to be sooner with a job's last slices.
-pub fn slice_overtaken(device: &str) {
-    guarded(|| SLICES_OVERTAKEN.counter_of(device).increment(1));
 }
 
 /// The device is not used for a while.

@@ -3,17 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, ErrorKind, Result};
-
-/// What will have come of an opening, to be waited for.
-pub type Later<T> = Arc<OnceLock<Result<T>>>;
 
 /// What a thread of its own opens.
 #[derive(Debug)]
 pub struct Opening<T> {
-    opened: Later<T>,
+    opened: Arc<OnceLock<Result<T>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,11 +36,6 @@ impl<T: Send + Sync + 'static> Opening<T> {
         Self { opened, thread }
     }
 
-    /// What will have come of it.
-    pub fn later(&self) -> Later<T> {
-        Arc::clone(&self.opened)
-    }
-
     /// What came of it, if that is known.
     pub fn get(&self) -> Option<&Result<T>> {
         self.opened.get()
@@ -53,21 +44,6 @@ impl<T: Send + Sync + 'static> Opening<T> {
     /// Waits until that is known.
     pub fn wait(&self) -> &Result<T> {
         self.opened.wait()
-    }
-}
-
-impl<T> Opening<T> {
-    /// Waits until the thread has ended, but no longer than that: then it is left to itself.
-    pub fn leave(&mut self, at_most: Duration) {
-        const POLL: Duration = Duration::from_millis(1);
-        let until = Instant::now() + at_most;
-        while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
-            if Instant::now() >= until {
-                self.thread = None;
-                return;
-            }
-            std::thread::sleep(POLL);
-        }
     }
 }
 
@@ -86,22 +62,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-
-    #[test]
-    fn who_does_not_end_is_left() {
-        let (go, gate) = mpsc::channel::<()>();
-        let mut opening: Opening<()> = Opening::start(move || {
-            let _ = gate.recv();
-            Ok(())
-        });
-        opening.leave(Duration::from_millis(1));
-        assert!(opening.get().is_none() && opening.thread.is_none());
-        drop(opening);
-        drop(go);
-        let mut ends: Opening<()> = Opening::start(|| Ok(()));
-        ends.leave(Duration::from_secs(3600));
-        assert!(ends.get().is_some() && ends.thread.is_some());
-    }
 
     #[test]
     fn nobody_waits_for_a_device_but_who_wants_to_and_the_end() {

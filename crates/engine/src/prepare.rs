@@ -19,8 +19,9 @@ use crate::budget::{Entry, HOST, JobShare};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{JobInput, JobIo};
+use crate::pace::JobSize;
 use crate::parallel;
-use crate::run::{RunContext, Shapes};
+use crate::run::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
 
@@ -38,7 +39,7 @@ pub struct Prepared {
     /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
     pub slice_bytes: Vec<u64>,
     /// What is known of their contents.
-    pub shapes: Shapes,
+    pub size: JobSize,
     /// Bytes of each input to hold ahead.
     pub read_ahead_bytes: usize,
     /// Memory that a slice takes at most.
@@ -86,7 +87,7 @@ pub fn prepare(
     let (slices, cpu_of_cutting) = slices::cut(&planned.plan, &tables, threads, context.cancel)?;
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
     let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
-    let shapes = Shapes::new(&planned.plan, &tables, &slice_bytes);
+    let size = JobSize::new(&planned.plan, &tables, &slice_bytes);
     let indexes = share.held_bytes();
     let fit = |devices: &[Offload<'_>]| {
         fit_memory(context, devices, files, indexes, &planned.plan, &tables)
@@ -94,13 +95,13 @@ pub fn prepare(
     let mut device_refused = None;
     let mut devices = context.devices.clone();
     devices.retain(|offload| {
-        let choice = auto::Choice {
-            device: offload.device.backend.name(),
-            others: context.budget.running(offload.number),
-            others_on_cpu: context.budget.running(HOST),
-            at_once: context.budget.slots(),
+        let queues = auto::Queues {
+            device_bytes: context.budget.queued_bytes(offload.number),
+            cpu_bytes: context.budget.queued_bytes(HOST),
+            slots: context.budget.slots(),
         };
-        !offload.only_if_sooner || choice.ends_sooner(context.model, &shapes)
+        let name = offload.device.backend.name();
+        !offload.only_if_sooner || auto::takes(context.paces, name, &size, queues)
     });
     devices.retain(|offload| {
         let accepted = offload.device.backend.accepts(&planned.plan, &tables);
@@ -132,7 +133,7 @@ pub fn prepare(
         learned_filter: planned.learned_filter,
         slices,
         slice_bytes,
-        shapes,
+        size,
         read_ahead_bytes,
         slice_memory_bytes,
         cpu_elsewhere: cpu_of_opening + cpu_of_cutting,

@@ -6,9 +6,7 @@ mod context;
 mod finish;
 mod late_hash;
 mod outcome;
-mod overtaking;
 mod pick;
-mod shape;
 mod slice;
 mod workers;
 
@@ -29,6 +27,7 @@ use crate::clock::{Crew, Worker};
 use crate::compute::Compute;
 use crate::fleet::Offload;
 use crate::io::JobIo;
+use crate::pace::JobSize;
 use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::staging::StagingDir;
 use crate::standing::Attempt;
@@ -37,9 +36,7 @@ use crate::verification::Verifier;
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 pub use context::RunContext;
 pub use outcome::{DeviceWork, Outcome};
-use overtaking::Stragglers;
 use pick::Left;
-pub use shape::Shapes;
 
 /// Runs an admitted job over the input files in `input_dir`, leaving output in `staging`.
 ///
@@ -70,15 +67,12 @@ pub fn run(
         plan,
         slices,
         slice_bytes,
-        shapes,
+        size,
         ..
     } = &*prepared;
-    let all = slices.len() as u64;
-    let host_slices = context.host_slices(all);
     share.plan(Work {
-        slices: all,
-        slice_bytes: shapes.mean_bytes(),
-        host_slices,
+        slices: slices.len() as u64,
+        slice_bytes: size.mean().bytes,
     });
     let crew = Crew::new(&context.clock);
     let shared = Shared {
@@ -88,7 +82,7 @@ pub fn run(
             read_ahead_bytes: prepared.read_ahead_bytes,
             ..context
         },
-        shapes,
+        size,
         plan,
         tables,
         slices,
@@ -113,7 +107,6 @@ pub fn run(
         slice_bytes,
         done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
         attempts: slices.iter().map(|_| OnceLock::new()).collect(),
-        stragglers: Stragglers::new(slices.len(), host_slices as usize),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
@@ -175,7 +168,7 @@ struct Shared<'a> {
     devices: Vec<Offload<'a>>,
     /// What calls take with them.
     prepared: &'a Arc<Prepared>,
-    shapes: &'a Shapes,
+    size: &'a JobSize,
     plan: &'a Plan,
     tables: &'a [InputTable],
     slices: &'a [Slice],
@@ -201,8 +194,6 @@ struct Shared<'a> {
     done_by: Vec<AtomicUsize>,
     /// What slices tell of the devices that they began on.
     attempts: Vec<OnceLock<Attempt<'a>>>,
-    /// Slices that other devices are late with.
-    stragglers: Stragglers,
     done: Mutex<Done>,
 }
 

@@ -30,64 +30,23 @@ pub struct Settings {
     pub device: DeviceList,
     /// How a GPU is used.
     pub cuda: CudaSettings,
-    /// How long a slice on a device beside the CPU is waited for at least.
+    /// How long a slice on a device beside the CPU is waited for at least; another one for tests.
+    #[doc(hidden)]
     pub patience: Patience,
-    /// Whether and where what this machine's devices are capable of is kept.
-    pub calibration: Calibration,
-}
-
-/// What becomes of the cost model, which tells what a slice will take on the CPU and on each GPU. Where there is a GPU,
-/// the first start runs small slices on all processors and on it, for about a second while it has no job, and keeps
-/// what it found; jobs correct that.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Calibration {
-    /// Kept in `rockmill/model-N.json` in `XDG_CACHE_HOME` or `~/.cache`, one for each kind of host.
-    #[default]
-    Kept,
-    /// Kept in this file.
-    KeptAt(PathBuf),
-    /// None: what slices take is learned from them, anew in each engine.
-    Off,
-}
-
-impl fmt::Display for Calibration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kept => f.write_str("kept"),
-            Self::KeptAt(path) => path.display().fmt(f),
-            Self::Off => f.write_str("off"),
-        }
-    }
-}
-
-impl FromStr for Calibration {
-    type Err = String;
-
-    /// `kept`, `off`, or a file.
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "kept" => Ok(Self::Kept),
-            "off" => Ok(Self::Off),
-            file => match std::path::absolute(file) {
-                Ok(path) => Ok(Self::KeptAt(path)),
-                Err(_) => Err("say kept, off or a file".to_owned()),
-            },
-        }
-    }
 }
 
 /// How long a slice is waited for, even if it was expected to take no time. It gets twenty times what was
 /// expected if that is more. Then the CPU makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Where the device's rates are known, by which slices of any shape are expected to take their time.
+    /// Where it is known how long such slices take on the device.
     pub known: Duration,
-    /// Where only slices that were done tell what others will take.
+    /// Where none has run there.
     pub unknown: Duration,
 }
 
 impl Patience {
-    /// The same whether rates are known or not.
+    /// The same whether that is known or not.
     pub const fn at_least(least: Duration) -> Self {
         Self {
             known: least,
@@ -96,13 +55,13 @@ impl Patience {
     }
 
     /// How long a slice is waited for that is expected to take so many seconds, with those beside which it may run
-    /// moves so many bytes, and whether the device's rates are known.
+    /// moves so many bytes, and whether that is known.
     pub fn at_most(&self, expected_seconds: f64, moved_bytes: u64, is_known: bool) -> Duration {
         /// What is right within a factor of ten may be late twice over.
         const TIMES: f64 = 20.0;
         const MOST: Duration = Duration::from_secs(24 * 60 * 60);
-        /// Rates are those of files in memory until jobs correct them, and the next database may lie elsewhere: a
-        /// drive so slow, a hard disk or a small volume over a network, is no fault of the device.
+        /// What ran may have had its files in memory, and the next database may lie elsewhere: a drive so slow, a hard disk
+        /// or a small volume over a network, is no fault of the device.
         const SLOW_DRIVE: f64 = 100e6;
         let least = match is_known {
             true => (self.known).saturating_add(seconds(moved_bytes as f64 / SLOW_DRIVE)),
@@ -144,7 +103,8 @@ pub struct MutableSettings {
     pub io_bytes_per_second: u64,
     /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their slices in flight.
     pub memory_budget_bytes: u64,
-    /// Bytes to read at a time from each input; less where the budget demands it.
+    /// Bytes to read at a time from each input; less where the budget demands it. Other values are for tests.
+    #[doc(hidden)]
     pub read_ahead_bytes: usize,
     /// By how much a job's threads are nicer than the one of RocksDB that offers it, from 0 to 19.
     pub nice: u8,
@@ -153,9 +113,6 @@ pub struct MutableSettings {
     /// Jobs whose input files have fewer bytes in all are left to RocksDB. 0 here; services have a default of their
     /// own.
     pub min_job_bytes: u64,
-    /// The part of each job's slices that the CPU takes at most where it shares them with other devices, from
-    /// 0, which leaves it what they fail at, to 100.
-    pub host_percent: u8,
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
 }
@@ -218,8 +175,6 @@ pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 /// More has no meaning to Linux.
 const MAX_NICE: u8 = 19;
 
-const MAX_PERCENT: u8 = 100;
-
 impl Default for MutableSettings {
     fn default() -> Self {
         Self {
@@ -231,7 +186,6 @@ impl Default for MutableSettings {
             nice: 0,
             verification: Verification::Default,
             min_job_bytes: 0,
-            host_percent: MAX_PERCENT,
             output_cache: OutputCache::Database,
         }
     }
@@ -245,9 +199,6 @@ impl Settings {
     pub fn check(&self) -> Result<(), String> {
         if self.cuda.io_threads == 0 {
             return Err("cuda: io_threads must be at least 1".to_owned());
-        }
-        if matches!(&self.calibration, Calibration::KeptAt(path) if !path.is_absolute()) {
-            return Err("calibration must be kept at an absolute path".to_owned());
         }
         if self
             .staging_dir
@@ -288,12 +239,6 @@ impl MutableSettings {
             return Err(format!(
                 "nice is {}; it must be from 0 to {MAX_NICE}",
                 self.nice
-            ));
-        }
-        if self.host_percent > MAX_PERCENT {
-            return Err(format!(
-                "host_percent is {}; it must be from 0 to {MAX_PERCENT}",
-                self.host_percent
             ));
         }
         Ok(())
@@ -337,21 +282,6 @@ mod tests {
     }
 
     #[test]
-    fn calibrations_are_read_as_they_are_shown() {
-        for text in ["kept", "off", "/some/model.json"] {
-            let calibration: Calibration = text.parse().expect(text);
-            assert_eq!(calibration.to_string(), text);
-        }
-        assert!("".parse::<Calibration>().is_err());
-        let settings = Settings {
-            calibration: Calibration::KeptAt("model.json".into()),
-            ..Settings::default()
-        };
-        let why = settings.check().expect_err("it depends on the folder");
-        assert!(why.contains("calibration"), "{why}");
-    }
-
-    #[test]
     fn what_becomes_of_output_is_read_as_it_is_shown() {
         for cache in [OutputCache::Database, OutputCache::Bypass] {
             assert_eq!(cache.to_string().parse(), Ok(cache));
@@ -374,6 +304,5 @@ mod tests {
                 .contains("memory_budget")
         );
         assert!(refused(|s| s.nice = 20).contains("nice"));
-        assert!(refused(|s| s.host_percent = 101).contains("host_percent"));
     }
 }

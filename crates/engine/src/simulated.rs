@@ -228,11 +228,6 @@ impl Compute for Simulated {
         Ok(report)
     }
 
-    /// The host computes in the device's place.
-    fn charged(&self, _: Duration) -> Duration {
-        Duration::ZERO
-    }
-
     /// What has no link lies where the data does.
     fn is_near_data(&self) -> bool {
         self.profile.link.is_none()

@@ -81,9 +81,6 @@ pub struct Stats {
     pub slices_redone: u64,
     /// Slices that a device did not come back from in time, which are redone as well.
     pub slices_left_behind: u64,
-    /// Of these, slices with which the device was late by what others of the job took, and which were all that the job waited
-    /// for: the CPU was to make them sooner.
-    pub slices_overtaken: u64,
     /// Faults that simulated devices made on purpose, by the names that profiles give them.
     pub simulated_faults: BTreeMap<String, u64>,
     /// How often a device was set aside for a while, having failed at several slices in a row or not come back from one.
@@ -201,12 +198,6 @@ impl StatsCell {
     pub fn slice_left_behind(&self, device: &str) {
         self.lock().slices_left_behind += 1;
         metrics::slice_left_behind(device);
-    }
-
-    /// The CPU was to be sooner than `device` with a job's last slices.
-    pub fn slice_overtaken(&self, device: &str) {
-        self.lock().slices_overtaken += 1;
-        metrics::slice_overtaken(device);
     }
 
     /// `device` is not used for a while.

@@ -60,7 +60,7 @@ fn crawls() -> UnitProfile {
     crawls
 }
 
-/// A machine in time of its own, without a CPU to share work with unless that is said.
+/// A machine in time of its own, without a CPU to share work with.
 struct Machine {
     engine: Engine,
     clock: VirtualClock,
@@ -71,11 +71,6 @@ impl Machine {
         Self::with_storage(database, threads, profiles, None)
     }
 
-    /// One device, and a CPU that takes so much of the slices.
-    fn with_cpu(database: &Database, profile: (&str, UnitProfile), host_percent: u8) -> Self {
-        Self::build(database, 1, &[profile], None, Some(host_percent))
-    }
-
     /// The same with files on a drive of so many bytes a second, if they take time.
     fn with_storage(
         database: &Database,
@@ -83,28 +78,16 @@ impl Machine {
         profiles: &[(&str, UnitProfile)],
         bytes_per_second: Option<f64>,
     ) -> Self {
-        Self::build(database, threads, profiles, bytes_per_second, None)
-    }
-
-    fn build(
-        database: &Database,
-        threads: usize,
-        profiles: &[(&str, UnitProfile)],
-        bytes_per_second: Option<f64>,
-        host_percent: Option<u8>,
-    ) -> Self {
         let simulated = profiles
             .iter()
             .map(|(name, profile)| Profile::new(name, profile.clone()).expect("it makes sense"))
             .map(Device::Simulated);
-        let cpu = host_percent.map(|_| Device::Cpu);
-        let devices: Vec<_> = simulated.chain(cpu).collect();
+        let devices: Vec<_> = simulated.collect();
         let settings = Settings {
             mutable: MutableSettings {
                 threads,
                 // A slice is checked before its thread takes another one.
                 sync_threads: Some(0),
-                host_percent: host_percent.unwrap_or(100),
                 ..MutableSettings::default()
             },
             device: DeviceList::try_from(&*devices).expect("few enough"),
@@ -289,40 +272,6 @@ fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
     let ended = machine.clock.now().as_secs();
     assert!((1000..1001).contains(&ended), "{ended}");
     assert_eq!(machine.stats().slices_left_behind, 1);
-}
-
-#[test]
-fn the_cpu_makes_the_last_slices_of_a_device_that_is_late_with_them() {
-    let database = database();
-    for slow in [faulty(Fault::Hang), crawls()] {
-        let machine = Machine::with_cpu(&database, ("late", slow), 100);
-        let (outcome, _) = machine.run(&database);
-        assert_eq!(outcome.device, "cpu");
-        let why = outcome.device_refused.expect("it is told");
-        assert!(
-            why.contains("which others of its job did much sooner"),
-            "{why}"
-        );
-        let stats = machine.stats();
-        assert_eq!((stats.slices_left_behind, stats.slices_redone), (1, 1));
-        assert_eq!((stats.slices_overtaken, stats.devices_set_aside), (1, 0));
-        while machine.engine.memory_taken_bytes() > 0 {
-            std::thread::yield_now();
-        }
-    }
-}
-
-#[test]
-fn nobody_overtakes_a_device_beyond_the_share_of_the_cpu() {
-    let database = database();
-    let machine = Machine::with_cpu(&database, ("hangs", faulty(Fault::Hang)), 0);
-    let (outcome, seconds) = machine.run(&database);
-    let why = outcome.device_refused.expect("it is told");
-    assert!(why.contains("not come back in 1000.0 s"), "{why}");
-    assert!(seconds >= 1000.0);
-    while machine.engine.memory_taken_bytes() > 0 {
-        std::thread::yield_now();
-    }
 }
 
 #[test]

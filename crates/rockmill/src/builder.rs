@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rockmill_engine::storage::{LocalStorage, Storage};
 use rockmill_engine::{
-    Calibration, CudaSettings, DeviceList, Engine, OutputCache, Patience, Settings, Verification,
+    CudaSettings, DeviceList, Engine, OutputCache, Patience, Settings, Verification,
 };
 
 use crate::service::Service;
@@ -78,13 +78,6 @@ impl Builder {
     /// themselves. Default: one for four of [`Builder::threads`]. May change later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);
-        self
-    }
-
-    /// Bytes to read at a time from each input; less where the memory budget demands it. Default: 64 KiB.
-    /// May change later.
-    pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
-        self.settings.mutable.read_ahead_bytes = bytes;
         self
     }
 
@@ -172,31 +165,10 @@ impl Builder {
         self
     }
 
-    /// The part of each job's slices, in percent, that the CPU takes at most where it shares them with other
-    /// devices; with 0 it does what they fail at. Default: 100, as many as end sooner so. May change later.
-    pub fn host_percent(mut self, percent: u8) -> Self {
-        self.settings.mutable.host_percent = percent;
-        self
-    }
-
-    /// How long a slice on another device than the CPU is waited for at least, before the CPU makes it and the
-    /// device gets no more until it has answered. Default: ten seconds, and what a slow drive
-    /// takes for the bytes, where calibration has told what slices take on the device; a minute where it has not. A slice gets twenty times what it was expected to take if that is more.
+    /// How long a slice on another device than the CPU is waited for at least; for tests.
+    #[doc(hidden)]
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience::at_least(least);
-        self
-    }
-
-    /// Whether and where the cost model is kept, which says what a slice will take on each device. Default:
-    /// [`Calibration::Kept`], in the user's cache folder. A service with a GPU for which nothing is kept calibrates
-    /// beside other work, for about a second.
-    pub fn calibration(mut self, calibration: Calibration) -> Self {
-        self.settings.calibration = match calibration {
-            Calibration::KeptAt(path) => {
-                Calibration::KeptAt(std::path::absolute(&path).unwrap_or(path))
-            }
-            other => other,
-        };
         self
     }
 
@@ -250,7 +222,6 @@ mod tests {
         assert!(refused(Builder::default().threads(0)).contains("threads"));
         assert!(refused(Builder::default().memory_budget_bytes(1)).contains("memory_budget"));
         assert!(refused(Builder::default().nice(20)).contains("nice"));
-        assert!(refused(Builder::default().host_percent(101)).contains("host_percent"));
         assert!(refused(Builder::default().sync_threads(1000)).contains("sync_threads"));
         assert!(refused(Builder::default().filter_bits_per_key(0.0)).contains("filter_bits"));
         assert!(Builder::default().build().is_ok());
@@ -261,7 +232,6 @@ mod tests {
         let service = Builder::default()
             .threads(3)
             .sync_threads(0)
-            .read_ahead_bytes(1 << 20)
             .build()
             .expect("good settings");
         service
@@ -269,8 +239,7 @@ mod tests {
             .expect("it makes sense");
         let before = service.settings();
         assert_eq!((before.threads, before.nice), (3, 5));
-        let io = (before.sync_threads, before.read_ahead_bytes);
-        assert_eq!(io, (Some(0), 1 << 20));
+        assert_eq!(before.sync_threads, Some(0));
         let refused = service.clone().change_settings(|settings| {
             settings.threads = 1;
             settings.memory_budget_bytes = 0;

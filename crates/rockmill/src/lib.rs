@@ -31,7 +31,6 @@ pub use rockmill_core::{Resource, StageTime};
 #[doc(hidden)]
 pub use rockmill_engine::CudaSettings;
 pub use rockmill_engine::{
-    Calibration, Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats,
-    Verification,
+    Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats, Verification,
 };
 pub use service::Service;

@@ -115,12 +115,6 @@ impl Service {
         waited.map_err(crate::builder::Error)
     }
 
-    /// Waits, for measurements, until it is known what slices take on the devices that are open: calibration takes
-    /// about a second where none was kept, and does not go on as long as jobs run.
-    pub fn wait_for_model(&self) {
-        self.engine.wait_for_model();
-    }
-
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
     /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rockmill::{Calibration, DeviceList, Service};
+use rockmill::{DeviceList, Service};
 use rust_rocksdb::{DB, Options, Snapshot};
 
 use super::device::{self, Slices};
@@ -122,8 +122,6 @@ pub fn service(
         .filter_bits_per_key(FILTER_BITS_PER_KEY)
         .device(device)
         .device_patience(DEVICE_PATIENCE)
-        // It would go on only while no job runs, and the user's cache is not the test's.
-        .calibration(Calibration::Off)
         .storage(storage)
         .build()
         .map_err(|e| format!("cannot build the service: {e}"))

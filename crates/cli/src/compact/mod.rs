@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rockmill::{Calibration, DeviceList, OutputCache, Service, Verification};
+use rockmill::{DeviceList, OutputCache, Service, Verification};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
 
@@ -60,9 +60,6 @@ pub struct CompactArgs {
     /// joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
-    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
-    calibration: Calibration,
     /// MiB to read and write a second at most [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
@@ -118,7 +115,6 @@ struct Task {
     output_cache: OutputCache,
     staging_dir: Option<PathBuf>,
     device: DeviceList,
-    calibration: Calibration,
     /// 0: no limit.
     io_bytes_per_second: u64,
     service: ServiceArgs,
@@ -145,7 +141,6 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         output_cache: args.output_cache,
         staging_dir: args.staging_dir,
         device: device::parse(&args.device)?,
-        calibration: args.calibration,
         io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
         service: args.service,
         trust_operator_names: args.trust_operator_names,
@@ -201,13 +196,11 @@ impl Task {
                 ..MutableSettings::default()
             },
             device: self.device,
-            calibration: self.calibration.clone(),
             ..self.service.settings()
         };
         let engine = Engine::new(settings, Arc::new(LocalStorage));
         let engine = engine.map_err(Failure::Environment)?;
         engine.wait_for_device().map_err(Failure::Environment)?;
-        engine.wait_for_model();
         device::tell(engine.device_choice());
         Ok(engine)
     }
@@ -225,12 +218,9 @@ impl Task {
             .verification(self.verification)
             .output_cache(self.output_cache)
             .device(self.device)
-            .calibration(self.calibration.clone())
             .build();
         let service = built.and_then(|service| service.wait_for_device().map(|()| service));
-        let service = service.map_err(|e| Failure::Environment(e.to_string()))?;
-        service.wait_for_model();
-        Ok(service)
+        service.map_err(|e| Failure::Environment(e.to_string()))
     }
 
     fn compact(

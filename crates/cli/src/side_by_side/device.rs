@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use rockmill::{Calibration, CudaSettings, Device, DeviceList, OutputCache, Service, Verification};
+use rockmill::{CudaSettings, Device, DeviceList, OutputCache, Service, Verification};
 use serde::{Deserialize, Serialize};
 
 use super::database::BLOOM_BITS_PER_KEY;
@@ -29,10 +29,6 @@ pub struct Tuning {
     /// By how much Rockmill's threads are nicer than RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
-    /// Where the cost model of a GPU is kept: kept, which is in the user's cache folder, a file, or off.
-    #[arg(long, default_value_t = Calibration::Kept, value_name = "kept|off|FILE")]
-    #[serde(with = "text")]
-    calibration: Calibration,
     /// KiB that are copied to a GPU and back at a time.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     gpu_chunk_kib: u64,
@@ -52,7 +48,6 @@ impl Default for Tuning {
             verification: Verification::Default,
             output_cache: OutputCache::Database,
             nice: 0,
-            calibration: Calibration::Kept,
             gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
             gpu_pinned_mib: 0,
             gpu_io_threads: CudaSettings::default().io_threads as u64,
@@ -154,7 +149,6 @@ pub fn service(
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         .device(device)
-        .calibration(tuning.calibration.clone())
         .cuda(CudaSettings {
             chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
             pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
@@ -165,7 +159,6 @@ pub fn service(
     let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
     let opened = service.wait_for_device();
     opened.map_err(|e| Failure::Environment(e.to_string()))?;
-    service.wait_for_model();
     tell(service.device_choice());
     tell_of_simulated(device);
     Ok(service)

@@ -131,13 +131,6 @@ impl Grant<'_> {
         &self.place
     }
 
-    /// How many others have run there on average since it began.
-    pub fn beside(&self) -> usize {
-        let now = self.budget.now();
-        let in_flight = self.budget.state().in_flight(&self.place, now);
-        (in_flight.round() as usize).saturating_sub(1)
-    }
-
     /// The device does not take the slice after all, which is there for others again.
     pub fn put_back(mut self) {
         self.begun = false;

@@ -5,7 +5,7 @@ mod room;
 use std::collections::BTreeMap;
 
 use super::behind::Behind;
-use super::lanes::{Candidate, HOST, Lanes, Offer};
+use super::lanes::{Candidate, Lanes, Offer};
 use super::urgency::{Line, Urgency};
 use room::Full;
 
@@ -66,8 +66,6 @@ pub struct Work {
     pub slices: u64,
     /// Bytes of input of one, about.
     pub slice_bytes: u64,
-    /// Slices that the host takes at most where other devices can.
-    pub host_slices: u64,
 }
 
 /// What a job has.
@@ -228,14 +226,11 @@ impl State {
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Slices that run on a device.
-    pub fn running(&self, device: usize) -> usize {
-        self.lanes.running(device)
-    }
-
-    /// How many slices have run on a slice's device, it included, on average since it began.
-    pub fn in_flight(&self, place: &Place, now: f64) -> f64 {
-        self.lanes.in_flight(place.device, place.number, now)
+    /// Bytes of input of slices that run on a device, or that have not begun and may go there.
+    pub fn queued_bytes(&self, device: usize) -> u64 {
+        let may_go = |job: &&Job| job.candidates.iter().any(|c| c.device == device);
+        let left = self.jobs.values().filter(may_go).map(Job::left_bytes);
+        left.fold(self.lanes.running_bytes(device), u64::saturating_add)
     }
 
     /// Whoever waits for a slice of the job need not.
@@ -251,7 +246,7 @@ impl State {
 
     /// A slice has run, or was not begun.
     pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
-        self.lanes.end(place.device, place.number, self.now);
+        self.lanes.end(place.device, place.number);
         self.more_bytes -= place.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
@@ -261,7 +256,6 @@ impl State {
         }
         if let Some(work) = job.work.as_mut().filter(|_| !begun) {
             work.slices += 1;
-            work.host_slices += u64::from(place.device == HOST);
         }
     }
 
@@ -364,7 +358,6 @@ impl State {
         let offer = Offer {
             candidates: &job.candidates,
             left: (left_bytes / work.slice_bytes.max(1)).max(work.slices),
-            host_left: work.host_slices,
         };
         self.lanes.choose(&offer, self.slots, self.now)
     }
@@ -387,6 +380,7 @@ impl State {
     ) -> Option<Answer> {
         let job = self.jobs.get(&id)?;
         let bytes = job.slice_bytes;
+        let input_bytes = job.work.map_or(0, |work| work.slice_bytes);
         let more_bytes = match job.own_in_use {
             false => 0,
             true if self.takes(bytes, full) => bytes,
@@ -399,15 +393,12 @@ impl State {
             device,
             moved: waited_for.is_some_and(|other| other != device),
         };
-        self.lanes.begin(&chosen, number, self.now, self.slots);
+        self.lanes.begin(&chosen, number, self.now, input_bytes);
         self.more_bytes += more_bytes;
         let job = self.jobs.get_mut(&id)?;
         job.own_in_use |= more_bytes == 0;
         if let Some(work) = &mut job.work {
             work.slices -= 1;
-            if device == HOST {
-                work.host_slices = work.host_slices.saturating_sub(1);
-            }
         }
         Some(Answer::Slice(place))
     }

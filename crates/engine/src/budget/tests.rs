@@ -25,7 +25,6 @@ fn admitted_as(
 const MANY: Work = Work {
     slices: 1000,
     slice_bytes: 1,
-    host_slices: 1000,
 };
 
 /// Jobs of one database that hold what they say and no more.
@@ -36,10 +35,7 @@ pub(super) const SOME: Entry = Entry {
 
 const CPU: Candidate = Candidate {
     device: HOST,
-    alone: 1.0,
     seconds: 1.0,
-    cpu_seconds: 1.0,
-    host_bound: false,
 };
 
 pub(super) fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
@@ -328,11 +324,7 @@ fn waiting_ends_when_cancelled() {
 fn each_device_has_room_for_as_many_slices() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
-    let gpu = Candidate {
-        device: 1,
-        cpu_seconds: 0.0,
-        ..CPU
-    };
+    let gpu = Candidate { device: 1, ..CPU };
     let take = || job.slice(&[CPU, gpu], &CancelToken::new());
     let take = || take().expect("not cancelled").expect("the job goes on");
     let both = [take(), take()];
@@ -342,6 +334,31 @@ fn each_device_has_room_for_as_many_slices() {
     second.put_back();
     assert_eq!(take().place().device, 1);
     drop(first);
+}
+
+#[test]
+fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
+    let budget = Budget::new(2, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    let work = Work {
+        slices: 5,
+        slice_bytes: 100,
+    };
+    job.plan(work);
+    assert_eq!(
+        budget.queued_bytes(HOST),
+        0,
+        "it has not asked for a device"
+    );
+    let running = [slice(&job), slice(&job)];
+    assert_eq!(
+        (budget.queued_bytes(HOST), budget.queued_bytes(1)),
+        (500, 0)
+    );
+    drop(running);
+    assert_eq!(budget.queued_bytes(HOST), 300);
+    drop(job);
+    assert_eq!(budget.queued_bytes(HOST), 0);
 }
 
 #[test]
@@ -361,13 +378,8 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
     let job = admitted(&budget, 0, 10);
     job.plan(Work { slices: 2, ..MANY });
     // Fast enough that the CPU would be in nobody's time.
-    let [cpu, gpu] = [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate {
-        device,
-        alone: seconds,
-        seconds,
-        cpu_seconds: 0.0,
-        host_bound: false,
-    });
+    let [cpu, gpu] =
+        [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
     let cancel = CancelToken::new();
     let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");
     let first = take().expect("there are two");

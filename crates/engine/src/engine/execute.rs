@@ -40,15 +40,12 @@ impl Engine {
         output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
-        let _runs = self.idle.job();
         let settings = self.settings();
         let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
-        let finished = match settings.nice {
+        match settings.nice {
             0 => work(),
             nice => priority::nicer(nice, work),
-        };
-        self.model.job_ended();
-        finished
+        }
     }
 
     fn run_with(
@@ -101,11 +98,8 @@ impl Engine {
         RunContext {
             devices,
             cpu: &self.fleet.cpu,
-            host_percent: match self.fleet.host_shares {
-                true => settings.host_percent,
-                false => 0,
-            },
-            model: &*self.model,
+            host_shares: self.fleet.host_shares,
+            paces: &self.paces,
             patience: self.settings.patience,
             verification: settings.verification,
             output_cache: settings.output_cache,

@@ -1,17 +1,13 @@
-//! Where files that are measured lie: in memory if there is room, in a folder that goes with whoever made it.
+//! Where files that are measured lie: in a folder that goes with whoever made it.
 
 use std::fs::{self, DirEntry, File, Permissions, TryLockError};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_sysio::has_disk;
+use rockmill_core::{Error, Result};
 use rustix::process::geteuid;
 use tempfile::TempDir;
-
-use super::memory;
 
 /// What names of folders begin with.
 const PREFIX: &str = "rockmill-scratch.";
@@ -88,42 +84,6 @@ fn is_ours(entry: &DirEntry) -> bool {
         .is_ok_and(|m| m.is_dir() && m.uid() == geteuid().as_raw())
 }
 
-/// Where `bytes` of files may lie: in the folder that was asked for, else in memory, or in the system's folder for temporary
-/// files. As much again stays free for others.
-///
-/// # Errors
-/// Storage if there is no such folder, or no room.
-pub fn files_dir(asked: Option<&Path>, bytes: u64) -> Result<PathBuf> {
-    let places = match asked {
-        Some(place) => vec![place.to_owned()],
-        None => vec![PathBuf::from("/dev/shm"), std::env::temp_dir()],
-    };
-    if let Some(place) = asked {
-        fs::metadata(place)
-            .map_err(|e| Error::storage(&place.display().to_string(), "look into it", &e))?;
-    }
-    let needed = bytes.saturating_mul(2);
-    let found = places.iter().find(|place| has_room(place, needed));
-    found.cloned().ok_or_else(|| {
-        let places: Vec<_> = { places.iter() }
-            .map(|place| place.display().to_string())
-            .collect();
-        let what = format!(
-            "{} MB of files are to be measured, and there is no room for twice as much in {}",
-            bytes.div_ceil(1_000_000),
-            places.join(" or ")
-        );
-        Error::new(ErrorKind::Storage, what)
-    })
-}
-
-/// Whether there is so much room, in memory as well if that is where files lie.
-fn has_room(place: &Path, bytes: u64) -> bool {
-    let free = rustix::fs::statvfs(place).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-    let in_memory = || File::open(place).is_ok_and(|folder| !has_disk(folder.as_fd()));
-    free >= bytes && (!in_memory() || memory::free() >= bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,22 +107,5 @@ mod tests {
         let paths = [in_use.path().to_owned(), next.path().to_owned()];
         drop((in_use, next));
         assert!(paths.iter().all(|path| !path.exists()));
-    }
-
-    #[test]
-    fn more_than_there_is_has_no_room() {
-        let here = tempfile::tempdir().expect("a folder");
-        assert!(has_room(here.path(), 0) && !has_room(here.path(), u64::MAX));
-        let error = files_dir(None, 1 << 60).expect_err("no machine has that");
-        assert!(error.what.contains("in /dev/shm or "), "{error}");
-        let error = files_dir(Some(here.path()), 1 << 60).expect_err("no machine has that");
-        let name = here.path().display().to_string();
-        assert!(error.what.ends_with(&format!(" in {name}")), "{error}");
-        assert_eq!(files_dir(Some(here.path()), 0).as_deref(), Ok(here.path()));
-        let error = files_dir(Some(&here.path().join("none")), 0).expect_err("it is not there");
-        assert!(
-            error.to_string().contains("none: cannot look into it"),
-            "{error}"
-        );
     }
 }

@@ -1,8 +1,5 @@
 //! Slices to measure: entries of given sizes in overlapping runs.
 
-use std::fmt;
-use std::ops::Range;
-
 use rockmill_core::{Cutting, Plan, PropertiesPlan, RangesBeneath, Rules, TablePlan};
 use rockmill_format::compression::{CompressionSettings, CompressionType};
 use rockmill_format::filter::FilterOptions;
@@ -35,27 +32,6 @@ impl Workload {
         (self.raw_bytes / entry_bytes / u64::from(self.versions)).max(1)
     }
 
-    /// Its runs in parts that take some milliseconds each to make, as far as a run does.
-    pub(super) fn parts(&self) -> impl Iterator<Item = Range<u32>> + use<> {
-        const PART_BYTES: u64 = 4_000_000;
-        let (runs, run_bytes) = (self.runs, self.raw_bytes / u64::from(self.runs));
-        let most = (PART_BYTES / run_bytes.max(1)).clamp(1, u64::from(runs)) as u32;
-        let parts = (0..runs).step_by(most as usize);
-        parts.map(move |first| first..runs.min(first.saturating_add(most)))
-    }
-
-    /// Bytes that its files take, about and at most.
-    pub fn input_bytes(&self) -> u64 {
-        u64::from(self.versions) * self.output_bytes()
-    }
-
-    /// The same of the files that a slice makes of them.
-    pub fn output_bytes(&self) -> u64 {
-        /// A tag, three lengths, a filter's share, and some more.
-        const BESIDE_ENTRY: usize = 16;
-        self.keys() * (self.key_bytes + self.value_bytes + BESIDE_ENTRY) as u64
-    }
-
     /// Makes key `i`: spread over all numbers of its width, in their order.
     pub(super) fn set_key(&self, i: u64, key: &mut [u8]) {
         let spread = (u128::from(i) << 64) / u128::from(self.keys());
@@ -81,30 +57,12 @@ impl Workload {
         chosen
     }
 
-    /// `16x256:none 4/8`: what it is of any size: sizes of key and value, compression, versions of so many runs.
-    pub fn kind(&self) -> String {
-        let compression = match self.compression {
-            CompressionType::None => "none".to_owned(),
-            other => other.name().to_lowercase(),
-        };
-        let (key, value) = (self.key_bytes, self.value_bytes);
-        let (versions, runs) = (self.versions, self.runs);
-        format!("{key}x{value}:{compression} {versions}/{runs}")
-    }
-
     /// Bytes at the front of a value that do not compress.
     pub(super) fn random_value_bytes(&self) -> usize {
         match self.compression {
             CompressionType::None => self.value_bytes,
             _ => self.value_bytes / 2,
         }
-    }
-}
-
-/// `16x256:none 4/8 32 MB`: as [`Workload::kind`], and bytes.
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:.1} MB", self.kind(), self.raw_bytes as f64 / 1e6)
     }
 }
 

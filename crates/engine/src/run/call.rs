@@ -21,7 +21,6 @@ use crate::clock::{Clock, Signal, Worker};
 use crate::fleet::Opened;
 use crate::io::{SliceFiles, measured_by_this_thread};
 use crate::prepare::Prepared;
-use crate::run::overtaking::Overtaking;
 use crate::staging::StagingSink;
 use crate::standing::Attempt;
 use crate::stats::StatsCell;
@@ -54,8 +53,6 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct Terms<'a> {
     pub at_most: Duration,
-    /// When the CPU makes the slice again.
-    pub overtaking: Overtaking<'a>,
     pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
     pub counters: &'a StatsCell,
@@ -72,8 +69,6 @@ pub struct Terms<'a> {
 enum GivenUp {
     /// It takes longer than any call may.
     Late,
-    /// The job waits for nothing else but calls that are late.
-    Overtaken,
     /// Its job was cancelled.
     WithItsJob,
 }
@@ -137,10 +132,8 @@ impl Call {
         let spawned = thread.spawn(work);
         spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
         let clock = terms.clock;
-        let began = clock.now();
-        let late = began + terms.at_most;
+        let late = clock.now() + terms.at_most;
         let mut until = late;
-        let mut straggles = None;
         let mut seen = 0;
         loop {
             let before = came.seen();
@@ -162,18 +155,11 @@ impl Call {
                 Some(GivenUp::Late)
             } else if now >= until {
                 Some(GivenUp::WithItsJob)
-            } else if straggles.is_some() && terms.overtaking.begins() && !job.is_cancelled() {
-                Some(GivenUp::Overtaken)
             } else {
                 None
             };
-            if straggles.is_none() && terms.overtaking.is_late(now.saturating_sub(began)) {
-                straggles = Some(terms.overtaking.late());
-                continue;
-            }
             if let Some(why) = given_up {
-                let waited = now.saturating_sub(began);
-                return leave(&gate, &answers, &stop, &device, terms, (why, waited));
+                return leave(&gate, &answers, &stop, &device, terms, why);
             }
             clock.wait(&came, before, CANCEL_POLL);
         }
@@ -228,14 +214,14 @@ impl Drop for Return {
 }
 
 /// Gives a call up, unless it has answered in this moment. One that is not late says nothing of the device but that this
-/// has to answer first; if it was overtaken, one small slice then has to show that the device is not slow for good.
+/// has to answer first.
 fn leave(
     gate: &Gate,
     answers: &Receiver<Answer>,
     stop: &CancelToken,
     device: &Opened,
     terms: &Terms<'_>,
-    (why, waited): (GivenUp, Duration),
+    why: GivenUp,
 ) -> Result<Answer> {
     let mut gate = lock(gate);
     if let Ok(answer) = answers.try_recv() {
@@ -248,29 +234,16 @@ fn leave(
     ));
     // Not before its answer would be too late: this would end the job.
     stop.cancel();
-    let seconds = |time: Duration| time.as_secs_f64();
     let error = trouble(match why {
         GivenUp::Late => format!(
             "a slice has not come back in {:.1} s",
-            seconds(terms.at_most)
-        ),
-        GivenUp::Overtaken => format!(
-            "a slice has not come back in {:.1} s, which others of its job did much sooner",
-            seconds(waited)
+            terms.at_most.as_secs_f64()
         ),
         GivenUp::WithItsJob => "a slice was given up with its job and has not come back".to_owned(),
     });
-    let is_late = match why {
-        GivenUp::Late => true,
-        GivenUp::Overtaken => terms.attempt.is_trial(),
-        GivenUp::WithItsJob => false,
-    };
+    let is_late = why == GivenUp::Late;
     let name = device.backend.name();
     terms.counters.slice_left_behind(name);
-    if why == GivenUp::Overtaken {
-        terms.overtaking.overtaken();
-        terms.counters.slice_overtaken(name);
-    }
     let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);
     if is_news && is_late {
         terms.counters.device_set_aside(name);

@@ -10,7 +10,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter};
-use crate::predict::Predict;
+use crate::pace::Paces;
 use crate::settings::{OutputCache, Patience};
 use crate::stats::StatsCell;
 use crate::storage::Storage;
@@ -23,10 +23,10 @@ pub struct RunContext<'a> {
     pub devices: Vec<Offload<'a>>,
     /// What does the others, and makes slices again to verify them.
     pub cpu: &'a CpuBackend,
-    /// The part of a job's slices that the CPU takes at most where other devices can do them, from 0 to 100.
-    pub host_percent: u8,
-    /// Says how long slices take.
-    pub model: &'a dyn Predict,
+    /// Whether the CPU also takes slices that other devices can do.
+    pub host_shares: bool,
+    /// How long slices take on each device.
+    pub paces: &'a Paces,
     /// How long a slice on another device than the CPU is waited for at least.
     pub patience: Patience,
     /// How sure to be of the output.
@@ -52,12 +52,6 @@ pub struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// Of so many slices, those that the CPU takes at most where other devices can do them.
-    pub fn host_slices(&self, slices: u64) -> u64 {
-        const ALL_PERCENT: u64 = 100;
-        slices * u64::from(self.host_percent) / ALL_PERCENT
-    }
-
     /// What the files of a job share.
     ///
     /// # Errors

@@ -56,23 +56,16 @@ impl<'a> Shared<'a> {
                 Trust::Full | Trust::Once => candidates.push(self.candidate(offload.number, name)),
             }
         }
-        if self.context.host_percent > 0 || candidates.is_empty() {
+        if self.context.host_shares || candidates.is_empty() {
             candidates.push(self.candidate(HOST, self.cpu_name()));
         }
         candidates
     }
 
     pub(super) fn candidate(&self, device: usize, name: &str) -> Candidate {
-        let others = self.context.budget.slots().saturating_sub(1);
-        let shape = self.shapes.mean();
-        let beside = |others| self.context.model.time(name, &shape, others);
-        let full = beside(others);
         Candidate {
             device,
-            alone: beside(0).seconds.min(full.seconds),
-            seconds: full.seconds,
-            cpu_seconds: full.cpu_seconds,
-            host_bound: self.context.model.is_host_bound(name, &shape, others),
+            seconds: self.context.paces.expected(name, &self.size.mean()),
         }
     }
 

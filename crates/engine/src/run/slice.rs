@@ -4,18 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport, thread_cpu};
+use rockmill_core::{Error, Plan, Progress, Result, Slice, SliceReport};
 use rockmill_format::key;
 use tracing::Span;
 
 use super::call::{Call, Terms};
-use super::overtaking::Overtaking;
 use super::{Shared, unbalanced};
 use crate::budget::{Grant, HOST};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
 use crate::io::{SliceFiles, Stage, measured_by_this_thread};
-use crate::predict::SliceTime;
 use crate::spans;
 use crate::staging::StagingSink;
 use crate::standing::Attempt;
@@ -33,7 +31,7 @@ impl Shared<'_> {
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
         let bytes = self.slice_bytes[slice.index];
-        let began = (self.context.clock.now(), thread_cpu());
+        let began = self.context.clock.now();
         let number = device.map_or(HOST, |device| device.number);
         self.done_by[slice.index].store(number, Ordering::Release);
         if grant.place().moved {
@@ -43,7 +41,7 @@ impl Shared<'_> {
         let attempt = self.attempts[slice.index].get();
         let Some((device, attempt)) = device.zip(attempt) else {
             let report = self.slice_on(None, slice, bytes, waited)?;
-            self.learn(None, bytes, grant, began, &report);
+            self.learn(self.cpu_name(), bytes, began);
             return Ok(Some(report));
         };
         let terms = self.terms(device, attempt, bytes, grant);
@@ -60,36 +58,19 @@ impl Shared<'_> {
             }
             Err(error) => Err(error),
             Ok(report) => {
-                self.learn(Some(device), bytes, grant, began, &report);
+                self.learn(device.device.backend.name(), bytes, began);
                 Ok(Some(report))
             }
         }
     }
 
-    /// Tells the model what a slice took on the CPU or another device that this thread began at some time and
-    /// processor time of its own.
-    fn learn(
-        &self,
-        device: Option<Offload<'_>>,
-        bytes: u64,
-        grant: &Grant<'_>,
-        (began, cpu): (Duration, Duration),
-        report: &SliceReport,
-    ) {
-        let cpu = thread_cpu().saturating_sub(cpu) + report.cpu_elsewhere;
-        let (name, cpu) = match device {
-            None => (self.cpu_name(), cpu),
-            Some(Offload { device, .. }) => (device.backend.name(), device.backend.charged(cpu)),
-        };
+    /// Takes in how long a slice over so many bytes took on a device, which it began at some time.
+    fn learn(&self, device: &str, bytes: u64, began: Duration) {
         let elapsed = self.context.clock.now().saturating_sub(began);
-        self.stragglers.was_done(bytes, elapsed);
-        let took = SliceTime {
-            seconds: elapsed.as_secs_f64(),
-            cpu_seconds: cpu.as_secs_f64(),
-        };
-        let written = report.files.iter().map(|file| file.size).sum();
-        let shape = self.shapes.done(bytes, written);
-        (self.context.model).observed(name, &shape, grant.beside(), took);
+        let size = self.size.of(bytes);
+        self.context
+            .paces
+            .observed(device, &size, elapsed.as_secs_f64());
     }
 
     /// Does a slice on the CPU that failed so on the device, or whose files were not what that had meant.
@@ -129,23 +110,13 @@ impl Shared<'_> {
         const WAYS: u64 = 2;
         let name = device.device.backend.name();
         let limit = self.context.limiter.rate();
-        let slots = self.context.budget.slots();
-        let (shape, slices) = (self.shapes.of(bytes), slots as u64);
-        // With a full house, since others may begin meanwhile.
-        let expected = (self.context.model).time(name, &shape, slots.saturating_sub(1));
-        let moved = bytes.saturating_mul(WAYS).saturating_mul(slices);
+        let slots = self.context.budget.slots() as u64;
+        let moved = bytes.saturating_mul(WAYS).saturating_mul(slots);
         let limited = moved.checked_div(limit).unwrap_or(0) as f64;
-        let (seconds, knows) = (expected.seconds + limited, self.context.model.knows(name));
-        let on_cpu = (self.context.model).time(self.cpu_name(), &shape, slots.saturating_sub(1));
+        let known = self.context.paces.known(name, &self.size.of(bytes));
+        let seconds = known.unwrap_or(0.0) + limited;
         Terms {
-            at_most: self.context.patience.at_most(seconds, moved, knows),
-            overtaking: Overtaking {
-                stragglers: &self.stragglers,
-                done_by: &self.done_by,
-                bytes,
-                expected_seconds: seconds,
-                cpu_seconds: on_cpu.seconds + limited,
-            },
+            at_most: (self.context.patience).at_most(seconds, moved, known.is_some()),
             clock: &self.context.clock,
             budget: self.context.budget,
             counters: self.context.counters,

@@ -41,7 +41,7 @@ impl Shared<'_> {
         // Those that the memory does not suffice for would take turns, and each leave what its slices took
         // to an arena of the allocator.
         let at_once = self.share.slices_in_memory();
-        let host = usize::from(self.context.host_percent > 0 || self.devices.is_empty());
+        let host = usize::from(self.context.host_shares || self.devices.is_empty());
         let room = (self.context.budget.slots()).saturating_mul(self.devices.len() + host);
         let wanted = room.min(self.slices.len()).min(at_once);
         let one_more = |workers: usize| (workers < wanted).then_some(workers + 1);
@@ -66,11 +66,9 @@ impl Shared<'_> {
     /// Has the CPU make slices anew whose files were wrong or that were left behind, as many at once as there is room for.
     /// All others have been made.
     pub(super) fn redo_all(&self, again: &[(usize, Error)]) -> Result<()> {
-        let slices = again.len() as u64;
         self.share.plan(Work {
-            slices,
-            slice_bytes: self.shapes.mean_bytes(),
-            host_slices: slices,
+            slices: again.len() as u64,
+            slice_bytes: self.size.mean().bytes,
         });
         let host = [self.candidate(HOST, self.cpu_name())];
         let redo = |(index, error): &(usize, Error)| {
@@ -123,9 +121,7 @@ impl Shared<'_> {
                 return Ok(true);
             }
         };
-        let made = self.slice(slice, device, &grant, waiting.elapsed());
-        self.stragglers.ended();
-        if let Some(report) = made? {
+        if let Some(report) = self.slice(slice, device, &grant, waiting.elapsed())? {
             self.keep(slice.index, report);
         }
         Ok(true)

@@ -138,8 +138,8 @@ impl Stats {
         }
         if self.slices_left_behind > 0 {
             let slices = format!(
-                "{} slices did not come back in time, {} overtaken",
-                self.slices_left_behind, self.slices_overtaken
+                "{} slices did not come back in time",
+                self.slices_left_behind
             );
             rows.push(("device", vec![slices]));
         }
@@ -278,7 +278,6 @@ mod tests {
             slices_redone: 3_000_000,
             devices_set_aside: 1_000_000,
             slices_left_behind: 1_000_000,
-            slices_overtaken: 1_000_000,
             simulated_faults: [("wrong_result".to_owned(), 1_000_000)].into(),
             verification_failures: 1,
             declines: [("comparator", 2), ("merge-operands", 5)]

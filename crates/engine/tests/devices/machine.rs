@@ -7,33 +7,14 @@ use std::time::Duration;
 use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
 use rockmill_engine::{
-    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Predict,
-    Settings, SliceShape, SliceTime, Stats,
+    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Settings,
+    Stats,
 };
 use rockmill_format::unique_id::SessionId;
 
 use crate::damaging::{Damaging, Stuck};
 use crate::storage_model::database::{DIR, Database};
 use crate::storage_model::storage::SimStorage;
-
-/// All devices are as quick, and none is fed by the host, so that each has slices.
-#[derive(Debug)]
-struct AllAlike;
-
-impl Predict for AllAlike {
-    fn time(&self, _: &str, _: &SliceShape, _: usize) -> SliceTime {
-        SliceTime {
-            seconds: 1e-3,
-            cpu_seconds: 0.0,
-        }
-    }
-
-    fn observed(&self, _: &str, _: &SliceShape, _: usize, _: SliceTime) {}
-
-    fn knows(&self, _: &str) -> bool {
-        true
-    }
-}
 
 /// What a job left.
 #[derive(Debug)]
@@ -52,7 +33,6 @@ pub struct Left {
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
     pub devices: DeviceList,
-    pub host_percent: u8,
     pub threads: usize,
     /// Of each device.
     pub memory_bytes: Option<u64>,
@@ -65,7 +45,6 @@ pub struct Machine {
 pub fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
     let machine = Machine {
         devices: device.into(),
-        host_percent: 100,
         threads: 3,
         memory_bytes,
         damaged,
@@ -92,7 +71,6 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
     let settings = Settings {
         mutable: MutableSettings {
             threads: machine.threads,
-            host_percent: machine.host_percent,
             ..MutableSettings::default()
         },
         device: machine.devices,
@@ -101,17 +79,13 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
             ..CudaSettings::default()
         },
         patience: match stuck {
-            // By a model that knows the device.
-            Some(_) => Patience {
-                known: PATIENCE,
-                unknown: Duration::MAX,
-            },
+            Some(_) => Patience::at_least(PATIENCE),
             None => Patience::default(),
         },
         ..Settings::default()
     };
     let damaging = Damaging::new(storage.clone(), machine.damaged, stuck);
-    let engine = Engine::with_model(settings, Arc::new(damaging), Arc::new(AllAlike));
+    let engine = Engine::new(settings, Arc::new(damaging));
     let engine = engine.expect("sound settings");
     engine.wait_for_device().expect("it is there");
     (engine, storage)

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rockmill_engine::model::UnitProfile;
-use rockmill_engine::{Device, DeviceList, Engine, Profile};
+use rockmill_engine::Engine;
 
 use crate::CASES;
 use crate::damaging::Stuck;
@@ -44,7 +43,6 @@ fn a_slice_that_does_not_come_back_is_left_behind() {
 fn kernels(threads: usize, damaged: u32) -> Machine {
     Machine {
         devices: KERNELS.into(),
-        host_percent: 100,
         threads,
         memory_bytes: None,
         damaged,
@@ -133,29 +131,4 @@ fn slices_that_do_not_come_back_are_made_again_one_at_a_time_where_memory_is_ful
         "{most} of {budget}, and {slice_bytes} to make one again"
     );
     release(&stuck, &engine);
-}
-
-#[test]
-fn a_device_that_was_overtaken_shows_with_one_slice_whether_it_is_slow_for_good() {
-    let mut crawls = UnitProfile::find("near-data-ssd").expect("it ships");
-    crawls.clock_hz = 1e3;
-    let crawls = Profile::new("crawls", crawls).expect("it makes sense");
-    let devices = [Device::Simulated(crawls), Device::Cpu];
-    let machine = Machine {
-        devices: DeviceList::try_from(&devices[..]).expect("few enough"),
-        ..kernels(1, 0)
-    };
-    let (database, expected, _) = with_slices(|_| 2);
-    let (engine, storage) = start(&database, machine, None);
-    // Nobody here learns that it is slow.
-    for (left_behind, set_aside) in [(1, 0), (2, 1), (2, 1)] {
-        let left = run_again(&database, &engine, &storage);
-        assert!(left.files == expected.files);
-        let found = (left.stats.slices_left_behind, left.stats.devices_set_aside);
-        assert_eq!(found, (left_behind, set_aside));
-        // It stops at its next look.
-        while engine.memory_taken_bytes() > 0 {
-            std::thread::yield_now();
-        }
-    }
 }

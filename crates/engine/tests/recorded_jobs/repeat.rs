@@ -9,7 +9,7 @@ use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_engine::record::{self, DECLINED_FILE, JOB_FILE, OUTPUTS_FILE, OutputSums};
 use rockmill_engine::storage::LocalStorage;
 use rockmill_engine::{
-    Calibration, DeviceList, Engine, Finished, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings,
+    DeviceList, Engine, Finished, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings,
 };
 use rockmill_format::wire::CompactionServiceResult;
 
@@ -50,7 +50,6 @@ impl Engines {
             let settings = Settings {
                 mutable,
                 device,
-                calibration: Calibration::Off,
                 ..Settings::default()
             };
             let engine = Engine::new(settings, Arc::new(LocalStorage)).expect("sound settings");

@@ -10,8 +10,7 @@ use rockmill_core::{CancelToken, Error, Identity, Job};
 use rockmill_cuda::Target;
 use rockmill_engine::staging::place;
 use rockmill_engine::{
-    Calibration, CudaSettings, Device, Engine, Finished, MutableSettings, OutputCache, Settings,
-    Verification,
+    CudaSettings, Device, Engine, Finished, MutableSettings, OutputCache, Settings, Verification,
 };
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
@@ -139,7 +138,6 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
         },
         staging_dir: case.staging_dir.map(PathBuf::from),
         record_dir: case.records.then(|| RECORDS.into()),
-        calibration: Calibration::Off,
         ..Settings::default()
     };
     let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");

@@ -24,10 +24,10 @@ use tally::Tally;
 use world::World;
 
 const DEFAULT_SEED: u64 = 1;
-const DEFAULT_CASES: u64 = 300;
+const DEFAULT_CASES: u64 = 600;
 
 /// So many cases meet every fault.
-const ENOUGH_CASES: u64 = 200;
+const ENOUGH_CASES: u64 = 500;
 
 /// A case takes some hundredths of a second. One that takes so long waits for what never comes.
 const HUNG: Duration = Duration::from_secs(120);

@@ -8,8 +8,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rockmill_cuda::Target;
 use rockmill_engine::{
-    Calibration, CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience,
-    Settings, Verification,
+    CudaSettings, Device, MIN_MEMORY_BUDGET_BYTES, MutableSettings, Patience, Settings,
+    Verification,
 };
 use rockmill_format::unique_id::SessionId;
 
@@ -76,7 +76,6 @@ impl World {
             mutable: MutableSettings {
                 threads: rng.random_range(1..=3),
                 sync_threads: Some(rng.random_range(0..=2)),
-                host_percent: *[0, 30, 100].choose(rng).expect("there are some"),
                 io_bytes_per_second: if has_kernels { 0 } else { limit },
                 memory_budget_bytes: draw_budget(rng),
                 read_ahead_bytes: *[64 << 10, 512 << 10].choose(rng).expect("there are some"),
@@ -89,8 +88,6 @@ impl World {
                 ..CudaSettings::default()
             },
             patience: Patience::at_least(Duration::from_secs(patience)),
-            // What a machine is capable of, and what is kept of it, is no matter of a schedule.
-            calibration: Calibration::Off,
             ..Settings::default()
         };
         Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{CancelToken, Error, Identity, Job};
-use rockmill_engine::{Calibration, Engine, Finished, MutableSettings, Settings};
+use rockmill_engine::{Engine, Finished, MutableSettings, Settings};
 
 use super::watch::Watch;
 use crate::family::Family;
@@ -88,7 +88,6 @@ impl Request {
                 read_ahead_bytes: 1,
                 ..MutableSettings::default()
             },
-            calibration: Calibration::Off,
             ..Settings::default()
         };
         let watch = Arc::new(Watch::new(0));

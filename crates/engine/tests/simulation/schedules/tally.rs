@@ -19,7 +19,6 @@ pub struct Tally {
     faults: BTreeMap<String, u64>,
     redone: u64,
     left_behind: u64,
-    overtaken: u64,
     set_aside: u64,
     moved: u64,
     thrown_out: u64,
@@ -35,7 +34,6 @@ impl Tally {
             (&mut self.slices, stats.slices),
             (&mut self.redone, stats.slices_redone),
             (&mut self.left_behind, stats.slices_left_behind),
-            (&mut self.overtaken, stats.slices_overtaken),
             (&mut self.set_aside, stats.devices_set_aside),
             (&mut self.moved, stats.slices_moved),
             (&mut self.thrown_out, stats.verification_failures),
@@ -86,7 +84,6 @@ impl Tally {
             ("slices of jobs done", self.slices),
             ("slices redone by the CPU", self.redone),
             ("slices left behind", self.left_behind),
-            ("slices overtaken", self.overtaken),
             ("slices thrown out", self.thrown_out),
             ("slices moved", self.moved),
             ("devices set aside", self.set_aside),
@@ -110,13 +107,7 @@ impl Tally {
                 "nothing met {fault}"
             );
         }
-        let least = [
-            self.crowds,
-            self.changes,
-            self.left_behind,
-            self.overtaken,
-            self.set_aside,
-        ];
+        let least = [self.crowds, self.changes, self.left_behind, self.set_aside];
         assert!(least.iter().all(|&count| count > 0), "{self:?}");
         let met = ["done", "cancelled", "declined, too large"].map(|how| {
             let urgencies =
