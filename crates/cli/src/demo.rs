@@ -97,6 +97,7 @@ fn print(rows: &[Row; 2], json: bool) -> Result<(), Failure> {
             &[row::FILE_SIZE, row::CPU_PER_GB, row::WAY],
         );
         writeln!(out, "{}\n{table}", rows[0].workload)?;
-        Ok(())
+        let mut notes = rows.iter().filter_map(Row::note);
+        Ok(notes.try_for_each(|note| writeln!(out, "{note}"))?)
     })
 }

@@ -205,6 +205,38 @@ fn a_bench_shows_a_table_for_each_workload() {
 }
 
 #[test]
+fn a_bench_shows_what_a_device_left_to_the_cpu() {
+    let profile = include_str!("../../engine/src/model/profiles/mid-gpu.json");
+    let mut profile: Value = serde_json::from_str(profile).expect("JSON");
+    profile["memory_bytes"] = 1.into();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("small.json");
+    fs::write(&path, profile.to_string()).expect("there is room");
+    let device = format!("sim:{}", path.display());
+    let bench = [
+        "bench",
+        "compaction",
+        "--workload",
+        "8x32:3K",
+        "--threads",
+        "1",
+    ];
+    let bench = [&bench[..], &["--device", &device]].concat();
+    let (table, _) = expect(DONE, &bench);
+    let note = "the CPU did some or all of the work: ";
+    assert!(
+        table.contains(note) && table.contains("device memory"),
+        "{table}"
+    );
+    let (out, _) = expect(DONE, &[&bench[..], &["--json"]].concat());
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("JSON");
+    assert!(rows[0]["left_to_cpu"].is_null());
+    let left = rows[1]["left_to_cpu"].as_str().expect("a sentence");
+    assert!(left.starts_with(note), "{left}");
+    assert_eq!(rows[1]["identical"], true);
+}
+
+#[test]
 fn a_bench_names_the_grammar_and_the_device_that_is_not_there() {
     let bench = |code, more: &[&str]| expect(code, &[&["bench", "compaction"], more].concat()).1;
     let err = bench(WRONG_USAGE, &["--workload", "8x32:gzip"]);

@@ -348,6 +348,9 @@ fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Fail
         let shown: Vec<_> = rows.iter().map(|row| &row.row).collect();
         let table = row::table(&shown, &without);
         writeln!(out, "{}\n{table}", spec.name())?;
+        for note in rows.iter().filter_map(|row| row.row.note()) {
+            writeln!(out, "{note}")?;
+        }
         if let Some(floor) = rows.iter().find_map(|row| row.floor) {
             writeln!(out, "{}", floor.summary())?;
         }

@@ -123,10 +123,19 @@ impl Ready {
             ..measured?
         };
         match &self.plane.service {
-            Some(service) => check_stats(&service.stats(), system.device())?,
-            None => check_level_0(measured.files_in_level_0)?,
+            Some(service) => {
+                let stats = service.stats();
+                check_done(&stats)?;
+                Ok(Measured {
+                    left_to_cpu: left_to_cpu(&stats, system.device()),
+                    ..measured
+                })
+            }
+            None => {
+                check_level_0(measured.files_in_level_0)?;
+                Ok(measured)
+            }
         }
-        Ok(measured)
     }
 }
 
@@ -161,24 +170,37 @@ pub fn check_failures(stats: &Stats) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks whether Rockmill did all of the work, where it was told to.
+/// Looks whether Rockmill did all of the work, and on its device, where it was told to.
 ///
 /// # Errors
-/// Those of [`check_failures`]; Environment if the CPU did some of a GPU's work, Data if RocksDB did.
+/// Those of [`check_done`]; Environment if the CPU did some of a device's work.
 pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
-    check_failures(stats)?;
-    if stats.jobs_device_refused > 0 && !device.contains(Device::Auto) {
-        let why = stats.last_error.as_deref().unwrap_or("no reason is known");
-        return Err(Failure::Environment(format!(
-            "the CPU did some or all of the work: {why}"
-        )));
+    check_done(stats)?;
+    match left_to_cpu(stats, device) {
+        Some(what) => Err(Failure::Environment(what)),
+        None => Ok(()),
     }
+}
+
+/// Looks whether Rockmill did all of the work, on whatever device.
+///
+/// # Errors
+/// Those of [`check_failures`]; Data if RocksDB did some of the work.
+fn check_done(stats: &Stats) -> Result<(), Failure> {
+    check_failures(stats)?;
     if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
         return Err(Failure::Data(format!(
             "RocksDB did not take Rockmill's work:\n{stats}"
         )));
     }
     Ok(())
+}
+
+/// Why the CPU did some of the work of a device that was named, if it did.
+fn left_to_cpu(stats: &Stats, device: DeviceList) -> Option<String> {
+    let is_so = stats.jobs_device_refused > 0 && !device.contains(Device::Auto);
+    let why = stats.last_error.as_deref().unwrap_or("no reason is known");
+    is_so.then(|| format!("the CPU did some or all of the work: {why}"))
 }
 
 #[cfg(test)]

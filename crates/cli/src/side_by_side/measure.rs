@@ -32,6 +32,8 @@ pub struct Measured {
     pub stages: Vec<Stage>,
     /// What a GPU took, if one was used.
     pub energy: Option<Energy>,
+    /// That and why the CPU did some of a device's work, if it did.
+    pub left_to_cpu: Option<String>,
 }
 
 /// Compacts everything in the database at `path` to its bottommost level, or level 0 to the next where it
@@ -71,6 +73,7 @@ pub fn compact(
         files_in_level_0: left.iter().filter(|file| file.level == 0).count(),
         stages: Vec::new(),
         energy: None,
+        left_to_cpu: None,
     })
 }
 

@@ -28,6 +28,8 @@ pub struct Row {
     pub within_budget: Option<bool>,
     /// Whether the result is RocksDB's; `null` if nobody compared.
     pub identical: Option<bool>,
+    /// That and why the CPU did some of the device's work, if it did.
+    pub left_to_cpu: Option<String>,
     /// What else the system was told, where that differs between rows.
     #[serde(skip)]
     pub way: String,
@@ -56,9 +58,16 @@ impl Row {
             peak_memory_bytes,
             within_budget: budget_bytes.map(|budget| peak_memory_bytes <= budget + budget / TENTH),
             identical,
+            left_to_cpu: measured.left_to_cpu.clone(),
             way: String::new(),
             entries_dropped: measured.entries_in.saturating_sub(measured.entries_out),
         }
+    }
+
+    /// A line below the table about what the device left to the CPU.
+    pub fn note(&self) -> Option<String> {
+        let left = self.left_to_cpu.as_ref()?;
+        Some(format!("{}: {left}", self.device))
     }
 
     /// Processor time for each gigabyte of input and output.
