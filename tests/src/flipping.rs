@@ -36,6 +36,7 @@ impl Storage for FlippingStorage {
         remove_empty_dir,
         remove_file,
         folder_id,
+        mode,
         is_own_folder,
         rename,
         list,

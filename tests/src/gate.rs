@@ -78,6 +78,7 @@ impl Storage for Gate {
         remove_empty_dir,
         remove_file,
         folder_id,
+        mode,
         is_own_folder,
         rename,
         list,

@@ -18,6 +18,11 @@ macro_rules! as_local_storage {
             LocalStorage.folder_id(path)
         }
     };
+    (@ mode) => {
+        fn mode(&self, path: &std::path::Path) -> std::io::Result<u32> {
+            LocalStorage.mode(path)
+        }
+    };
     (@ is_own_folder) => {
         fn is_own_folder(&self, path: &std::path::Path) -> std::io::Result<bool> {
             LocalStorage.is_own_folder(path)

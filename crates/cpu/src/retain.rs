@@ -236,7 +236,7 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         self.totals.hash_kept = self.totals.hash_kept.wrapping_add(hash);
     }
 
-    /// A tombstone goes that was taken from the source already.
+    /// Counts and drops a tombstone that was already taken from the source.
     fn count_dropped(&mut self, tag: u64, hash: u64) {
         self.totals.tombstones_dropped += 1;
         self.sum_dropped(tag, hash);

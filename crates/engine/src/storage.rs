@@ -44,10 +44,7 @@ pub trait Storage: Debug + Send + Sync {
     ///
     /// # Errors
     /// Whatever the system says; NotFound if there is none.
-    fn mode(&self, path: &Path) -> io::Result<u32> {
-        let _ = path;
-        Ok(FILE_MODE)
-    }
+    fn mode(&self, path: &Path) -> io::Result<u32>;
 
     /// Makes a new file for writing, with these permissions at most; fails if it exists.
     ///
@@ -98,7 +95,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Whatever the system says; NotFound if there is none.
     fn folder_id(&self, path: &Path) -> io::Result<FolderId>;
 
-    /// Whether this is a folder, not a link to one, that belongs to the process's user.
+    /// Whether this is a folder, not a link to one, that belongs to the process's user or to the owner of the folder
+    /// above, and that others may not write to.
     ///
     /// # Errors
     /// Whatever the system says; NotFound if there is nothing of that name.

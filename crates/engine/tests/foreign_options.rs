@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rockmill_core::{Error, ErrorKind};
 use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::{Calibration, Engine, Settings};
+use rockmill_engine::{Engine, Settings};
 use rockmill_format::options_file::OptionsFile;
 use storage_model::database::manifest_of;
 
@@ -89,11 +89,7 @@ fn diagnosed(options: &str) -> Vec<String> {
     ] {
         fs::write(dir.path().join(name), bytes).expect("room");
     }
-    let settings = Settings {
-        calibration: Calibration::Off,
-        ..Settings::default()
-    };
-    let engine = Engine::new(settings, Arc::new(LocalStorage)).expect("sound settings");
+    let engine = Engine::new(Settings::default(), Arc::new(LocalStorage)).expect("sound settings");
     let diagnosis = engine.diagnose(dir.path()).expect("a database");
     assert_eq!(diagnosis.families.len(), names.len());
     let of_families = diagnosis

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// For how long jobs of the databases that may be closing go back at once. RocksDB holds its mutex from the call
-/// until it stops to pick compactions (`db_impl.cc:CancelAllBackgroundWork`), so only those are still to come that
-/// it picked before and has not offered yet. A database that lives on loses no more than the jobs of this time.
+/// until it stops to pick compactions (`db_impl.cc:CancelAllBackgroundWork`), unless it has event listeners to tell. So
+/// hardly any are still to come but those that it picked before and has not offered yet. A database that lives on
+/// loses no more than the jobs of this time.
 const CLOSING: Duration = Duration::from_millis(250);
 
 /// The sessions of databases whose jobs come through one clone.
@@ -41,7 +42,10 @@ impl Sessions {
     pub fn one_closes(&mut self, now: Instant) -> BTreeSet<String> {
         let at_work = std::mem::take(&mut self.at_work);
         let mut ended = std::mem::take(&mut self.in_doubt);
-        let all = ended.union(&at_work).cloned().collect();
+        let mut all: BTreeSet<_> = ended.union(&at_work).cloned().collect();
+        if let Some((earlier, _)) = self.closing.take().filter(|(_, until)| now < *until) {
+            all.extend(earlier);
+        }
         self.closing = Some((all, now + CLOSING));
         match at_work.len() {
             0 | 1 => ended.extend(at_work),
@@ -85,6 +89,16 @@ mod tests {
         sessions.job_comes("lives on", now);
         sessions.one_closes(now);
         assert!(sessions.job_comes("lives on", now + Duration::from_millis(300)));
+    }
+
+    #[test]
+    fn of_several_that_close_one_after_the_other_no_more_jobs_are_taken() {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        for id in ["one", "other", "third"] {
+            sessions.job_comes(id, now);
+        }
+        (0..3).for_each(|_| drop(sessions.one_closes(now)));
+        assert!(!sessions.job_comes("third", now));
     }
 
     #[test]

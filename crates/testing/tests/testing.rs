@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use rockmill_testing::{
@@ -15,6 +16,10 @@ fn a_test_without_rights_may_not_enter_the_superusers_folder() {
     }
     let own = tempfile::tempdir().expect("a temporary folder");
     assert!(own.path().read_dir().is_ok());
+    let own_uid = own.path().metadata().expect("it is there").uid();
+    if fs::metadata("/proc/1").is_ok_and(|first| first.uid() == own_uid) {
+        return skipped("the first process is this user's");
+    }
     assert!(fs::read_dir("/proc/1/fd").is_err());
 }
 

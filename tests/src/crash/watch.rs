@@ -215,6 +215,7 @@ impl Storage for Watched {
         remove_empty_dir,
         remove_file,
         folder_id,
+        mode,
         is_own_folder,
         rename,
         list,

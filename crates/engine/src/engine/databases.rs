@@ -151,7 +151,8 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
     Err(Error::declined(
         DeclineReason::Manifest,
         format!(
-            "RocksDB's database has the id {}, and the {place} in {} has {}: is the database in another Env?",
+            "the job is of database {}, but the {place} in {} names {}; RocksDB probably has the first in another Env, \
+             so use no compaction service for it",
             String::from_utf8_lossy(db_id),
             dir.display(),
             String::from_utf8_lossy(&found),

@@ -1,7 +1,7 @@
 //! The hash over all entries of finished files, for jobs whose OPTIONS file did not ask for it.
 //!
-//! RocksDB compares this hash with `paranoid_file_checks` and with `verify_output_flags`, as they were when it
-//! picked the compaction, and stops all writes if it differs. The OPTIONS file that a job names may be another one:
+//! RocksDB compares this hash if `paranoid_file_checks` or `verify_output_flags` asked for it when RocksDB picked the
+//! compaction. It stops all writes if the hash differs. The OPTIONS file that a job names may not be the one of that time:
 //!
 //! | what happens in RocksDB | which OPTIONS file a job names |
 //! |---|---|

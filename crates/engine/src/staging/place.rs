@@ -75,8 +75,8 @@ pub fn check(storage: &Arc<dyn Storage>, folder: &Path, dir: &Path) -> Result<()
     }
 }
 
-/// What it takes of a staging folder, of which [`Storage::is_own_folder`] says `found`: nothing may be made or removed
-/// behind a link, or where another user may put links.
+/// Requires of a staging folder that [`Storage::is_own_folder`] has `found` it to be one: nothing may be made or
+/// removed behind a link, or where another user may put links.
 ///
 /// # Errors
 /// Declined if the folder is a link or another user's; Storage if the system cannot say.
@@ -86,8 +86,8 @@ pub(super) fn require_own(folder: &Path, found: io::Result<bool>) -> Result<()> 
         false => Err(Error::declined(
             DeclineReason::StagingFolder,
             format!(
-                "{}: this is not a folder of the process's user; remove it, or set staging_dir to another \
-                 folder",
+                "{}: this is a link, another user's folder, or one that everybody may write to; remove it, or \
+                 set staging_dir to another folder",
                 folder.display()
             ),
         )),

@@ -83,8 +83,16 @@ impl Storage for LocalStorage {
     }
 
     fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
+        /// Others may not write there.
+        const WRITABLE_BY_OTHERS: u32 = 0o002;
         let metadata = fs::symlink_metadata(path)?;
-        Ok(metadata.is_dir() && metadata.uid() == geteuid().as_raw())
+        let is_private = metadata.is_dir() && metadata.mode() & WRITABLE_BY_OTHERS == 0;
+        let owner = metadata.uid();
+        // The owner of the folder above may do anything here as well. Some file systems give what the process makes to
+        // another user.
+        let above = || path.parent().and_then(|above| fs::metadata(above).ok());
+        let is_trusted = owner == geteuid().as_raw() || above().is_some_and(|m| m.uid() == owner);
+        Ok(is_private && is_trusted)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

@@ -115,6 +115,10 @@ impl Storage for Damaging {
         self.storage.folder_id(path)
     }
 
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        self.storage.mode(path)
+    }
+
     fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
         self.storage.is_own_folder(path)
     }

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use rockmill_core::CancelToken;
 use rockmill_engine::clock::{self, Clock, Signal, VirtualClock};
 use rockmill_engine::storage::direct::DirectStorage;
-use rockmill_engine::storage::{FolderId, ReadableFile, Storage, WritableFile};
+use rockmill_engine::storage::{FILE_MODE, FolderId, ReadableFile, Storage, WritableFile};
 
 use super::disk::{Disk, Luck, Step};
 use super::fault::{Fault, Op};
@@ -259,6 +259,13 @@ impl Storage for SimStorage {
                 device: machine.mounts.device_of(path),
                 inode,
             })
+        })
+    }
+
+    /// All files have the same.
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        self.act(Op::Stat, |machine, _| {
+            machine.disk.open(path).map(|_| FILE_MODE)
         })
     }
 
