@@ -92,6 +92,8 @@ pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
 pub const SMALL_JOB: &str = "small-job";
 /// The staging folder is a link or another user's, or RocksDB cannot rename files from there.
 pub const STAGING_FOLDER: &str = "staging-folder";
+/// A slice needs more files open at once than the process may have for it.
+pub const OPEN_FILES: &str = "open-files";
 
 /// Every reason that there is.
 pub const ALL: &[&str] = &[
@@ -140,6 +142,7 @@ pub const ALL: &[&str] = &[
     UNSUPPORTED_FORMAT,
     SMALL_JOB,
     STAGING_FOLDER,
+    OPEN_FILES,
 ];
 
 #[cfg(test)]

@@ -159,6 +159,10 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::MemoryBudget => {
             "give more memory: --memory-mib here, memory_budget_bytes(..) in the service"
         }
+        R::OpenFiles => {
+            "raise the limit of open files (ulimit -n, or LimitNOFILE of a systemd unit), or lower \
+             max_open_files, or let compactions begin with fewer files in level 0"
+        }
         R::SingleDeleteContract => "do not delete with Delete what was written for SingleDelete",
         R::ShuttingDown => "nothing: the database was closing",
     }

@@ -1,6 +1,7 @@
 //! An opened input file.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rockmill_format::index::IndexEntry;
 use rockmill_format::table::TableMeta;
@@ -10,16 +11,18 @@ use crate::io::ReadAt;
 use crate::plan::KeyRange;
 
 /// An SST file with all that its blocks' readers need.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct InputTable {
     /// The file.
-    pub file: Box<dyn ReadAt>,
+    pub file: Arc<dyn ReadAt>,
     /// Footer, properties, index, dictionary.
-    pub meta: TableMeta,
+    pub meta: Arc<TableMeta>,
     /// Stored bytes of the largest data block, and of all separators: indexes have millions of entries and
     /// are gone through once.
     largest_stored_block: u64,
     separator_bytes: u64,
+    /// No user key in it is less; the index does not say with which key its first block begins.
+    smallest: Arc<[u8]>,
 }
 
 impl InputTable {
@@ -30,11 +33,35 @@ impl InputTable {
             separator_bytes += block.separator.len() as u64;
         }
         Self {
-            file,
-            meta,
+            file: Arc::from(file),
+            meta: Arc::new(meta),
             largest_stored_block,
             separator_bytes,
+            smallest: Arc::default(),
         }
+    }
+
+    /// The same table, none of whose user keys is less than `smallest`.
+    #[must_use]
+    pub fn beginning_at(self, smallest: &[u8]) -> Self {
+        Self {
+            smallest: Arc::from(smallest),
+            ..self
+        }
+    }
+
+    /// The same table, read through another reader of its file.
+    #[must_use]
+    pub fn read_through(&self, file: Arc<dyn ReadAt>) -> Self {
+        Self {
+            file,
+            ..self.clone()
+        }
+    }
+
+    /// Whether blocks of it may hold keys of a range.
+    pub fn overlaps(&self, range: &KeyRange) -> bool {
+        !self.blocks_in_range(range).is_empty()
     }
 
     /// Stored bytes from the first to the last of the blocks that may hold keys of a range, trailers
@@ -58,6 +85,7 @@ impl InputTable {
             None => 0,
         };
         let end = match &range.end {
+            Some(end) if *self.smallest >= **end => start,
             // The first block whose separator reaches the end may hold keys below it; later ones cannot.
             Some(end) => {
                 let reach = index.partition_point(|e| e.separator.as_slice() < end.as_slice());

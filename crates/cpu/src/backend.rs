@@ -66,7 +66,7 @@ impl Backend for CpuBackend {
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
         for (ordinal, input) in work.inputs.iter().enumerate() {
-            if input.blocks_in_range(&work.slice.range).is_empty() {
+            if !input.overlaps(&work.slice.range) {
                 continue;
             }
             let window_bytes = match input.file.is_direct() {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::admit::Policy;
 use crate::budget::Budget;
+use crate::descriptors::Descriptors;
 use crate::fleet::Fleet;
 use crate::io::RateLimiter;
 use crate::metrics;
@@ -34,6 +35,7 @@ pub struct Engine {
     paces: Paces,
     budget: Arc<Budget>,
     limiter: Arc<RateLimiter>,
+    descriptors: Arc<Descriptors>,
     stats: StatsCell,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
@@ -61,6 +63,7 @@ impl Engine {
                 storage.clock(),
             )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
+            descriptors: Arc::new(Descriptors::new(storage.clock())),
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,

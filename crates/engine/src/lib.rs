@@ -19,6 +19,7 @@ mod blocks;
 mod budget;
 pub mod clock;
 mod compute;
+pub mod descriptors;
 mod device;
 mod engine;
 mod filter_bits;

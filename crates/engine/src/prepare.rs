@@ -18,18 +18,21 @@ use crate::auto;
 use crate::budget::{Entry, HOST, JobShare};
 use crate::compute::{Compute, is_device_trouble};
 use crate::fleet::Offload;
-use crate::io::{JobInput, JobIo};
+use crate::io::{ClosedInput, JobInput, JobIo};
 use crate::pace::JobSize;
 use crate::parallel;
 use crate::run::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::slices;
+use crate::tree::user_key;
 
 /// A job that is ready to run.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The opened inputs.
+    /// The inputs, which are closed: each slice [opens](crate::run::Inputs) those that it reads.
     pub tables: Vec<InputTable>,
+    /// The same by themselves, in the same order.
+    pub closed: Vec<Arc<ClosedInput>>,
     /// What is to be done.
     pub plan: Plan,
     /// How the filter's size was found.
@@ -79,12 +82,17 @@ pub fn prepare(
     dir: &Path,
 ) -> Result<Prepared> {
     let opening = Instant::now();
-    let (tables, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
+    context.descriptors.job_begins(&**context.storage);
+    let (inputs, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
+    let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
     let planned = admit::with_inputs(admitted, &tables, context.cancel)?;
     let threads = context.budget.slots();
     let (slices, cpu_of_cutting) = slices::cut(&planned.plan, &tables, threads, context.cancel)?;
+    let inputs = |slice: &Slice| slices::inputs(&slice.range, &tables).count() as u64;
+    let most_inputs = slices.iter().map(inputs).max();
+    context.descriptors.require(most_inputs.unwrap_or(0))?;
     let bytes = |slice: &Slice| slices::stored_bytes(&slice.range, &tables);
     let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
     let size = JobSize::new(&planned.plan, &tables, &slice_bytes);
@@ -139,6 +147,7 @@ pub fn prepare(
         cpu_elsewhere: cpu_of_opening + cpu_of_cutting,
         stages: [opened, host_stage("plan", planning)],
         tables,
+        closed,
     })
 }
 
@@ -152,14 +161,17 @@ pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
     }
 }
 
-/// Opens all inputs, and says how much processor time other threads took for it.
+/// A closed input, and all that was read of it while it was open.
+type Input = (InputTable, Arc<ClosedInput>);
+
+/// Reads the footers and indexes of all inputs, and says how much processor time other threads took for it.
 fn open_inputs(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
     share: &JobShare<'_>,
     job: &Job,
     dir: &Path,
-) -> Result<(Vec<InputTable>, Duration)> {
+) -> Result<(Vec<Input>, Duration)> {
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
@@ -173,10 +185,13 @@ fn open_inputs(
                 format!("the MANIFEST says that the file has {} bytes", input.size),
             ));
         }
-        let table = open_table(Box::new(reader))?;
+        let closed = Arc::new(reader.closed(path));
+        let table = open_table(Box::new(reader))?
+            .read_through(Arc::clone(&closed) as _)
+            .beginning_at(user_key(&input.smallest));
         check_identity(input, &table)?;
         share.hold(table.index_memory_bytes())?;
-        Ok(table)
+        Ok((table, closed))
     };
     let (inputs, threads) = (&job.tree.inputs, context.budget.slots());
     parallel::map_in(&context.clock, inputs, threads, open)

@@ -4,6 +4,7 @@ mod accounts;
 mod call;
 mod context;
 mod finish;
+mod inputs;
 mod late_hash;
 mod outcome;
 mod pick;
@@ -25,8 +26,9 @@ use crate::admit::{Admitted, LearnedFilter};
 use crate::budget::{HOST, JobShare, Urgency, Work};
 use crate::clock::{Crew, Worker};
 use crate::compute::Compute;
+use crate::descriptors::Held;
 use crate::fleet::Offload;
-use crate::io::JobIo;
+use crate::io::{JobIo, Stage};
 use crate::pace::JobSize;
 use crate::prepare::{Prepared, entry, host_stage, prepare};
 use crate::staging::StagingDir;
@@ -35,6 +37,7 @@ use crate::stats::JobProgress;
 use crate::verification::Verifier;
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
 pub use context::RunContext;
+pub use inputs::Inputs;
 pub use outcome::{DeviceWork, Outcome};
 use pick::Left;
 
@@ -64,6 +67,7 @@ pub fn run(
     let devices = devices.filter(|device| prepared.devices.contains(&device.number));
     let Prepared {
         tables,
+        closed,
         plan,
         slices,
         slice_bytes,
@@ -85,6 +89,7 @@ pub fn run(
         size,
         plan,
         tables,
+        inputs: Inputs::new(tables, closed, context.descriptors),
         slices,
         verifier: Verifier {
             level: context.verification,
@@ -170,7 +175,9 @@ struct Shared<'a> {
     prepared: &'a Arc<Prepared>,
     size: &'a JobSize,
     plan: &'a Plan,
+    /// Closed.
     tables: &'a [InputTable],
+    inputs: Inputs<'a>,
     slices: &'a [Slice],
     /// Stored bytes of each slice's input.
     slice_bytes: &'a [u64],
@@ -267,13 +274,20 @@ impl Shared<'_> {
         work.filter(|work| work.slices > 0).collect()
     }
 
+    /// A slice's inputs, open, and what they and its outputs count until it has ended.
+    fn open_inputs(&self, slice: &Slice) -> Result<(Vec<InputTable>, Held)> {
+        let open = || self.inputs.open(&slice.range, &self.files.stop);
+        self.files.meter.time(Stage::WaitForBudget, 0, open)
+    }
+
     fn work_on<'s>(
         &'s self,
         slice: &'s Slice,
+        inputs: &'s [InputTable],
         progress: Option<&'s Progress<'s>>,
     ) -> SliceWork<'s> {
         SliceWork {
-            inputs: self.tables,
+            inputs,
             plan: self.plan,
             slice,
             read_ahead_bytes: self.context.read_ahead_bytes,

@@ -57,6 +57,13 @@ fn slice_bytes(cutting: &Cutting) -> u64 {
     cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE)
 }
 
+/// Positions of the inputs that may hold keys of a range.
+pub fn inputs(range: &KeyRange, tables: &[InputTable]) -> impl Iterator<Item = usize> {
+    let tables = tables.iter().enumerate();
+    let overlapping = tables.filter(|(_, table)| table.overlaps(range));
+    overlapping.map(|(position, _)| position)
+}
+
 /// Stored bytes of the data blocks that may hold keys of a range.
 pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
     tables.iter().map(|table| table.stored_bytes(range)).sum()

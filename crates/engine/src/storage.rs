@@ -34,6 +34,11 @@ pub trait Storage: Debug + Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Files that the process may open beside those that it has open; `None` if nobody can tell.
+    fn descriptors_left(&self) -> Option<u64> {
+        None
+    }
+
     /// Opens a file for reading.
     ///
     /// # Errors

@@ -202,7 +202,8 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
     }
 }
 
-fn user_key(internal_key: &[u8]) -> &[u8] {
+/// The user key of an internal key of the MANIFEST, which may be damaged.
+pub(crate) fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
 }
 

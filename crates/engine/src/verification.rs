@@ -106,15 +106,18 @@ pub struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
+    /// Whether the inputs of that slice are read again.
+    pub fn makes_again(&self, slice: usize) -> bool {
+        self.level.chooses(self.session_id, slice, self.slices)
+    }
+
     /// Verifies the files of a slice, which are synced.
     ///
     /// # Errors
     /// Verification if they are not what was meant; Storage, Cancelled, and those of reading the inputs
     /// if the slice is made again.
     pub fn verify(&self, work: SliceWork<'_>, report: &SliceReport) -> Result<()> {
-        let chosen = self
-            .level
-            .chooses(self.session_id, work.slice.index, self.slices);
+        let chosen = self.makes_again(work.slice.index);
         for file in &report.files {
             let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;

@@ -222,7 +222,8 @@ fn an_index_of_user_keys_is_refused_where_one_goes_on_in_the_next_block() {
     let read = |table: &InputTable| scan(table, &CancelToken::new(), |_, _, _| Ok(()));
     assert_eq!(read(&table).expect("it is sound").entries(), 200);
     // Separators look alike, but for the sequence numbers that these were said to be without.
-    table.meta.properties.index_key_is_user_key = 1;
+    let meta = Arc::make_mut(&mut table.meta);
+    meta.properties.index_key_is_user_key = 1;
     let error = read(&table).expect_err("they do not tell the versions apart");
     assert_eq!(error.kind, ErrorKind::Corruption, "{error}");
     assert!(error.what.contains("before its block's range"), "{error}");

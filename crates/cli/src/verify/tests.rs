@@ -1,5 +1,7 @@
 //! Whole tables, sound and damaged.
 
+use std::sync::Arc;
+
 use rockmill_core::{InputTable, Result};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::METADATA_LEN;
@@ -78,7 +80,9 @@ fn a_false_negative_is_found_although_the_checksum_holds() {
 fn prefixes_are_asked_for_as_well_as_keys() {
     let changed = |name: &[u8]| {
         let mut table = open(sst(7, KEYS)).expect("sound");
-        table.meta.properties.prefix_extractor_name = name.to_vec();
+        Arc::make_mut(&mut table.meta)
+            .properties
+            .prefix_extractor_name = name.to_vec();
         check_table(table)
     };
     let error = changed(b"rocksdb.FixedPrefix.6")
@@ -106,7 +110,7 @@ fn every_misstated_property_is_found() {
     ];
     for (name, change) in changes {
         let mut table = open(sst(7, KEYS)).expect("sound");
-        change(&mut table.meta.properties);
+        change(&mut Arc::make_mut(&mut table.meta).properties);
         let error = check_table(table).expect_err(name);
         assert!(error.what.contains(&format!("property {name} ")), "{error}");
     }
@@ -116,7 +120,7 @@ fn every_misstated_property_is_found() {
 fn all_but_the_order_is_checked_under_another_comparator() {
     let reverse = |change: fn(&mut InputTable)| {
         let mut table = open(sst(7, KEYS)).expect("sound");
-        table.meta.properties.comparator_name = b"Reverse".to_vec();
+        Arc::make_mut(&mut table.meta).properties.comparator_name = b"Reverse".to_vec();
         change(&mut table);
         check_table(table)
     };
@@ -131,7 +135,8 @@ fn all_but_the_order_is_checked_under_another_comparator() {
         why.contains("order") && why.contains("comparator Reverse"),
         "{why}"
     );
-    let error = reverse(|table| table.meta.properties.num_entries += 1).expect_err("a count");
+    let error = reverse(|table| Arc::make_mut(&mut table.meta).properties.num_entries += 1)
+        .expect_err("a count");
     assert!(error.what.contains("num_entries"), "{error}");
 }
 

@@ -12,7 +12,7 @@ use crate::at_rest::AtRest;
 use crate::findings::Findings;
 use crate::parallel;
 use crate::storage::InputFileReader;
-use crate::tree::{TreeFollower, total_bytes};
+use crate::tree::{TreeFollower, total_bytes, user_key};
 
 /// Comparators of files that can be opened here.
 const READ_COMPARATORS: [&[u8]; 2] = [
@@ -107,6 +107,8 @@ impl Engine {
             .cf(name)
             .and_then(admit::filter_policy_without_bits);
         let bare = bare.filter(|_| job.hints.filter_millibits_per_key.is_none());
+        self.descriptors.job_begins(&*self.storage);
+        found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
         let looked = self.look_at_files(dir, family, &inputs, bare.is_some())?;
         found.append(looked.found);
@@ -196,5 +198,47 @@ impl Engine {
             files.next().map(|(_, file)| file.path_id)
         });
         Ok(found != Some(0))
+    }
+}
+
+/// Files that hold some key at most, by their ends: who compacts them all has so many open at once.
+fn overlapping(files: &[InputFile]) -> u64 {
+    let mut begins: Vec<_> = files.iter().map(|file| user_key(&file.smallest)).collect();
+    let mut ends: Vec<_> = files.iter().map(|file| user_key(&file.largest)).collect();
+    begins.sort_unstable();
+    ends.sort_unstable();
+    let open = begins.iter().zip(1..).map(|(begin, begun)| {
+        let ended = ends.partition_point(|end| end < begin);
+        begun - ended.min(begun)
+    });
+    open.max().unwrap_or(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_overlap_where_one_begins_before_others_end() {
+        let file = |smallest: &str, largest: &str| {
+            let key = |text: &str| [text.as_bytes(), &[0; 8]].concat();
+            InputFile {
+                name: String::new(),
+                size: 0,
+                level: 0,
+                smallest: key(smallest),
+                largest: key(largest),
+                epoch_number: 0,
+                oldest_ancester_time: 0,
+                unique_id: None,
+            }
+        };
+        assert_eq!(overlapping(&[]), 0);
+        let level = [file("a", "b"), file("c", "d"), file("e", "f")];
+        assert_eq!(overlapping(&level), 1);
+        assert_eq!(overlapping(&[&level[..], &[file("b", "c")]].concat()), 2);
+        assert_eq!(overlapping(&[&level[..], &[file("a", "z")]].concat()), 2);
+        let same = [file("a", "a"), file("a", "a"), file("a", "b")];
+        assert_eq!(overlapping(&same), 3);
     }
 }

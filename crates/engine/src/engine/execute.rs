@@ -107,6 +107,7 @@ impl Engine {
             clock: self.storage.clock(),
             budget: &self.budget,
             limiter: &self.limiter,
+            descriptors: &self.descriptors,
             sync_threads: (settings.sync_threads)
                 .unwrap_or_else(|| self.budget.slots().div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,

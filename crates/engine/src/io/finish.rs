@@ -13,6 +13,7 @@ use rockmill_core::{Error, Result, SliceReport};
 
 use super::{JobIo, Stage};
 use crate::clock::{Clock, Signal};
+use crate::descriptors::Held;
 use crate::storage::WritableFile;
 use crate::storage::direct::DirectFile;
 
@@ -50,6 +51,7 @@ pub struct Unsynced {
     name: String,
     bytes: u64,
     slice: Arc<SliceFiles>,
+    held: Option<Held>,
 }
 
 impl Unsynced {
@@ -61,6 +63,16 @@ impl Unsynced {
             name,
             bytes,
             slice: Arc::clone(slice),
+            held: None,
+        }
+    }
+
+    /// The same, which counts as long as it is open: its slice, which counted it, may end before it is synced.
+    #[must_use]
+    pub fn holding(self, held: Held) -> Self {
+        Self {
+            held: Some(held),
+            ..self
         }
     }
 
@@ -74,6 +86,7 @@ impl Unsynced {
             name,
             bytes,
             slice,
+            held: _held,
         } = self;
         let synced = io
             .meter

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rockmill_core::{Chunk, Error, ReadAt, ReadStream, Result};
@@ -10,6 +10,7 @@ use rockmill_core::{Chunk, Error, ReadAt, ReadStream, Result};
 use super::cached::CachedReads;
 use super::direct_read::{DEPTH, DirectInput, DirectReads};
 use super::{JobIo, Stage};
+use crate::descriptors::Held;
 use crate::storage::InputFileReader;
 
 /// An input of a job, read as the job's options say.
@@ -17,6 +18,46 @@ use crate::storage::InputFileReader;
 pub struct JobInput {
     file: Source,
     io: Arc<JobIo>,
+    /// Behind the file, which is closed first.
+    _held: Option<Held>,
+}
+
+/// An input that nobody holds open: each read opens it anew.
+#[derive(Debug)]
+pub struct ClosedInput {
+    path: PathBuf,
+    name: String,
+    len: u64,
+    is_direct: bool,
+    io: Arc<JobIo>,
+}
+
+impl ClosedInput {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self) -> Result<JobInput> {
+        JobInput::open(&self.io, &self.path).map_err(|e| Error::storage(&self.name, "open it", &e))
+    }
+}
+
+impl ReadAt for ClosedInput {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.open()?.read_exact_at(buf, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
+    }
 }
 
 /// How a file is read.
@@ -56,7 +97,28 @@ impl JobInput {
         Ok(Self {
             file: Source::open(io, path)?,
             io: Arc::clone(io),
+            _held: None,
         })
+    }
+
+    /// The same, which counts as long as it is open.
+    #[must_use]
+    pub fn holding(self, held: Held) -> Self {
+        Self {
+            _held: Some(held),
+            ..self
+        }
+    }
+
+    /// The same file, whose path this is, once it is closed.
+    pub fn closed(&self, path: PathBuf) -> ClosedInput {
+        ClosedInput {
+            path,
+            name: self.name().to_owned(),
+            len: self.len(),
+            is_direct: self.is_direct(),
+            io: Arc::clone(&self.io),
+        }
     }
 }
 

@@ -25,13 +25,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rockmill_core::{CancelToken, Result};
 
+use crate::descriptors::Descriptors;
 use crate::storage::direct::DirectStorage;
 use crate::storage::{FILE_MODE, Storage};
 use crate::syncs::Syncs;
 use direct_read::{DEPTH, SLACK_BYTES};
 use direct_write::OUTPUT_BYTES;
 pub use finish::{FinishQueue, SliceFiles, Task, Unsynced, Written};
-pub use input::JobInput;
+pub use input::{ClosedInput, JobInput};
 pub use limit::RateLimiter;
 pub use meter::{Meter, Stage, measured_by_this_thread};
 pub use options::IoOptions;
@@ -50,6 +51,8 @@ pub struct JobIo {
     pub(crate) output_mode: AtomicU32,
     /// Outputs that go through the page cache because their file system has no way past it.
     pub(crate) cached_instead: AtomicU64,
+    /// Files that may be open, together with all other jobs.
+    pub descriptors: Arc<Descriptors>,
     /// How fast, together with all other jobs.
     pub limiter: Arc<RateLimiter>,
     /// Where the time goes.
@@ -69,6 +72,7 @@ impl JobIo {
         let clock = storage.clock();
         Self {
             storage,
+            descriptors: Arc::new(Descriptors::new(Arc::clone(&clock))),
             options: IoOptions::default(),
             direct: None,
             output_mode: AtomicU32::new(FILE_MODE),

@@ -99,7 +99,11 @@ impl Output {
     /// Leaves the file to those who make files durable, or does it.
     fn finish(self, file: Written) -> Result<()> {
         let unsynced = Unsynced::new(file, self.name, self.written, &self.slice);
-        match self.io.finishing.offer(Task::Sync(unsynced)) {
+        let left = match self.io.descriptors.spare() {
+            Some(held) => (self.io.finishing).offer(Task::Sync(unsynced.holding(held))),
+            None => Some(Task::Sync(unsynced)),
+        };
+        match left {
             // Its slice is not complete, so nothing comes next.
             Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
             _ => Ok(()),

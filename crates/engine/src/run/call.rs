@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    CancelToken, Error, ErrorKind, Progress, Result, SliceReport, SliceWork, SstFile, SstSink,
-    thread_cpu,
+    CancelToken, Error, ErrorKind, InputTable, Progress, Result, SliceReport, SliceWork, SstFile,
+    SstSink, thread_cpu,
 };
 use tracing::Span;
 
@@ -32,6 +32,8 @@ pub struct Call {
     pub job: Arc<Prepared>,
     /// Position of the slice.
     pub slice: usize,
+    /// The job's inputs, those open that the slice reads.
+    pub inputs: Vec<InputTable>,
     pub sink: StagingSink,
     /// Set when the job ends early.
     pub stop: CancelToken,
@@ -170,7 +172,7 @@ impl Call {
         let slice = &self.job.slices[self.slice];
         let progress = Progress::new(self.job.slice_bytes[self.slice], passed);
         let work = SliceWork {
-            inputs: &self.job.tables,
+            inputs: &self.inputs,
             plan: &self.job.plan,
             slice,
             read_ahead_bytes: self.job.read_ahead_bytes,

@@ -8,6 +8,7 @@ use rockmill_cpu::CpuBackend;
 use crate::admit::Admitted;
 use crate::budget::Budget;
 use crate::clock::Clock;
+use crate::descriptors::Descriptors;
 use crate::fleet::Offload;
 use crate::io::{FinishQueue, JobIo, RateLimiter};
 use crate::pace::Paces;
@@ -41,6 +42,8 @@ pub struct RunContext<'a> {
     pub budget: &'a Arc<Budget>,
     /// Shared with other jobs.
     pub limiter: &'a Arc<RateLimiter>,
+    /// Shared with other jobs.
+    pub descriptors: &'a Arc<Descriptors>,
     /// Threads that sync and check finished files.
     pub sync_threads: usize,
     /// Bytes to read at a time from each input.
@@ -66,6 +69,7 @@ impl RunContext<'_> {
         };
         Ok(Arc::new(JobIo {
             limiter: Arc::clone(self.limiter),
+            descriptors: Arc::clone(self.descriptors),
             finishing: FinishQueue::new(most_waiting, Arc::clone(&self.clock)),
             ..io
         }))

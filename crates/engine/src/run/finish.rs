@@ -37,7 +37,13 @@ impl Shared<'_> {
         let Some(report) = files.take() else {
             return Err(Error::internal("a slice is checked twice"));
         };
-        let work = self.work_on(&self.slices[files.slice], None);
+        let slice = &self.slices[files.slice];
+        let opened = match self.verifier.makes_again(files.slice) {
+            true => Some(self.open_inputs(slice)?),
+            false => None,
+        };
+        let inputs = opened.as_ref().map_or(self.tables, |(inputs, _)| inputs);
+        let work = self.work_on(slice, inputs, None);
         let bytes = report.files.iter().map(|file| file.size).sum();
         let meter = &self.files.meter;
         let verified = meter.time(Stage::Verify, bytes, || self.verifier.verify(work, &report));

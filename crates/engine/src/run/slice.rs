@@ -165,10 +165,12 @@ impl Shared<'_> {
         span: &Span,
         progress: &Progress<'_>,
     ) -> Result<(SliceReport, Arc<SliceFiles>)> {
+        let (inputs, _held) = self.open_inputs(slice)?;
         let call = Call {
             device: Arc::clone(offload.device),
             job: Arc::clone(self.prepared),
             slice: slice.index,
+            inputs,
             sink,
             stop: self.files.stop.clone(),
             span: span.clone(),
@@ -194,8 +196,9 @@ impl Shared<'_> {
         mut sink: StagingSink,
         progress: &Progress<'_>,
     ) -> Result<(SliceReport, Arc<SliceFiles>)> {
+        let (inputs, _held) = self.open_inputs(slice)?;
         let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let work = self.work_on(slice, Some(progress));
+        let work = self.work_on(slice, &inputs, Some(progress));
         let report = self.context.cpu.compact(work, &mut sink)?;
         let moved = measured_by_this_thread().saturating_sub(measured);
         let computed = started.elapsed().saturating_sub(moved);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rockmill_sysio::{cached_pages, has_disk, start_writeback};
 use rustix::fs::{Advice as SystemAdvice, FallocateFlags, fadvise, fallocate};
-use rustix::process::geteuid;
+use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::direct::{DirectStorage, LocalDirect};
 use super::{Advice, FolderId, ReadableFile, Storage, WritableFile};
@@ -27,6 +27,12 @@ pub struct LocalStorage;
 impl Storage for LocalStorage {
     fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
         Ok(Arc::new(LocalDirect::new()?))
+    }
+
+    fn descriptors_left(&self) -> Option<u64> {
+        let limit = getrlimit(Resource::Nofile).current?;
+        let open = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
+        Some(limit.saturating_sub(open))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {

@@ -20,6 +20,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
+use rockmill_engine::descriptors;
 use rockmill_engine::staging::STAGING_DIR;
 use rockmill_engine::{MutableSettings, OutputCache, Verification};
 use rockmill_format::wire::CompactionServiceInput;
@@ -215,6 +216,48 @@ fn a_job_of_a_database_that_lies_elsewhere_changes_nothing() {
     let ops = storage.seen().ops;
     let is_look = |op: &Op| matches!(op, Op::Open | Op::Size | Op::Read);
     assert!(ops.keys().all(is_look), "{ops:?}");
+}
+
+/// A case of several slices at once, the input files that one of them has at most, and a machine on which slices may have
+/// so many files open beside what they write.
+fn with_few_descriptors(seed: u64, less: u64) -> (Case, u64, SimStorage) {
+    let case = Case {
+        threads: 3,
+        ..plain_case(seed)
+    };
+    let inputs = case.database.family().files;
+    let open = inputs + descriptors::OUTPUT_FILES - less;
+    let storage = SimStorage::new(case.database.disk.clone(), seed, None, CancelToken::new());
+    // Slices have a quarter.
+    (case, open, storage.with_descriptors(4 * open))
+}
+
+#[test]
+fn slices_wait_for_each_others_descriptors() {
+    for seed in 0..100 {
+        let (case, open, storage) = with_few_descriptors(seed, 0);
+        let ending = live(&storage, &case, FIRST, &CancelToken::new());
+        let Ending::Done(outputs) = ending else {
+            panic!("seed {seed}: {ending:?}");
+        };
+        check::contents(&outputs, &case.database.family().expected);
+        // Each thread may look at a file for a moment.
+        let threads = (case.threads + case.sync_threads) as u64;
+        let most = storage.seen().most_open;
+        assert!(most <= open + threads, "seed {seed}: {most} files");
+    }
+}
+
+#[test]
+fn a_slice_that_needs_more_descriptors_than_there_are_is_declined() {
+    let (case, _, storage) = with_few_descriptors(1, 1);
+    let ending = live(&storage, &case, FIRST, &CancelToken::new());
+    let Ending::Failed(error) = ending else {
+        panic!("{ending:?}");
+    };
+    let reason = DeclineReason::OpenFiles;
+    assert_eq!(error.kind, ErrorKind::Declined(reason), "{error}");
+    assert!(storage.disk().list(&case.staging()).is_err(), "it stays");
 }
 
 fn from_environment(name: &str, default: u64) -> u64 {

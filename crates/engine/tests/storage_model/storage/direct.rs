@@ -16,7 +16,7 @@ use crate::storage_model::fault::Op;
 impl DirectStorage for SimStorage {
     fn open(&self, path: &Path, _direction: Direction) -> io::Result<Box<dyn DirectFile>> {
         let node = self.act(Op::Open, |machine, _| machine.disk.open(path))?;
-        Ok(Box::new(OpenFile(self.clone(), node)))
+        Ok(Box::new(OpenFile::new(self.clone(), node)))
     }
 
     fn stop(&self) -> Duration {

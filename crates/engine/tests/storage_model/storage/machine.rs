@@ -24,6 +24,10 @@ pub(super) struct Machine {
     /// Files can be read and written past the page cache, which is not modelled itself.
     pub(super) has_direct: bool,
     pub(super) mounts: Mounts,
+    /// Descriptors of the process, if anybody can tell.
+    pub(super) descriptors: Option<u64>,
+    /// Files that are open.
+    pub(super) open: u64,
     pub(super) fault: Option<Fault>,
     pub(super) cancel: CancelToken,
     pub(super) seen: Seen,
@@ -63,6 +67,8 @@ pub struct Seen {
     /// Operations that the fault struck.
     pub struck: Vec<Op>,
     pub stopped: bool,
+    /// Files that were open at once.
+    pub most_open: u64,
     /// Bytes that files were asked for or given.
     pub bytes: u64,
     /// What slow operations and waiting came to.

@@ -52,6 +52,8 @@ impl SimStorage {
             copies,
             has_direct,
             mounts: Mounts::None,
+            descriptors: None,
+            open: 0,
             fault,
             cancel,
             seen: Seen::default(),
@@ -92,6 +94,12 @@ impl SimStorage {
     /// The same machine with something else mounted.
     pub fn with(self, mounts: Mounts) -> Self {
         self.machine().mounts = mounts;
+        self
+    }
+
+    /// The same machine with so many descriptors.
+    pub fn with_descriptors(self, descriptors: u64) -> Self {
+        self.machine().descriptors = Some(descriptors);
         self
     }
 
@@ -201,9 +209,14 @@ impl Storage for SimStorage {
         }
     }
 
+    fn descriptors_left(&self) -> Option<u64> {
+        let machine = self.machine();
+        (machine.descriptors).map(|all| all.saturating_sub(machine.open))
+    }
+
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>> {
         let node = self.act(Op::Open, |machine, _| machine.disk.open(path))?;
-        Ok(Box::new(OpenFile(self.clone(), node)))
+        Ok(Box::new(OpenFile::new(self.clone(), node)))
     }
 
     fn create(&self, path: &Path, _mode: u32) -> io::Result<Box<dyn WritableFile>> {
@@ -213,7 +226,7 @@ impl Storage for SimStorage {
                 _ => machine.disk.create(path),
             }
         })?;
-        Ok(Box::new(OpenFile(self.clone(), node)))
+        Ok(Box::new(OpenFile::new(self.clone(), node)))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

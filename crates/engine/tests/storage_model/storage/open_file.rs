@@ -45,7 +45,24 @@ impl ReadableFile for OpenFile {
     }
 }
 
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // After a panic, which is told already, nobody counts any more.
+        if let Ok(mut machine) = self.0.machine.lock() {
+            machine.open -= 1;
+        }
+    }
+}
+
 impl OpenFile {
+    pub(super) fn new(storage: SimStorage, node: Node) -> Self {
+        let mut machine = storage.machine();
+        machine.open += 1;
+        machine.seen.most_open = machine.seen.most_open.max(machine.open);
+        drop(machine);
+        Self(storage, node)
+    }
+
     /// Makes the file longer, in part if that fails.
     pub(super) fn make_room(&self, bytes: u64) -> io::Result<()> {
         self.0.act(Op::Reserve, |machine, verdict| {
