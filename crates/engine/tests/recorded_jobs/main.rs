@@ -24,13 +24,15 @@ const LEAST_DONE: usize = 200;
 const LEAST_ON_DEVICE: usize = 80;
 
 /// Reasons that no job can carry.
-const NOT_IN_A_JOB: [DeclineReason; 4] = [
+const NOT_IN_A_JOB: [DeclineReason; 5] = [
     // The setting `min_job_bytes` is looked at before there is a job.
     DeclineReason::SmallJob,
     // It depends on where the database and the staging folder lie.
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.
     DeclineReason::DbPaths,
+    // The process's limit of open files decides it.
+    DeclineReason::OpenFiles,
     // The moment decides it, and not the job.
     DeclineReason::ShuttingDown,
 ];
