@@ -10,7 +10,7 @@ use rockmill_tests::workload::Case;
 use rockmill_tests::{differential, seed};
 
 /// Small cases by default: a few minutes on two cores.
-const DEFAULT_CASES: u64 = 240;
+const DEFAULT_CASES: u64 = 160;
 /// One case in so many breaks SingleDelete's contract.
 const BROKEN_CONTRACT_EVERY: u64 = 16;
 
