@@ -37,7 +37,7 @@ use rust_rocksdb::{
 use crate::content;
 use crate::internal;
 use crate::switch::{Switch, Switched};
-use crate::table::TableShape;
+use crate::table::{Index, TableShape};
 use crate::tree::TreeShape;
 use crate::workload::{Case, Change, Compaction, Family, Step, TTL_SECONDS};
 pub use measure::Measures;
@@ -283,9 +283,14 @@ impl Pair<'_> {
 
     fn set_options(&self, family: &Family, change: Change) -> Result<(), String> {
         let mut options = change.options();
-        if family.table(self.reopened).block_align {
+        let table = family.table(self.reopened);
+        if table.block_align {
             // RocksDB takes it, and then fails to write files.
             options.retain(|(name, _)| !name.ends_with("compression"));
+        }
+        if table.index == Index::Hash {
+            // Without a prefix extractor RocksDB's flush crashes (`HashIndexBuilder::OnKeyAdded`).
+            options.retain(|(name, _)| *name != "prefix_extractor");
         }
         let options: Vec<_> = options.iter().map(|(name, v)| (*name, &**v)).collect();
         if options.is_empty() {
