@@ -1,8 +1,8 @@
 //! Makes small jobs to be recorded: `crates/engine/tests/recorded_jobs` keeps them with the bytes that they make.
 //!
-//! * [`random`] makes databases of any kind from a seed, [`special`] those that chance rarely makes.
-//! * [`declined`] makes a job for every reason to decline one.
-//! * [`recorder`] keeps the jobs that RocksDB offers.
+//! * `random` makes databases of any kind from a seed, `special` those that chance rarely makes.
+//! * `declined` makes a job for every reason to decline one.
+//! * `recorder` keeps the jobs that RocksDB offers.
 
 mod declined;
 mod random;
