@@ -60,7 +60,7 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
         let what = format!("{} is a folder, not an SST file", args.file.display());
         return Err(Failure::Usage(what));
     }
-    let sst = Sst::open(&args.file, &ProgressBar::hidden()).map_err(Failure::of_file)?;
+    let sst = Sst::open(&args.file, &ProgressBar::hidden())?;
     let extent = Extent {
         blocks: match args.limit {
             _ if args.all_blocks => usize::MAX,

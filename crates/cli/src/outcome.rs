@@ -33,7 +33,8 @@ impl Failure {
         }
     }
 
-    /// Why a file could not be read whole: what is not understood is no fault of the data.
+    /// Why an opened file could not be read whole: what is not understood is no fault of the data. An error of
+    /// opening one is another matter, since damage to what tells where its parts lie looks like that as well.
     pub fn of_file(error: Error) -> Self {
         match error.kind {
             ErrorKind::Declined(_) => Self::Incomplete(placed("", &error)),

@@ -3,17 +3,32 @@
 #[path = "../../cpu/tests/common/tables/mod.rs"]
 mod tables;
 
-use rockmill_core::FilterPlan;
+use rockmill_core::{FilterPlan, Result, open_known_table};
+use rockmill_format::checksum::ChecksumType;
 use rockmill_format::prefix::PrefixExtractor;
 
-use tables::{DELETE, Entry, PUT};
+use tables::{DELETE, Entry, MemFile, PUT};
 
-pub use tables::open;
+use crate::sst::Sst;
+
+pub use tables::FILE_NAME;
+
+/// Opens a table as the commands do.
+pub fn open(bytes: Vec<u8>) -> Result<Sst> {
+    let (table, unknown) = open_known_table(Box::new(MemFile(bytes)))?;
+    Ok(Sst { table, unknown })
+}
 
 /// An SST of `keys` puts and tombstones, and one key outside the domain of the prefix extractor.
 pub fn sst(format_version: u32, keys: u64) -> Vec<u8> {
+    sst_under(ChecksumType::Xxh3, format_version, keys)
+}
+
+/// [`sst`] with checksums of a type.
+pub fn sst_under(checksum: ChecksumType, format_version: u32, keys: u64) -> Vec<u8> {
     let mut plan = tables::plan();
     plan.table.format_version = format_version;
+    plan.table.checksum = checksum;
     plan.table.index.format_version = format_version;
     plan.table.block_size = 256;
     plan.table.filter = Some(FilterPlan {

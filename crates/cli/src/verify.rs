@@ -43,9 +43,9 @@ fn check(path: &Path) -> Result<Vec<Row>, Failure> {
         .map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
     if !found.is_dir() {
         let progress = Progress::over(found.len());
-        let checked = Sst::open(path, progress.bar()).and_then(|sst| table::check(&sst));
+        let checked = table::check_opened(Sst::open(path, progress.bar()));
         let row = Row::new(&path.display().to_string(), found.len());
-        return Ok(vec![row.with(checked.map_err(Failure::of_file))]);
+        return Ok(vec![row.with(checked.map(|(_, checked)| checked))]);
     }
     database_dir::require(path)?;
     database::check(path)

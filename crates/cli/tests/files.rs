@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{BAD_DATA, DONE, INCOMPLETE, expect, made, sst_files, text};
+use common::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, expect, made, sst_files, text};
 use rust_rocksdb::{BlockBasedOptions, DB, DBCompressionType, Options};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 const TIMESTAMP_BYTES: usize = 8;
+const FOOTER_SIZE: usize = 53;
 
 /// A closed database of two files with what `write` writes, by options of its own.
 fn database(
@@ -199,33 +200,44 @@ fn blocks_of_bzip2_are_verified_by_their_checksums() {
 fn errors_name_a_file_by_the_path_that_was_given() {
     let (dir, db) = made();
     let file = sst_files(&db).swap_remove(0);
-    damage(&file, 9);
     let name = file
         .file_name()
         .and_then(|name| name.to_str())
         .expect("a name");
-    let run = |args: &[&str]| {
+    let run = |code, args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rockmill"));
         let done = command.args(args).current_dir(dir.path()).output();
-        String::from_utf8_lossy(&done.expect("the command starts").stderr).into_owned()
+        let done = done.expect("the command starts");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {said}");
+        said
     };
     let path = format!("db/{name}");
-    for args in [
+    let assert_named = |code, args: &[&str]| {
+        let said = run(code, args);
+        assert!(said.contains(&format!("{path}: ")), "{args:?}: {said}");
+    };
+    let readers = [
         &["verify", "db"][..],
         &["verify", &path],
         &["inspect", &path],
-        &["job", "record", "jobs", "--db", "db"],
-    ] {
-        let said = run(args);
-        let is_named = said.contains(&format!("{path}: ")) || said.is_empty();
-        assert!(is_named, "{args:?}: {said}");
-    }
+    ];
+    let sound = fs::read(&file).expect("read");
+    damage(&file, 9);
+    readers.iter().for_each(|args| assert_named(BAD_DATA, args));
+    // The type of checksums, without which no block can be read.
+    fs::write(&file, &sound).expect("write");
+    damage(&file, sound.len() - FOOTER_SIZE);
+    readers.iter().for_each(|args| assert_named(BAD_DATA, args));
+    fs::remove_file(&file).expect("remove");
+    let record = ["job", "record", "jobs", "--db", "db"];
+    assert_named(ENVIRONMENT, &record);
     fs::create_dir(dir.path().join("job")).expect("make a folder");
     fs::write(dir.path().join("job/job.json"), "{").expect("write");
-    let said = run(&["job", "run", "job/job.json"]);
+    let said = run(BAD_DATA, &["job", "run", "job/job.json"]);
     assert!(said.contains("job/job.json: "), "{said}");
     fs::write(db.join("CURRENT"), "MANIFEST-999999\n").expect("write");
-    let said = run(&["verify", "db"]);
+    let said = run(BAD_DATA, &["verify", "db"]);
     assert!(said.contains(" db: "), "{said}");
 }
 

@@ -1,26 +1,17 @@
 //! Whole tables.
 
-use rockmill_core::Result;
 use rockmill_format::handle::BlockHandle;
 use serde_json::Value;
 
 use super::layout::layout;
 use super::{Extent, json, text};
 use crate::output::{Stop, USUAL_COLUMNS};
-use crate::sst::Sst;
-use crate::test_tables;
-use crate::test_tables::sst;
+use crate::test_tables::{open, sst};
 
 const ALL: Extent = Extent {
     blocks: usize::MAX,
     entries: Some(usize::MAX),
 };
-
-fn open(bytes: Vec<u8>) -> Result<Sst> {
-    let table = test_tables::open(bytes)?;
-    let unknown = Vec::new();
-    Ok(Sst { table, unknown })
-}
 
 #[test]
 fn the_regions_cover_the_file_without_overlap() {

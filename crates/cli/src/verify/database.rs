@@ -82,13 +82,9 @@ fn check_file(
         );
         return Err(Failure::Data(what));
     }
-    let checked = || -> Result<Checked> {
-        let sst = Sst::open(path, progress.bar())?;
-        let checked = table::check(&sst)?;
-        compare(file, &sst.table, &checked)?;
-        Ok(checked)
-    };
-    checked().map_err(Failure::of_file)
+    let (sst, checked) = table::check_opened(Sst::open(path, progress.bar()))?;
+    compare(file, &sst.table, &checked)?;
+    Ok(checked)
 }
 
 /// Compares what a sound file holds with what the MANIFEST says of it.

@@ -73,10 +73,12 @@ impl Row {
     }
 
     fn verdict(&self) -> &'static str {
+        // Whatever of an opened file was checked, something is known of its filter.
         match (&self.failure, self.not_checked.is_empty()) {
             (Some(Failure::Environment(_)), _) => "not read",
             (Some(_), _) => "bad",
             (None, true) => "ok",
+            (None, false) if self.filter.is_none() => "not checked",
             (None, false) => "in part",
         }
     }
@@ -237,6 +239,19 @@ mod tests {
         let damaged = row(Some(Failure::Data("000009.sst: bad".to_owned())));
         let end = failure(&[rows[0].clone(), damaged]).expect("bad data");
         assert_eq!(end.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_file_of_which_nothing_was_checked_is_told_from_one_checked_in_part() {
+        let why = || BTreeSet::from(["why".to_owned()]);
+        let partly = Checked {
+            filter: "none".to_owned(),
+            not_checked: why(),
+            ..Checked::default()
+        };
+        assert_eq!(row(None).with(Ok(partly)).verdict(), "in part");
+        let elsewhere = Failure::Incomplete("it lies elsewhere".to_owned());
+        assert_eq!(row(None).with(Err(elsewhere)).verdict(), "not checked");
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use rockmill_core::{CancelToken, Contents, Error, InputTable, Result};
 use rockmill_engine::read_block;
 use rockmill_engine::verify::scan_known;
+use rockmill_format::checksum::ChecksumType;
 use rockmill_format::key::{self, TAG_SIZE};
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
 use rockmill_format::table::{is_bytewise, names};
 
 use super::filter::FilterCheck;
+use crate::outcome::Failure;
 use crate::output;
 use crate::sst::{self, RangeDeletion, Sst, understood};
 
@@ -33,6 +35,17 @@ pub struct Checked {
     pub has_range_deletions: bool,
     /// What was not checked, and why; empty if all was.
     pub not_checked: BTreeSet<String>,
+}
+
+/// [`check`] of a file that was to be opened.
+///
+/// # Errors
+/// Data if it is damaged, or if what opening reads is not understood; Incomplete if nothing behind that is;
+/// Environment if it cannot be read.
+pub fn check_opened(opened: Result<Sst>) -> std::result::Result<(Sst, Checked), Failure> {
+    let sst = opened?;
+    let checked = check(&sst).map_err(Failure::of_file)?;
+    Ok((sst, checked))
 }
 
 /// Reads a whole opened file: every block's checksum, the order of keys, counts against the
@@ -72,6 +85,9 @@ pub fn check(sst: &Sst) -> Result<Checked> {
         left_out.insert(format!(
             "the order of keys and what the filter holds, because comparator {comparator} is not known"
         ));
+    }
+    if table.meta.footer.guard.checksum == ChecksumType::None {
+        left_out.insert("the blocks' bytes, because the file has no checksums".to_owned());
     }
     left_out.extend(filter.as_ref().and_then(FilterCheck::not_checked));
     let blocks = unknown.is_empty().then_some(table.meta.index.len() as u64);
