@@ -481,6 +481,24 @@ fn a_job_that_a_service_recorded_gives_the_same_bytes_in_a_fresh_process() {
 }
 
 #[test]
+fn a_job_among_several_is_read_from_the_file_that_was_named() {
+    let (dir, db) = made();
+    let record = |name: &str| {
+        let jobs = dir.path().join(name);
+        let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
+        job.trim().to_owned()
+    };
+    let (one, other) = (record("one"), record("other"));
+    let copy = Path::new(&one).with_file_name("copy.json");
+    fs::rename(&one, &copy).expect("rename");
+    fs::write(&one, "{").expect("write");
+    let (out, _) = expect(DONE, &["job", "run", text(&copy), &other]);
+    assert!(out.contains("2 jobs"), "{out}");
+    let (_, err) = expect(BAD_DATA, &["job", "run", &one, &other]);
+    assert!(err.contains(&format!("{one}: ")), "{err}");
+}
+
+#[test]
 fn a_sound_database_passes_and_a_flipped_bit_does_not() {
     let (_dir, db) = made();
     expect(DONE, &["verify", text(&db)]);

@@ -9,7 +9,7 @@ use rockmill_engine::Engine;
 use rockmill_engine::record::{self, JOB_FILE};
 use rockmill_engine::storage::LocalStorage;
 
-use super::keep_first;
+use super::{at, keep_first};
 use crate::outcome::Failure;
 use crate::output;
 
@@ -21,29 +21,43 @@ enum Ended {
     First,
 }
 
+/// A kept job.
+struct Kept {
+    file: PathBuf,
+    /// Of its inputs and its first result.
+    dir: PathBuf,
+}
+
+impl Kept {
+    fn in_dir(dir: PathBuf) -> Self {
+        let file = dir.join(JOB_FILE);
+        Self { file, dir }
+    }
+}
+
 /// Repeats the jobs that `paths` name: files, their folders, or folders of such folders. Prints a line about each
 /// that does not end as the first time, and a summary.
 ///
 /// # Errors
 /// Data if a job does not end as the first time; Usage if there is no job.
 pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
-    let mut dirs = Vec::new();
+    let mut jobs = Vec::new();
     for path in paths {
-        dirs.append(&mut folders(path)?);
+        jobs.append(&mut kept(path)?);
     }
     let (mut as_before, mut otherwise, mut first) = (0, 0, 0);
-    for dir in &dirs {
-        match repeat(engine, dir)? {
+    for job in &jobs {
+        match repeat(engine, job)? {
             Ended::AsBefore => as_before += 1,
             Ended::First => first += 1,
             Ended::Otherwise(how) => {
                 otherwise += 1;
-                output::to_stdout(|out| Ok(writeln!(out, "{}: {how}", dir.display())?))?;
+                output::to_stdout(|out| Ok(writeln!(out, "{}: {how}", job.dir.display())?))?;
             }
         }
     }
     output::to_stdout(|out| {
-        let jobs = dirs.len();
+        let jobs = jobs.len();
         let kept = "kept as the first result";
         writeln!(
             out,
@@ -55,20 +69,22 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
         0 => Ok(()),
         _ => Err(Failure::Data(format!(
             "{otherwise} of {} jobs do not end as the first time",
-            dirs.len()
+            jobs.len()
         ))),
     }
 }
 
-/// The folders of the jobs that `path` names, in order.
-fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// The jobs that `path` names, in order.
+fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
     let failed = |e: io::Error| Failure::Environment(format!("{}: {e}", path.display()));
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         let beside = path.parent().filter(|p| !p.as_os_str().is_empty());
-        return Ok(vec![beside.unwrap_or(Path::new(".")).to_owned()]);
+        let dir = beside.unwrap_or(Path::new(".")).to_owned();
+        let file = path.to_owned();
+        return Ok(vec![Kept { file, dir }]);
     }
     if path.join(JOB_FILE).exists() {
-        return Ok(vec![path.to_owned()]);
+        return Ok(vec![Kept::in_dir(path.to_owned())]);
     }
     let mut dirs = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
@@ -83,14 +99,14 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
             "{}: no folder in it has a {JOB_FILE}",
             path.display()
         ))),
-        false => Ok(dirs),
+        false => Ok(dirs.into_iter().map(Kept::in_dir).collect()),
     }
 }
 
-/// Repeats the job in `dir`, and keeps what comes out if it was never run before.
-fn repeat(engine: &Engine, dir: &Path) -> Result<Ended, Failure> {
+/// Repeats a job, and keeps what comes out if it was never run before.
+fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> {
     let in_dir = |error: Error| Failure::Data(format!("{}: {error}", dir.display()));
-    let job = record::load(&LocalStorage, &dir.join(JOB_FILE)).map_err(in_dir)?;
+    let job = record::load(&LocalStorage, file).map_err(|e| at(file, e))?;
     let first = record::load_outputs(&LocalStorage, dir).map_err(in_dir)?;
     let declined = record::load_declined(&LocalStorage, dir).map_err(in_dir)?;
     let scratch = tempfile::tempdir()
