@@ -145,15 +145,18 @@ pub fn change(reason: DeclineReason) -> &'static str {
         R::OptionsFile => {
             "open and close the database once with RocksDB up to 11.12, which writes OPTIONS anew"
         }
-        R::Manifest => "open the database once with RocksDB, which writes the MANIFEST anew",
+        R::Manifest => {
+            "open the database once with RocksDB, which writes the MANIFEST anew; if the ids differ, use no \
+             service for a database in another Env"
+        }
         R::InputMissing => "run `rockmill verify` on the database",
         R::InputMessage => "nothing: report it",
         R::UnsupportedFormat => {
             "let RocksDB compact the file once, which helps if the present options write another format"
         }
         R::StagingFolder => {
-            "name a folder on the same mount as the database, or none: --staging-dir here, \
-             staging_dir(..) in the service"
+            "remove the staging folder if it is a link or another user's, or name a folder on the same mount as \
+             the database, or none: --staging-dir here, staging_dir(..) in the service"
         }
         R::SmallJob => "set the service's min_job_bytes lower, or to 0 to take every job",
         R::MemoryBudget => {
