@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use rockmill_core::{CancelToken, Error};
+use rockmill_engine::options_number;
 use rockmill_engine::storage::{LocalStorage, base_name};
 use rockmill_engine::tree::TreeFollower;
 use rockmill_format::manifest::Tree;
@@ -39,7 +40,7 @@ pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
     for entry in fs::read_dir(dir).map_err(refused)? {
         let name = entry.map_err(refused)?.file_name();
-        if name.as_encoded_bytes().starts_with(b"OPTIONS-") {
+        if name.to_str().and_then(options_number).is_some() {
             return Ok(());
         }
     }

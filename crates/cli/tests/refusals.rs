@@ -160,6 +160,31 @@ fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
 }
 
 #[test]
+fn an_older_bloom_filter_is_not_taken_for_none() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    drop(DB::open(&options, dir.path()).expect("open"));
+    let (path, options) = newest_options(dir.path());
+    let none = "filter_policy=nullptr";
+    assert!(options.contains(none), "{options}");
+    let read_only = options.replace(none, "filter_policy=rocksdb.BuiltinBloomFilter");
+    let version = read_only
+        .lines()
+        .find(|line| line.contains("rocksdb_version="))
+        .expect("a version");
+    fs::write(
+        &path,
+        read_only.replace(version, "  rocksdb_version=6.29.5"),
+    )
+    .expect("write");
+    let err = left_alone(BAD_DATA, dir.path(), &[]);
+    assert!(err.contains("RocksDB 7 or later"), "{err}");
+    fs::write(&path, read_only).expect("write");
+    expect(DONE, &["compact", text(dir.path())]);
+}
+
+#[test]
 fn a_log_elsewhere_is_left_to_whose_it_is() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (path, logs) = (dir.path().join("db"), dir.path().join("logs"));

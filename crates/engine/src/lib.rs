@@ -54,6 +54,7 @@ pub mod verification;
 pub mod verify;
 
 pub use admit::filter_policy_without_bits;
+pub use at_rest::options_number;
 pub use blocks::read_block;
 pub use device::{Device, DeviceList};
 pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};

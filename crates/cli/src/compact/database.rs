@@ -12,8 +12,8 @@ use rust_rocksdb::{
     WaitForCompactOptions,
 };
 
-use super::Task;
 use super::options_text::{self, Written};
+use super::{Task, decision};
 use crate::outcome::Failure;
 
 /// What a database is opened with; nothing is written yet.
@@ -22,6 +22,7 @@ pub struct Opening {
     families: Vec<ColumnFamilyDescriptor>,
     /// The database's own.
     own: OptionsFile,
+    own_number: u64,
 }
 
 impl Opening {
@@ -46,19 +47,33 @@ impl Opening {
             options,
             families,
             own,
+            own_number: diagnosis.options_number,
         })
     }
 
-    /// Opens the database, which replays its write-ahead log.
+    /// Opens the database, which replays its write-ahead log. Its newest OPTIONS file stays its own if that fails.
     ///
     /// # Errors
     /// Environment if the system refuses; Data if it is damaged.
     pub fn open(mut self, task: &Task, service: &Service) -> Result<Database, Failure> {
         self.options.set_compaction_service(service.clone());
-        let opened = DB::open_cf_descriptors(&self.options, &task.dir, self.families);
-        let db = opened.map_err(|e| task.failed("open the database", &e))?;
-        let written = Written::find(&task.dir, &self.own)?;
-        Ok(Database { db, written })
+        let (dir, own_number) = (&task.dir, self.own_number);
+        let opened = DB::open_cf_descriptors(&self.options, dir, self.families);
+        let opened = opened.map_err(|e| task.failed("open the database", &e));
+        let opened = opened.and_then(|db| {
+            let written = Written::find(dir, &self.own, own_number)?;
+            Ok(Database { db, written })
+        });
+        opened.map_err(|failure| {
+            // What another process wrote that has it open by now is its own.
+            if decision::in_use(dir).is_some() {
+                return failure;
+            }
+            match options_text::remove_newer(dir, own_number) {
+                Ok(()) => failure,
+                Err(left) => Failure::Environment(format!("{failure}; {left}")),
+            }
+        })
     }
 }
 

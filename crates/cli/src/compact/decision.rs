@@ -121,6 +121,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
         refusals.extend(unproved_operators(task, diagnosis));
         refusals.extend(unproved_filter(task, options));
     }
+    refusals.extend(read_only_policy(task, options));
     refusals.extend(log_elsewhere(&task.dir, options));
     refusals.extend(several_paths(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
@@ -154,7 +155,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
 
 /// Whether another process holds the database's LOCK. RocksDB would find that out as well, but only
 /// behind renaming the other's LOG.
-fn in_use(dir: &Path) -> Option<Refusal> {
+pub fn in_use(dir: &Path) -> Option<Refusal> {
     let looked = match File::open(dir.join("LOCK")) {
         Ok(lock) => fcntl_getlk(&lock, &Flock::from(FlockType::WriteLock)).map_err(io::Error::from),
         // A copy without one.
@@ -169,7 +170,7 @@ fn in_use(dir: &Path) -> Option<Refusal> {
         )),
         Err(e) => Some(Refusal::environment(
             format!("cannot look at LOCK: {e}"),
-            "see what the system says",
+            "run this as the user that owns the database",
         )),
     }
 }
@@ -227,6 +228,21 @@ fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
         format!("compaction_filter is {name}, which may be its application's own of that name");
     let change = "say --trust-operator-names if it is RocksDB's";
     Some(Refusal::data(what, change).of_family(&family.name))
+}
+
+/// Before RocksDB 7.0, a Bloom filter's policy has the name in OPTIONS that later stands for one that writes none.
+fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
+    const NAME: &str = "rocksdb.BuiltinBloomFilter";
+    const WRITES_NONE: [u32; 3] = [7, 0, 0];
+    let family = options.cf(task.column_family.as_bytes())?;
+    let is_older = options.rocksdb_version < WRITES_NONE;
+    (is_older && family.table_options.str("filter_policy") == Some(NAME)).then(|| {
+        let what = format!(
+            "RocksDB 11.12 reads filter_policy {NAME} of older OPTIONS as one that writes no filters"
+        );
+        let change = "open and close the database once with its application on RocksDB 7 or later";
+        Refusal::data(what, change).of_family(&family.name)
+    })
 }
 
 /// Whether the write-ahead log has entries, or does not tell.

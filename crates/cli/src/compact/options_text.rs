@@ -1,9 +1,11 @@
 //! The OPTIONS file that an open database has written, and the text that it is opened with.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rockmill_engine::options_number;
 use rockmill_format::options_file::OptionsFile;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
 
@@ -72,13 +74,17 @@ pub fn load(text: &str) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Failur
 pub struct Written(PathBuf);
 
 impl Written {
-    /// Finds the file of a database that has just been opened, and gives it the database's own options: a
-    /// process that is killed leaves it as the newest.
+    /// Finds the file of a database that has just been opened, and gives it the database's own options, which
+    /// are in the file of a number: a process that is killed leaves it as the newest.
     ///
     /// # Errors
-    /// Environment if the file cannot be read or replaced.
-    pub fn find(dir: &Path, own: &OptionsFile) -> Result<Self, Failure> {
-        let newest = newest(dir).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
+    /// Environment if there is no such file, or it cannot be read or replaced.
+    pub fn find(dir: &Path, own: &OptionsFile, own_number: u64) -> Result<Self, Failure> {
+        let newer = newer(dir, own_number).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
+        let newest = newer.into_iter().next_back().ok_or_else(|| {
+            let what = "RocksDB has written no OPTIONS file, and its LOG says why";
+            Failure::Environment(format!("{}: {what}", dir.display()))
+        })?;
         replace(&newest, own).map_err(|e| failed(&newest, "replace it", &e))?;
         Ok(Self(newest))
     }
@@ -96,15 +102,29 @@ fn failed(path: &Path, doing: &str, error: &io::Error) -> Failure {
     Failure::Environment(format!("{}: cannot {doing}: {error}", path.display()))
 }
 
-fn newest(dir: &Path) -> io::Result<PathBuf> {
-    let mut numbers = Vec::new();
+/// Removes the OPTIONS files behind that of a number, which opening has written without success.
+///
+/// # Errors
+/// Environment if one cannot be removed.
+pub fn remove_newer(dir: &Path, own_number: u64) -> Result<(), Failure> {
+    let newer = newer(dir, own_number).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
+    newer
+        .into_iter()
+        .try_for_each(|path| Written(path).remove())
+}
+
+/// The OPTIONS files behind that of a number, the newest last.
+fn newer(dir: &Path, own_number: u64) -> io::Result<Vec<PathBuf>> {
+    let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("OPTIONS-"));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        let entry = entry?;
+        let number = entry.file_name().to_str().and_then(options_number);
+        found.extend(number.map(|number| (number, entry.path())));
     }
-    let newest = numbers.into_iter().max().ok_or(io::ErrorKind::NotFound)?;
-    Ok(dir.join(format!("OPTIONS-{newest:06}")))
+    Ok(found
+        .split_off(&own_number.saturating_add(1))
+        .into_values()
+        .collect())
 }
 
 fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
@@ -172,11 +192,35 @@ mod tests {
         fs::write(dir.path().join("OPTIONS-000007"), "older").expect("write");
         let newest = dir.path().join("OPTIONS-000012");
         fs::write(&newest, opened).expect("write");
-        let written = Written::find(dir.path(), &parsed).expect("found");
+        let none = Written::find(dir.path(), &parsed, 12).expect_err("it is the database's own");
+        assert_eq!(none.exit_code(), 3);
+        let written = Written::find(dir.path(), &parsed, 7).expect("found");
         let now = fs::read_to_string(&newest).expect("read");
         assert_eq!(now, own);
         written.remove().expect("removed");
         let left = fs::read_dir(dir.path()).expect("list").count();
         assert_eq!((left, newest.exists()), (1, false));
+    }
+
+    #[test]
+    fn what_a_failed_opening_has_written_is_removed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        for name in [
+            "OPTIONS-000005",
+            "OPTIONS-000007",
+            "OPTIONS-000012",
+            "OPTIONS-1000000",
+        ] {
+            fs::write(dir.path().join(name), "").expect("write");
+        }
+        fs::write(dir.path().join("OPTIONS-000015.dbtmp"), "").expect("write");
+        remove_newer(dir.path(), 7).expect("removed");
+        let left = fs::read_dir(dir.path()).expect("list");
+        let mut left: Vec<_> = left.map(|entry| entry.expect("list").file_name()).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            ["OPTIONS-000005", "OPTIONS-000007", "OPTIONS-000015.dbtmp"]
+        );
     }
 }
