@@ -150,7 +150,9 @@ fn every_misstated_property_is_found() {
 fn all_but_the_order_is_checked_under_another_comparator() {
     let reverse = |change: fn(&mut InputTable)| {
         let mut sst = open(sst(7, KEYS)).expect("sound");
-        Arc::make_mut(&mut sst.table.meta).properties.comparator_name = b"Reverse".to_vec();
+        Arc::make_mut(&mut sst.table.meta)
+            .properties
+            .comparator_name = b"Reverse".to_vec();
         change(&mut sst.table);
         check(&sst)
     };
