@@ -290,6 +290,20 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
 }
 
 #[test]
+fn a_staging_folder_that_is_a_link_is_foretold_as_it_is_met() {
+    let (dir, db) = made();
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    std::os::unix::fs::symlink(&elsewhere, db.join("rockmill.staging")).expect("a link");
+    let compact = ["compact", text(&db)];
+    let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
+    assert_eq!(plan["accepted"], false);
+    assert_eq!(reasons(&plan["steps"][0]["declines"]), ["staging-folder"]);
+    let report = json(DONE, &compact);
+    assert_eq!(reasons(&report["returned"]), ["staging-folder"]);
+}
+
+#[test]
 fn the_doctor_lists_every_reason_of_every_column_family() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let db = with_counters(dir.path());

@@ -139,7 +139,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         nice: args.nice,
         verification: args.verification,
         output_cache: args.output_cache,
-        staging_dir: args.staging_dir,
+        staging_dir: (args.staging_dir).map(|dir| std::path::absolute(&dir).unwrap_or(dir)),
         device: device::parse(&args.device)?,
         io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
         service: args.service,
@@ -196,6 +196,7 @@ impl Task {
                 ..MutableSettings::default()
             },
             device: self.device,
+            staging_dir: self.staging_dir.clone(),
             ..self.service.settings()
         };
         let engine = Engine::new(settings, Arc::new(LocalStorage));

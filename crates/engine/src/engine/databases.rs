@@ -132,6 +132,18 @@ impl Engine {
         Ok(database)
     }
 
+    /// Looks at the staging folder of the database in `dir`, and changes nothing there.
+    ///
+    /// # Errors
+    /// Declined if it will not do; Storage if the system cannot say.
+    pub(super) fn look_at_staging(&self, dir: &Path) -> Result<()> {
+        let folder = self.staging_folder(dir)?;
+        match self.storage.is_own_folder(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            found => place::require_own(&folder, found),
+        }
+    }
+
     /// Where files wait that are to get into `dir`.
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
         place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())

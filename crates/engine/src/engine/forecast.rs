@@ -150,6 +150,7 @@ impl Engine {
             }
             Err(error) => found.note(Err(error)),
         }
+        found.note(self.look_at_staging(dir));
         let filters = false;
         let looked = self.look_at_files(dir, family, &job.tree.inputs, filters)?;
         found.append(looked.found);

@@ -80,7 +80,7 @@ pub fn check(storage: &Arc<dyn Storage>, folder: &Path, dir: &Path) -> Result<()
 ///
 /// # Errors
 /// Declined if the folder is a link or another user's; Storage if the system cannot say.
-pub(super) fn require_own(folder: &Path, found: io::Result<bool>) -> Result<()> {
+pub(crate) fn require_own(folder: &Path, found: io::Result<bool>) -> Result<()> {
     match found.map_err(|e| refused(folder, "look at the staging folder", &e))? {
         true => Ok(()),
         false => Err(Error::declined(
