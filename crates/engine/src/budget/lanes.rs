@@ -43,9 +43,6 @@ pub struct Offer<'a> {
     pub candidates: &'a [Candidate],
     /// Slices that have not begun, of this job and, in as many of its size, of all that want the same devices.
     pub left: u64,
-    /// The device of the job's first slice that the CPU did not take. It takes all for which it has room: a job on two GPUs at once is slower than on
-    /// one, since the host copies for both.
-    pub home: Option<usize>,
 }
 
 impl Lanes {
@@ -92,12 +89,8 @@ impl Lanes {
             running.map(|slice| slice.left(now)).sum::<f64>() + c.seconds
         };
         let in_time = self.in_time(offer, most, now).into_iter();
-        let free: Vec<_> = in_time.filter(|c| self.running(c.device) < most).collect();
-        let home = free.iter().find(|c| Some(c.device) == offer.home);
-        if let Some(home) = home {
-            return Some(*home);
-        }
-        free.into_iter().min_by(|a, b| {
+        let free = in_time.filter(|c| self.running(c.device) < most);
+        free.min_by(|a, b| {
             let by_queue = queued(a).total_cmp(&queued(b));
             by_queue.then(a.device.cmp(&b.device))
         })
@@ -164,7 +157,6 @@ mod tests {
         let offer = Offer {
             candidates: &candidates(seconds),
             left,
-            home: None,
         };
         lanes.choose(&offer, most, 0.0).map(|c| c.device)
     }
@@ -195,7 +187,6 @@ mod tests {
                 let offer = Offer {
                     candidates: &all,
                     left: 100,
-                    home: None,
                 };
                 let chosen = lanes.choose(&offer, 4, 0.0).expect("there is room");
                 lanes.begin(&chosen, number, 0.0, 1);
@@ -204,25 +195,6 @@ mod tests {
             .collect();
         assert_eq!(taken, [1, 2, 1, 2, 0, 1, 2, 1, 2]);
         assert_eq!(choose_of(&lanes, [3.0, 1.0, 1.0], 100, 4), Some(0));
-    }
-
-    #[test]
-    fn a_job_stays_on_its_device_while_that_has_room() {
-        let mut lanes = Lanes::default();
-        let all = candidates([3.0, 1.0, 1.0]);
-        let taken: Vec<_> = (0..4)
-            .map(|number| {
-                let offer = Offer {
-                    candidates: &all,
-                    left: 100,
-                    home: Some(2),
-                };
-                let chosen = lanes.choose(&offer, 3, 0.0).expect("there is room");
-                lanes.begin(&chosen, number, 0.0, 1);
-                chosen.device
-            })
-            .collect();
-        assert_eq!(taken, [2, 2, 2, 1]);
     }
 
     #[test]
@@ -246,7 +218,6 @@ mod tests {
         let offer = Offer {
             candidates: &candidates,
             left: 1,
-            home: None,
         };
         let at = |now| lanes.choose(&offer, 1, now).map(|c| c.device);
         assert_eq!((at(0.5), at(2.0)), (None, None));

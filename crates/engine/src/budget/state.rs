@@ -5,7 +5,7 @@ mod room;
 use std::collections::BTreeMap;
 
 use super::behind::Behind;
-use super::lanes::{Candidate, HOST, Lanes, Offer};
+use super::lanes::{Candidate, Lanes, Offer};
 use super::urgency::{Line, Urgency};
 use room::Full;
 
@@ -85,8 +85,6 @@ struct Job {
     work: Option<Work>,
     /// Who may take its slices.
     candidates: Vec<Candidate>,
-    /// The device of its first slice that the CPU did not take.
-    home: Option<usize>,
 }
 
 impl Job {
@@ -360,7 +358,6 @@ impl State {
         let offer = Offer {
             candidates: &job.candidates,
             left: (left_bytes / work.slice_bytes.max(1)).max(work.slices),
-            home: job.home,
         };
         self.lanes.choose(&offer, self.slots, self.now)
     }
@@ -400,9 +397,6 @@ impl State {
         self.more_bytes += more_bytes;
         let job = self.jobs.get_mut(&id)?;
         job.own_in_use |= more_bytes == 0;
-        if device != HOST {
-            job.home.get_or_insert(device);
-        }
         if let Some(work) = &mut job.work {
             work.slices -= 1;
         }
