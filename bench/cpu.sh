@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # RocksDB against Rockmill on the CPU: one thread, then as many as there are, on DIR, JSON into OUT.
 #
-#   bench/cpu.sh OUT [DIR [ROCKMILL]]      some ten minutes; /dev/shm is the default for DIR
+#   bench/cpu.sh OUT [DIR [ROCKMILL_BENCH]]      some ten minutes; /dev/shm is the default for DIR
 #
 # Workloads are 16 B/256 B and 8 B/32 B without compression, and 16 B/256 B with LZ4 and ZSTD; four versions
 # a key and one; eight input files and forty; to the bottommost level and, with a tenth of Deletes, above older
@@ -10,7 +10,7 @@ set -euo pipefail
 
 out=$1
 dir=${2:-/dev/shm}
-rockmill=${3:-${CARGO_TARGET_DIR:-target/make}/release/rockmill}
+rockmill_bench=${3:-${CARGO_TARGET_DIR:-target/make}/release/rockmill-bench}
 cores=$(nproc)
 all=(--workload 16x256:none:4M --workload 8x32:none:8M --workload 16x256:lz4:1M --workload 16x256:zstd:1M)
 mkdir -p "$out"
@@ -19,7 +19,7 @@ bench() {
     local name=$1
     shift
     echo "== $name"
-    "$rockmill" bench compaction --dir "$dir" --json "$@" >"$out/$name.json"
+    "$rockmill_bench" compaction --dir "$dir" --json "$@" >"$out/$name.json"
 }
 
 for runs in 8 40; do

@@ -27,6 +27,7 @@ int device_info(int device, DeviceInfo* info) {
   info->memory_bytes = properties.totalGlobalMem;
   info->compute_major = properties.major;
   info->compute_minor = properties.minor;
+  info->multiprocessors = properties.multiProcessorCount;
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// The host's table, whose calls go wrong as crates/cuda/src/faults.rs plans.
+// The host's table, whose calls go wrong as crates/cuda/src/driver/faults.rs plans.
 
 #include <cstddef>
 
@@ -10,10 +10,10 @@ namespace {
 // Kinds of calls, in the order of faults.rs:Call.
 enum Kind : u32 { ALLOCATE, PIN, STREAM, EVENT, WAIT, COPY, STAGE };
 
-// What is made, in the order of faults.rs:TOLD.
-enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY };
+// What is made, in the order of faults/place.rs:TOLD.
+enum Region : u32 { INDEX, EDGES, SIZES, FOUND, NEXT_KEY, ROWS };
 
-// When blocks are shown, in the order of faults.rs:Moment.
+// When blocks are shown, in the order of faults/place.rs:Moment.
 enum Moment : u32 { UNSEALED, FINISHED };
 
 struct Hooks {
@@ -87,6 +87,12 @@ int measure_index(const Exec* exec, const LayoutArgs* args) {
   return error;
 }
 
+int copy_rows(const Exec* exec, const RowArgs* args, u64 first, u64 end, u8* out) {
+  const int error = Wrapped<STAGE, &KernelTable::copy_rows>::call(exec, args, first, end, out);
+  hooks->made(ROWS, out, args->offsets[end] - args->offsets[first]);
+  return error;
+}
+
 int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files) {
   const FileIndex& first = args->indexes[0];
   hooks->made(EDGES, args->edges, u64(first.smallest_len) + first.largest_len + 2 * TAG_BYTES);
@@ -113,7 +119,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 46;
+constexpr u64 FUNCTIONS = 50;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -144,8 +150,12 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, sum_input);
   ROCKMILL_FAIL(STAGE, merge_runs);
   ROCKMILL_FAIL(STAGE, retain);
-  ROCKMILL_FAIL(STAGE, cut);
+  ROCKMILL_FAIL(STAGE, see_snapshot);
+  ROCKMILL_FAIL(STAGE, measure_rows);
+  t.copy_rows = copy_rows;
+  ROCKMILL_FAIL(STAGE, split);
   ROCKMILL_FAIL(STAGE, measure_blocks);
+  ROCKMILL_FAIL(STAGE, sum_blocks);
   t.measure_index = measure_index;
   ROCKMILL_FAIL(STAGE, sum_file);
   t.place_blocks = place_blocks;

@@ -4,9 +4,12 @@
 #include "encode/blocks.hpp"
 #include "encode/filter.hpp"
 #include "encode/index.hpp"
-#include "merge/merge.hpp"
-#include "retain/groups.hpp"
-#include "retain/retain.hpp"
+#include "fields.hpp"
+#include "read/groups.hpp"
+#include "read/merge.hpp"
+#include "read/retain.hpp"
+#include "read/snapshot.hpp"
+#include "rows/rows.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
 
@@ -46,7 +49,7 @@ inline int count_entries(const Exec* exec, const DecodeArgs* a) {
 inline int decode_entries(const Exec* exec, const DecodeArgs* a) {
   return for_each_group(*exec, a->num_blocks,
                         DecodeEntries{a->arena, a->blocks, a->starts, a->keys, a->values, a->key_starts,
-                                      a->key_bytes, a->key_at, a->errors});
+                                      a->key_bytes, a->key_at, a->types, a->errors});
 }
 
 inline int hash_entries(const Exec* exec, const DecodeArgs* a, u64 n) {
@@ -97,11 +100,29 @@ inline int retain(const Exec* exec, const RetainArgs* a) {
   return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, rules, a->survivors});
 }
 
+inline int see_snapshot(const Exec* exec, const SnapshotArgs* a) {
+  const See see{a->keys, a->key_bytes, a->hashes, a->rules, a->keep, a->errors};
+  ROCKMILL_STEP(accumulate<RetainSums>(*exec, a->n, see, a->totals));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n));
+  // Rows keep their tags.
+  return for_each(*exec, a->n, Gather{a->keys, a->keep, a->places, RetainRules{}, a->survivors});
+}
+
+inline int measure_rows(const Exec* exec, const RowArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->n, MeasureRows{a->rows, a->values, a->sizes}));
+  return exclusive_sum(*exec, a->sizes, a->offsets, a->n + 1);
+}
+
+inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8* out) {
+  return for_each_group(*exec, end - first,
+                        CopyRows{a->arena, a->rows, a->key_bytes, a->values, a->offsets, first, out});
+}
+
 inline FilterKeys filter_keys(const LayoutArgs* a) {
   return {a->survivors, a->key_bytes, a->filter, a->last_with_prefix, a->errors};
 }
 
-inline int cut(const Exec* exec, const LayoutArgs* a) {
+inline int split(const Exec* exec, const LayoutArgs* a) {
   const FileSum sum{a->survivors, a->values, a->prefix};
   if (a->key_sums != nullptr) {
     ROCKMILL_STEP(for_each(*exec, a->n, MeasureKeys{a->survivors, a->sizes}));
@@ -114,11 +135,11 @@ inline int cut(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->n, MeasureEntries{a->survivors, a->key_bytes, a->values, a->layout,
                                                      a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
-  ROCKMILL_STEP(for_each(*exec, a->cutting.num_grandparents,
-                         FindGrandparents{a->survivors, a->key_bytes, a->n, a->cutting,
+  ROCKMILL_STEP(for_each(*exec, a->splitting.num_grandparents,
+                         FindGrandparents{a->survivors, a->key_bytes, a->n, a->splitting,
                                           a->grandparent_places}));
   ROCKMILL_STEP(for_each(*exec, 1,
-                         CutFiles{sum, a->key_bytes, a->cutting, a->grandparent_places, a->n,
+                         SplitFiles{sum, a->key_bytes, a->splitting, a->grandparent_places, a->n,
                                   a->most_files, a->file_starts, a->num_files, a->errors}));
   ROCKMILL_STEP(
       for_each(*exec, a->n, MarkBlocks{sum, a->layout, a->file_starts, a->num_files, a->begins}));
@@ -136,9 +157,14 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
                          MeasureStored{a->survivors, a->values, a->layout, a->begins, a->before,
                                        a->block_starts, a->prefix_lens, a->shared, a->sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->prefix, a->n + 1));
-  ROCKMILL_STEP(for_each(*exec, a->num_blocks,
-                         MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout,
-                                       a->block_sizes, a->errors}));
+  return for_each(*exec, a->num_blocks,
+                  MeasureBlocks{a->block_starts, a->prefix_lens, a->prefix, a->layout, a->raw_sizes,
+                                a->errors});
+}
+
+inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
+  // What is not compressed is stored as it is.
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{a->raw_sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
   return for_each(*exec, a->most_files + 1,
                   FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
@@ -172,7 +198,7 @@ inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, Fil
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
                          PlaceBlocks{a->block_starts, a->block_offsets, a->file_starts, a->file_offsets,
-                                     num_files, a->places, a->key_sums, a->blocks}));
+                                     num_files, a->places, a->key_sums, a->raw_sizes, a->blocks}));
   return for_each_group(*exec, num_files,
                         CopyEdges{a->survivors, a->key_bytes, a->file_starts, a->places, a->edges});
 }
@@ -235,17 +261,8 @@ inline int verify_file(const Exec* exec, const VerifyArgs* a, u64 start, u64 n, 
 inline KernelTable table() {
   KernelTable t{};
   t.table_bytes = sizeof t;
-  const u32 records[] = {sizeof(BlockRef),    sizeof(Key),          sizeof(ValueRef),
-                         sizeof(OutBlock),    sizeof(UserKey),      sizeof(KeySpan),
-                         sizeof(InputTotals), sizeof(RetainTotals), sizeof(FileTotals),
-                         sizeof(RetainRules), sizeof(Layout),       sizeof(Exec),
-                         sizeof(DecodeArgs),  sizeof(RetainArgs),   sizeof(LayoutArgs),
-                         sizeof(FilterArgs),  sizeof(VerifyArgs),   sizeof(DeviceInfo),
-                         sizeof(KeyBytes),    sizeof(Cutting),      sizeof(FilterRules),
-                         sizeof(IndexLayout), sizeof(FileIndex),    sizeof(FilePlace),
-                         sizeof(FoundFile)};
-  static_assert(sizeof records == sizeof t.record_bytes);
-  std::memcpy(t.record_bytes, records, sizeof records);
+  t.num_fields = sizeof FIELDS / sizeof FIELDS[0];
+  t.fields = FIELDS;
   t.scratch_bytes = scratch_bytes;
   t.probe = probe;
   t.check_blocks = check_blocks;
@@ -257,8 +274,12 @@ inline KernelTable table() {
   t.sum_input = sum_input;
   t.merge_runs = merge;
   t.retain = retain;
-  t.cut = cut;
+  t.see_snapshot = see_snapshot;
+  t.measure_rows = measure_rows;
+  t.copy_rows = copy_rows;
+  t.split = split;
   t.measure_blocks = measure_blocks;
+  t.sum_blocks = sum_blocks;
   t.measure_index = measure_index;
   t.sum_file = sum_file;
   t.place_blocks = place_blocks;

@@ -17,6 +17,9 @@ struct DeviceInfo {
   char pci_bus_id[16];
   u64 memory_bytes;
   int compute_major, compute_minor;
+  // 0 on the host.
+  int multiprocessors;
+  int unused;
 };
 
 // What decoding works on.
@@ -38,6 +41,9 @@ struct DecodeArgs {
   u8* key_bytes;
   u64* key_at;
   u64* errors;
+  // A bit for each type of entries that are taken.
+  u32 types;
+  u32 unused;
 };
 
 struct RetainArgs {
@@ -55,9 +61,34 @@ struct RetainArgs {
   Key* survivors;
   RetainTotals* totals;
   u64* errors;
-  // Whether user keys are gone through one by one (retain/groups.hpp).
+  // Whether user keys are gone through one by one (read/groups.hpp).
   u32 one_by_one;
   u32 unused;
+};
+
+struct SnapshotArgs {
+  const Key* keys;
+  u64 n;
+  KeyBytes key_bytes;
+  const u64* hashes;
+  SnapshotRules rules;
+  // n each.
+  u32* keep;
+  u32* places;
+  Key* survivors;
+  RetainTotals* totals;
+  u64* errors;
+};
+
+struct RowArgs {
+  const u8* arena;
+  const Key* rows;
+  u64 n;
+  KeyBytes key_bytes;
+  const ValueRef* values;
+  // n + 1 each: bytes of user keys and values, and of those in front.
+  u64* sizes;
+  u64* offsets;
 };
 
 struct LayoutArgs {
@@ -69,7 +100,7 @@ struct LayoutArgs {
   const u64* hashes;
   Layout layout;
   IndexLayout index;
-  Cutting cutting;
+  Splitting splitting;
   FilterRules filter;
   // n + 1 each.
   u32* shared;
@@ -86,6 +117,7 @@ struct LayoutArgs {
   u64* grandparent_places;
   // num_blocks + 1 each.
   u32* prefix_lens;
+  u32* raw_sizes;
   u32* block_sizes;
   u64* block_offsets;
   // The same of the index's entries.
@@ -138,10 +170,19 @@ struct VerifyArgs {
   DecodeArgs decode;
 };
 
+// Where a field lies in its record.
+struct FieldPlace {
+  const char* record;
+  const char* field;
+  u64 offset;
+  u64 bytes;
+};
+
 struct KernelTable {
   u32 table_bytes;
-  // Sizes of all records, in the order of stages.hpp:table.
-  u32 record_bytes[25];
+  // Of all records (fields.hpp).
+  u32 num_fields;
+  const FieldPlace* fields;
 
   const char* (*error_text)(int);
   int (*device_count)(int*);
@@ -196,10 +237,17 @@ struct KernelTable {
   int (*merge_runs)(const Exec*, const KeyBytes* host_key_bytes, Key*, Key*, const u32* host_trimmed,
                     u32 num_runs, Key** host_merged);
   int (*retain)(const Exec*, const RetainArgs*);
+  int (*see_snapshot)(const Exec*, const SnapshotArgs*);
+  // Fills sizes and offsets.
+  int (*measure_rows)(const Exec*, const RowArgs*);
+  // Copies the rows from `first` to `end`, one behind another.
+  int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
-  int (*cut)(const Exec*, const LayoutArgs*);
-  // Sizes and offsets of blocks, offsets of files.
+  int (*split)(const Exec*, const LayoutArgs*);
+  // Raw sizes of blocks.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
+  // Sizes of blocks as they are stored, offsets of blocks and files.
+  int (*sum_blocks)(const Exec*, const LayoutArgs*);
   // Sizes and sums of the index's entries, and indexes.
   int (*measure_index)(const Exec*, const LayoutArgs*);
   int (*sum_file)(const Exec*, const LayoutArgs*, u64 start, u64 n, FileTotals*);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the archive of recorded jobs anew (crates/engine/tests/recorded_jobs); docs/HACKING.md says when that is allowed:
+# Makes the archive of recorded jobs anew (crates/compaction/tests/recorded_jobs); docs/internals/testing.md
+# says when that is allowed:
 #   scripts/recorded-jobs.sh             new jobs, made by RocksDB, and what the CPU makes of them
 #   scripts/recorded-jobs.sh --outputs   the archive's jobs as they are, and what the CPU makes of them now
 set -euo pipefail
@@ -15,4 +16,4 @@ case "${1-}" in
     --outputs) unset ROCKMILL_RECORDED_JOBS ;;
     *) echo "recorded-jobs: say nothing or --outputs" >&2; exit 2 ;;
 esac
-cargo test --locked --release -p rockmill-engine --test recorded_jobs -- --ignored --nocapture make_the_archive
+cargo test --locked --release -p rockmill-compaction --test recorded_jobs -- --ignored --nocapture make_the_archive

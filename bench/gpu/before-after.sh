@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Compares two builds of the command on one machine, in turn:
+# Compares two builds of Rockmill on one machine, in turn:
 #   before-after.sh BEFORE AFTER OUT [--pairs N] [--percent P] [--devices LIST] [PART..]
 #
 #   compaction  16x256 and 8x32, uncompressed, in memory, on each device of LIST [cpu cuda:0]
-#   scaling     several jobs at once (bench system --experiment scaling)
-#   contention  clients beside compactions on 4 cores (bench system --experiment contention)
+#   scaling     several jobs at once (rockmill-bench system --experiment scaling)
+#   contention  clients beside compactions on 4 cores (rockmill-bench system --experiment contention)
 #
-# BEFORE and AFTER are paths of `rockmill`. Each of N pairs [5] runs BEFORE, then AFTER, at P percent of the entries [40].
+# BEFORE and AFTER are paths of `rockmill-bench`. Each of N pairs [5] runs BEFORE, then AFTER, at P percent of the entries [40].
 # Writes OUT/PART-NAME-before-1.json and so on.
 set -euo pipefail
 before=${1:?} after=${2:?} out=${3:?}
@@ -27,14 +27,14 @@ each() { "$1" before "$before" "${@:2}" && "$1" after "$after" "${@:2}"; }
 
 compaction_of() {
     local name=$1 binary=$2 pair=$3 workload=$4 entries=$5
-    quiet "$binary" bench compaction --dir /dev/shm --rocksdb no --no-compare --repeat 1 --memory-mib 16384 --json \
+    quiet "$binary" compaction --dir /dev/shm --rocksdb no --no-compare --repeat 1 --memory-mib 16384 --json \
         --workload "$workload:none:$entries" --threads "$(nproc)" --device "${devices// /,}" \
         >"$out/compaction-$workload-$name-$pair.json"
 }
 system_of() {
     local name=$1 binary=$2 pair=$3 experiment=$4
     shift 4
-    quiet "$@" "$binary" bench system --experiment "$experiment" --out "$out/$experiment-$name-$pair" --dir /dev/shm \
+    quiet "$@" "$binary" system --experiment "$experiment" --out "$out/$experiment-$name-$pair" --dir /dev/shm \
         --rocksdb no --scale "$((percent / 4))" --memory-mib 16384 --device "${devices// /,}" >>"$out/log"
 }
 

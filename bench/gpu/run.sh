@@ -87,7 +87,7 @@ section_tests() {
     for program in "$bin"/*; do
         case ${program##*/} in
             # These have nothing to do with tests.
-            rockmill | one_slice | crash.gz) ;;
+            rockmill | rockmill-bench | one_slice | crash.gz) ;;
             *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
         esac
     done
@@ -108,7 +108,7 @@ section_sanitize() {
 compaction() {
     local name=$1
     shift
-    step "$name" "$bin/rockmill" bench compaction --repeat "$repeat" --memory-mib 16384 --json "$@"
+    step "$name" "$bin/rockmill-bench" compaction --repeat "$repeat" --memory-mib 16384 --json "$@"
 }
 
 # Entries in millions and percent: how many that are.
@@ -179,7 +179,7 @@ section_system() {
         # Without clients there is nothing that could be bounded.
         bound=(--bound)
         [ "$experiment" != scaling ] || bound=()
-        step "system-$experiment" "$bin/rockmill" bench system --experiment "$experiment" --out "$out/system" \
+        step "system-$experiment" "$bin/rockmill-bench" system --experiment "$experiment" --out "$out/system" \
             --dir "$memory_dir" --scale "$system_scale" --repeat "$system_repeat" --stop-after "$stop_after" --threads "$threads" \
             --memory-mib 16384 --device "${system_devices:-cpu,$device}" "${bound[@]}"
     done

@@ -141,8 +141,8 @@ ROCKMILL_HD u64 xxh64(const u8* data, u64 len, u8 last) {
 template <class G>
 ROCKMILL_HD u32 block_checksum(const G& g, u32 type, const u8* data, u32 len, u32 base,
                                u64 file_offset) {
-  // The compression type, which is part of what is guarded.
-  constexpr u8 STORED = 0;
+  // The codec is part of what is guarded.
+  constexpr u8 STORED = CODEC_NONE;
   u32 sum = 0;
   switch (type) {
     case CHECKSUM_CRC32C: sum = masked_crc32c(g, data, len, STORED); break;

@@ -24,12 +24,25 @@ struct Exec {
   void* stream;
   void* scratch;
   u64 scratch_bytes;
+  // Multiprocessors of the device.
+  u32 processors;
+  u32 unused;
+};
+
+// Sizes of launches, the same for all kernels: enough waves of blocks that no processor waits for the last ones, and
+// beyond that threads take several items each.
+struct LaunchPolicy {
+  static constexpr u32 threads = 256, blocks_per_processor = 32;
+
+  // Blocks of a grid for so many threads.
+  static u32 blocks(const Exec& exec, u64 wanted) {
+    const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor;
+    return u32(std::min<u64>(std::max<u64>((wanted + threads - 1) / threads, 1), most));
+  }
 };
 
 #if defined(__CUDACC__)
-constexpr u32 THREADS = 256;
-// Blocks of a grid whose threads take several items each: some waves of any device.
-constexpr u64 MAX_BLOCKS = 132 * 32;
+constexpr u32 THREADS = LaunchPolicy::threads;
 
 inline cudaStream_t stream_of(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
 
@@ -60,21 +73,17 @@ __global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typenam
   if (Warp{}.rank() == 0) sums.merge_into(*out);
 }
 
-inline u32 grid(u64 threads) {
-  return u32(std::min<u64>(std::max<u64>((threads + THREADS - 1) / THREADS, 1), MAX_BLOCKS));
-}
-
 template <class F>
 int for_each(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_kernel<<<grid(n), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_kernel<<<LaunchPolicy::blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
 template <class F>
 int for_each_group(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_group_kernel<<<grid(n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_group_kernel<<<LaunchPolicy::blocks(exec, n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
@@ -82,7 +91,7 @@ int for_each_group(const Exec& exec, u64 n, F f) {
 template <class Sums, class F>
 int accumulate(const Exec& exec, u64 n, F f, typename Sums::Total* out) {
   if (n == 0) return 0;
-  accumulate_kernel<Sums><<<grid(n), THREADS, 0, stream_of(exec)>>>(n, f, out);
+  accumulate_kernel<Sums><<<LaunchPolicy::blocks(exec, n), THREADS, 0, stream_of(exec)>>>(n, f, out);
   return cudaGetLastError();
 }
 

@@ -35,10 +35,10 @@ struct FileSums : FileTotals {
   }
   ROCKMILL_HD u64& word(u32 i) { return reinterpret_cast<u64*>(this)[i]; }
   // Adds entry `i` of a file.
-  ROCKMILL_HD void add(const Key& key, u64 hash, u64 hash_of_kv, u64 value_len, u64 i) {
+  ROCKMILL_HD void add(const Key& key, u64 hash, u64 value_len, u64 i) {
     const u64 sequence = key.tag >> 8;
     content_hash += placed_hash(hash, i);
-    kv_hash += hash_of_kv;
+    rows_hash += hash;
     deletions += (key.tag & 0xff) != TYPE_VALUE;
     key_bytes += key.len + TAG_BYTES;
     value_bytes += value_len;
@@ -47,7 +47,7 @@ struct FileSums : FileTotals {
   }
   ROCKMILL_HD void merge(const FileSums& other) {
     content_hash += other.content_hash;
-    kv_hash += other.kv_hash;
+    rows_hash += other.rows_hash;
     deletions += other.deletions;
     key_bytes += other.key_bytes;
     value_bytes += other.value_bytes;
@@ -57,7 +57,7 @@ struct FileSums : FileTotals {
   }
   ROCKMILL_HD void merge_into(FileTotals& total) {
     atomic_add(&total.content_hash, content_hash);
-    atomic_add(&total.kv_hash, kv_hash);
+    atomic_add(&total.rows_hash, rows_hash);
     atomic_add(&total.deletions, deletions);
     atomic_add(&total.key_bytes, key_bytes);
     atomic_add(&total.value_bytes, value_bytes);

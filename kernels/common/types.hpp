@@ -1,5 +1,5 @@
-// Words, and the records that the host and the kernels share. crates/cuda/src/ffi.rs mirrors the
-// records; the table of functions hands their sizes over to be compared.
+// Words, and the records that the host and the kernels share. crates/cuda/src/driver/ffi mirrors the
+// records; the table of functions says where their fields lie, to be compared.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,25 @@ constexpr u64 ARENA_PADDING = 64;
 constexpr u32 TAG_BYTES = 8;
 constexpr u32 TRAILER_BYTES = 5;
 
-// An uncompressed block in an arena: `size` bytes of payload at `at`, and a trailer.
+// A block in an arena: `stored_size` bytes of payload at `at`, and a trailer, which names the codec.
 struct BlockRef {
   u64 at;
   u64 file_offset;
-  u32 size;
+  u32 stored_size;
+  // Once it is decompressed.
+  u32 raw_size;
+  // Codec.
+  u32 codec;
   u32 checksum_base;
   // ChecksumType.
   u32 checksum;
   // Of the block's file, as its properties say; matters where values are stored apart from keys.
   u32 restart_interval;
+  // Sequence number of all entries, which are stored with 0; or STORED_SEQUENCE.
+  u64 sequence;
 };
+
+constexpr u64 STORED_SEQUENCE = ~u64{0};
 
 // Leading bytes of a user key that stand in its record.
 constexpr u32 WORD_KEY_BYTES = 16;
@@ -75,7 +83,10 @@ struct OutBlock {
   // In the image buffer.
   u64 at;
   u64 file_offset;
-  u32 size;
+  // As it is stored, and before it was compressed.
+  u32 size, raw_size;
+  // Codec.
+  u32 codec;
   u32 file;
   u32 first;
   u32 count;
@@ -130,6 +141,14 @@ struct RetainRules {
   u32 enforce_single_delete;
 };
 
+// What a snapshot sees; see rockmill_core::SnapshotRules.
+struct SnapshotRules {
+  u64 sequence;
+  u32 keep_tombstones;
+  // Whether entries that do not decide alone are rows; else they are errors.
+  u32 mark_undecided;
+};
+
 // Sums over the entries of a slice as they were decoded.
 struct InputTotals {
   u64 hash;
@@ -140,15 +159,17 @@ struct InputTotals {
 struct RetainTotals {
   u64 hash_kept, hash_dropped;
   u64 replaced, tombstones_dropped, kept;
-  // Sum of the kept entries' kv_hash, for comparison with what goes into files.
-  u64 kv_kept;
+  // Above the snapshot.
+  u64 above;
+  // Sum over the kept entries as they are handed on, for comparison with what comes of them.
+  u64 rows_hash;
 };
 
 // Sums over the entries of one output file.
 struct FileTotals {
   u64 content_hash;
-  // Sum of kv_hash.
-  u64 kv_hash;
+  // As in RetainTotals.
+  u64 rows_hash;
   u64 deletions, key_bytes, value_bytes;
   u64 smallest_seqno, largest_seqno;
   u64 filter_entries;
@@ -185,8 +206,8 @@ struct IndexLayout {
   u32 common_prefix;
 };
 
-// Where files end; see rockmill_core::Cutting.
-struct Cutting {
+// Where files end; see rockmill_core::OutputSplitting.
+struct Splitting {
   // A file ends before the first new user key at which its encoded entries reach so many bytes.
   u64 file_size;
   // The rest matters where there are grandparents.
@@ -225,7 +246,12 @@ enum ErrorCode : u32 {
   ERROR_TOO_MANY_FILES = 9,
   ERROR_SINGLE_DELETE = 10,
   ERROR_FILTER = 11,
+  ERROR_SEQUENCE = 12,
+  ERROR_UNDECIDED = 13,
 };
+
+// How a block is compressed: its type in RocksDB's trailers.
+enum Codec : u32 { CODEC_NONE = 0 };
 
 enum ChecksumType : u32 {
   CHECKSUM_NONE = 0,
@@ -242,6 +268,7 @@ enum PrefixKind : u32 { PREFIX_NONE = 0, PREFIX_FIXED = 1, PREFIX_CAPPED = 2 };
 constexpr u64 TYPE_DELETION = 0;
 constexpr u64 TYPE_VALUE = 1;
 constexpr u64 TYPE_SINGLE_DELETION = 7;
+constexpr u64 TYPE_DELETION_WITH_TIMESTAMP = 0x14;
 constexpr u64 MAX_SEQUENCE = (u64{1} << 56) - 1;
 
 }  // namespace rockmill::ROCKMILL_TARGET

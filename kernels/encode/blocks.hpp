@@ -86,7 +86,7 @@ struct SealBlocks {
     const u32 sum =
         block_checksum(g, checksum, payload, block.size, bases[block.file], block.file_offset);
     if (g.rank() != 0) return;
-    payload[block.size] = 0;
+    payload[block.size] = u8(block.codec);
     store32(payload + block.size + 1, sum);
   }
 };

@@ -1,21 +1,25 @@
 // Where files and blocks end, and where each entry goes; nothing is written yet. The rules are those of
-// crates/cpu/src/writer.rs and cut.rs. With Q the bytes of a file's entries so far, each encoded against its
+// crates/cpu/src/sst/writer.rs and split.rs. With Q the bytes of a file's entries so far, each encoded against its
 // predecessor in the file, an entry goes into block Q / block_size, so that all of it is prefix sums:
 //
 //   MeasureEntries  size of each entry against its predecessor      -> exclusive_sum
-//   CutFiles        first entry of each file
+//   SplitFiles        first entry of each file
 //   MarkBlocks      entries at which a block begins                 -> exclusive_sum
 //   StartBlocks     first entry of each block
 //   FindPrefixes    bytes that the user keys of each block share, if they are stored once
 //   MeasureStored   size of each entry as it is stored              -> exclusive_sum
-//   MeasureBlocks   size of each block                              -> exclusive_sum
+//   MeasureBlocks   raw size of each block
+//   SumBlocks       size of each block as it is stored              -> exclusive_sum
 //   PlaceBlocks     place of each block in the images
+//
+// Blocks are not compressed here. What does it comes before SumBlocks, with raw images of its own, and leaves their
+// stored sizes and codecs; what is stored as it is, is written straight to its place.
 #pragma once
 
 #include "../common/exec.hpp"
-#include "../decode/decode.hpp"
-#include "../retain/retain.hpp"
-#include "cut.hpp"
+#include "../read/decode.hpp"
+#include "../read/retain.hpp"
+#include "split.hpp"
 #include "filter.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
@@ -145,23 +149,29 @@ struct MeasureStored {
 
 ROCKMILL_HD u32 num_restarts(u32 entries, u32 interval) { return (entries + interval - 1) / interval; }
 
-// Sizes with trailers.
 struct MeasureBlocks {
   const u32* block_starts;
   const u32* prefix_lens;
   const u64* prefix;
   Layout layout;
-  u32* block_sizes;
+  u32* raw_sizes;
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 b) const {
     const u32 first = block_starts[b], end = block_starts[b + 1];
     const u32 restarts = num_restarts(end - first, layout.restart_interval);
-    const u64 size =
-        prefix_lens[b] + prefix[end] - prefix[first] + 4 * u64(restarts) + 4 + TRAILER_BYTES;
-    if (size > 0xffffffff) report(errors, first, ERROR_LAYOUT);
-    block_sizes[b] = u32(size);
+    const u64 size = prefix_lens[b] + prefix[end] - prefix[first] + 4 * u64(restarts) + 4;
+    if (size + TRAILER_BYTES > 0xffffffff) report(errors, first, ERROR_LAYOUT);
+    raw_sizes[b] = u32(size);
   }
+};
+
+// Sizes with trailers.
+struct SumBlocks {
+  const u32* stored_sizes;
+  u32* block_sizes;
+
+  ROCKMILL_HD void operator()(u64 b) const { block_sizes[b] = stored_sizes[b] + TRAILER_BYTES; }
 };
 
 struct PlaceBlocks {
@@ -173,6 +183,7 @@ struct PlaceBlocks {
   const FilePlace* places;
   // In a wide slice; else null.
   const u64* key_sums;
+  const u32* raw_sizes;
   OutBlock* blocks;
 
   ROCKMILL_HD void operator()(u64 b) const {
@@ -183,6 +194,8 @@ struct PlaceBlocks {
     block.at = places[file].image + file_offset;
     block.file_offset = file_offset;
     block.size = u32(offsets[b + 1] - offsets[b]) - TRAILER_BYTES;
+    block.raw_size = raw_sizes[b];
+    block.codec = CODEC_NONE;
     block.file = file;
     block.first = first;
     block.count = end - first;
@@ -200,8 +213,7 @@ struct SumFile {
 
   ROCKMILL_HD void operator()(u64 i, FileSums& sums) const {
     const Key& key = survivors[start + i];
-    const u64 hash = hashes[key.entry];
-    sums.add(key, entry_hash(hash, key.tag), hash, values[key.entry].len, i);
+    sums.add(key, entry_hash(hashes[key.entry], key.tag), values[key.entry].len, i);
     filter.for_each_hash(start, i, [&sums](u64) { sums.filter_entries += 1; });
   }
 };

@@ -27,8 +27,8 @@ struct ReferBlocks {
       return;
     }
     const OutBlock& block = blocks[b];
-    refs[b] = {block.at,        block.file_offset,       block.size,
-               bases[block.file], layout.checksum, layout.restart_interval};
+    refs[b] = {block.at, block.file_offset, block.size, block.raw_size, block.codec,
+               bases[block.file], layout.checksum, layout.restart_interval, STORED_SEQUENCE};
     starts[b] = block.first;
     key_starts[b] = block.key_start;
   }
@@ -45,7 +45,7 @@ struct CompareCounts {
   ROCKMILL_HD void operator()(u64 b) const {
     const OutBlock& block = blocks[b];
     if (counts[b] != block.count) report(errors, b, ERROR_ENTRY);
-    const u32 footer = load32(images + block.at + block.size - sizeof footer);
+    const u32 footer = load32(images + block.at + block.raw_size - sizeof footer);
     if (footer != num_restarts(block.count, restart_interval)) report(errors, b, ERROR_LAYOUT);
   }
 };
@@ -108,8 +108,7 @@ struct VerifyFile {
 
   ROCKMILL_HD void operator()(u64 i, FileSums& sums) const {
     const Key& key = keys[start + i];
-    const u64 hash = hashes[start + i];
-    sums.add(key, entry_hash(hash, key.tag), hash, values[start + i].len, i);
+    sums.add(key, entry_hash(hashes[start + i], key.tag), values[start + i].len, i);
     if (i > 0 && !KeyLess{filter.bytes}(keys[start + i - 1], key)) report(errors, start + i, ERROR_ORDER);
     if (shape.num_lines == 0) return;
     bool found = true;

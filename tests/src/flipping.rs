@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+use rockmill_storage::{LocalStorage, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 

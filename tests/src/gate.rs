@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+use rockmill_storage::{LocalStorage, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 

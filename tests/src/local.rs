@@ -1,12 +1,12 @@
 //! What storage doubles leave to the file system.
 
-/// Methods of `rockmill_engine::storage::Storage` by name, each as `LocalStorage` has it.
+/// Methods of `rockmill_storage::Storage` by name, each as `LocalStorage` has it.
 macro_rules! as_local_storage {
     (@ open) => {
         fn open(
             &self,
             path: &std::path::Path,
-        ) -> std::io::Result<Box<dyn rockmill_engine::storage::ReadableFile>> {
+        ) -> std::io::Result<Box<dyn rockmill_storage::ReadableFile>> {
             LocalStorage.open(path)
         }
     };
@@ -14,7 +14,7 @@ macro_rules! as_local_storage {
         fn folder_id(
             &self,
             path: &std::path::Path,
-        ) -> std::io::Result<rockmill_engine::storage::FolderId> {
+        ) -> std::io::Result<rockmill_storage::FolderId> {
             LocalStorage.folder_id(path)
         }
     };

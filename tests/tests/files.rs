@@ -8,8 +8,8 @@ use std::path::Path;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rockmill_core::{InputTable, open_table};
-use rockmill_engine::storage::{InputFileReader, LocalStorage};
 use rockmill_format::table::names;
+use rockmill_storage::{InputFileReader, LocalStorage};
 use rockmill_tests::harness::{assert_done, compact_everything, local_options, open};
 use rockmill_tests::seed::{cases, first_seed};
 use rockmill_tests::table::{Filter, Prefix, TableShape};
@@ -51,7 +51,7 @@ fn only_file(db: &DB, dir: &Path) -> Option<InputTable> {
 
 fn filter(table: &InputTable) -> Option<Vec<u8>> {
     let handle = table.meta.metaindex.get(names::FULL_FILTER)?;
-    Some(rockmill_engine::read_block(table, *handle).expect("a sound block"))
+    Some(rockmill_core::read_block(table, *handle).expect("a sound block"))
 }
 
 /// Properties by name, without those that identify the file and those that follow from block cuts.

@@ -1,4 +1,4 @@
-//! What the process's metrics recorder hears: the names, labels and units of docs/METRICS.md, with the
+//! What the process's metrics recorder hears: the names, labels and units of docs/reference/metrics.md, with the
 //! values of `stats()`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,17 @@ use rockmill_tests::harness::{
 use rust_rocksdb::Options;
 use rust_rocksdb::compaction_filter::Decision;
 
-const PAGE: &str = include_str!("../../docs/METRICS.md");
+const PAGE: &str = include_str!("../../docs/reference/metrics.md");
 /// Writes of a small database.
 const WRITES: usize = 2_000;
 /// What these jobs give no cause for.
 const SILENT: [&str; 7] = [
-    "rockmill_device_set_aside_total",
+    "rockmill_device_quarantined_total",
     "rockmill_jobs_redone_by_cpu_total",
-    "rockmill_slice_near_data_bytes_total",
-    "rockmill_slices_left_behind_total",
-    "rockmill_slices_moved_total",
-    "rockmill_slices_redone_by_cpu_total",
+    "rockmill_subcompaction_near_data_bytes_total",
+    "rockmill_subcompactions_abandoned_total",
+    "rockmill_subcompactions_moved_total",
+    "rockmill_subcompactions_redone_by_cpu_total",
     "rockmill_verification_failures_total",
 ];
 
@@ -151,7 +151,10 @@ fn a_recorder_hears_what_the_documentation_lists() {
         heard.counter("rockmill_jobs_failed_total", "corruption"),
         failed
     );
-    assert_eq!(heard.counter("rockmill_slices_total", "cpu"), stats.slices);
+    assert_eq!(
+        heard.counter("rockmill_subcompactions_total", "cpu"),
+        stats.slices
+    );
     assert_eq!(counter("rockmill_read_bytes_total"), stats.bytes_read);
     assert_eq!(counter("rockmill_written_bytes_total"), stats.bytes_written);
     assert_eq!(counter("rockmill_entries_read_total"), stats.entries_in);
@@ -162,15 +165,21 @@ fn a_recorder_hears_what_the_documentation_lists() {
     assert_eq!(heard.samples("rockmill_job_cpu_seconds", "cpu"), done);
     assert_eq!(heard.samples("rockmill_job_read_bytes", ""), done);
     let slices = stats.slice_times.count();
-    assert_eq!(heard.samples("rockmill_slice_seconds", "cpu"), slices);
-    assert_eq!(heard.samples("rockmill_slice_wait_seconds", "cpu"), slices);
+    assert_eq!(
+        heard.samples("rockmill_subcompaction_seconds", "cpu"),
+        slices
+    );
+    assert_eq!(
+        heard.samples("rockmill_subcompaction_wait_seconds", "cpu"),
+        slices
+    );
     for stage in &stats.stages {
         assert_eq!(heard.samples("rockmill_stage_seconds", stage.stage), done);
     }
     for nothing_runs in [
         "jobs_running",
-        "slices_running",
-        "slices_held_bytes",
+        "subcompactions_running",
+        "subcompactions_held_bytes",
         "backlog_bytes",
     ] {
         assert_eq!(

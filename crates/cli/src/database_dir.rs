@@ -5,12 +5,11 @@ use std::io;
 use std::path::Path;
 
 use rockmill_core::{CancelToken, Error};
-use rockmill_engine::options_number;
-use rockmill_engine::storage::{LocalStorage, base_name};
-use rockmill_engine::tree::TreeFollower;
 use rockmill_format::manifest::Tree;
-
-use crate::outcome::Failure;
+use rockmill_snapshot::closed_database::options_number;
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::{LocalStorage, base_name};
+use rockmill_terminal::outcome::Failure;
 
 /// Name of the file that names the MANIFEST.
 const CURRENT: &str = "CURRENT";

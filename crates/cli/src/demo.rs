@@ -3,16 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use rockmill::DeviceList;
+use rockmill_side_by_side::compare;
+use rockmill_side_by_side::contender::Contender;
+use rockmill_side_by_side::database::Origin;
+use rockmill_side_by_side::device::Tuning;
+use rockmill_side_by_side::machine::usual_threads;
+use rockmill_side_by_side::row::{self, Row};
+use rockmill_side_by_side::scratch;
+use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::system::System;
+use rockmill_side_by_side::worker::Worker;
+use rockmill_side_by_side::workload::{Compression, Workload};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 
-use crate::outcome::Failure;
-use crate::output;
-use crate::side_by_side::contender::{Contender, System};
-use crate::side_by_side::database::{Keys, Origin, Spec};
-use crate::side_by_side::device::{self, Tuning};
-use crate::side_by_side::row::{self, Row};
-use crate::side_by_side::worker::Worker;
-use crate::side_by_side::workload::{Compression, Workload};
-use crate::side_by_side::{self, compare};
+use crate::device;
 
 /// What `rockmill demo` takes.
 #[derive(Debug, clap::Args)]
@@ -24,7 +29,7 @@ pub struct DemoArgs {
     /// [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Folder for the databases, which are removed at the end [default: the system's for temporary
@@ -61,11 +66,11 @@ fn spec(entries: u64) -> Spec {
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let device = device::parse(&args.device)?;
     let work = |scratch: &Path| run_in(scratch, args, device);
-    side_by_side::in_scratch(args.dir.as_deref(), work)
+    scratch::in_scratch(args.dir.as_deref(), work)
 }
 
 fn run_in(scratch: &Path, args: &DemoArgs, device: DeviceList) -> Result<(), Failure> {
-    let threads = args.threads.unwrap_or_else(side_by_side::usual_threads);
+    let threads = args.threads.unwrap_or_else(usual_threads);
     let spec = spec(args.entries);
     let origin = Origin::make(scratch.join("origin"), &spec)?;
     let contenders = [System::Rocksdb, System::Rockmill(device)].map(|system| Contender {

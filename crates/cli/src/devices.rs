@@ -4,12 +4,10 @@ use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
 use rockmill_core::CancelToken;
 use rockmill_cuda::{Device as Gpu, LinkRates};
-use rockmill_engine::model::UnitProfile;
+use rockmill_side_by_side::machine::{processor, usual_threads};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 use serde::Serialize;
-
-use crate::outcome::Failure;
-use crate::output;
-use crate::side_by_side::usual_threads;
 
 /// What `rockmill devices` takes.
 #[derive(Debug, clap::Args)]
@@ -25,8 +23,6 @@ struct Report {
     devices: Vec<Row>,
     /// Why there are no GPUs, if that is so.
     no_gpu: Option<String>,
-    /// Devices that are not there, by what `--device` takes.
-    simulated: Vec<String>,
 }
 
 /// A device.
@@ -61,12 +57,7 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         }
         Err(error) => Some(error.what),
     };
-    let simulated = UnitProfile::names().map(|name| format!("sim:{name}"));
-    let report = Report {
-        devices,
-        no_gpu,
-        simulated: simulated.collect(),
-    };
+    let report = Report { devices, no_gpu };
     output::document_or_text(args.json, &report, |out| {
         writeln!(out, "{}", table(&report.devices))?;
         for row in &report.devices {
@@ -78,8 +69,7 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
         if let Some(why) = &report.no_gpu {
             writeln!(out, "{}", output::wrapped(&format!("no GPU: {why}")))?;
         }
-        let simulated = report.simulated.join(", ");
-        Ok(writeln!(out, "simulated: {simulated}, sim:FILE.json")?)
+        Ok(())
     })
 }
 
@@ -97,15 +87,6 @@ fn cpu() -> Row {
         from_device: None,
         unusable: None,
     }
-}
-
-/// The processor's name, or its architecture if it tells none.
-pub fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find(|line| line.starts_with("model name"));
-    let name = line.and_then(|line| line.split_once(':'));
-    name.map_or(std::env::consts::ARCH, |(_, name)| name.trim())
-        .to_owned()
 }
 
 /// A GPU after a short probe.

@@ -14,11 +14,12 @@ use std::path::PathBuf;
 use blocks::RangeDeletionRow;
 use indicatif::ProgressBar;
 use rockmill_core::{Error, InputTable};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
+use rockmill_terminal::output::Stop;
 
-use crate::outcome::Failure;
-use crate::output::Stop;
+use crate::sst;
 use crate::sst::{Sst, understood};
-use crate::{output, sst};
 
 /// Data blocks that are listed if nothing else is asked for.
 const BLOCKS_LISTED: usize = 20;

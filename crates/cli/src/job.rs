@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use rockmill::{OutputCache, Verification};
+use rockmill_compaction::record::{self, OutputSums};
+use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{CancelToken, Error, Job};
-use rockmill_engine::record::{self, OutputSums};
-use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::{Engine, Settings};
+use rockmill_side_by_side::device::tell;
+use rockmill_side_by_side::energy::{self, Energy, EnergyMeter};
+use rockmill_side_by_side::machine::process_cpu;
+use rockmill_side_by_side::stages::{self, Stage};
+use rockmill_storage::LocalStorage;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 use serde::Serialize;
 
-use crate::outcome::Failure;
 use crate::service_args::ServiceArgs;
-use crate::side_by_side::energy::{self, Energy, EnergyMeter};
-use crate::side_by_side::stages::{self, Stage};
-use crate::side_by_side::{device, process_cpu};
-use crate::{database_dir, output};
+use crate::{database_dir, device};
 
 /// What `rockmill job` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -72,8 +74,7 @@ pub struct RunArgs {
     /// Whether output goes through the page cache: database, which is as the job's options say, or bypass.
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     output_cache: OutputCache,
-    /// What computes: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several joined by +, or
-    /// auto, a GPU if the job is large enough.
+    /// What computes: cpu, cuda, cuda:N, several joined by +, or auto, a GPU if the job is large enough.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Show where the time went, by stage, and what went over PCIe and into the GPU.
@@ -103,7 +104,7 @@ fn run_many(args: &RunArgs) -> Result<(), Failure> {
     }
     let engine = engine(settings(args)?)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
-    device::tell(engine.device_choice());
+    tell(engine.device_choice());
     let paths: Vec<&Path> = [&args.file]
         .into_iter()
         .chain(&args.more)
@@ -189,7 +190,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let meter = EnergyMeter::new(settings.device);
     let engine = engine(settings)?;
     engine.wait_for_device().map_err(Failure::Environment)?;
-    device::tell(engine.device_choice());
+    tell(engine.device_choice());
     let job = record::load(&LocalStorage, &args.file).map_err(|e| at(&args.file, e))?;
     let beside = args.file.parent().filter(|p| !p.as_os_str().is_empty());
     let inputs = beside.unwrap_or(Path::new("."));
@@ -231,10 +232,10 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let outcome = &finished.outcome;
     let stages: Vec<_> = outcome.totals.stages.iter().map(Stage::from).collect();
     let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&stages);
-    let gigabytes = (outcome.totals.bytes_read + outcome.bytes_written()) as f64 / 1e9;
+    let gigabytes = (outcome.totals.read.bytes + outcome.bytes_written()) as f64 / 1e9;
     let report = Report {
         entries_in: outcome.entries_read,
-        entries_out: outcome.totals.entries_written,
+        entries_out: outcome.totals.read.kept,
         slices: outcome.slices,
         device: outcome.device.clone(),
         stages,

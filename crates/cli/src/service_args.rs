@@ -1,7 +1,7 @@
 //! What a service's builder is told beyond OPTIONS, as arguments.
 
 use rockmill::Builder;
-use rockmill_engine::Settings;
+use rockmill_compaction::Settings;
 
 /// The database's owner knows what OPTIONS do not say.
 #[derive(Debug, Clone, clap::Args)]

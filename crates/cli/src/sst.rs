@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
+use rockmill_core::read_block;
 use rockmill_core::{Error, ErrorKind, InputTable, ReadAt, Result, open_known_table};
-use rockmill_engine::read_block;
-use rockmill_engine::storage::{InputFileReader, LocalStorage};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::key;
 use rockmill_format::table::names;
+use rockmill_storage::{InputFileReader, LocalStorage};
 
 /// An opened SST file, and why parts of its index are not understood.
 #[derive(Debug)]

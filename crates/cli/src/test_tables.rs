@@ -27,16 +27,16 @@ pub fn sst(format_version: u32, keys: u64) -> Vec<u8> {
 /// [`sst`] with checksums of a type.
 pub fn sst_under(checksum: ChecksumType, format_version: u32, keys: u64) -> Vec<u8> {
     let mut plan = tables::plan();
-    plan.table.format_version = format_version;
-    plan.table.checksum = checksum;
-    plan.table.index.format_version = format_version;
-    plan.table.block_size = 256;
-    plan.table.filter = Some(FilterPlan {
+    plan.output.table.format_version = format_version;
+    plan.output.table.checksum = checksum;
+    plan.output.table.index.format_version = format_version;
+    plan.output.table.block_size = 256;
+    plan.output.table.filter = Some(FilterPlan {
         prefix_extractor: Some(PrefixExtractor::Fixed(4)),
         ..FilterPlan::whole_keys(10_000)
     });
-    plan.properties.filter_policy_name = Some("bloomfilter".to_owned());
-    plan.properties.prefix_extractor_name = Some("rocksdb.FixedPrefix.4".to_owned());
+    plan.output.properties.filter_policy_name = Some("bloomfilter".to_owned());
+    plan.output.properties.prefix_extractor_name = Some("rocksdb.FixedPrefix.4".to_owned());
     let entry = |i: u64| {
         let key = match i {
             0 => b"0".to_vec(),

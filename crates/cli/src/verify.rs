@@ -10,9 +10,11 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::outcome::Failure;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
+
+use crate::database_dir;
 use crate::sst::Sst;
-use crate::{database_dir, output};
 use progress::Progress;
 use report::Row;
 

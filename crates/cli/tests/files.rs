@@ -247,16 +247,8 @@ fn tables_fit_a_terminal() {
     let file = sst_files(&db).swap_remove(0);
     let jobs = dir.path().join("jobs");
     let (job, _) = expect(DONE, &["job", "record", text(&jobs), "--db", text(&db)]);
-    let bench = [
-        "--workload",
-        "16x100:lz4:3000",
-        "--threads",
-        "1,2",
-        "--profile",
-    ];
     for args in [
         &["demo", "--entries", "2000"][..],
-        &[&["bench", "compaction"][..], &bench].concat(),
         &["devices"],
         &["inspect", text(&file), "--entries"],
         &["job", "run", job.trim(), "--profile"],

@@ -3,8 +3,8 @@
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::key::{self, ValueType};
 
-use crate::backend::{ContentHash, entry_hash, kv_hash};
 use crate::error::{Error, Result};
+use crate::hash::{ContentHash, entry_hash, kv_hash};
 use crate::keys::{KeyFault, KeyRestorer};
 
 /// Most bytes of long keys to keep, beside the last: entries that share much could claim far more than a
@@ -77,10 +77,7 @@ impl Contents {
 
     /// What an entry that is not a Put counts besides.
     fn count_other(&mut self, kind: ValueType) {
-        self.deletions += u64::from(matches!(
-            kind,
-            ValueType::Deletion | ValueType::SingleDeletion | ValueType::DeletionWithTimestamp
-        ));
+        self.deletions += u64::from(kind.is_tombstone());
         self.merge_operands += u64::from(kind == ValueType::Merge);
     }
 }

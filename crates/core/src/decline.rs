@@ -1,5 +1,7 @@
 //! Why a job is left to RocksDB.
 
+use rockmill_format::key::ValueType;
+
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $name:ident = $code:literal,)+) => {
         /// Why a job is left to RocksDB. Each has a stable code by which it is counted.
@@ -116,6 +118,21 @@ reasons! {
     SingleDeleteContract = "single-delete-contract",
     /// The database is closing.
     ShuttingDown = "shutting-down",
+}
+
+impl DeclineReason {
+    /// Why an entry of a type that does not decide alone is declined; nothing of one that does.
+    pub fn of_type(kind: ValueType) -> Option<Self> {
+        Some(match kind {
+            ValueType::Value | ValueType::Deletion | ValueType::SingleDeletion => return None,
+            ValueType::Merge => Self::MergeOperands,
+            ValueType::RangeDeletion => Self::RangeTombstones,
+            ValueType::BlobIndex => Self::BlobFiles,
+            ValueType::DeletionWithTimestamp => Self::UserTimestamps,
+            ValueType::WideColumnEntity => Self::WideColumns,
+            ValueType::ValuePreferredSeqno => Self::TimedPuts,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rockmill_format as format;
+use rockmill_format::key::ValueType;
 
 use crate::decline::DeclineReason;
 
@@ -70,6 +71,15 @@ impl Error {
     /// A declined job.
     pub fn declined(reason: DeclineReason, what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Declined(reason), what)
+    }
+
+    /// Declined because of an entry of a type that does not decide alone.
+    pub fn declined_type(kind: ValueType) -> Self {
+        let what = format!("an entry of type {}", kind.name());
+        match DeclineReason::of_type(kind) {
+            Some(reason) => Self::declined(reason, what),
+            None => Self::internal(what),
+        }
     }
 
     /// A damaged input.

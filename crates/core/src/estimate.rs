@@ -1,6 +1,6 @@
 //! What an output file comes to, before it is made.
 
-use crate::plan::Plan;
+use crate::plan::OutputPlan;
 use crate::table::InputTable;
 
 /// The most that an output file has to be expected to hold.
@@ -15,14 +15,14 @@ pub struct FileEstimate {
 impl FileEstimate {
     /// Of the inputs' entries and indexes as much as of their bytes go into a file, which may come to twice
     /// its size.
-    pub fn new(plan: &Plan, inputs: &[InputTable]) -> Self {
+    pub fn new(plan: &OutputPlan, inputs: &[InputTable]) -> Self {
         const OVERSIZE: u64 = 2;
         let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
         let bytes = sum(|table| table.meta.properties.data_size).max(1);
-        let file_bytes = if plan.cutting.single_file {
+        let file_bytes = if plan.splitting.single_file {
             bytes
         } else {
-            bytes.min(plan.cutting.max_output_file_size.saturating_mul(OVERSIZE))
+            bytes.min(plan.splitting.max_output_file_size.saturating_mul(OVERSIZE))
         };
         let share =
             |total: u64| (u128::from(total) * u128::from(file_bytes) / u128::from(bytes)) as u64;

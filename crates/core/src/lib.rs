@@ -1,53 +1,65 @@
 //! The nouns that backends and engine share.
 //!
 //! A [`Job`] is one compaction as a value: with the input files it determines every output byte. The
-//! engine turns it into a [`Plan`] (what to write, by which rules) and cuts it into [`Slice`]s. A
-//! [`Backend`] turns a slice into survivors and writes them as SST files through an [`SstSink`].
+//! engine turns it into a [`Plan`] (which entries survive, what to write) and cuts it into [`Slice`]s. Each becomes
+//! a [`Request`] to a [`Backend`]: to read tables, and to apply an [`Operator`] to the rows.
 //!
 //! ```text
-//!   Job + inputs --plan--> Plan, Slice ..        engine
-//!   Slice --survivors--> Run --write_ssts--> OutputFile ..        backend
+//!   Job + inputs --plan--> Plan, Slice ..                            engine
+//!   Request --read--> Rows --apply(Operator)--> TaskReport           backend
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod backend;
 mod block_stream;
+mod blocks;
 mod cancel;
 mod contents;
 mod cpu_time;
 mod decline;
 mod error;
 mod estimate;
+mod hash;
 mod io;
 mod job;
 mod keys;
 mod plan;
 mod progress;
+mod report;
+mod request;
+mod row;
 mod sst_file;
 mod table;
 
-pub use backend::{
-    Backend, ContentHash, OutputFile, Resource, SliceReport, SliceWork, StageTime, entry_hash,
-    index_hash, kv_hash, placed_hash,
-};
+pub use backend::{Backend, DynBackend, Operator};
 pub use block_stream::BlockStream;
+pub use blocks::read_block;
 pub use cancel::CancelToken;
 pub use contents::{BlockPlace, Contents, ContentsReader};
 pub use cpu_time::thread_cpu;
 pub use decline::DeclineReason;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::FileEstimate;
+pub use hash::{ContentHash, entry_hash, index_hash, kv_hash, placed_hash};
 pub use io::{Borrower, Chunk, Lent, Memory, ReadAt, ReadStream, SstFile, SstSink};
 pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeView,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use plan::{
-    Cutting, FilterPlan, Grandparent, KeyRange, Plan, PropertiesPlan, RangesBeneath, Rules, Slice,
-    TablePlan,
+    CompactionRules, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting, Plan,
+    PropertiesPlan, RangesBeneath, Slice, TablePlan,
 };
 pub use progress::Progress;
+pub use report::{
+    Output, OutputFile, ReadReport, Resource, RowOutput, SstOutput, StageTime, TaskReport,
+};
+pub use request::{
+    Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,
+    Unsupported, Visibility,
+};
+pub use row::{Row, RowSink};
 pub use sst_file::{
     BlockWriter, FileBody, FileCounts, FilterBlock, IndexBlock, WrittenIndex, block_guard,
 };

@@ -1,4 +1,4 @@
-//! What a job asks for, as the stages need it: rules, bounds, table layout, where to cut.
+//! What a job asks for: which keys, which entries survive, how files are laid out and where they end.
 
 use std::cmp::Ordering;
 
@@ -9,6 +9,8 @@ use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::keys::key_prefix;
+use crate::request::{Purpose, Request, Visibility};
+use crate::table::InputTable;
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,11 +64,36 @@ pub struct Plan {
     /// Keys that the job covers.
     pub range: KeyRange,
     /// Which entries survive.
-    pub rules: Rules,
+    pub rules: CompactionRules,
+    /// What is made of them.
+    pub output: OutputPlan,
+}
+
+impl Plan {
+    /// The request to compact what of `tables` lies in `range`, which is the job's or a part of it.
+    pub fn request<'a>(
+        &'a self,
+        tables: &'a [InputTable],
+        range: &'a KeyRange,
+        read_ahead_bytes: usize,
+    ) -> Request<'a> {
+        Request {
+            tables,
+            range,
+            visibility: Visibility::Compaction(&self.rules),
+            read_ahead_bytes,
+            purpose: Purpose::WriteSst(&self.output),
+        }
+    }
+}
+
+/// How rows are written as SST files; by default that of each part.
+#[derive(Debug, Clone, Default)]
+pub struct OutputPlan {
     /// How files are laid out.
     pub table: TablePlan,
     /// Where files end.
-    pub cutting: Cutting,
+    pub splitting: OutputSplitting,
     /// What the files' properties say beside counts.
     pub properties: PropertiesPlan,
     /// Whether RocksDB compares a hash over all entries (`paranoid_file_checks`).
@@ -77,7 +104,7 @@ pub struct Plan {
 
 /// Which entries survive (`db/compaction/compaction_iterator.cc`).
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct CompactionRules {
     /// Sequence numbers of the snapshots, strictly ascending.
     pub snapshots: Vec<u64>,
     /// Whether nothing deeper overlaps the inputs.
@@ -89,7 +116,7 @@ pub struct Rules {
 }
 
 /// No snapshots, and anything may lie beneath.
-impl Default for Rules {
+impl Default for CompactionRules {
     fn default() -> Self {
         Self {
             snapshots: Vec::new(),
@@ -100,7 +127,7 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl CompactionRules {
     /// The oldest snapshot, or the largest sequence number if there is none.
     #[inline]
     pub fn earliest(&self) -> u64 {
@@ -223,7 +250,7 @@ pub struct Grandparent {
 
 /// Where output files end (`compaction_outputs.cc:ShouldStopBefore`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cutting {
+pub struct OutputSplitting {
     /// Everything goes into one file: output level 0.
     pub single_file: bool,
     /// Target size in bytes as the options give it.
@@ -244,7 +271,7 @@ pub struct Cutting {
 }
 
 /// Everything in one file, whatever its size.
-impl Default for Cutting {
+impl Default for OutputSplitting {
     fn default() -> Self {
         Self {
             single_file: false,
@@ -259,7 +286,7 @@ impl Default for Cutting {
     }
 }
 
-impl Cutting {
+impl OutputSplitting {
     /// Stored bytes to expect of `uncompressed` bytes.
     pub fn stored_size(&self, uncompressed: u64) -> u64 {
         let (stored, raw) = self.compression_ratio;
@@ -290,6 +317,8 @@ pub struct PropertiesPlan {
     pub column_family_name: Vec<u8>,
     /// Output level.
     pub output_level: u32,
+    /// Whether the files are the bottommost of their keys ([`CompactionRules::bottommost`]).
+    pub bottommost: bool,
     /// `Name()` of the configured filter policy.
     pub filter_policy_name: Option<String>,
     /// `rocksdb.FixedPrefix.N` or the like.
@@ -343,9 +372,9 @@ mod tests {
 
     #[test]
     fn snapshots_cut_sequences_into_stripes() {
-        let rules = |snapshots: &[u64]| Rules {
+        let rules = |snapshots: &[u64]| CompactionRules {
             snapshots: snapshots.to_vec(),
-            ..Rules::default()
+            ..CompactionRules::default()
         };
         let some = rules(&[5, 9]);
         let stripes: Vec<_> = [1, 5, 6, 9, 10]

@@ -15,10 +15,11 @@ use rockmill_format::key;
 use rockmill_format::properties::{TableProperties, compression_name, lsm_info_at_creation};
 use rockmill_format::table::{IndexType, encode_metaindex, encode_properties, names};
 
-use crate::backend::{ContentHash, OutputFile, entry_hash, index_hash};
 use crate::error::{Error, Result};
+use crate::hash::{ContentHash, entry_hash, index_hash};
 use crate::io::{Lent, Memory, SstFile};
-use crate::plan::Plan;
+use crate::plan::OutputPlan;
+use crate::report::OutputFile;
 
 /// Appends blocks to a file.
 pub struct BlockWriter {
@@ -41,7 +42,7 @@ impl std::fmt::Debug for BlockWriter {
 
 impl BlockWriter {
     /// A writer at the start of the job's file `number`.
-    pub fn new(plan: &Plan, number: u64, file: Box<dyn SstFile>) -> Self {
+    pub fn new(plan: &OutputPlan, number: u64, file: Box<dyn SstFile>) -> Self {
         Self {
             number,
             file,
@@ -124,7 +125,7 @@ impl BlockWriter {
     /// Storage; Internal if the index cannot be compressed.
     pub fn finish(
         mut self,
-        plan: &Plan,
+        plan: &OutputPlan,
         mut body: FileBody,
         compressor: &mut Compressor,
     ) -> Result<OutputFile> {
@@ -183,7 +184,7 @@ impl BlockWriter {
 
     fn append_index(
         &mut self,
-        plan: &Plan,
+        plan: &OutputPlan,
         body: &mut FileBody,
         compressor: &mut Compressor,
     ) -> Result<WrittenIndex> {
@@ -209,7 +210,7 @@ impl BlockWriter {
     }
 
     /// All properties that are known before the meta blocks are written.
-    fn properties(&self, plan: &Plan, body: &FileBody) -> TableProperties {
+    fn properties(&self, plan: &OutputPlan, body: &FileBody) -> TableProperties {
         let (table, names, counts) = (&plan.table, &plan.properties, &body.counts);
         let text = |name: &Option<String>| match name {
             Some(name) => name.clone().into_bytes(),
@@ -235,7 +236,7 @@ impl BlockWriter {
             key_smallest_seqno: counts.smallest_seqno.unwrap_or(0),
             data_block_restart_interval: table.restart_interval as u64,
             index_block_restart_interval: table.index.restart_interval as u64,
-            lsm_info_at_creation: lsm_info_at_creation(names.output_level, plan.rules.bottommost),
+            lsm_info_at_creation: lsm_info_at_creation(names.output_level, names.bottommost),
             db_id: names.db_id.clone(),
             db_session_id: names.session_id.clone().into_bytes(),
             db_host_id: names.host.clone().into_bytes(),
@@ -337,7 +338,7 @@ pub struct WrittenIndex {
 }
 
 /// How the blocks of the job's file `number` are guarded.
-pub fn block_guard(plan: &Plan, number: u64) -> BlockGuard {
+pub fn block_guard(plan: &OutputPlan, number: u64) -> BlockGuard {
     BlockGuard {
         checksum: plan.table.checksum,
         base_context_checksum: if uses_context_checksum(plan.table.format_version) {
@@ -349,7 +350,7 @@ pub fn block_guard(plan: &Plan, number: u64) -> BlockGuard {
 }
 
 fn compression_property(
-    plan: &Plan,
+    plan: &OutputPlan,
     used: &BTreeSet<CompressionType>,
     compressor: &Compressor,
 ) -> String {
@@ -369,7 +370,7 @@ fn base_context_checksum(seed: u64, number: u64) -> u32 {
 
 /// Smallest ancestor time of the inputs that overlap `range` (internal keys), or of all; now if none
 /// is known (`compaction.cc:MinInputFileOldestAncestorTime`).
-fn oldest_ancestor(plan: &Plan, range: Option<(&[u8], &[u8])>) -> u64 {
+fn oldest_ancestor(plan: &OutputPlan, range: Option<(&[u8], &[u8])>) -> u64 {
     let overlaps = |smallest: &[u8], largest: &[u8]| {
         let Some((from, to)) = range else { return true };
         match (

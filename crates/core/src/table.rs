@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rockmill_format::index::IndexEntry;
+use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::table::TableMeta;
 
 use crate::error::{Error, Result};
@@ -21,6 +22,8 @@ pub struct InputTable {
     /// are gone through once.
     largest_stored_block: u64,
     separator_bytes: u64,
+    /// That of all entries, which are stored with 0.
+    global_sequence: Option<u64>,
     /// No user key in it is less; the index does not say with which key its first block begins.
     smallest: Arc<[u8]>,
 }
@@ -37,8 +40,31 @@ impl InputTable {
             meta: Arc::new(meta),
             largest_stored_block,
             separator_bytes,
+            global_sequence: None,
             smallest: Arc::default(),
         }
+    }
+
+    /// The same table, all of whose entries have this sequence number, as those of an ingested file do: they are stored
+    /// with sequence number 0, and the MANIFEST or the property `rocksdb.external_sst_file.global_seqno` says
+    /// theirs.
+    ///
+    /// # Errors
+    /// Corruption if it is larger than sequence numbers are.
+    pub fn with_global_sequence(self, sequence: u64) -> Result<Self> {
+        if sequence > MAX_SEQUENCE {
+            let what = format!("{sequence} is no sequence number");
+            return Err(Error::corruption(self.file.name(), 0, what));
+        }
+        Ok(Self {
+            global_sequence: Some(sequence),
+            ..self
+        })
+    }
+
+    /// The sequence number of all entries, if they have one that is not stored with them.
+    pub fn global_sequence(&self) -> Option<u64> {
+        self.global_sequence
     }
 
     /// The same table, none of whose user keys is less than `smallest`.

@@ -1,121 +1,176 @@
-//! The four stages behind the [`Backend`] trait.
+//! The stages behind the [`Backend`] trait.
 
 use rockmill_core::{
-    Backend, FileEstimate, InputTable, Plan, Result, SliceReport, SliceWork, SstSink,
+    Backend, FileEstimate, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
+    ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink, TaskReport,
+    Visibility,
 };
 
-use crate::decode::RunReader;
-use crate::merge::Merge;
-use crate::retain::retain;
-use crate::writer::SstWriter;
+use crate::inspect::Inspector;
+use crate::read::decode::{Accepted, RunReader};
+use crate::read::merge::Merge;
+use crate::read::retain::{RetainTotals, Sink, retain};
+use crate::read::snapshot::see;
+use crate::sst::writer::SstWriter;
 
-/// Compacts slices on the calling thread.
+/// Reads on the calling thread.
 #[derive(Debug, Default)]
 pub struct CpuBackend;
 
-/// The survivors of a slice, computed while they are written.
+/// The rows of a task, computed while an operator takes them.
 #[derive(Debug)]
-pub struct CpuRun<'a> {
-    plan: &'a Plan,
+pub struct CpuRows<'a> {
+    request: Request<'a>,
     merge: Merge<'a>,
-    /// Position in the job's inputs of each of the merge's runs.
+    /// Position in the request's tables of each of the merge's runs.
     ordinals: Vec<usize>,
-    num_inputs: usize,
 }
 
 impl Backend for CpuBackend {
-    type Run<'a> = CpuRun<'a>;
+    type Rows<'a> = CpuRows<'a>;
 
     fn name(&self) -> &str {
         "cpu"
     }
 
-    fn slice_memory_bytes(
-        &self,
-        plan: &Plan,
-        inputs: &[InputTable],
-        read_ahead_bytes: usize,
-    ) -> u64 {
-        /// Keys, prefixes, tags and hashes of a decoded block of small entries come to at most this many
-        /// times the block's bytes; large values are not copied.
-        const DECODED_BLOCKS: u64 = 8;
-        const SMALL_BLOCK_BYTES: u64 = 64 << 10;
-        /// Output block built, compressed, and on its way out.
-        const OUTPUT_BLOCKS: u64 = 4;
-        /// Write buffer, a compressor's tables and what else is small.
-        const OUTPUT_BYTES: u64 = 4 << 20;
-        /// What ZSTD, the largest, keeps to decompress.
-        const DECOMPRESSOR_BYTES: u64 = 192 << 10;
-        let blocks = inputs.iter().map(InputTable::largest_block_bytes);
-        let largest = blocks.clone().max().unwrap_or(0).max(plan.table.block_size);
-        let runs: u64 = blocks
-            .map(|block| {
-                let read = block.max(read_ahead_bytes as u64);
-                let decoded = DECODED_BLOCKS * block.min(SMALL_BLOCK_BYTES);
-                read.saturating_add(block)
-                    .saturating_add(decoded)
-                    .saturating_add(DECOMPRESSOR_BYTES)
-            })
-            .fold(0, u64::saturating_add);
-        runs.saturating_add(largest.saturating_mul(OUTPUT_BLOCKS))
-            .saturating_add(OUTPUT_BYTES)
-            .saturating_add(file_memory_bytes(plan, inputs))
+    fn footprint(&self, request: &Request<'_>) -> Footprint {
+        let applying = match request.purpose {
+            Purpose::WriteSst(plan) => sst_memory_bytes(plan, request.tables),
+            Purpose::Inspect => 0,
+        };
+        Footprint {
+            host_bytes: read_memory_bytes(request).saturating_add(applying),
+            device_bytes: 0,
+        }
     }
 
-    fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CpuRun<'a>> {
+    fn read<'a>(&'a self, task: ReadTask<'a>) -> Result<CpuRows<'a>> {
+        let request = task.request;
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
-        for (ordinal, input) in work.inputs.iter().enumerate() {
-            if !input.overlaps(&work.slice.range) {
+        let accepted = match request.visibility {
+            Visibility::Compaction(_) => Accepted::Decided,
+            Visibility::Snapshot(_) => Accepted::All,
+        };
+        for (ordinal, input) in request.tables.iter().enumerate() {
+            if !input.overlaps(request.range) {
                 continue;
             }
             let window_bytes = match input.file.is_direct() {
-                true => work.read_ahead_bytes,
-                false => cached_window_bytes(work.read_ahead_bytes, work.inputs.len()),
+                true => request.read_ahead_bytes,
+                false => cached_window_bytes(request.read_ahead_bytes, request.tables.len()),
             };
-            let run = RunReader::open(input, &work.slice.range, window_bytes, work.cancel)?;
-            runs.push(run.reporting(work.progress));
+            let run = RunReader::open(input, request.range, accepted, window_bytes, task.cancel)?;
+            runs.push(run.reporting(task.progress));
             ordinals.push(ordinal);
         }
-        Ok(CpuRun {
-            plan: work.plan,
+        Ok(CpuRows {
+            request,
             merge: Merge::new(runs),
             ordinals,
-            num_inputs: work.inputs.len(),
         })
     }
 
-    fn write_ssts<'a>(&'a self, run: CpuRun<'a>, sink: &mut dyn SstSink) -> Result<SliceReport> {
-        let CpuRun {
-            plan,
-            mut merge,
-            ordinals,
-            num_inputs,
-        } = run;
+    fn apply<'a>(&'a self, mut rows: CpuRows<'a>, operator: Operator<'_>) -> Result<TaskReport> {
+        match (operator, rows.request.purpose) {
+            (Operator::WriteSst { sink }, Purpose::WriteSst(plan)) => rows.write_ssts(plan, sink),
+            (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
+            (operator, _) => Err(operator.unannounced()),
+        }
+    }
+}
+
+impl CpuRows<'_> {
+    fn write_ssts(&mut self, plan: &OutputPlan, sink: &mut dyn SstSink) -> Result<TaskReport> {
         let mut writer = SstWriter::new(plan, sink)?;
-        let retained = retain(&plan.rules, &mut merge, &mut writer)?;
-        let mut report = SliceReport {
+        let totals = self.pass_to(&mut writer)?;
+        let ssts = SstOutput {
             files: writer.finish()?,
-            entries_read: vec![0; num_inputs],
-            entries_replaced: retained.replaced,
-            tombstones_dropped: retained.tombstones_dropped,
-            entries_written: retained.written,
-            hash_kept: retained.hash_kept,
-            hash_dropped: retained.hash_dropped,
             verified: true,
-            ..SliceReport::default()
         };
-        for (run, &ordinal) in merge.runs().iter().zip(&ordinals) {
+        Ok(TaskReport {
+            read: self.report(&totals),
+            output: Output::Ssts(ssts),
+            ..TaskReport::default()
+        })
+    }
+
+    fn inspect(&mut self, rows: &mut dyn RowSink) -> Result<TaskReport> {
+        let mut inspector = Inspector {
+            rows,
+            output: RowOutput::default(),
+        };
+        let totals = self.pass_to(&mut inspector)?;
+        Ok(TaskReport {
+            read: self.report(&totals),
+            output: Output::Rows(inspector.output),
+            ..TaskReport::default()
+        })
+    }
+
+    /// Takes all rows.
+    fn pass_to(&mut self, sink: &mut impl Sink) -> Result<RetainTotals> {
+        match self.request.visibility {
+            Visibility::Compaction(rules) => retain(rules, &mut self.merge, sink),
+            Visibility::Snapshot(rules) => see(&rules, &mut self.merge, sink),
+        }
+    }
+
+    /// What was read, once all rows were taken.
+    fn report(&self, totals: &RetainTotals) -> ReadReport {
+        let mut report = ReadReport {
+            entries: vec![0; self.request.tables.len()],
+            replaced: totals.replaced,
+            tombstones_dropped: totals.tombstones_dropped,
+            above_snapshot: totals.above,
+            kept: totals.kept,
+            hash_kept: totals.hash_kept,
+            hash_dropped: totals.hash_dropped,
+            ..ReadReport::default()
+        };
+        for (run, &ordinal) in self.merge.runs().iter().zip(&self.ordinals) {
             let totals = run.totals();
-            report.entries_read[ordinal] = totals.entries;
-            report.tombstones_read += totals.tombstones;
-            report.key_bytes_read += totals.key_bytes;
-            report.value_bytes_read += totals.value_bytes;
-            report.bytes_read += totals.bytes_read;
+            report.entries[ordinal] = totals.entries;
+            report.tombstones += totals.tombstones;
+            report.key_bytes += totals.key_bytes;
+            report.value_bytes += totals.value_bytes;
+            report.bytes += totals.bytes_read;
             report.hash_in = report.hash_in.wrapping_add(totals.hash);
         }
-        Ok(report)
+        report
     }
+}
+
+/// Host memory of reading.
+fn read_memory_bytes(request: &Request<'_>) -> u64 {
+    /// Keys, prefixes, tags and hashes of a decoded block of small entries come to at most this many
+    /// times the block's bytes; large values are not copied.
+    const DECODED_BLOCKS: u64 = 8;
+    const SMALL_BLOCK_BYTES: u64 = 64 << 10;
+    /// What ZSTD, the largest, keeps to decompress.
+    const DECOMPRESSOR_BYTES: u64 = 192 << 10;
+    let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
+    let of_run = |block: u64| {
+        let read = block.max(request.read_ahead_bytes as u64);
+        let decoded = DECODED_BLOCKS * block.min(SMALL_BLOCK_BYTES);
+        read.saturating_add(block)
+            .saturating_add(decoded)
+            .saturating_add(DECOMPRESSOR_BYTES)
+    };
+    blocks.map(of_run).fold(0, u64::saturating_add)
+}
+
+/// Host memory of writing.
+fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
+    /// Output block built, compressed, and on its way out.
+    const OUTPUT_BLOCKS: u64 = 4;
+    /// Write buffer, a compressor's tables and what else is small.
+    const OUTPUT_BYTES: u64 = 4 << 20;
+    let blocks = inputs.iter().map(InputTable::largest_block_bytes);
+    let largest = blocks.max().unwrap_or(0).max(plan.table.block_size);
+    (largest.saturating_mul(OUTPUT_BLOCKS))
+        .saturating_add(OUTPUT_BYTES)
+        .saturating_add(file_memory_bytes(plan, inputs))
 }
 
 /// Bytes to copy at a time from the page cache, of each of so many inputs: few enough that all windows
@@ -128,7 +183,7 @@ fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
 }
 
 /// Filter hashes and index of the output file at hand.
-fn file_memory_bytes(plan: &Plan, inputs: &[InputTable]) -> u64 {
+fn file_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
     /// Of what goes in, and of what was found in the finished blocks.
     const HASH_BYTES: u64 = 16;
     /// A vector may have grown to twice what it holds.

@@ -1,10 +1,12 @@
-//! The CPU backend: streams a slice through decode, merge, retain and encode, a block at a time.
+//! The CPU backend: streams a task through decode, merge, visibility and an operator, a block at a time.
 //!
 //! ```text
-//!   InputTable --RunReader--> entries of one input, block by block      decode.rs
-//!        ..    --Merge-->     one order over all inputs                  merge.rs
-//!              --retain-->    survivors                                  retain.rs
-//!              --SstWriter--> blocks --checked--> files                  writer.rs, cut.rs, checked.rs
+//!   InputTable --RunReader--> entries of one input, block by block      read
+//!        ..    --Merge-->     one order over all inputs
+//!              --retain-->    what a compaction keeps
+//!              --see-->       what a snapshot sees
+//!              --SstWriter--> blocks --checked--> files                  sst
+//!              --Inspector--> rows, one by one                           inspect
 //! ```
 //!
 //! Memory is a read-ahead buffer and a decoded block an input, plus one block, index and filter
@@ -13,11 +15,10 @@
 #![forbid(unsafe_code)]
 
 mod backend;
-mod checked;
-pub mod cut;
-pub mod decode;
-pub mod merge;
-pub mod retain;
-pub mod writer;
+mod inspect;
+mod read;
+mod sst;
 
-pub use backend::{CpuBackend, CpuRun};
+pub use backend::{CpuBackend, CpuRows};
+pub use read::{decode, merge, retain, snapshot};
+pub use sst::{split, writer};

@@ -11,10 +11,9 @@ use common::{
 };
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan, RangesBeneath, SliceReport,
-    SliceWork, open_table,
+    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, OutputSplitting, Plan,
+    RangesBeneath, ReadTask, TaskReport, open_table,
 };
-use rockmill_core::{Cutting, Slice};
 use rockmill_cpu::CpuBackend;
 use rockmill_cpu::retain::retain;
 
@@ -60,13 +59,13 @@ fn plans() -> impl Strategy<Value = Plan> {
             if bottommost {
                 plan.rules.beneath = RangesBeneath::Nothing;
             }
-            plan.table.block_size = 500;
-            plan.cutting = Cutting {
+            plan.output.table.block_size = 500;
+            plan.output.splitting = OutputSplitting {
                 grandparents: Vec::new(),
-                ..common::cutting(size)
+                ..common::splitting(size)
             };
-            plan.paranoid_hash = hash;
-            plan.file_checksum = hash;
+            plan.output.paranoid_hash = hash;
+            plan.output.file_checksum = hash;
             plan
         },
     )
@@ -75,7 +74,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 /// The same files, read by streams that are told what comes next.
 fn read_ahead_tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
     let mut plan = common::plan();
-    plan.table.block_size = block_size;
+    plan.output.table.block_size = block_size;
     let files = runs.iter().map(|run| common::one_file(&plan, run));
     let open = |file| open_table(Box::new(AheadFile(MemFile(file)))).expect("opens");
     files.map(open).collect()
@@ -83,7 +82,7 @@ fn read_ahead_tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
 
 fn tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
     let mut plan = common::plan();
-    plan.table.block_size = block_size;
+    plan.output.table.block_size = block_size;
     common::tables(&plan, runs)
 }
 
@@ -93,18 +92,14 @@ fn compact(
     range: &KeyRange,
     read_ahead_bytes: usize,
     first_number: u64,
-) -> Result<(SliceReport, Vec<MemOutput>), Error> {
+) -> Result<(TaskReport, Vec<MemOutput>), Error> {
     let cancel = CancelToken::new();
-    let slice = Slice {
-        range: range.clone(),
-        ..Slice::default()
-    };
-    let work = SliceWork {
-        read_ahead_bytes,
-        ..common::work(inputs, plan, &slice, &cancel)
+    let task = ReadTask {
+        request: plan.request(inputs, range, read_ahead_bytes),
+        ..common::task(inputs, plan, range, &cancel)
     };
     let mut sink = MemSink::numbered_from(first_number);
-    let report = common::make(&CpuBackend, work, &mut sink)?;
+    let report = common::make(&CpuBackend, task, &mut sink)?;
     Ok((report, sink.into_files()))
 }
 
@@ -178,17 +173,18 @@ proptest! {
                 }
                 (Err(error), Ok(_)) => return Err(error.into()),
             };
-            prop_assert!(report.files.iter().map(|f| f.number).eq(files.iter().map(|f| f.number)));
+            prop_assert!(report.files().iter().map(|f| f.number).eq(files.iter().map(|f| f.number)));
             let found = contents(&files)?;
-            prop_assert_eq!(report.entries_written, found.len() as u64);
+            let report = report.read;
+            prop_assert_eq!(report.kept, found.len() as u64);
             out.extend(found);
             for (sum, part) in sums.iter_mut().zip([
-                report.tombstones_read,
-                report.key_bytes_read,
-                report.value_bytes_read,
-                report.entries_replaced,
+                report.tombstones,
+                report.key_bytes,
+                report.value_bytes,
+                report.replaced,
                 report.tombstones_dropped,
-                report.entries_written,
+                report.kept,
             ]) {
                 *sum += part;
             }
@@ -196,8 +192,8 @@ proptest! {
             for (hash, part) in hashes.iter_mut().zip(parts) {
                 *hash = hash.wrapping_add(part);
             }
-            prop_assert_eq!(report.entries_read.len(), runs.len());
-            read.iter_mut().zip(&report.entries_read).for_each(|(sum, part)| *sum += part);
+            prop_assert_eq!(report.entries.len(), runs.len());
+            read.iter_mut().zip(&report.entries).for_each(|(sum, part)| *sum += part);
         }
         let totals = expected?;
         prop_assert_eq!(&out, &sink.0);
@@ -207,7 +203,7 @@ proptest! {
             all.iter().map(|entry| entry.value.len() as u64).sum(),
             totals.replaced,
             totals.tombstones_dropped,
-            totals.written,
+            totals.kept,
         ]);
         prop_assert_eq!(hashes, [hash_sum(&all), totals.hash_kept, totals.hash_dropped]);
         prop_assert!(read.into_iter().eq(runs.iter().map(|run| run.len() as u64)));
@@ -239,25 +235,25 @@ fn a_slice_without_entries_makes_no_files() {
     let inputs = tables(&[puts()], 400);
     let range = common::range(Some(&[250]), None);
     let (report, files) = compact(&inputs, &common::plan(), &range, 4096, 1).expect("runs");
-    assert!(files.is_empty() && report.files.is_empty());
-    assert_eq!((report.entries_read, report.bytes_read), (vec![0], 0));
+    assert!(files.is_empty() && report.files().is_empty());
+    assert_eq!((report.read.entries, report.read.bytes), (vec![0], 0));
     let (report, files) = compact(&[], &common::plan(), &range, 4096, 1).expect("runs");
-    assert!(files.is_empty() && report.entries_read.is_empty());
+    assert!(files.is_empty() && report.read.entries.is_empty());
 }
 
 #[test]
 fn a_cancelled_job_says_so() {
     let inputs = tables(&[puts()], 1);
     let (backend, cancel, plan) = (CpuBackend, CancelToken::new(), common::plan());
-    let slice = Slice::default();
-    let work = SliceWork {
-        read_ahead_bytes: 1,
-        ..common::work(&inputs, &plan, &slice, &cancel)
+    let range = KeyRange::default();
+    let task = ReadTask {
+        request: plan.request(&inputs, &range, 1),
+        ..common::task(&inputs, &plan, &range, &cancel)
     };
-    let run = backend.survivors(work).expect("not cancelled yet");
+    let rows = backend.read(task).expect("not cancelled yet");
     cancel.cancel();
-    let error = backend
-        .write_ssts(run, &mut MemSink::numbered_from(1))
-        .expect_err("cancelled");
+    let sink = &mut MemSink::numbered_from(1);
+    let applied = backend.apply(rows, Operator::WriteSst { sink });
+    let error = applied.expect_err("cancelled");
     assert_eq!(error.kind, ErrorKind::Cancelled);
 }

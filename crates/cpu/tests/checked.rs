@@ -11,12 +11,12 @@ use rockmill_format::compression::{CompressionSettings, CompressionType};
 /// Writes entries, of which number `changed` reaches the writer as another one than the decoder saw.
 fn write(entries: &[Entry], changed: usize, kind: CompressionType) -> Result<Vec<OutputFile>> {
     let mut plan = plan();
-    plan.table.compression = CompressionSettings {
+    plan.output.table.compression = CompressionSettings {
         kind,
         ..CompressionSettings::none()
     };
     let mut sink = MemSink::numbered_from(1);
-    let mut writer = SstWriter::new(&plan, &mut sink)?;
+    let mut writer = SstWriter::new(&plan.output, &mut sink)?;
     for (i, entry) in entries.iter().enumerate() {
         let decoded = kv_hash(&entry.key, &entry.value);
         let mut value = entry.value.clone();

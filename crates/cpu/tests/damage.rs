@@ -5,7 +5,7 @@ mod common;
 use common::plans::{ALL_CHECKSUMS, table_plans};
 use common::{Entry, config, open, plan, read};
 use proptest::prelude::*;
-use rockmill_core::{ErrorKind, InputTable, KeyRange, Plan};
+use rockmill_core::{ErrorKind, InputTable, KeyRange, Plan, TablePlan};
 use rockmill_format::footer::FOOTER_SIZE;
 use rockmill_format::table::names;
 
@@ -31,6 +31,12 @@ fn open_and_read(bytes: Vec<u8>) -> rockmill_core::Result<Vec<Entry>> {
     read(&table, &KeyRange::default(), 4096).map(|(entries, _)| entries)
 }
 
+fn plan_of(table: TablePlan) -> Plan {
+    let mut plan = plan();
+    plan.output.table = table;
+    plan
+}
+
 proptest! {
     #![proptest_config(config(300))]
 
@@ -42,7 +48,7 @@ proptest! {
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..8, any::<bool>()), 20),
     ) {
         table.checksum = checksum;
-        let bytes = common::one_file(&Plan { table, ..plan() }, &entries);
+        let bytes = common::one_file(&plan_of(table), &entries);
         let len = bytes.len() as u64;
         let places = guarded_places(&open(bytes.clone())?, len);
         for (index, bit, in_tail) in flips {
@@ -81,7 +87,7 @@ proptest! {
         entries in common::entries(12),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = common::one_file(&Plan { table, ..plan() }, &entries);
+        let mut bytes = common::one_file(&plan_of(table), &entries);
         bytes.truncate(cut.index(bytes.len()));
         let error = open(bytes).expect_err("a file without its end");
         prop_assert_eq!(error.file.as_deref(), Some(common::FILE_NAME));

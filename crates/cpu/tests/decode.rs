@@ -7,7 +7,7 @@ use common::raw::{block_of, file_of_blocks};
 use common::{DELETE, Entry, FILE_NAME, PUT, SINGLE_DELETE, config, open, plan};
 use proptest::prelude::*;
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, KeyRange, Plan};
-use rockmill_cpu::decode::RunReader;
+use rockmill_cpu::decode::{Accepted, RunReader};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::{CompressionSettings, CompressionType};
@@ -21,7 +21,7 @@ const MOST_ENTRIES: u64 = 10_000_000;
 fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
     let table = open(bytes)?;
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    let mut run = RunReader::open(&table, &range, 200, &cancel)?;
+    let mut run = RunReader::open(&table, &range, Accepted::Decided, 200, &cancel)?;
     let mut entries: Vec<Entry> = Vec::new();
     while let Some(head) = run.head() {
         let entry = common::entry_of(&head);
@@ -131,7 +131,7 @@ fn unguarded_plans() -> impl Strategy<Value = Plan> {
     );
     (2u32..=8, kinds, sizes, any::<bool>()).prop_map(|(version, kind, sizes, common_prefix)| {
         let mut plan = plan();
-        let table = &mut plan.table;
+        let table = &mut plan.output.table;
         table.checksum = ChecksumType::None;
         table.format_version = version;
         table.index.format_version = version;
@@ -185,7 +185,7 @@ proptest! {
             .map(|entry| (entry.handle.offset + entry.handle.size) as usize)
             .collect();
         // From format_version 6 on the footer has a checksum even if blocks have none.
-        let spare = spare_footer || plan.table.format_version >= 6;
+        let spare = spare_footer || plan.output.table.format_version >= 6;
         let end = bytes.len() - if spare { FOOTER_SIZE } else { 0 };
         for damage in &damages {
             apply(&mut bytes, end, &ends, damage);
@@ -365,6 +365,7 @@ fn keys_that_share_too_much_are_refused() {
     let block = block_of(&entries, entries.len());
     let table = open(file_of_blocks(&[(b"b".to_vec(), block, 0)], 16)).expect("opens");
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    let error = RunReader::open(&table, &range, 0, &cancel).expect_err("too large");
+    let error =
+        RunReader::open(&table, &range, Accepted::Decided, 0, &cancel).expect_err("too large");
     assert_eq!(error.file.as_deref(), Some(FILE_NAME));
 }

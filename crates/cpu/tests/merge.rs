@@ -5,7 +5,7 @@ mod common;
 use common::{Entry, config, entry_of, hash_sum, kinds, open, plan};
 use proptest::prelude::*;
 use rockmill_core::{CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result};
-use rockmill_cpu::decode::{RunReader, RunTotals};
+use rockmill_cpu::decode::{Accepted, RunReader, RunTotals};
 use rockmill_cpu::merge::Merge;
 
 const MOST_RUNS: usize = 20;
@@ -51,7 +51,7 @@ fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
 
 fn tables(runs: &[Vec<Entry>], block_size: u64) -> Vec<InputTable> {
     let mut plan: Plan = plan();
-    plan.table.block_size = block_size;
+    plan.output.table.block_size = block_size;
     let bytes = runs.iter().map(|run| common::one_file(&plan, run));
     bytes
         .map(|bytes| open(bytes).expect("a file just written opens"))
@@ -63,7 +63,7 @@ fn merge(tables: &[InputTable], range: &KeyRange) -> Result<(Vec<Entry>, Vec<Run
     let cancel = CancelToken::new();
     let runs = tables
         .iter()
-        .map(|table| RunReader::open(table, range, READ_AHEAD, &cancel))
+        .map(|table| RunReader::open(table, range, Accepted::Decided, READ_AHEAD, &cancel))
         .collect::<Result<_>>()?;
     let mut merge = Merge::new(runs);
     let mut out = Vec::new();
@@ -191,7 +191,7 @@ fn a_cancelled_run_stops_at_the_next_block() {
         .collect();
     let table = tables(&[run], 1).remove(0);
     let (range, cancel) = (KeyRange::default(), CancelToken::new());
-    let mut run = RunReader::open(&table, &range, 10, &cancel).expect("opens");
+    let mut run = RunReader::open(&table, &range, Accepted::Decided, 10, &cancel).expect("opens");
     cancel.cancel();
     let error = run.advance().expect_err("cancelled");
     assert_eq!(error.kind, ErrorKind::Cancelled);

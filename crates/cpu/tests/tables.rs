@@ -6,7 +6,9 @@ mod common;
 use common::plans::table_plans;
 use common::{DELETE, Entry, PUT, config, open, plan, read};
 use proptest::prelude::*;
-use rockmill_core::{ContentHash, Cutting, FilterPlan, InputTable, KeyRange, OutputFile, Plan};
+use rockmill_core::{
+    ContentHash, FilterPlan, InputTable, KeyRange, OutputFile, OutputSplitting, Plan,
+};
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::{CompressionType, Decompressor};
 use rockmill_format::filter::{FilterFormat, FilterKind, FilterReader};
@@ -14,26 +16,26 @@ use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::table::names;
 use rockmill_format::xxph3;
 
-fn cuttings() -> impl Strategy<Value = Cutting> {
+fn splittings() -> impl Strategy<Value = OutputSplitting> {
     let size = prop::sample::select(vec![1u64, 500, 5000, u64::MAX]);
     let ratio = prop::sample::select(vec![(1u64, 1u64), (1, 3), (0, 0), (3, 1)]);
-    (size, ratio, any::<bool>()).prop_map(|(size, compression_ratio, single_file)| Cutting {
-        compression_ratio,
-        single_file,
-        ..common::cutting(size)
+    (size, ratio, any::<bool>()).prop_map(|(size, compression_ratio, single_file)| {
+        OutputSplitting {
+            compression_ratio,
+            single_file,
+            ..common::splitting(size)
+        }
     })
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
-    (table_plans(), cuttings(), any::<u64>()).prop_map(|(table, cutting, checksum_seed)| {
-        let mut plan = Plan {
-            table,
-            cutting,
-            paranoid_hash: true,
-            file_checksum: true,
-            ..plan()
-        };
-        plan.properties.checksum_seed = checksum_seed;
+    (table_plans(), splittings(), any::<u64>()).prop_map(|(table, splitting, checksum_seed)| {
+        let mut plan = plan();
+        plan.output.table = table;
+        plan.output.splitting = splitting;
+        plan.output.paranoid_hash = true;
+        plan.output.file_checksum = true;
+        plan.output.properties.checksum_seed = checksum_seed;
         plan
     })
 }
@@ -74,27 +76,28 @@ fn expected_cut(plan: &Plan, entries: &[Entry]) -> Cut {
     let (mut encoded, mut block) = (0u64, 0);
     let mut before: Option<&Entry> = None;
     for entry in entries {
-        let (stored, raw) = plan.cutting.compression_ratio;
+        let (stored, raw) = plan.output.splitting.compression_ratio;
         let size = if raw == 0 || stored >= raw {
             encoded
         } else {
             (u128::from(encoded) * u128::from(stored) / u128::from(raw)) as u64
         };
         let new_key = before.is_none_or(|before| before.key != entry.key);
-        let full = !plan.cutting.single_file && size >= plan.cutting.max_output_file_size;
+        let full = !plan.output.splitting.single_file
+            && size >= plan.output.splitting.max_output_file_size;
         if before.is_none() || new_key && full {
             files.push(Vec::new());
             (encoded, block, before) = (0, 0, None);
         }
         let blocks = files.last_mut().expect("pushed above");
-        let number = encoded / plan.table.block_size;
+        let number = encoded / plan.output.table.block_size;
         if blocks.is_empty() || number != block {
             blocks.push(Vec::new());
         }
         block = number;
         blocks.last_mut().expect("pushed above").push(entry.clone());
         let before_key = before.map(Entry::internal_key).unwrap_or_default();
-        encoded += encoded_len(&before_key, entry, plan.table.delta_keys);
+        encoded += encoded_len(&before_key, entry, plan.output.table.delta_keys);
         before = Some(entry);
     }
     files
@@ -123,7 +126,7 @@ fn check_block(
     (payload, kind): (Vec<u8>, u8),
     expected: &[Entry],
 ) -> Result<(u64, u8), TestCaseError> {
-    let interval = plan.table.restart_interval;
+    let interval = plan.output.table.restart_interval;
     let block = Block::parse(&payload)?;
     let mut entries = block.entries(ValueForm::Sized, interval as u32)?;
     let (mut found, mut key) = (0, Vec::new());
@@ -131,7 +134,7 @@ fn check_block(
         entry.restore_key(&mut key);
         prop_assert!(found < expected.len(), "block with too many entries");
         prop_assert_eq!(&key, &expected[found].internal_key());
-        let shares = plan.table.delta_keys && found % interval != 0;
+        let shares = plan.output.table.delta_keys && found % interval != 0;
         let before = if shares {
             expected[found - 1].internal_key()
         } else {
@@ -145,7 +148,11 @@ fn check_block(
     let prefix = expected.iter().fold(expected[0].key.len(), |len, entry| {
         len.min(common_len(&expected[0].key, &entry.key))
     });
-    let prefix = if plan.table.common_prefix { prefix } else { 0 };
+    let prefix = if plan.output.table.common_prefix {
+        prefix
+    } else {
+        0
+    };
     prop_assert_eq!(block.common_prefix(), &expected[0].key[..prefix]);
     Ok((payload.len() as u64, kind))
 }
@@ -157,7 +164,7 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
             (properties.num_filter_entries, properties.filter_size),
             (0, 0)
         );
-        let adds = plan.table.filter.is_some_and(|filter| {
+        let adds = plan.output.table.filter.is_some_and(|filter| {
             filter.millibits_per_key > 0
                 && (filter.whole_key_filtering
                     || entries.iter().any(|entry| {
@@ -168,7 +175,7 @@ fn check_filter(plan: &Plan, table: &InputTable, bytes: &[u8], entries: &[Entry]
         assert!(!adds, "no filter was written");
         return;
     };
-    let options = plan.table.filter.expect("a filter was asked for");
+    let options = plan.output.table.filter.expect("a filter was asked for");
     let (payload, _) = block_payload(table, bytes, handle);
     assert_eq!(properties.filter_size, payload.len() as u64);
     let filter = FilterReader::parse(&payload).expect("filter parses");
@@ -219,14 +226,14 @@ fn check_properties(
     let uncompressed: u64 = blocks.iter().map(|block| block.0).sum();
     prop_assert_eq!(properties.uncompressed_data_size, uncompressed);
     let stored = blocks.iter().filter(|block| block.1 == 0).count() as u64;
-    let off = plan.table.compression.kind == CompressionType::None;
+    let off = plan.output.table.compression.kind == CompressionType::None;
     let (rejected, bypassed) = if off { (0, stored) } else { (stored, 0) };
     prop_assert_eq!(properties.num_data_blocks_compression_rejected, rejected);
     prop_assert_eq!(properties.num_data_blocks_compression_bypassed, bypassed);
     prop_assert_eq!(Some(properties.key_smallest_seqno), seqs().min());
     prop_assert_eq!(Some(properties.key_largest_seqno), seqs().max());
     let index = table.meta.index_handle;
-    if !plan.table.compress_index {
+    if !plan.output.table.compress_index {
         prop_assert_eq!(
             properties.index_size,
             index.size + BLOCK_TRAILER_SIZE as u64
@@ -236,11 +243,11 @@ fn check_properties(
     prop_assert_eq!(properties.num_range_deletions, 0);
     prop_assert_eq!(
         properties.format_version,
-        u64::from(plan.table.format_version)
+        u64::from(plan.output.table.format_version)
     );
     let name = String::from_utf8_lossy(&properties.compression_name).into_owned();
     for &(_, kind) in blocks.iter().filter(|block| block.1 != 0) {
-        let named = if plan.table.format_version >= 7 {
+        let named = if plan.output.table.format_version >= 7 {
             name.contains(&format!("{kind:02X};"))
         } else {
             Some(name.as_str()) == CompressionType::from_code(kind).map(CompressionType::name)
@@ -312,7 +319,7 @@ proptest! {
             let (last, first) = (pair[0].concat().pop(), pair[1].concat().swap_remove(0));
             prop_assert_ne!(last.map(|entry| entry.key), Some(first.key));
         }
-        if plan.table.format_version >= 6 {
+        if plan.output.table.format_version >= 6 {
             let count = bases.len();
             bases.sort_unstable();
             bases.dedup();
@@ -331,9 +338,9 @@ fn nothing_written_is_no_file() {
 #[test]
 fn outputs_take_the_oldest_time_of_the_inputs_they_overlap() {
     let mut plan = plan();
-    plan.cutting = common::cutting(1);
+    plan.output.splitting = common::splitting(1);
     let key = |key: &[u8]| rockmill_format::key::join(key, rockmill_format::key::pack_tag(5, PUT));
-    plan.properties.ancestors = vec![
+    plan.output.properties.ancestors = vec![
         (key(b"a"), key(b"c"), 700),
         (key(b"b"), key(b"b"), 600),
         (key(b"c"), key(b"d"), 0),
@@ -363,11 +370,11 @@ fn counting_the_tail_ends_files_earlier() {
         .collect();
     let files = |size_is_upper_bound| {
         let mut plan = plan();
-        plan.cutting = Cutting {
+        plan.output.splitting = OutputSplitting {
             size_is_upper_bound,
-            ..common::cutting(20_000)
+            ..common::splitting(20_000)
         };
-        plan.table.filter = Some(FilterPlan::whole_keys(10_000));
+        plan.output.table.filter = Some(FilterPlan::whole_keys(10_000));
         common::write(&plan, &entries).expect("writes")
     };
     let (plain, bounded) = (files(false), files(true));

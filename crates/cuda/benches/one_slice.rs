@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use common::{Entry, MemSink};
 use device::target;
-use rockmill_core::{Backend, CancelToken, InputTable, Plan, RangesBeneath, Slice, SliceWork};
+use rockmill_core::{Backend, CancelToken, InputTable, KeyRange, Plan, RangesBeneath, ReadTask};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::FilterOptions;
@@ -39,7 +39,7 @@ fn plan() -> Plan {
     let mut plan = common::plan();
     plan.rules.bottommost = true;
     plan.rules.beneath = RangesBeneath::Nothing;
-    plan.table.filter = Some(FilterOptions {
+    plan.output.table.filter = Some(FilterOptions {
         optimize_filters_for_memory: true,
         ..FilterOptions::whole_keys(10_000)
     });
@@ -65,19 +65,19 @@ fn inputs(key_bytes: usize, value_bytes: usize, entries: u64) -> Vec<InputTable>
 
 fn measure<B: Backend>(workload: &str, backend: &B, inputs: &[InputTable]) {
     let (plan, cancel) = (plan(), CancelToken::new());
-    let slice = Slice::default();
-    let work = SliceWork {
-        read_ahead_bytes: 1 << 20,
-        ..common::work(inputs, &plan, &slice, &cancel)
+    let range = KeyRange::default();
+    let task = ReadTask {
+        request: plan.request(inputs, &range, 1 << 20),
+        ..common::task(inputs, &plan, &range, &cancel)
     };
     let mut best = f64::MAX;
     let mut bytes = 0;
     for _ in 0..REPETITIONS {
         let started = Instant::now();
         let mut sink = MemSink::numbered_from(1);
-        let report = common::make(backend, work, &mut sink).expect("files");
+        let report = common::make(backend, task, &mut sink).expect("files");
         best = best.min(started.elapsed().as_secs_f64());
-        bytes = report.bytes_read + report.files.iter().map(|file| file.size).sum::<u64>();
+        bytes = report.read.bytes + report.files().iter().map(|file| file.size).sum::<u64>();
     }
     let rate = bytes as f64 / 1e9 / best;
     let name = backend.name();

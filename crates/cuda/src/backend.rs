@@ -2,23 +2,20 @@
 
 use std::time::Instant;
 
-use rockmill_core::{Backend, InputTable, Plan, Resource, Result, SliceReport, SliceWork, SstSink};
+use rockmill_core::{
+    Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
+    ReadTask, Request, Resource, Result, RowSink, SstOutput, SstSink, Support, TaskReport,
+};
 
-use crate::CudaSettings;
-use crate::device::{Device, Target};
-use crate::extent::Extent;
-use crate::input::Input;
-use crate::lane::lane_bytes;
-use crate::limits;
-use crate::output;
-use crate::pool::Pool;
-use crate::stages::{self, Survivors};
-use crate::store;
-use crate::stream::STAGING_BYTES;
-use crate::timing::{Marks, Stages};
-use crate::workspace::Workspace;
+use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
+use crate::inspect::{self, InspectBuffers, inspect};
+use crate::memory::{Pool, Workspace, ring_bytes};
+use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, survivors};
+use crate::settings::CudaSettings;
+use crate::sst::{self, SstBuffers, SstSize, Writing};
+use crate::support;
 
-/// Compacts slices on one device.
+/// Does tasks on one device.
 #[derive(Debug)]
 pub struct CudaBackend {
     name: String,
@@ -26,22 +23,19 @@ pub struct CudaBackend {
     settings: CudaSettings,
 }
 
-/// The survivors of a slice, resident on the device.
+/// The rows of a task, resident on the device.
 #[derive(Debug)]
-pub struct CudaRun<'a> {
-    pub(crate) work: SliceWork<'a>,
-    pub(crate) workspace: Box<Workspace>,
+pub struct CudaRows<'a> {
+    pub(crate) request: Request<'a>,
+    pub(crate) cancel: &'a CancelToken,
+    pub(crate) read: Box<ReadState>,
     pub(crate) survivors: Survivors,
-    pub(crate) marks: Marks,
     pub(crate) stages: Stages,
     /// Bytes read, and entries of each input.
     bytes_read: u64,
     entries_read: Vec<u64>,
     started: Instant,
 }
-
-// SAFETY: the pointers in `survivors` are into device memory that the workspace beside them owns.
-unsafe impl Send for CudaRun<'_> {}
 
 impl CudaBackend {
     /// A backend on `target`.
@@ -60,14 +54,14 @@ impl CudaBackend {
         })
     }
 
-    /// Makes what the first slice would wait for: pinned memory, and some of the device's.
+    /// Makes what the first task would wait for: pinned memory, and some of the device's.
     ///
     /// # Errors
     /// Device.
     pub fn warm_up(&self) -> Result<()> {
         let _current = self.device().make_current()?;
         self.pool
-            .warm_up(self.settings.io_threads.max(store::WRITERS))
+            .warm_up(self.settings.io_threads.max(sst::WRITERS))
     }
 
     /// Bytes that were got of the device's memory, and the most that may be.
@@ -79,26 +73,36 @@ impl CudaBackend {
     pub fn device(&self) -> &Device {
         self.pool.device()
     }
-}
 
-impl Backend for CudaBackend {
-    type Run<'a> = CudaRun<'a>;
-
-    fn name(&self) -> &str {
-        &self.name
+    /// Device memory of a task, its operator's included.
+    fn device_bytes(&self, request: &Request<'_>) -> u64 {
+        let read = ReadSize::foreseen(request);
+        let applying = match request.purpose {
+            Purpose::WriteSst(plan) => SstBuffers::bytes(&SstSize::foreseen(&read, plan)),
+            Purpose::Inspect => InspectBuffers::bytes(&read),
+        };
+        Workspace::bytes(self.device(), read.blocks, read.entries)
+            .saturating_add(ReadBuffers::bytes(&read))
+            .saturating_add(applying)
     }
 
-    fn slice_memory_bytes(&self, plan: &Plan, inputs: &[InputTable], _: usize) -> u64 {
+    /// Host memory that holds what goes to the device.
+    fn loading_bytes(&self) -> u64 {
+        self.settings.io_threads as u64 * ring_bytes(self.settings.chunk_bytes)
+    }
+
+    /// Host memory that holds files on their way from the device.
+    fn storing_bytes(&self, plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
         /// An index entry and what describes an output block to host and device.
         const BYTES_PER_BLOCK: u64 = 256;
-        const WRITERS: u64 = store::WRITERS as u64;
+        const WRITERS: u64 = sst::WRITERS as u64;
         const MILLIBITS_PER_BYTE: u64 = 8000;
         let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
         let bytes = sum(|table| table.meta.properties.data_size);
         let entries = sum(|table| table.meta.properties.num_entries);
-        let file = match plan.cutting.single_file {
+        let file = match plan.splitting.single_file {
             true => bytes,
-            false => bytes.min(plan.cutting.max_output_file_size),
+            false => bytes.min(plan.splitting.max_output_file_size),
         };
         // All entries may go into one file.
         let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
@@ -107,57 +111,83 @@ impl Backend for CudaBackend {
         // What does not fit a chunk is put together.
         let large = largest.unwrap_or(0).max(filter);
         let chunk_bytes = self.settings.chunk_bytes;
-        let lane_bytes = lane_bytes(chunk_bytes);
         let large = if large > chunk_bytes as u64 { large } else { 0 };
-        let loading = self.settings.io_threads as u64 * lane_bytes;
         let blocks = file / plan.table.block_size.max(1) * BYTES_PER_BLOCK;
-        let storing = lane_bytes.saturating_add(large).saturating_add(blocks);
-        (storing.saturating_mul(WRITERS).max(loading)).saturating_add(STAGING_BYTES as u64)
+        let of_file = ring_bytes(chunk_bytes)
+            .saturating_add(large)
+            .saturating_add(blocks);
+        of_file.saturating_mul(WRITERS)
+    }
+}
+
+impl Backend for CudaBackend {
+    type Rows<'a> = CudaRows<'a>;
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn accepts(&self, plan: &Plan, inputs: &[InputTable]) -> Result<()> {
-        limits::check(plan, inputs)
+    fn supports(&self, request: &Request<'_>) -> Support {
+        support::support(request)
     }
 
-    fn survivors<'a>(&'a self, work: SliceWork<'a>) -> Result<CudaRun<'a>> {
+    fn footprint(&self, request: &Request<'_>) -> Footprint {
+        let applying = match request.purpose {
+            Purpose::WriteSst(plan) => self.storing_bytes(plan, request.tables),
+            Purpose::Inspect => {
+                let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
+                inspect::HOST_BYTES.saturating_add(blocks.max().unwrap_or(0))
+            }
+        };
+        Footprint {
+            host_bytes: (self.loading_bytes().max(applying)).saturating_add(STAGING_BYTES as u64),
+            device_bytes: self.device_bytes(request),
+        }
+    }
+
+    fn read<'a>(&'a self, task: ReadTask<'a>) -> Result<CudaRows<'a>> {
         let started = Instant::now();
+        let request = task.request;
         let device = self.pool.device();
         let _current = device.make_current()?;
-        let input = Input::find(work.inputs, &work.slice.range)?;
-        let extent = Extent::foreseen(&input, work.plan, &work.slice.range, work.inputs);
-        let mut workspace = self.pool.workspace(&extent, work.cancel)?;
-        // That of a slice that has failed.
-        workspace.stream.take_traffic();
+        let input = Input::find(request.tables, request.range)?;
+        let bytes = self.device_bytes(&request);
+        let ws = self.pool.workspace(bytes, task.cancel)?;
+        // That of a task that has failed.
+        ws.stream.take_traffic();
+        let mut buffers = ReadBuffers::new(&ws.arena);
         let stages = Stages::default();
         let loading = Instant::now();
         input.load(
             &self.pool,
             &self.settings,
-            &mut workspace.arena,
-            work.cancel,
+            &mut buffers.arena,
+            task.cancel,
             &stages,
         )?;
         let seconds = loading.elapsed().as_secs_f64();
         stages.add("load, in all", Resource::Host, seconds, input.bytes);
-        if let Some(progress) = work.progress {
+        if let Some(progress) = task.progress {
             // What is to be written has about as far to go.
             progress.advance(input.bytes / 2);
         }
-        work.cancel.check()?;
-        let mut marks = Marks::start(device, &workspace.stream)?;
-        let ws = &mut *workspace;
-        let (plan, slice) = (work.plan, work.slice);
-        let survivors =
-            stages::survivors(device, ws, plan, slice, work.inputs, &input, &mut marks)?;
-        let mut entries_read = vec![0; work.inputs.len()];
+        task.cancel.check()?;
+        let mut read = Box::new(ReadState {
+            marks: Marks::start(device, &ws.stream)?,
+            device: device.clone(),
+            ws,
+            buffers,
+        });
+        let survivors = survivors(&mut read, &request, &input)?;
+        let mut entries_read = vec![0; request.tables.len()];
         for (&(ordinal, _), &entries) in input.runs.iter().zip(&survivors.entries_by_run) {
             entries_read[ordinal] = entries;
         }
-        Ok(CudaRun {
-            work,
-            workspace,
+        Ok(CudaRows {
+            request,
+            cancel: task.cancel,
+            read,
             survivors,
-            marks,
             stages,
             bytes_read: input.bytes,
             entries_read,
@@ -165,45 +195,85 @@ impl Backend for CudaBackend {
         })
     }
 
-    fn write_ssts<'a>(
-        &'a self,
-        mut run: CudaRun<'a>,
-        sink: &mut dyn SstSink,
-    ) -> Result<SliceReport> {
-        run.work.cancel.check()?;
+    fn apply<'a>(&'a self, mut rows: CudaRows<'a>, operator: Operator<'_>) -> Result<TaskReport> {
+        rows.cancel.check()?;
         let _current = self.pool.device().make_current()?;
-        let files = output::write(&self.pool, &mut run, sink)?;
-        // Files are written when the device is done with them; a slice without survivors has none.
-        run.workspace.stream.synchronize()?;
-        run.marks.add_to(&run.stages)?;
+        match (operator, rows.request.purpose) {
+            (Operator::WriteSst { sink }, Purpose::WriteSst(plan)) => {
+                rows.write_ssts(&self.pool, plan, sink)
+            }
+            (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
+            (operator, _) => Err(operator.unannounced()),
+        }
+    }
+}
+
+impl CudaRows<'_> {
+    fn write_ssts(
+        &mut self,
+        pool: &Pool,
+        plan: &OutputPlan,
+        sink: &mut dyn SstSink,
+    ) -> Result<TaskReport> {
+        let writing = Writing {
+            pool,
+            plan,
+            stages: &self.stages,
+            cancel: self.cancel,
+        };
+        let files = sst::write(&mut self.read, &self.survivors, writing, sink)?;
+        let bytes = files.iter().map(|file| file.size).sum();
+        self.finish(
+            Output::Ssts(SstOutput {
+                files,
+                verified: true,
+            }),
+            bytes,
+        )
+    }
+
+    fn inspect(&mut self, sink: &mut dyn RowSink) -> Result<TaskReport> {
+        let rows = inspect(&self.read, &self.survivors, self.cancel, sink)?;
+        self.finish(Output::Rows(rows), rows.bytes)
+    }
+
+    /// Waits for the device, and tells of the task, whose output came to so many bytes.
+    fn finish(&mut self, output: Output, output_bytes: u64) -> Result<TaskReport> {
+        // Files are written when the device is done with them; a task without rows has none.
+        self.read.ws.stream.synchronize()?;
+        self.read.marks.add_to(&self.stages)?;
         // Their time is in that of the stages around them.
-        let [lists_in, lists_back] = run.workspace.stream.take_traffic();
-        let stages = &run.stages;
-        stages.add("lists in", Resource::ToDevice, 0.0, lists_in);
-        stages.add("lists back", Resource::FromDevice, 0.0, lists_back);
-        let seconds = run.started.elapsed().as_secs_f64();
-        let bytes = run.bytes_read + files.iter().map(|file| file.size).sum::<u64>();
-        run.stages
-            .add("slice, in all", Resource::Host, seconds, bytes);
-        let (input, totals) = (run.survivors.input, run.survivors.totals);
-        let (stages, cpu_elsewhere) = run.stages.take();
-        let report = SliceReport {
-            files,
-            tombstones_read: input.tombstones,
-            key_bytes_read: input.key_bytes,
-            value_bytes_read: input.value_bytes,
-            bytes_read: run.bytes_read,
-            entries_replaced: totals.replaced,
+        let [lists_in, lists_back] = self.read.ws.stream.take_traffic();
+        let all = &self.stages;
+        all.add("lists in", Resource::ToDevice, 0.0, lists_in);
+        all.add("lists back", Resource::FromDevice, 0.0, lists_back);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let bytes = self.bytes_read + output_bytes;
+        all.add("slice, in all", Resource::Host, seconds, bytes);
+        let (stages, cpu_elsewhere) = all.take();
+        Ok(TaskReport {
+            read: self.report(),
+            output,
+            stages,
+            cpu_elsewhere,
+        })
+    }
+
+    fn report(&self) -> ReadReport {
+        let (input, totals) = (self.survivors.input, self.survivors.totals);
+        ReadReport {
+            entries: self.entries_read.clone(),
+            tombstones: input.tombstones,
+            key_bytes: input.key_bytes,
+            value_bytes: input.value_bytes,
+            bytes: self.bytes_read,
+            replaced: totals.replaced,
             tombstones_dropped: totals.tombstones_dropped,
-            entries_written: totals.kept,
+            above_snapshot: totals.above,
+            kept: totals.kept,
             hash_in: input.hash,
             hash_kept: totals.hash_kept,
             hash_dropped: totals.hash_dropped,
-            verified: true,
-            stages,
-            cpu_elsewhere,
-            entries_read: run.entries_read,
-        };
-        Ok(report)
+        }
     }
 }

@@ -11,7 +11,7 @@ use common::{Entry, MemOutput, open};
 use device::target;
 use rockmill_core::{
     Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan, Result,
-    Slice, SstFile, SstSink,
+    SstFile, SstSink,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
@@ -132,8 +132,8 @@ fn job() -> (Vec<InputTable>, Plan) {
     };
     let mut plan = common::plan();
     plan.rules.bottommost = true;
-    plan.file_checksum = true;
-    plan.cutting = common::cutting(200 << 10);
+    plan.output.file_checksum = true;
+    plan.output.splitting = common::splitting(200 << 10);
     (vec![run(0), run(1)], plan)
 }
 
@@ -142,8 +142,8 @@ fn compact(
     (inputs, plan): &(Vec<InputTable>, Plan),
     sink: &mut dyn SstSink,
 ) -> Result<()> {
-    let (slice, cancel) = (Slice::default(), CancelToken::new());
-    common::make(device, common::work(inputs, plan, &slice, &cancel), sink).map(drop)
+    let (range, cancel) = (KeyRange::default(), CancelToken::new());
+    common::make(device, common::task(inputs, plan, &range, &cancel), sink).map(drop)
 }
 
 fn expected(job: &(Vec<InputTable>, Plan)) -> Vec<MemOutput> {

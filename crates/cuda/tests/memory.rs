@@ -59,7 +59,7 @@ fn job(seed: u64) -> (Vec<InputTable>, Plan) {
     });
     let mut plan = common::plan();
     plan.rules.bottommost = true;
-    plan.cutting = common::cutting(64 << 10);
+    plan.output.splitting = common::splitting(64 << 10);
     (runs.collect(), plan)
 }
 
@@ -98,11 +98,11 @@ fn jobs_at_once_make_the_files_that_each_makes_alone() {
 fn what_is_foreseen_is_enough() {
     let changes: [fn(&mut Plan); 6] = [
         |_| {},
-        |plan| plan.table.filter = Some(filter()),
-        |plan| plan.table.restart_interval = 1,
-        |plan| plan.table.delta_keys = false,
-        |plan| plan.table.block_size = 1,
-        |plan| plan.cutting = common::cutting(2000),
+        |plan| plan.output.table.filter = Some(filter()),
+        |plan| plan.output.table.restart_interval = 1,
+        |plan| plan.output.table.delta_keys = false,
+        |plan| plan.output.table.block_size = 1,
+        |plan| plan.output.splitting = common::splitting(2000),
     ];
     for (seed, change) in (0..).zip(changes) {
         let mut job = job(seed);

@@ -40,7 +40,7 @@ pub enum ValueType {
 impl ValueType {
     /// The type with the code, if it can occur in an SST.
     #[inline]
-    pub fn from_code(code: u8) -> Option<Self> {
+    pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0x00 => Self::Deletion,
             0x01 => Self::Value,
@@ -53,6 +53,21 @@ impl ValueType {
             0x18 => Self::ValuePreferredSeqno,
             _ => return None,
         })
+    }
+
+    /// Whether an entry of the type says all about its user key, whatever older entries there are.
+    #[inline]
+    pub const fn decides_alone(self) -> bool {
+        matches!(self, Self::Value | Self::Deletion | Self::SingleDeletion)
+    }
+
+    /// Whether it is a tombstone of one key.
+    #[inline]
+    pub const fn is_tombstone(self) -> bool {
+        matches!(
+            self,
+            Self::Deletion | Self::SingleDeletion | Self::DeletionWithTimestamp
+        )
     }
 
     /// RocksDB's name without the `kType` in front.

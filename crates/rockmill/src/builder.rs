@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_engine::storage::{LocalStorage, Storage};
-use rockmill_engine::{
+use rockmill_compaction::{
     CudaSettings, DeviceList, Engine, OutputCache, Patience, Settings, Verification,
 };
+use rockmill_storage::{LocalStorage, Storage};
 
 use crate::service::Service;
 
@@ -35,8 +35,8 @@ pub struct Builder {
 
 /// Smaller jobs RocksDB does sooner by itself: its fixed costs are lower than those of handing a job over, opening files
 /// anew and making a folder durable. One of 1 MB by itself took 3.0 ms there and 4.2 ms here, one of 4 MB 7.1 and
-/// 6.6 (docs/design/gpu.md); a database of 32 families with jobs of half a megabyte loaded a third slower with all of them
-/// here (docs/design/system.md).
+/// 6.6. A database of 32 families with jobs of half a megabyte loaded a third slower with all of them here
+/// (docs/decisions/small-jobs.md).
 const MIN_JOB_BYTES: u64 = 2 << 20;
 
 impl Default for Builder {

@@ -26,11 +26,11 @@ mod service;
 mod sessions;
 
 pub use builder::{Builder, Error};
-pub use rockmill_core::DeclineReason;
-pub use rockmill_core::{Resource, StageTime};
 #[doc(hidden)]
-pub use rockmill_engine::CudaSettings;
-pub use rockmill_engine::{
+pub use rockmill_compaction::CudaSettings;
+pub use rockmill_compaction::{
     Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats, Verification,
 };
+pub use rockmill_core::DeclineReason;
+pub use rockmill_core::{Resource, StageTime};
 pub use service::Service;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rockmill_compaction::staging::StagingDir;
+use rockmill_compaction::{Engine, MutableSettings, Stats};
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Job, JobInfo};
-use rockmill_engine::staging::StagingDir;
-use rockmill_engine::{Engine, MutableSettings, Stats};
 use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, EnvPriority,
     ScheduleResponse,

@@ -4,6 +4,8 @@
 //! `make test` names them all at its end. A test that needs another user runs itself again as that user:
 //! [`again_as_nobody`], [`again_where_mounting_is_allowed`].
 
+pub mod command;
+
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -2,7 +2,7 @@
 //!
 //! A block's bytes are summed three times on the CPU path: when they are read, when they are sealed, and when the
 //! sealed block is checked. `twox-hash` does it with AVX2; the form for long input is here once more with AVX-512, which
-//! takes a third off for blocks of 4 KiB (docs/design/cpu.md). That needs unsafe code: all of it is in this crate.
+//! takes a third off for blocks of 4 KiB (docs/decisions/cpu-path.md). That needs unsafe code: all of it is in this crate.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

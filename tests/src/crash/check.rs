@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rockmill::DeviceList;
+use rockmill_compaction::staging::{STAGING_DIR, file_name};
+use rockmill_compaction::verify::table::scan;
 use rockmill_core::{CancelToken, open_table};
-use rockmill_engine::staging::{STAGING_DIR, file_name};
-use rockmill_engine::storage::{InputFileReader, LocalStorage};
-use rockmill_engine::tree::TreeFollower;
-use rockmill_engine::verify::scan;
 use rockmill_format::manifest::FileMeta;
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::{InputFileReader, LocalStorage};
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options, WaitForCompactOptions};
 
 use super::device::Slices;

@@ -1,7 +1,9 @@
 //! What processes compact with while they are killed.
 
 use rockmill::{Device, DeviceList, Stats};
+use rockmill_compaction::Registered;
 use rockmill_cuda::Target;
+use rockmill_testkit::simulated::Profile;
 
 /// How a GPU's kernels that run on the host call themselves.
 pub const KERNELS_ON_HOST: &str = "cuda-on-host";
@@ -16,7 +18,10 @@ const CPU: &str = "cpu";
 pub fn named(name: &str) -> Result<DeviceList, String> {
     match name {
         KERNELS_ON_HOST => Ok(Device::Kernels(Target::Host).into()),
-        _ => name.parse(),
+        _ => DeviceList::parse_with(name, |name| {
+            let profile = Profile::of_device(name)?;
+            Some(profile.map(|p| Registered::new(&p.device_name(), p.opener())))
+        }),
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! A killed process loses nothing that it gave to the system, so every batch that was acknowledged must be
 //! there afterwards, also without a sync. What a machine loses when its power fails is simulated in
-//! `crates/engine/tests/simulation`.
+//! `crates/compaction/tests/simulation`.
 
 pub mod campaign;
 pub mod check;

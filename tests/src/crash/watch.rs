@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_engine::storage::{LocalStorage, Storage, WritableFile};
+use rockmill_storage::{LocalStorage, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 use serde::Serialize;

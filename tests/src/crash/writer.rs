@@ -112,7 +112,7 @@ const PASS: &str = "pass";
 ///
 /// If it cannot be built.
 pub fn service(
-    storage: Arc<dyn rockmill_engine::storage::Storage>,
+    storage: Arc<dyn rockmill_storage::Storage>,
     device: DeviceList,
 ) -> Result<Service, String> {
     Service::builder()

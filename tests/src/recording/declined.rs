@@ -1,12 +1,12 @@
 //! A job for every reason to decline one: a plain job with one thing changed, or a database with what cannot be
-//! compacted here. `crates/engine/tests/recorded_jobs` names the reasons that no job can carry.
+//! compacted here. `crates/compaction/tests/recorded_jobs` names the reasons that no job can carry.
 
 use std::fs;
 use std::path::Path;
 
+use rockmill_compaction::record::{self, JOB_FILE};
 use rockmill_core::Job;
-use rockmill_engine::record::{self, JOB_FILE};
-use rockmill_engine::storage::LocalStorage;
+use rockmill_storage::LocalStorage;
 use rust_rocksdb::{DB, DBCompressionType, Options, SstFileWriter};
 
 use super::recorder::{Recorder, Take};

@@ -1,4 +1,4 @@
-//! Makes small jobs to be recorded: `crates/engine/tests/recorded_jobs` keeps them with the bytes that they make.
+//! Makes small jobs to be recorded: `crates/compaction/tests/recorded_jobs` keeps them with the bytes that they make.
 //!
 //! * `random` makes databases of any kind from a seed, `special` those that chance rarely makes.
 //! * `declined` makes a job for every reason to decline one.
@@ -12,10 +12,10 @@ mod special;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rockmill_compaction::record::{self, DECLINED_FILE};
 use rockmill_core::{CancelToken, Identity, Job};
-use rockmill_engine::record::{self, DECLINED_FILE};
-use rockmill_engine::storage::LocalStorage;
 use rockmill_format::unique_id::SessionId;
+use rockmill_storage::LocalStorage;
 use rust_rocksdb::{CompactionOptions, DB, Options};
 
 use recorder::Recorder;

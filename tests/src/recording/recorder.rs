@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rockmill_core::{CancelToken, Hints, JOB_VERSION, Job, JobInfo};
-use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::tree::TreeFollower;
 use rockmill_format::wire::CompactionServiceInput;
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::LocalStorage;
 use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, EnvPriority,
     ScheduleResponse,

@@ -4,17 +4,18 @@ use std::fs;
 use std::path::Path;
 
 use rockmill::Service;
-use rockmill_engine::{Diagnosis, Forecast};
+use rockmill_compaction::{Diagnosis, Forecast};
 use rockmill_format::options_file::OptionsFile;
+use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::properties::BACKGROUND_ERRORS;
 use rust_rocksdb::{
     BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB, Options,
     WaitForCompactOptions,
 };
 
+use super::lock;
 use super::options_text::{self, Written};
-use super::{Task, decision};
-use crate::outcome::Failure;
+use super::task::Task;
 
 /// What a database is opened with; nothing is written yet.
 pub struct Opening {
@@ -66,7 +67,7 @@ impl Opening {
         });
         opened.map_err(|failure| {
             // What another process wrote that has it open by now is its own.
-            if decision::in_use(dir).is_some() {
+            if lock::in_use(dir).is_some() {
                 return failure;
             }
             match options_text::remove_newer(dir, own_number) {

@@ -1,120 +1,28 @@
 //! Whether the command may open a database: the same decision for a compaction and for a dry run.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::Path;
 
-use rockmill_engine::{Diagnosis, filter_policy_without_bits};
+use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
 use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
-use rustix::process::{Flock, FlockType, fcntl_getlk};
-use serde::Serialize;
 
 use super::database::Opening;
-use super::{Task, objects};
-use crate::outcome::Failure;
-use crate::output;
+use super::refusal::{FROM_APPLICATION, Refusal};
+use super::task::Task;
+use super::{lock, objects};
 
 /// What filters of column families without files get; RocksDB's documentation names it.
 const USUAL_MILLIBITS: u32 = 10_000;
 
-/// What to do about that which this process cannot have.
-pub const FROM_APPLICATION: &str = "compact it from its application";
-
 /// What a database is opened with, or every reason for which it is left alone.
 pub type Decision = Result<Opening, Vec<Refusal>>;
-
-/// A reason for which a database is left alone.
-#[derive(Debug, Serialize)]
-pub struct Refusal {
-    /// `null` for the whole database.
-    pub column_family: Option<String>,
-    /// What was found.
-    pub what: String,
-    /// What to do about it.
-    pub change: String,
-    #[serde(skip)]
-    ends: fn(String) -> Failure,
-}
-
-impl Refusal {
-    /// Something of the database stands against it.
-    pub fn data(what: impl Into<String>, change: impl Into<String>) -> Self {
-        Self {
-            column_family: None,
-            what: what.into(),
-            change: change.into(),
-            ends: Failure::Data,
-        }
-    }
-
-    /// The user can say what is missing.
-    fn usage(what: impl Into<String>, change: impl Into<String>) -> Self {
-        Self {
-            ends: Failure::Usage,
-            ..Self::data(what, change)
-        }
-    }
-
-    /// The system stands against it.
-    fn environment(what: impl Into<String>, change: impl Into<String>) -> Self {
-        Self {
-            ends: Failure::Environment,
-            ..Self::data(what, change)
-        }
-    }
-
-    /// The same of one column family.
-    pub fn of_family(self, name: &[u8]) -> Self {
-        Self {
-            column_family: Some(output::escape(name)),
-            ..self
-        }
-    }
-
-    /// What was found and what to do about it, in a line.
-    pub fn line(&self) -> String {
-        let family = self.column_family.as_ref();
-        let of = family.map(|name| format!("column family {name}: "));
-        format!("{}{}: {}", of.unwrap_or_default(), self.what, self.change)
-    }
-
-    /// How the command ends that meets the reasons, of which there is one or more.
-    pub fn failure(dir: &Path, refusals: &[Self]) -> Failure {
-        let dir = dir.display();
-        let text = match refusals {
-            [only] => format!("{dir}: {}", only.line()),
-            _ => {
-                let lines = refusals
-                    .iter()
-                    .map(|refusal| format!("\n  {}", refusal.line()));
-                let lines: String = lines.collect();
-                format!("{dir}: left alone for {} reasons{lines}", refusals.len())
-            }
-        };
-        Self::end(refusals, text)
-    }
-
-    /// The first reason decides upon the exit code.
-    fn end(refusals: &[Self], text: String) -> Failure {
-        match refusals.first() {
-            Some(first) => (first.ends)(text),
-            None => Failure::Data(text),
-        }
-    }
-
-    /// How a dry run ends that has listed the reasons; nothing if there is none.
-    pub fn foretold(dir: &Path, refusals: &[Self]) -> Option<Failure> {
-        let text = format!("{}: would be left alone", dir.display());
-        (!refusals.is_empty()).then(|| Self::end(refusals, text))
-    }
-}
 
 /// Looks for all that keeps the database from being opened as its application opens it, and from being
 /// left with the same content.
 pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
-    let mut refusals: Vec<_> = in_use(&task.dir).into_iter().collect();
+    let mut refusals: Vec<_> = lock::in_use(&task.dir).into_iter().collect();
     refusals.extend(other_families(diagnosis));
     refusals.extend(objects::unknown(options));
     if !task.trust_operator_names {
@@ -143,36 +51,8 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    Opening::new(&task.dir, diagnosis, &bits).map_err(|failure| {
-        let ends = match failure {
-            Failure::Data(_) => Failure::Data,
-            _ => Failure::Environment,
-        };
-        let refusal = Refusal::data(failure.to_string(), FROM_APPLICATION);
-        vec![Refusal { ends, ..refusal }]
-    })
-}
-
-/// Whether another process holds the database's LOCK. RocksDB would find that out as well, but only
-/// behind renaming the other's LOG.
-pub fn in_use(dir: &Path) -> Option<Refusal> {
-    let looked = match File::open(dir.join("LOCK")) {
-        Ok(lock) => fcntl_getlk(&lock, &Flock::from(FlockType::WriteLock)).map_err(io::Error::from),
-        // A copy without one.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
-        Err(e) => Err(e),
-    };
-    match looked {
-        Ok(None) => None,
-        Ok(Some(_)) => Some(Refusal::environment(
-            "another process has the database open",
-            "close it there, or compact it from there",
-        )),
-        Err(e) => Some(Refusal::environment(
-            format!("cannot look at LOCK: {e}"),
-            "run this as the user that owns the database",
-        )),
-    }
+    let opening = Opening::new(&task.dir, diagnosis, &bits);
+    opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
 /// RocksDB opens a database with all of its column families, and makes those that it lacks or refuses them.

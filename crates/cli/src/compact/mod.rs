@@ -2,25 +2,30 @@
 
 mod database;
 mod decision;
+mod lock;
 mod objects;
 mod options_text;
 mod plan;
 mod progress;
+mod refusal;
 mod report;
+mod task;
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use rockmill::{DeviceList, OutputCache, Service, Verification};
-use rockmill_engine::storage::LocalStorage;
-use rockmill_engine::{Engine, Forecast, MutableSettings, Settings, UserKeys};
+use rockmill::{OutputCache, Service, Verification};
+use rockmill_compaction::Forecast;
+use rockmill_side_by_side::machine::usual_threads;
+use rockmill_snapshot::manual::UserKeys;
+use rockmill_terminal::outcome::Failure;
 
-use crate::database_dir;
-use crate::outcome::Failure;
 use crate::service_args::ServiceArgs;
-use crate::side_by_side::{device, rocksdb_failed, usual_threads};
-use decision::Refusal;
+use crate::{database_dir, device};
+use database::Opening;
+use refusal::Refusal;
+use report::{Clock, Report};
+use task::Task;
 
 /// What `rockmill compact` takes.
 #[derive(Debug, clap::Args)]
@@ -56,8 +61,7 @@ pub struct CompactArgs {
     /// the database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several
-    /// joined by +, or auto.
+    /// What Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
     /// MiB to read and write a second at most [default: no limit].
@@ -100,25 +104,6 @@ impl FromStr for Key {
             .map(Self)
             .ok_or_else(|| "say an even number of hex digits after 0x".to_owned())
     }
-}
-
-/// What all parts of the command need to know.
-#[derive(Debug)]
-struct Task {
-    dir: PathBuf,
-    column_family: String,
-    keys: UserKeys,
-    threads: u32,
-    memory_budget_bytes: u64,
-    nice: u8,
-    verification: Verification,
-    output_cache: OutputCache,
-    staging_dir: Option<PathBuf>,
-    device: DeviceList,
-    /// 0: no limit.
-    io_bytes_per_second: u64,
-    service: ServiceArgs,
-    trust_operator_names: bool,
 }
 
 /// Compacts, or says what would be compacted.
@@ -165,91 +150,28 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
     let opening = decision.map_err(|refusals| Refusal::failure(&task.dir, &refusals))?;
     drop(engine);
     let service = task.service()?;
-    let report = task.compact(opening, &service, &forecast)?;
+    let report = compact(&task, opening, &service, &forecast)?;
     report.print(args.json, args.stats)
 }
 
-impl Task {
-    fn check(&self) -> Result<(), Failure> {
-        database_dir::require_with_options(&self.dir)?;
-        let family = &self.column_family;
-        let tree = database_dir::read_tree(&self.dir)?;
-        if tree.by_name(family.as_bytes()).is_none() {
-            let what = format!("{}: no column family {family:?}", self.dir.display());
-            return Err(Failure::Usage(what));
-        }
-        match (&self.keys.from, &self.keys.to) {
-            (Some(from), Some(to)) if from > to => {
-                Err(Failure::Usage("--from lies behind --to".to_owned()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn engine(&self) -> Result<Engine, Failure> {
-        let settings = Settings {
-            mutable: MutableSettings {
-                threads: self.threads as usize,
-                memory_budget_bytes: self.memory_budget_bytes,
-                verification: self.verification,
-                output_cache: self.output_cache,
-                ..MutableSettings::default()
-            },
-            device: self.device,
-            staging_dir: self.staging_dir.clone(),
-            ..self.service.settings()
-        };
-        let engine = Engine::new(settings, Arc::new(LocalStorage));
-        let engine = engine.map_err(Failure::Environment)?;
-        engine.wait_for_device().map_err(Failure::Environment)?;
-        device::tell(engine.device_choice());
-        Ok(engine)
-    }
-
-    fn service(&self) -> Result<Service, Failure> {
-        let mut builder = self.service.builder();
-        if let Some(dir) = &self.staging_dir {
-            builder = builder.staging_dir(dir);
-        }
-        let built = builder
-            .threads(self.threads as usize)
-            .memory_budget_bytes(self.memory_budget_bytes)
-            .nice(self.nice)
-            .io_bytes_per_second(self.io_bytes_per_second)
-            .verification(self.verification)
-            .output_cache(self.output_cache)
-            .device(self.device)
-            .build();
-        let service = built.and_then(|service| service.wait_for_device().map(|()| service));
-        service.map_err(|e| Failure::Environment(e.to_string()))
-    }
-
-    fn compact(
-        &self,
-        opening: database::Opening,
-        service: &Service,
-        forecast: &Forecast,
-    ) -> Result<report::Report, Failure> {
-        let before = database_dir::read_tree(&self.dir)?;
-        let database = opening.open(self, service)?;
-        let clock = report::Clock::start();
-        let compacted = progress::watch(service, forecast.bytes(), || {
-            database.compact(self, forecast)
-        });
-        let times = clock.stop();
-        let closed = database.close();
-        compacted.and(closed)?;
-        let after = database_dir::read_tree(&self.dir)?;
-        let stats = service.stats();
-        Ok(report::Report::new(
-            self, forecast, stats, times, &before, &after,
-        ))
-    }
-
-    /// What RocksDB could not do with the database.
-    fn failed(&self, doing: &str, error: &rust_rocksdb::Error) -> Failure {
-        database_dir::in_front(&self.dir, rocksdb_failed(doing, error))
-    }
+fn compact(
+    task: &Task,
+    opening: Opening,
+    service: &Service,
+    forecast: &Forecast,
+) -> Result<Report, Failure> {
+    let before = database_dir::read_tree(&task.dir)?;
+    let database = opening.open(task, service)?;
+    let clock = Clock::start();
+    let compacted = progress::watch(service, forecast.bytes(), || {
+        database.compact(task, forecast)
+    });
+    let times = clock.stop();
+    let closed = database.close();
+    compacted.and(closed)?;
+    let after = database_dir::read_tree(&task.dir)?;
+    let stats = service.stats();
+    Ok(Report::new(task, forecast, stats, times, &before, &after))
 }
 
 #[cfg(test)]

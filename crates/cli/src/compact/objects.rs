@@ -1,11 +1,11 @@
 //! Objects that a database was configured with and that RocksDB cannot make from their names.
 
-use rockmill_engine::filter_policy_without_bits;
+use rockmill_compaction::filter_policy_without_bits;
 use rockmill_format::filter::FilterPolicy;
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::prefix::PrefixExtractor;
 
-use super::decision::{FROM_APPLICATION, Refusal};
+use super::refusal::{FROM_APPLICATION, Refusal};
 
 /// What RocksDB writes for no object.
 const NULL: &str = "nullptr";

@@ -5,12 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rockmill_engine::options_number;
 use rockmill_format::options_file::OptionsFile;
+use rockmill_side_by_side::rocksdb;
+use rockmill_snapshot::closed_database::options_number;
+use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
-
-use crate::outcome::Failure;
-use crate::side_by_side::rocksdb_failed;
 
 /// The block cache. Compactions pass it by.
 const CACHE_BYTES: usize = 8 << 20;
@@ -63,10 +62,10 @@ pub fn load(text: &str) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Failur
         .and_then(|dir| fs::write(dir.path().join("OPTIONS-000001"), text).map(|()| dir))
         .map_err(|e| Failure::Environment(format!("cannot make a temporary file: {e}")))?;
     let ignore_unknown = false;
-    let env = Env::new().map_err(|e| rocksdb_failed("start", &e))?;
+    let env = Env::new().map_err(|e| rocksdb::failed("start", &e))?;
     let cache = Cache::new_lru_cache(CACHE_BYTES);
     Options::load_latest(scratch.path(), env, ignore_unknown, cache)
-        .map_err(|e| rocksdb_failed("read the OPTIONS file", &e))
+        .map_err(|e| rocksdb::failed("read the OPTIONS file", &e))
 }
 
 /// The OPTIONS file that RocksDB has written for the time that the database is open.

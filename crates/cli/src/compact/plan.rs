@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 
 use comfy_table::CellAlignment;
-use rockmill_engine::{Expected, Forecast, ForecastStep};
+use rockmill_compaction::{Expected, Forecast, ForecastStep};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use super::Task;
-use super::decision::Refusal;
+use super::refusal::Refusal;
+use super::task::Task;
 use crate::advice::Decline;
-use crate::outcome::Failure;
-use crate::output::{self, megabytes};
 
 /// What there is to say where no file holds any of the keys.
 pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
 use rockmill::{DeclineReason, Stats};
-use rockmill_engine::Forecast;
+use rockmill_compaction::Forecast;
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_side_by_side::machine::process_cpu;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use super::Task;
 use super::plan::NOTHING;
+use super::task::Task;
 use crate::advice::{self, Decline};
-use crate::outcome::Failure;
-use crate::output::{self, megabytes};
-use crate::side_by_side::process_cpu;
 
 /// Measures a compaction.
 pub struct Clock {

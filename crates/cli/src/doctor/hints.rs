@@ -1,10 +1,10 @@
 //! What would help, though nothing is declined for it.
 
-use rockmill_engine::{Diagnosis, FamilyDiagnosis, filter_policy_without_bits};
+use rockmill_compaction::{Diagnosis, FamilyDiagnosis, filter_policy_without_bits};
 use rockmill_format::options_file::Options;
+use rockmill_terminal::output;
 use serde::Serialize;
 
-use crate::output;
 use crate::service_args::ServiceArgs;
 
 /// Below this a slice, which is two files, is over before its inputs are opened and its outputs are

@@ -6,11 +6,11 @@ mod report;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rockmill_engine::Engine;
-use rockmill_engine::storage::LocalStorage;
+use rockmill_compaction::Engine;
+use rockmill_storage::LocalStorage;
+use rockmill_terminal::outcome::Failure;
 
 use crate::database_dir;
-use crate::outcome::Failure;
 use crate::service_args::ServiceArgs;
 use report::Report;
 

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use comfy_table::CellAlignment;
-use rockmill_engine::{Diagnosis, FamilyDiagnosis};
+use rockmill_compaction::{Diagnosis, FamilyDiagnosis};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
 use super::hints::{self, Hint};
 use crate::advice::Decline;
-use crate::outcome::Failure;
-use crate::output::{self, megabytes};
 use crate::service_args::ServiceArgs;
 
 /// Column families that are named together at most.

@@ -6,10 +6,10 @@ use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{self, ValueType};
 use rockmill_format::properties::compression_type_name;
+use rockmill_terminal::output::{self, Stop};
 use serde::Serialize;
 
 use super::{NotShown, not_shown};
-use crate::output::{self, Stop};
 use crate::sst::{RangeDeletion, understood};
 
 /// One data block.

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output::Stop;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::layout::layout;
 use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
-use crate::outcome::Failure;
-use crate::output::Stop;
 use crate::sst::Sst;
 
 /// Prints the document. It is whole in any case: `not_shown` says what is not understood; after damage the

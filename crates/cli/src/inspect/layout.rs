@@ -1,15 +1,15 @@
 //! Which bytes of a file are what.
 
+use rockmill_core::read_block;
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
-use rockmill_engine::read_block;
 use rockmill_format::filter::FilterReader;
 use rockmill_format::footer::FOOTER_SIZE;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::table::{decode_filter_partitions, names};
+use rockmill_terminal::output;
 use serde::Serialize;
 
 use super::{NotShown, not_shown};
-use crate::output;
 use crate::sst::{Sst, end_of, understood};
 
 /// A range of the file that serves one purpose; trailers belong to their blocks.

@@ -4,9 +4,8 @@ use jiff::Timestamp;
 use rockmill_format::properties::{TableProperties, UNKNOWN_COLUMN_FAMILY, UNKNOWN_SEQNO};
 use rockmill_format::table::IndexType;
 use rockmill_format::wire::PropertyValue;
+use rockmill_terminal::output;
 use serde_json::Value;
-
-use crate::output;
 
 /// One property.
 #[derive(Debug, Clone, PartialEq)]

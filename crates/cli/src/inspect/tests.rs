@@ -1,11 +1,11 @@
 //! Whole tables.
 
 use rockmill_format::handle::BlockHandle;
+use rockmill_terminal::output::{Stop, USUAL_COLUMNS};
 use serde_json::Value;
 
 use super::layout::layout;
 use super::{Extent, json, text};
-use crate::output::{Stop, USUAL_COLUMNS};
 use crate::test_tables::{open, sst};
 
 const ALL: Extent = Extent {

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use comfy_table::CellAlignment;
 use rockmill_core::InputTable;
+use rockmill_terminal::output::{self, Stop};
 
 use super::blocks::Holds;
 use super::layout::layout;
 use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
-use crate::output::{self, Stop};
 use crate::sst::Sst;
 
 /// Columns of a key in the list of blocks, of which a line holds two.

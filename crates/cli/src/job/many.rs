@@ -4,14 +4,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rockmill_compaction::Engine;
+use rockmill_compaction::record::{self, JOB_FILE};
 use rockmill_core::{CancelToken, Error, ErrorKind};
-use rockmill_engine::Engine;
-use rockmill_engine::record::{self, JOB_FILE};
-use rockmill_engine::storage::LocalStorage;
+use rockmill_storage::LocalStorage;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 
 use super::{at, keep_first};
-use crate::outcome::Failure;
-use crate::output;
 
 /// How a job ended.
 enum Ended {

@@ -5,19 +5,20 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use rockmill_compaction::staging::file_name;
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
-use rockmill_engine::staging::file_name;
 use rockmill_format::key;
 use rockmill_format::manifest::FileMeta;
 use rockmill_format::table::is_bytewise;
 use rockmill_format::unique_id::internal_unique_id;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 
 use super::progress::Progress;
 use super::report::Row;
 use super::table::{self, Checked};
-use crate::outcome::Failure;
+use crate::database_dir;
 use crate::sst::Sst;
-use crate::{database_dir, output};
 
 /// Checks every live file of every column family.
 ///

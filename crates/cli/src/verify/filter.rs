@@ -3,15 +3,15 @@
 //! What is in a filter (`full_filter_block.cc:FullFilterBlockBuilder::Add`): every user key, if whole
 //! keys are filtered, and the prefix of every key in the extractor's domain, if there is an extractor.
 
+use rockmill_core::read_block;
 use rockmill_core::{Error, InputTable, Result};
-use rockmill_engine::read_block;
 use rockmill_format::filter::FilterReader;
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::properties::TableProperties;
 use rockmill_format::table::{decode_filter_partitions, is_bytewise, names};
+use rockmill_terminal::output;
 
-use crate::output;
 use crate::sst::end_of;
 
 /// Bytes of a key that errors quote.

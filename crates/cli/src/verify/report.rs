@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use comfy_table::CellAlignment;
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 use serde::Serialize;
 
 use super::table::Checked;
-use crate::outcome::Failure;
-use crate::output;
 
 /// One file.
 #[derive(Debug, Clone, Serialize)]

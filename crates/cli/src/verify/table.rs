@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use rockmill_compaction::verify::table::scan_known;
+use rockmill_core::read_block;
 use rockmill_core::{CancelToken, Contents, Error, InputTable, Result};
-use rockmill_engine::read_block;
-use rockmill_engine::verify::scan_known;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::key::{self, TAG_SIZE};
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
 use rockmill_format::table::{is_bytewise, names};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output;
 
 use super::filter::FilterCheck;
-use crate::outcome::Failure;
-use crate::output;
 use crate::sst::{self, RangeDeletion, Sst, understood};
 
 /// What a file holds in which nothing wrong was found.

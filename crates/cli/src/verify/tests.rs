@@ -9,9 +9,9 @@ use rockmill_format::filter::METADATA_LEN;
 use rockmill_format::footer::{FOOTER_SIZE, Footer};
 use rockmill_format::handle::BlockHandle;
 use rockmill_format::table::names;
+use rockmill_terminal::outcome::Failure;
 
 use super::table::{Checked, check, check_opened};
-use crate::outcome::Failure;
 use crate::test_tables::{FILE_NAME, open, sst, sst_under};
 
 const KEYS: u64 = 100;

@@ -2,18 +2,22 @@
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
-mod typed;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rockmill_testing::command;
 use rust_rocksdb::{BlockBasedOptions, DB, IteratorMode, Options};
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "each of the tests uses its part")]
-pub use typed::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, WRONG_USAGE, expect, text};
+pub use rockmill_testing::command::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, WRONG_USAGE, text};
+
+/// Runs the command, checks its exit code and returns what it printed.
+pub fn expect(code: i32, args: &[&str]) -> (String, String) {
+    command::run(env!("CARGO_BIN_EXE_rockmill"), code, args)
+}
 
 /// A closed database with overlapping files in level 0, large enough for many slices.
 fn database(dir: &Path) {

@@ -1,7 +1,7 @@
 //! What stands before and behind the stages that work on entries.
 
 use rockmill_core::{CancelToken, InputTable, KeyRange, Result, key_prefix, kv_hash};
-use rockmill_cpu::decode::{Head, RunReader, RunTotals};
+use rockmill_cpu::decode::{Accepted, Head, RunReader, RunTotals};
 use rockmill_cpu::retain::{Sink, Source};
 
 use super::tables::Entry;
@@ -70,7 +70,7 @@ pub fn read(
     read_ahead_bytes: usize,
 ) -> Result<(Vec<Entry>, RunTotals)> {
     let cancel = CancelToken::new();
-    let mut run = RunReader::open(table, range, read_ahead_bytes, &cancel)?;
+    let mut run = RunReader::open(table, range, Accepted::Decided, read_ahead_bytes, &cancel)?;
     let mut entries = Vec::new();
     while let Some(head) = run.head() {
         assert_eq!(head.kv_hash, kv_hash(head.user_key, head.value));

@@ -1,23 +1,23 @@
 //! RocksDB's rules written down twice: for a key at once, and entry after entry.
 
-use rockmill_core::{RangesBeneath, Rules};
+use rockmill_core::{CompactionRules, RangesBeneath};
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
 
 use crate::common::{DELETE, Entry, PUT, SINGLE_DELETE};
 
 /// The oldest snapshot at or above `seq`.
-fn vis(rules: &Rules, seq: u64) -> u64 {
+fn vis(rules: &CompactionRules, seq: u64) -> u64 {
     let seeing = rules.snapshots.iter().filter(|&&s| s >= seq).min();
     seeing.copied().unwrap_or(MAX_SEQUENCE)
 }
 
 /// The newest snapshot below `seq`, or 0.
-fn below(rules: &Rules, seq: u64) -> u64 {
+fn below(rules: &CompactionRules, seq: u64) -> u64 {
     let unseeing = rules.snapshots.iter().filter(|&&s| s < seq).max();
     unseeing.copied().unwrap_or(0)
 }
 
-fn earliest(rules: &Rules) -> u64 {
+fn earliest(rules: &CompactionRules) -> u64 {
     rules
         .snapshots
         .iter()
@@ -26,7 +26,7 @@ fn earliest(rules: &Rules) -> u64 {
         .unwrap_or(MAX_SEQUENCE)
 }
 
-fn absent(rules: &Rules, key: &[u8]) -> bool {
+fn absent(rules: &CompactionRules, key: &[u8]) -> bool {
     match &rules.beneath {
         RangesBeneath::Nothing => true,
         RangesBeneath::Unknown => false,
@@ -38,12 +38,12 @@ fn absent(rules: &Rules, key: &[u8]) -> bool {
 }
 
 /// Whether an emitted entry gets sequence number 0.
-fn zeroes(rules: &Rules, seq: u64) -> bool {
+fn zeroes(rules: &CompactionRules, seq: u64) -> bool {
     rules.bottommost && seq <= earliest(rules) && seq < MAX_SEQUENCE
 }
 
 /// The closed form for keys without SingleDelete.
-pub fn closed_form(entries: &[Entry], rules: &Rules) -> Vec<Entry> {
+pub fn closed_form(entries: &[Entry], rules: &CompactionRules) -> Vec<Entry> {
     let mut out = Vec::new();
     for group in entries.chunk_by(|a, b| a.key == b.key) {
         let stripes: Vec<_> = group
@@ -79,7 +79,7 @@ pub struct Sequential {
 
 /// The sequential rules with the oldest snapshot as the write-conflict snapshot. `None` if a
 /// SingleDelete meets a Delete and that is an error.
-pub fn sequential(entries: &[Entry], rules: &Rules) -> Option<Sequential> {
+pub fn sequential(entries: &[Entry], rules: &CompactionRules) -> Option<Sequential> {
     let mut result = Sequential::default();
     let (mut prev_vis, mut emitted, mut zeroed, mut clear_next) = (None, false, false, false);
     let mut i = 0;

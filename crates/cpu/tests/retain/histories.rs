@@ -1,7 +1,7 @@
 //! Random entries of a few keys, and rules.
 
 use proptest::prelude::*;
-use rockmill_core::{RangesBeneath, Rules};
+use rockmill_core::{CompactionRules, RangesBeneath};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::common::{Entry, PUT};
@@ -54,7 +54,7 @@ fn files_beneath() -> impl Strategy<Value = RangesBeneath> {
     proptest::collection::vec(level, 0..3).prop_map(RangesBeneath::Files)
 }
 
-pub fn rules() -> impl Strategy<Value = Rules> {
+pub fn rules() -> impl Strategy<Value = CompactionRules> {
     let place = prop_oneof![
         3 => Just((true, RangesBeneath::Nothing)),
         1 => Just((true, RangesBeneath::Files(vec![Vec::new()]))),
@@ -62,7 +62,7 @@ pub fn rules() -> impl Strategy<Value = Rules> {
         1 => Just((false, RangesBeneath::Unknown)),
         2 => files_beneath().prop_map(|files| (false, files)),
     ];
-    (snapshots(), place, any::<bool>()).prop_map(|(snapshots, place, enforce)| Rules {
+    (snapshots(), place, any::<bool>()).prop_map(|(snapshots, place, enforce)| CompactionRules {
         snapshots,
         bottommost: place.0,
         beneath: place.1,

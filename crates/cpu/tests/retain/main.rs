@@ -11,10 +11,10 @@ use common::{DELETE, Entry, PUT, SINGLE_DELETE, VecSink, VecSource, config, hash
 use forms::{closed_form, sequential};
 use histories::{histories, rules};
 use proptest::prelude::*;
-use rockmill_core::{DeclineReason, Error, ErrorKind, RangesBeneath, Rules};
+use rockmill_core::{CompactionRules, DeclineReason, Error, ErrorKind, RangesBeneath};
 use rockmill_cpu::retain::{RetainTotals, retain};
 
-fn run(entries: &[Entry], rules: &Rules) -> Result<(Vec<Entry>, RetainTotals), Error> {
+fn run(entries: &[Entry], rules: &CompactionRules) -> Result<(Vec<Entry>, RetainTotals), Error> {
     let mut sink = VecSink::default();
     let totals = retain(rules, &mut VecSource::new(entries), &mut sink)?;
     Ok((sink.0, totals))
@@ -53,7 +53,8 @@ proptest! {
         prop_assert_eq!(totals, RetainTotals {
             replaced: expected.replaced,
             tombstones_dropped: expected.tombstones_dropped,
-            written: out.len() as u64,
+            above: 0,
+            kept: out.len() as u64,
             hash_kept: kept,
             hash_dropped: hash_sum(&entries).wrapping_sub(kept),
         });
@@ -70,7 +71,7 @@ proptest! {
             prop_assert!(pair[0].order() < pair[1].order(), "{pair:?}");
             prop_assert!(pair[0].key != pair[1].key || pair[0].seq() > pair[1].seq(), "{pair:?}");
         }
-        let hidden = entries.len() as u64 - totals.written;
+        let hidden = entries.len() as u64 - totals.kept;
         prop_assert!(totals.replaced + totals.tombstones_dropped <= hidden);
         prop_assert_eq!(
             totals.hash_kept.wrapping_add(totals.hash_dropped),
@@ -87,8 +88,8 @@ fn single_delete(seq: u64) -> Entry {
     Entry::new(b"k", seq, SINGLE_DELETE, b"")
 }
 
-fn bottom(snapshots: &[u64]) -> Rules {
-    Rules {
+fn bottom(snapshots: &[u64]) -> CompactionRules {
+    CompactionRules {
         snapshots: snapshots.to_vec(),
         bottommost: true,
         beneath: RangesBeneath::Nothing,

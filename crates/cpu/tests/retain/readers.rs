@@ -1,7 +1,7 @@
 //! What the rules promise to readers, through two compactions and the writes between.
 
 use proptest::prelude::*;
-use rockmill_core::{RangesBeneath, Rules};
+use rockmill_core::{CompactionRules, RangesBeneath};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::common::{DELETE, Entry, PUT, SINGLE_DELETE, config};
@@ -72,8 +72,8 @@ fn lives() -> impl Strategy<Value = Lives> {
     )
 }
 
-/// Rules that fit what lies beneath; `choice` picks among them.
-fn fitting_rules(beneath: &[Entry], snapshots: Vec<u64>, choice: u8) -> Rules {
+/// CompactionRules that fit what lies beneath; `choice` picks among them.
+fn fitting_rules(beneath: &[Entry], snapshots: Vec<u64>, choice: u8) -> CompactionRules {
     let files = beneath
         .chunk_by(|a, b| a.key == b.key)
         .map(|group| (group[0].key.clone(), group[0].key.clone()))
@@ -85,7 +85,7 @@ fn fitting_rules(beneath: &[Entry], snapshots: Vec<u64>, choice: u8) -> Rules {
         _ if beneath.is_empty() => (true, RangesBeneath::Nothing),
         _ => (false, RangesBeneath::Files(vec![vec![], files])),
     };
-    Rules {
+    CompactionRules {
         snapshots,
         bottommost,
         beneath,

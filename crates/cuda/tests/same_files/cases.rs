@@ -1,13 +1,15 @@
 //! What random jobs consist of.
 
 use proptest::prelude::*;
-use rockmill_core::{Cutting, Grandparent, InputTable, Plan, RangesBeneath, Rules, TablePlan};
+use rockmill_core::{
+    CompactionRules, Grandparent, InputTable, OutputSplitting, Plan, RangesBeneath, TablePlan,
+};
 use rockmill_format::compression::CompressionSettings;
 
 use crate::common::{self, Entry};
 
 /// A pool of user keys: all of one short length, short ones of any length, or anything.
-fn key_pools() -> impl Strategy<Value = Vec<Vec<u8>>> {
+pub fn key_pools() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let one_length =
         (4usize..=16, 1u32..200).prop_map(|(len, n)| (0..n).map(|i| key_of(i, len)).collect());
     let byte = || prop::sample::select(vec![0u8, 1, 0x7f, 0xff]);
@@ -95,18 +97,18 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         prop_oneof![Just(RangesBeneath::Nothing), Just(RangesBeneath::Unknown)],
         any::<bool>(),
     );
-    let cutting = (
+    let splitting = (
         prop::sample::select(vec![1u64, 100, 3000, 100_000, u64::MAX]),
         prop::sample::select(vec![(1u64, 1u64), (2, 3), (0, 0)]),
         prop::sample::select(vec![2000u64, 6000, u64::MAX]),
         any::<[bool; 4]>(),
     );
-    (rules, table_plans(), cutting).prop_map(|(rules, table, cutting)| {
+    (rules, table_plans(), splitting).prop_map(|(rules, table, splitting)| {
         let (snapshots, bottommost, beneath, enforce_single_del_contracts) = rules;
-        let (file_size, ratio, max_compaction_bytes, switches) = cutting;
+        let (file_size, ratio, max_compaction_bytes, switches) = splitting;
         let [single_file, level_style, file_checksum, paranoid_hash] = switches;
         let mut plan = common::plan();
-        plan.rules = Rules {
+        plan.rules = CompactionRules {
             snapshots: snapshots.into_iter().collect(),
             bottommost,
             beneath: if bottommost {
@@ -116,23 +118,23 @@ pub fn plans() -> impl Strategy<Value = Plan> {
             },
             enforce_single_del_contracts,
         };
-        plan.table = table;
-        plan.cutting = Cutting {
+        plan.output.table = table;
+        plan.output.splitting = OutputSplitting {
             single_file,
             level_style,
             compression_ratio: ratio,
             max_compaction_bytes,
-            ..common::cutting(file_size)
+            ..common::splitting(file_size)
         };
-        plan.file_checksum = file_checksum;
-        plan.paranoid_hash = paranoid_hash;
+        plan.output.file_checksum = file_checksum;
+        plan.output.paranoid_hash = paranoid_hash;
         plan
     })
 }
 
 pub fn tables(runs: &[Vec<Entry>], table: &TablePlan) -> Vec<InputTable> {
     let mut plan = common::plan();
-    plan.table = table.clone();
+    plan.output.table = table.clone();
     common::tables(&plan, runs)
 }
 

@@ -92,11 +92,11 @@ fn files_to_damage() -> Vec<Vec<u8>> {
     for list in &lists {
         files.push(common::one_file(&common::plan(), list));
         let mut plan = common::plan();
-        plan.table.format_version = 8;
-        plan.table.common_prefix = true;
-        plan.table.index.format_version = 8;
-        plan.table.index.common_prefix = true;
-        plan.table.block_size = 300;
+        plan.output.table.format_version = 8;
+        plan.output.table.common_prefix = true;
+        plan.output.table.index.format_version = 8;
+        plan.output.table.index.common_prefix = true;
+        plan.output.table.block_size = 300;
         files.push(common::one_file(&plan, list));
         for hash_index in [false, true] {
             let blocks: Vec<_> = list

@@ -61,9 +61,9 @@ proptest! {
         entries.dedup_by_key(|entry| entry.internal_key());
         let inputs = [open(common::one_file(&common::plan(), &entries))?];
         let mut plan = common::plan();
-        plan.cutting = common::cutting(file_size);
+        plan.output.splitting = common::splitting(file_size);
         plan.rules.snapshots = (1..versions).collect();
-        plan.table.filter = Some(FilterOptions {
+        plan.output.table.filter = Some(FilterOptions {
             format: FilterFormat::Legacy,
             millibits_per_key: 10_000,
             whole_key_filtering,

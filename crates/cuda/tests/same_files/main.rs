@@ -18,8 +18,8 @@ use common::{Entry, MemOutput, config, open};
 use device::target;
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Cutting, Error, ErrorKind, Grandparent, InputTable, KeyRange, Plan,
-    RangesBeneath, SliceReport,
+    Backend, CancelToken, Error, ErrorKind, Grandparent, InputTable, KeyRange, OutputSplitting,
+    Plan, RangesBeneath, ReadReport, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
@@ -37,20 +37,17 @@ fn compact(
     inputs: &[InputTable],
     plan: &Plan,
     range: &KeyRange,
-) -> Result<(SliceReport, Vec<MemOutput>), Error> {
+) -> Result<(TaskReport, Vec<MemOutput>), Error> {
     common::compact(backend, inputs, plan, range, &CancelToken::new())
 }
 
 /// All of a report but what says how it came about.
-fn essence(report: &SliceReport) -> String {
-    let report = SliceReport {
-        bytes_read: 0,
-        verified: false,
-        stages: Vec::new(),
-        cpu_elsewhere: std::time::Duration::ZERO,
-        ..report.clone()
+fn essence(report: &TaskReport) -> String {
+    let read = ReadReport {
+        bytes: 0,
+        ..report.read.clone()
     };
-    format!("{report:#?}")
+    format!("{read:#?} {:#?}", report.files())
 }
 
 /// The first place where two lists of files differ.
@@ -88,7 +85,7 @@ proptest! {
             plan.rules.beneath = files_beneath(&runs);
         }
         if with_grandparents {
-            plan.cutting.grandparents = grandparents(&runs, touching);
+            plan.output.splitting.grandparents = grandparents(&runs, touching);
         }
         let all = runs.concat();
         let mut bounds = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
@@ -110,7 +107,7 @@ proptest! {
         let (found_report, found) = found?;
         prop_assert_eq!(difference(&files, &found), None);
         prop_assert_eq!(essence(&report), essence(&found_report));
-        prop_assert!(found_report.verified);
+        prop_assert!(found_report.is_verified());
     }
 }
 
@@ -132,7 +129,7 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
         vec![vec![delete(b"a", 3)], vec![put(b"a", 2, b"gone")]],
     ];
     for (i, runs) in cases.iter().enumerate() {
-        let inputs = tables(runs, &common::plan().table);
+        let inputs = tables(runs, &common::plan().output.table);
         let (mut plan, range) = (common::plan(), KeyRange::default());
         plan.rules.bottommost = true;
         plan.rules.beneath = RangesBeneath::Nothing;
@@ -155,7 +152,7 @@ fn of_equal_keys_that_of_the_first_input_counts() {
             (0..1000).map(put).collect()
         };
         let runs: Vec<_> = (0..RUNS).map(run).collect();
-        let inputs = tables(&runs, &common::plan().table);
+        let inputs = tables(&runs, &common::plan().output.table);
         let (plan, range) = (common::plan(), KeyRange::default());
         let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
         let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
@@ -173,7 +170,7 @@ fn a_grandparent_of_any_size_ends_files() {
         .collect();
     let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
     let mut plan = common::plan();
-    plan.cutting = Cutting {
+    plan.output.splitting = OutputSplitting {
         max_compaction_bytes: 10_000,
         grandparents: [(5, 9), (9, 12), (14, 16)]
             .map(|(first, last)| Grandparent {
@@ -182,7 +179,7 @@ fn a_grandparent_of_any_size_ends_files() {
                 size: u64::MAX - 1000,
             })
             .into(),
-        ..common::cutting(100_000)
+        ..common::splitting(100_000)
     };
     let range = KeyRange::default();
     let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
@@ -195,15 +192,18 @@ fn a_grandparent_of_any_size_ends_files() {
 fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, b"v")];
     let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
-    let refuse = |change: &dyn Fn(&mut Plan)| {
-        let mut plan = common::plan();
-        change(&mut plan);
-        let error = compact(device(), &inputs, &plan, &KeyRange::default()).expect_err("refused");
-        assert_eq!(error.kind, ErrorKind::Device, "{error}");
-        error.to_string()
-    };
-    assert!(refuse(&|plan| plan.cutting.size_is_upper_bound = true).contains("upper_bound"));
-    assert!(
-        refuse(&|plan| plan.table.compression.kind = CompressionType::Lz4).contains("compression")
-    );
+    let mut plans = [common::plan(), common::plan()];
+    plans[0].output.table.compression.kind = CompressionType::Lz4;
+    plans[1].output.splitting.size_is_upper_bound = true;
+    let kinds = [Unsupported::Compression, Unsupported::SizeIsUpperBound];
+    let range = KeyRange::default();
+    for (plan, kind) in plans.iter().zip(kinds) {
+        let support = device().supports(&plan.request(&inputs, &range, 0));
+        assert_eq!(support, Support::No(kind));
+        let error = compact(device(), &inputs, plan, &range).expect_err("refused");
+        assert_eq!(
+            (error.kind, error.what),
+            (ErrorKind::Device, kind.to_string())
+        );
+    }
 }

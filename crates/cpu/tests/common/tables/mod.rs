@@ -7,8 +7,8 @@ mod entry;
 mod memory;
 
 use rockmill_core::{
-    Backend, CancelToken, Cutting, InputTable, KeyRange, OutputFile, Plan, PropertiesPlan, Result,
-    Slice, SliceReport, SliceWork, SstSink, kv_hash,
+    Backend, CancelToken, InputTable, KeyRange, Operator, OutputFile, OutputPlan, OutputSplitting,
+    Plan, PropertiesPlan, ReadTask, Result, SstSink, TaskReport, kv_hash,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
@@ -19,33 +19,36 @@ pub use memory::{FILE_NAME, MemFile, MemOutput, MemSink, open};
 /// A plan that keeps everything, in one file without compression and filter.
 pub fn plan() -> Plan {
     Plan {
-        properties: PropertiesPlan {
-            db_id: b"some-db".to_vec(),
-            session_id: "ABCDEFGHIJKLMNOPQRST".to_owned(),
-            host: "host".to_owned(),
-            checksum_seed: 0x1234_5678_9abc_def0,
-            column_family_name: b"default".to_vec(),
-            output_level: 3,
-            whole_key_filtering: true,
-            now: 1_700_000_000,
-            ..PropertiesPlan::default()
+        output: OutputPlan {
+            properties: PropertiesPlan {
+                db_id: b"some-db".to_vec(),
+                session_id: "ABCDEFGHIJKLMNOPQRST".to_owned(),
+                host: "host".to_owned(),
+                checksum_seed: 0x1234_5678_9abc_def0,
+                column_family_name: b"default".to_vec(),
+                output_level: 3,
+                whole_key_filtering: true,
+                now: 1_700_000_000,
+                ..PropertiesPlan::default()
+            },
+            ..OutputPlan::default()
         },
         ..Plan::default()
     }
 }
 
-pub fn cutting(max_output_file_size: u64) -> Cutting {
-    Cutting {
+pub fn splitting(max_output_file_size: u64) -> OutputSplitting {
+    OutputSplitting {
         target_file_size: max_output_file_size,
         max_output_file_size,
-        ..Cutting::default()
+        ..OutputSplitting::default()
     }
 }
 
 /// Writes `entries`, which must be in order; gives what the writer says beside the bytes.
 pub fn write(plan: &Plan, entries: &[Entry]) -> Result<Vec<(OutputFile, Vec<u8>)>> {
     let mut sink = MemSink::numbered_from(1);
-    let mut writer = SstWriter::new(plan, &mut sink)?;
+    let mut writer = SstWriter::new(&plan.output, &mut sink)?;
     let mut before: Option<&[u8]> = None;
     for entry in entries {
         let first = before != Some(&entry.key);
@@ -76,31 +79,28 @@ pub fn tables(plan: &Plan, runs: &[Vec<Entry>]) -> Vec<InputTable> {
     runs.iter().map(table).collect()
 }
 
-/// The work of a slice, which reads 64 KiB ahead.
-pub fn work<'a>(
+/// A task that reads 64 KiB ahead.
+pub fn task<'a>(
     inputs: &'a [InputTable],
     plan: &'a Plan,
-    slice: &'a Slice,
+    range: &'a KeyRange,
     cancel: &'a CancelToken,
-) -> SliceWork<'a> {
-    SliceWork {
-        inputs,
-        plan,
-        slice,
-        read_ahead_bytes: 64 << 10,
+) -> ReadTask<'a> {
+    ReadTask {
+        request: plan.request(inputs, range, 64 << 10),
         cancel,
         progress: None,
     }
 }
 
-/// Makes a slice's files on a backend that accepts it.
+/// Makes a task's files on a backend that supports it.
 pub fn make(
     backend: &impl Backend,
-    work: SliceWork<'_>,
+    task: ReadTask<'_>,
     sink: &mut dyn SstSink,
-) -> Result<SliceReport> {
-    backend.accepts(work.plan, work.inputs)?;
-    backend.write_ssts(backend.survivors(work)?, sink)
+) -> Result<TaskReport> {
+    backend.supports(&task.request).check()?;
+    backend.apply(backend.read(task)?, Operator::WriteSst { sink })
 }
 
 /// Compacts the entries of `inputs` in `range`: the backend's report, and the files from number 1 on.
@@ -110,13 +110,9 @@ pub fn compact(
     plan: &Plan,
     range: &KeyRange,
     cancel: &CancelToken,
-) -> Result<(SliceReport, Vec<MemOutput>)> {
-    let slice = Slice {
-        range: range.clone(),
-        ..Slice::default()
-    };
+) -> Result<(TaskReport, Vec<MemOutput>)> {
     let mut sink = MemSink::numbered_from(1);
-    let report = make(backend, work(inputs, plan, &slice, cancel), &mut sink)?;
+    let report = make(backend, task(inputs, plan, range, cancel), &mut sink)?;
     Ok((report, sink.into_files()))
 }
 

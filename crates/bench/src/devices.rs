@@ -1,0 +1,51 @@
+//! The devices that are measured, simulated ones among them: what a text such as `cuda:0+sim:fpga-cu` stands for,
+//! and what the builder of a service is told of it.
+
+use std::collections::BTreeMap;
+
+use rockmill::{Builder, Device, DeviceList};
+use rockmill_compaction::Registered;
+use rockmill_terminal::outcome::Failure;
+use rockmill_testkit::simulated::Profile;
+
+/// The simulated device of that name.
+pub fn simulated(name: &str) -> Option<Result<Registered, String>> {
+    let profile = Profile::of_device(name)?;
+    Some(profile.map(|profile| Registered::new(&profile.device_name(), profile.opener())))
+}
+
+/// One or several devices from the command line.
+///
+/// # Errors
+/// Usage if they are none.
+pub fn parse(text: &str) -> Result<DeviceList, Failure> {
+    let devices = text.parse::<DeviceList>();
+    devices.map_err(|what| Failure::Usage(format!("--device: {what}")))
+}
+
+/// Tells a builder what to compute on, and says on standard error what the processor times of simulated devices are
+/// worth.
+pub fn give(builder: Builder, devices: DeviceList) -> Builder {
+    let is_simulated = |device| matches!(device, Device::Registered(_));
+    if devices.iter().any(is_simulated) {
+        eprintln!(
+            "rockmill-bench: {devices}: the host computes for simulated devices, so CPU seconds are its own, and \
+             times count only where cores are idle"
+        );
+    }
+    builder.device(devices)
+}
+
+/// What the simulated devices among them are, by name: the parameters as JSON.
+pub fn profiles(devices: DeviceList) -> BTreeMap<String, String> {
+    let text = |device: Registered| {
+        let profile = Profile::of_device(device.name())?.ok()?;
+        let text = serde_json::to_string(profile.parameters());
+        Some((profile.name().to_owned(), text.expect("it was read so")))
+    };
+    let named = devices.iter().filter_map(|device| match device {
+        Device::Registered(device) => text(device),
+        _ => None,
+    });
+    named.collect()
+}

@@ -1,0 +1,56 @@
+//! The `rockmill-bench` command: measurements. It is not shipped.
+//!
+//! Exit codes: 0 done, 1 the results differ, 2 wrong usage, 3 the environment refused.
+
+#![forbid(unsafe_code)]
+
+mod compaction;
+mod devices;
+mod floor;
+mod model;
+mod system;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use rockmill_side_by_side::worker;
+use rockmill_terminal::{program, removed};
+
+/// Measures RocksDB and Rockmill beside each other.
+#[derive(Debug, Parser)]
+#[command(name = "rockmill-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes databases, lets RocksDB and Rockmill compact the same files of level 0, and compares.
+    Compaction(compaction::CompactionArgs),
+    /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
+    System(system::SystemArgs),
+    /// Shows how fast an accelerator is by its published formulas.
+    Model(model::ModelArgs),
+    /// What the others start to compact in a process of its own.
+    #[command(hide = true)]
+    Worker,
+    /// What `system` starts to measure in a process of its own.
+    #[command(hide = true)]
+    Cell,
+}
+
+fn main() -> ExitCode {
+    rockmill_compaction::know_own_names(devices::simulated);
+    program::run(
+        "rockmill-bench",
+        removed::explain_option,
+        |cli: Cli| match cli.command {
+            Command::Compaction(args) => compaction::run(&args),
+            Command::System(args) => system::run(&args),
+            Command::Model(args) => model::run(&args),
+            Command::Worker => worker::serve(devices::give),
+            Command::Cell => system::serve(),
+        },
+    )
+}

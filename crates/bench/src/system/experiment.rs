@@ -1,0 +1,340 @@
+//! The experiments: which cells each has.
+
+use rockmill_side_by_side::machine::usual_threads;
+use rockmill_side_by_side::spec::{Keys, Spec};
+use rockmill_side_by_side::system::System;
+use rockmill_side_by_side::workload::{Compression, Workload};
+use rockmill_terminal::outcome::Failure;
+
+use super::args::{Experiment, SystemArgs};
+use super::cell::{Cell, Clients, Jobs, Order, Pick, Work};
+use super::ways::{check_names, systems};
+use crate::devices::profiles;
+
+/// Names of axes.
+const VALUE_BYTES: &str = "value B";
+const CPU_LOAD: &str = "CPU load %";
+const JOB_MB: &str = "job MB";
+const AT_ONCE: &str = "at once";
+const FILL: &str = "fill";
+const UPDATES: &str = "updates %";
+
+/// At full scale. LUDA's own load and run.
+const CONTENTION_RECORDS: f64 = 10e6;
+/// A hundredth of X-Engine's records, in as many tables.
+const INDEX_FAMILIES: u32 = 32;
+const INDEX_RECORDS: f64 = 2e6;
+/// Three reads for a write.
+const INDEX_UPDATE_PERCENT: u32 = 25;
+/// A quarter of Co-KV's load.
+const RATIO_RECORDS: f64 = 5e6;
+/// A smaller database has not a file to compact.
+const LEAST_RECORDS: u64 = 1000;
+
+/// A family's records fill so many write buffers, as far as these have one of the usual sizes, so that a small
+/// scale has compactions as well.
+const BUFFERS_OF_RECORDS: u64 = 64;
+const WRITE_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+
+/// As `rockmill-bench compaction` has them.
+const JOB_VERSIONS: u64 = 4;
+const JOB_RUNS: u64 = 8;
+const JOB_WRITERS: u64 = 16;
+const JOB_FILE_BYTES: u64 = 64 << 20;
+const MEGABYTE: f64 = 1e6;
+const KIB: u64 = 1024;
+
+const PERCENT: f64 = 100.0;
+
+impl Experiment {
+    /// All cells, those of a point side by side.
+    ///
+    /// # Errors
+    /// Usage if an argument is another experiment's, or names no device.
+    pub fn cells(self, args: &SystemArgs) -> Result<Vec<Cell>, Failure> {
+        self.check_axes(args)?;
+        let systems = systems(args)?;
+        let points = match self {
+            Self::Contention => contention(args),
+            Self::Scaling => scaling(args),
+            Self::SecondaryIndex => secondary_index(args),
+            Self::UpdateRatio => update_ratio(args),
+        };
+        let mut cells = Vec::new();
+        for (point, work) in points {
+            let cell = |system, work| Cell {
+                point: point.clone(),
+                system,
+                threads: args.threads.unwrap_or_else(usual_threads),
+                tuning: args.tuning.clone(),
+                profiles: profiles(system.device()),
+                work,
+            };
+            if let (true, Work::Clients(clients)) = (args.bound, &work) {
+                let without = Clients {
+                    compacts: false,
+                    ..clients.clone()
+                };
+                cells.push(cell(System::Rocksdb, Work::Clients(without)));
+            }
+            cells.extend(systems.iter().map(|&system| cell(system, work.clone())));
+        }
+        check_names(&cells)?;
+        Ok(cells)
+    }
+
+    fn check_axes(self, args: &SystemArgs) -> Result<(), Failure> {
+        let axes = [
+            ("--value-bytes", args.value_bytes.len(), Self::Contention),
+            ("--cpu-load", args.cpu_load.len(), Self::Contention),
+            ("--job-mb", args.job_mb.len(), Self::Scaling),
+            ("--at-once", args.at_once.len(), Self::Scaling),
+            ("--updates", args.updates.len(), Self::UpdateRatio),
+        ];
+        let for_clients = [
+            ("--bound", args.bound),
+            ("--clients", args.clients.is_some()),
+            ("--phase-seconds", args.phase_seconds.is_some()),
+            ("--write-buffer-kib", args.write_buffer_kib.is_some()),
+        ];
+        if let (Self::Scaling, Some((argument, _))) =
+            (self, for_clients.iter().find(|(_, is_given)| *is_given))
+        {
+            let what = format!("{argument} is for experiments with clients; scaling has none");
+            return Err(Failure::Usage(what));
+        }
+        match axes.iter().find(|axis| axis.1 > 0 && axis.2 != self) {
+            None => Ok(()),
+            Some((argument, _, of)) => {
+                let (of, name) = (of.name(), self.name());
+                let what =
+                    format!("{argument} is for the experiment {of}; {name} does not take it");
+                Err(Failure::Usage(what))
+            }
+        }
+    }
+}
+
+type Point = (Vec<(String, String)>, Work);
+
+fn axis(name: &str, value: impl ToString) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+/// What was asked for, each value once, or what is usual.
+fn or_usual<T: Copy + PartialEq>(asked: &[T], usual: &[T]) -> Vec<T> {
+    let mut values = Vec::new();
+    for value in if asked.is_empty() { usual } else { asked } {
+        if !values.contains(value) {
+            values.push(*value);
+        }
+    }
+    values
+}
+
+fn contention(args: &SystemArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for value_bytes in or_usual(&args.value_bytes, &[128, 256, 512, 1024]) {
+        for cpu_load_percent in or_usual(&args.cpu_load, &[0, 40, 80]) {
+            let records = records(args, 16, value_bytes as usize, CONTENTION_RECORDS);
+            let work = Clients {
+                operations: records.entries,
+                update_percent: 50,
+                cpu_load_percent,
+                ..clients(args, records, 1)
+            };
+            let point = vec![
+                axis(VALUE_BYTES, value_bytes),
+                axis(CPU_LOAD, cpu_load_percent),
+            ];
+            points.push((point, Work::Clients(work)));
+        }
+    }
+    points
+}
+
+fn scaling(args: &SystemArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for megabytes in or_usual(&args.job_mb, &[64, 256, 1024, 4096, 16384, 32768]) {
+        for at_once in or_usual(&args.at_once, &[1, 2, 4, 8]) {
+            let mut workload = records(args, 16, 256, 1.0);
+            let bytes = megabytes as f64 * MEGABYTE * args.scale / PERCENT;
+            let entries = (bytes / workload.entry_bytes() as f64) as u64;
+            workload.entries = entries.max(LEAST_RECORDS);
+            let spec = Spec {
+                workload,
+                versions: JOB_VERSIONS,
+                runs: JOB_RUNS,
+                delete_every: None,
+                above_older: false,
+                direct_io: false,
+                paranoid: false,
+                keys: Keys::Mixed,
+                writers: JOB_WRITERS,
+                target_file_bytes: JOB_FILE_BYTES,
+            };
+            let point = vec![axis(JOB_MB, megabytes), axis(AT_ONCE, at_once)];
+            points.push((point, Work::Jobs(Jobs { spec, at_once })));
+        }
+    }
+    points
+}
+
+fn secondary_index(args: &SystemArgs) -> Vec<Point> {
+    let records = records(args, 8, 32, INDEX_RECORDS);
+    let operations = u64::from(INDEX_FAMILIES) * records.entries;
+    let work = Clients {
+        warm_up: operations,
+        operations,
+        update_percent: INDEX_UPDATE_PERCENT,
+        pick: Pick::Uniform,
+        ..clients(args, records, INDEX_FAMILIES)
+    };
+    vec![(Vec::new(), Work::Clients(work))]
+}
+
+fn update_ratio(args: &SystemArgs) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (name, fill) in [("sequential", Order::Sequential), ("random", Order::Random)] {
+        for update_percent in or_usual(&args.updates, &[10, 30, 50, 70, 90]) {
+            let records = records(args, 16, 1024, RATIO_RECORDS);
+            let work = Clients {
+                // Others have no order that clients could follow.
+                keys: Keys::Decimal,
+                fill,
+                operations: records.entries,
+                update_percent,
+                ..clients(args, records, 1)
+            };
+            let point = vec![axis(FILL, name), axis(UPDATES, update_percent)];
+            points.push((point, Work::Clients(work)));
+        }
+    }
+    points
+}
+
+/// So many records at full scale.
+fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -> Workload {
+    Workload {
+        key_bytes,
+        value_bytes,
+        compression: Compression::None,
+        entries: ((full * args.scale / PERCENT) as u64).max(LEAST_RECORDS),
+    }
+}
+
+/// Clients that fill at random and then do nothing.
+fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
+    let usual_bytes = records.entries * records.entry_bytes() as u64 / BUFFERS_OF_RECORDS;
+    let usual_bytes = usual_bytes.clamp(*WRITE_BUFFER_BYTES.start(), *WRITE_BUFFER_BYTES.end());
+    Clients {
+        families,
+        records,
+        keys: Keys::Mixed,
+        fill: Order::Random,
+        warm_up: 0,
+        operations: 0,
+        phase_seconds: args.phase_seconds,
+        update_percent: 0,
+        pick: Pick::Zipfian,
+        clients: args.clients.unwrap_or_else(usual_threads),
+        cpu_load_percent: 0,
+        interval_ms: args.interval_ms,
+        write_buffer_bytes: args.write_buffer_kib.map_or(usual_bytes, |kib| kib * KIB),
+        compacts: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::system::tests::args;
+
+    #[test]
+    fn each_point_has_every_system_side_by_side() {
+        let args = args(&["--device", "cpu,cuda:1,cpu,auto"]);
+        for (experiment, points) in [
+            (Experiment::Contention, 12),
+            (Experiment::Scaling, 24),
+            (Experiment::SecondaryIndex, 1),
+            (Experiment::UpdateRatio, 10),
+        ] {
+            let cells = experiment.cells(&args).expect("cells");
+            let names: BTreeSet<_> = cells.iter().map(Cell::file_stem).collect();
+            assert_eq!((cells.len(), names.len()), (4 * points, 4 * points));
+            for point in cells.chunks(4) {
+                let series: Vec<_> = point.iter().map(Cell::series).collect();
+                let expected = [
+                    "rocksdb",
+                    "rockmill cpu",
+                    "rockmill cuda:1",
+                    "rockmill auto",
+                ];
+                assert_eq!(series, expected);
+                assert!(point.iter().all(|cell| cell.point == point[0].point));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_named_twice_is_measured_once() {
+        let twice = args(&["--device", "cpu,cpu", "--updates", "10,90,10"]);
+        let cells = Experiment::UpdateRatio.cells(&twice).expect("cells");
+        let names: BTreeSet<_> = cells.iter().map(Cell::file_stem).collect();
+        assert_eq!((cells.len(), names.len()), (8, 8));
+    }
+
+    #[test]
+    fn a_bound_is_a_system_of_its_own() {
+        let args = args(&["--bound"]);
+        let cells = Experiment::Contention.cells(&args).expect("cells");
+        let series: Vec<_> = cells[..3].iter().map(Cell::series).collect();
+        assert_eq!(series, ["no compaction", "rocksdb", "rockmill cpu"]);
+        assert_eq!(cells.len(), 3 * 12);
+        let error = Experiment::Scaling.cells(&args).expect_err("no clients");
+        assert!(matches!(error, Failure::Usage(what) if what.contains("--bound")));
+    }
+
+    #[test]
+    fn what_is_asked_for_clients_is_a_setting_of_their_cells() {
+        let more = ["--phase-seconds", "7", "--write-buffer-kib", "1024"];
+        let (usual, asked) = (args(&[]), args(&more));
+        for experiment in [Experiment::SecondaryIndex, Experiment::UpdateRatio] {
+            let settings = |args| {
+                let cells = experiment.cells(args).expect("cells");
+                serde_json::to_value(&cells[0]).expect("JSON")
+            };
+            let (usual, asked) = (settings(&usual), settings(&asked));
+            let of = |cell: &serde_json::Value, name| cell["work"]["clients"][name].as_u64();
+            assert_eq!(of(&usual, "phase_seconds"), None);
+            assert_eq!(of(&asked, "phase_seconds"), Some(7));
+            assert_eq!(of(&asked, "write_buffer_bytes"), Some(1 << 20));
+            assert_ne!(usual, asked);
+        }
+        let error = Experiment::Scaling.cells(&asked).expect_err("no clients");
+        assert!(matches!(error, Failure::Usage(what) if what.contains("--phase-seconds")));
+    }
+
+    #[test]
+    fn a_scale_is_of_records_and_operations_alike() {
+        let work = |scale| {
+            let args = args(&["--scale", scale, "--rocksdb", "no", "--value-bytes", "1024"]);
+            let cells = Experiment::Contention.cells(&args).expect("cells");
+            match cells[0].work.clone() {
+                Work::Clients(work) => work,
+                Work::Jobs(_) => panic!("clients"),
+            }
+        };
+        for (scale, records, buffer_bytes) in [
+            ("100", 10_000_000, 64 << 20),
+            ("1", 100_000, 100_000 * 1040 / 64),
+            ("0.0001", 1000, 64 << 10),
+        ] {
+            let work = work(scale);
+            assert_eq!((work.records.entries, work.operations), (records, records));
+            assert_eq!(work.write_buffer_bytes, buffer_bytes, "{scale}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What an experiment came to: a table and a plot.
+
+use comfy_table::{CellAlignment, Table, presets};
+use rockmill_terminal::output;
+
+use super::args::Experiment;
+use super::cell::Cell;
+use super::metric::{self, Course, Metric};
+use super::plot::Chart;
+use super::repeated::{Measured, Phases};
+
+/// Charts in a row.
+pub const CHART_COLUMNS: usize = 4;
+
+/// What an experiment shows.
+struct Shown {
+    columns: &'static [Metric],
+    /// Of these, what a terminal has room for.
+    brief: &'static [Metric],
+    /// Of which least and most are shown as well.
+    rate: Metric,
+    /// Of the last phase, over the last axis.
+    charts: &'static [Metric],
+    /// Of the last phase, over time, at the last value of the last axis.
+    courses: &'static [Course],
+}
+
+impl Experiment {
+    fn shown(self) -> Shown {
+        use metric::*;
+        match self {
+            Self::Contention => Shown {
+                columns: &[
+                    RATE, WALL, SETTLE, READ_MEAN, READ_P50, READ_P99, READ_P999, WRITE_MEAN,
+                    WRITE_P50, WRITE_P99, WRITE_P999, CPU_USE, BURNT, GPU_USE, DEVICE_USE, JOULES,
+                    COMPACTED, STALLED,
+                ],
+                brief: &[RATE, READ_P999, WRITE_P999, CPU_USE],
+                rate: RATE,
+                charts: &[RATE, READ_P999, WRITE_P999],
+                courses: &[WRITE_P999_COURSE],
+            },
+            Self::Scaling => Shown {
+                columns: &[
+                    INPUT,
+                    WALL,
+                    JOB_RATE,
+                    CPU_USE,
+                    CPU_PER_GB,
+                    DEVICE_USE,
+                    JOULES_PER_GB,
+                ],
+                brief: &[WALL, JOB_RATE, CPU_PER_GB, JOULES_PER_GB],
+                rate: JOB_RATE,
+                charts: &[JOB_RATE],
+                courses: &[],
+            },
+            Self::SecondaryIndex => Shown {
+                columns: &[
+                    TRANSACTIONS,
+                    WALL,
+                    SETTLE,
+                    READ_MEAN,
+                    READ_P99,
+                    WRITE_MEAN,
+                    WRITE_P99,
+                    CPU_USE,
+                    GPU_USE,
+                    CPU_PER_TRANSACTION,
+                    JOULES_PER_TRANSACTION,
+                    COMPACTED,
+                    STALLED,
+                ],
+                brief: &[TRANSACTIONS, READ_P99, WRITE_P99, CPU_PER_TRANSACTION],
+                rate: TRANSACTIONS,
+                charts: &[],
+                courses: &[RATE_COURSE, READ_P99_COURSE, WRITE_P99_COURSE],
+            },
+            Self::UpdateRatio => Shown {
+                columns: &[
+                    RATE,
+                    WALL,
+                    SETTLE,
+                    READ_MEAN,
+                    READ_P99,
+                    WRITE_MEAN,
+                    WRITE_P99,
+                    AMPLIFICATION,
+                    HOST_AMPLIFICATION,
+                    CPU_USE,
+                    GPU_USE,
+                    JOULES,
+                    COMPACTED,
+                    STALLED,
+                ],
+                brief: &[RATE, WRITE_P99, HOST_AMPLIFICATION, CPU_USE],
+                rate: RATE,
+                charts: &[RATE, HOST_AMPLIFICATION, WRITE_P99],
+                courses: &[],
+            },
+        }
+    }
+}
+
+/// A line for each phase of each cell, in Markdown, with all there is; of several measurements the medians.
+pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
+    let counts = ["slices", "small jobs", "jobs elsewhere"];
+    of_metrics(experiment.shown().columns, measured, &counts, |phases| {
+        vec![
+            slices(phases),
+            phases.count(|taken| taken.jobs_too_small).to_string(),
+            phases.count(|taken| taken.jobs_elsewhere).to_string(),
+        ]
+    })
+    .to_string()
+}
+
+/// The same lines with what a terminal has room for.
+pub fn brief_table(experiment: Experiment, measured: &[Measured]) -> String {
+    let brief = experiment.shown().brief;
+    let mut table = of_metrics(brief, measured, &[], |_| Vec::new());
+    output::fit(&mut table);
+    table.to_string()
+}
+
+/// What is done in a second.
+pub fn rate(experiment: Experiment) -> Metric {
+    experiment.shown().rate
+}
+
+/// A line for each phase of each cell: these numbers, and `counts` behind them.
+fn of_metrics(
+    metrics: &[Metric],
+    measured: &[Measured],
+    more_titles: &[&str],
+    counts: impl Fn(&Phases<'_>) -> Vec<String>,
+) -> Table {
+    let titles = metrics.iter().map(|metric| metric.title);
+    let titles = titles.chain(more_titles.iter().copied());
+    let rows = measured.iter().flat_map(|of| {
+        let row = |phases: Phases<'_>| {
+            let numbers = metrics.iter().map(|metric| number(metric, &phases));
+            let numbers = numbers.collect();
+            [head_of_row(&of.cell, &phases), numbers, counts(&phases)].concat()
+        };
+        let rows: Vec<_> = of.phases().into_iter().map(row).collect();
+        rows
+    });
+    in_markdown(measured, titles, rows)
+}
+
+/// Least and most of what is done in a second, in Markdown, for each phase that has it. Names of devices may be
+/// long; what else there is fits a terminal.
+pub fn spread(experiment: Experiment, measured: &[Measured]) -> String {
+    let rate = rate(experiment);
+    let decimals = rate.decimals;
+    let rows = measured.iter().flat_map(|of| {
+        let row = |phases: Phases<'_>| {
+            let (least, most) = phases.spread(&rate)?;
+            let spread = format!("{least:.decimals$}-{most:.decimals$}");
+            Some([head_of_row(&of.cell, &phases), vec![spread]].concat())
+        };
+        of.phases().into_iter().filter_map(row)
+    });
+    in_markdown(measured, [rate.title].into_iter(), rows).to_string()
+}
+
+fn head_of_row(cell: &Cell, phases: &Phases<'_>) -> Vec<String> {
+    let values = cell.point.iter().map(|(_, value)| value.clone());
+    let names = [cell.series(), phases.name().to_owned()];
+    values.chain(names).collect()
+}
+
+/// A table of which rows begin with a cell's point, system and phase.
+fn in_markdown<'a>(
+    measured: &'a [Measured],
+    titles: impl Iterator<Item = &'a str>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Table {
+    let axes = measured.first().map_or(&[][..], |of| &of.cell.point);
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    let head = axes.iter().map(|(axis, _)| axis.as_str());
+    table.set_header(head.chain(["system", "phase"]).chain(titles));
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(axes.len() + 2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn number(metric: &Metric, phases: &Phases<'_>) -> String {
+    let decimals = metric.decimals;
+    let median = phases.median(metric);
+    median.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// How many slices each device did.
+fn slices(phases: &Phases<'_>) -> String {
+    let each = phases.slices().into_iter();
+    let each: Vec<_> = each
+        .map(|(name, slices)| format!("{name} {slices}"))
+        .collect();
+    match each.is_empty() {
+        true => "-".to_owned(),
+        false => each.join(", "),
+    }
+}
+
+/// The charts of all values of all axes but the last.
+pub fn charts(experiment: Experiment, measured: &[Measured]) -> Vec<Chart> {
+    let shown = experiment.shown();
+    let mut charts = Vec::new();
+    for chunk in measured.chunk_by(|a, b| group(&a.cell) == group(&b.cell)) {
+        let title = |what: &str| {
+            let values = group(&chunk[0].cell).iter();
+            let values: Vec<_> = values
+                .map(|(axis, value)| format!("{axis} {value}"))
+                .collect();
+            [&[what.to_owned()], values.as_slice()].concat().join(", ")
+        };
+        for metric in shown.charts {
+            charts.push(over_axis(metric, title(metric.title), chunk));
+        }
+        let last = chunk.last().map(|of| of.cell.point.clone());
+        for course in shown.courses {
+            let at_last = chunk
+                .iter()
+                .filter(|of| Some(&of.cell.point) == last.as_ref());
+            let place = last.iter().flatten().skip(group(&chunk[0].cell).len());
+            let place: String = place
+                .map(|(axis, value)| format!(", {axis} {value}"))
+                .collect();
+            charts.push(over_time(course, title(course.title) + &place, at_last));
+        }
+    }
+    charts
+}
+
+/// All axes but the last.
+fn group(cell: &Cell) -> &[(String, String)] {
+    cell.point.split_last().map_or(&[], |(_, others)| others)
+}
+
+/// A line for each system.
+fn over_axis(metric: &Metric, title: String, measured: &[Measured]) -> Chart {
+    let mut chart = Chart {
+        title,
+        y: metric.title.to_owned(),
+        ..Chart::default()
+    };
+    for of in measured {
+        let (Some((axis, value)), Some(phases)) = (of.cell.point.last(), of.phases().pop()) else {
+            continue;
+        };
+        chart.x.clone_from(axis);
+        let point = value.parse().ok().zip(phases.median(metric));
+        line(&mut chart, &of.cell).extend(point);
+    }
+    chart
+}
+
+/// A line for each system.
+fn over_time<'a>(
+    course: &Course,
+    title: String,
+    measured: impl Iterator<Item = &'a Measured>,
+) -> Chart {
+    let mut chart = Chart {
+        title,
+        x: "s".to_owned(),
+        y: course.title.to_owned(),
+        ..Chart::default()
+    };
+    for of in measured {
+        let points = of.phases().pop().map(|phases| phases.course(course));
+        line(&mut chart, &of.cell).extend(points.unwrap_or_default());
+    }
+    chart
+}
+
+/// The points of a cell's system.
+fn line<'a>(chart: &'a mut Chart, cell: &Cell) -> &'a mut Vec<(f64, f64)> {
+    let name = cell.series();
+    let known = chart.lines.iter().position(|(line, _)| *line == name);
+    let place = known.unwrap_or(chart.lines.len());
+    if known.is_none() {
+        chart.lines.push((name, Vec::new()));
+    }
+    &mut chart.lines[place].1
+}

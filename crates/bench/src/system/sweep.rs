@@ -1,0 +1,168 @@
+//! All measurements of an experiment: those that are there, and those that are made.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rockmill_side_by_side::progress;
+use rockmill_terminal::outcome::Failure;
+
+use super::args::SystemArgs;
+use super::cell::{Cell, Outcome};
+use super::child;
+use super::folder::Folder;
+use super::ground::Ground;
+use super::repeated::Measured;
+
+/// An experiment's cells, each with a place for every time that it is to be measured.
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    folder: &'a Folder,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    cell: Cell,
+    /// By time.
+    outcomes: Vec<Option<Outcome>>,
+    /// Why it is not measured, or not once more.
+    lacks_room: Option<String>,
+}
+
+impl<'a> Sweep<'a> {
+    /// What earlier calls have measured of `cells`, each so many times.
+    ///
+    /// # Errors
+    /// Those of [`Folder::load`].
+    pub fn load(folder: &'a Folder, cells: Vec<Cell>, repeat: u32) -> Result<Self, Failure> {
+        let entry = |cell: Cell| {
+            let outcomes = (0..repeat).map(|time| folder.load(&cell, time));
+            Ok(Entry {
+                outcomes: outcomes.collect::<Result<_, Failure>>()?,
+                cell,
+                lacks_room: None,
+            })
+        };
+        let entries = cells.into_iter().map(entry);
+        Ok(Self {
+            folder,
+            entries: entries.collect::<Result<_, Failure>>()?,
+        })
+    }
+
+    /// Makes the measurements that are not there, as far as there is time; one at least.
+    ///
+    /// # Errors
+    /// Those of a measurement that failed; those before it are kept.
+    pub fn measure(&mut self, args: &SystemArgs, dir: &Path) -> Result<(), Failure> {
+        if !self.check()? {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let stop_after = args.stop_after.map(Duration::from_secs);
+        let mut ground = Ground::clear(dir, &args.out)?;
+        let turns = turns(&self.entries);
+        for (number, &(entry, time)) in turns.iter().enumerate() {
+            let entry = &mut self.entries[entry];
+            if entry.outcomes[time].is_some() || entry.lacks_room.is_some() {
+                continue;
+            }
+            entry.lacks_room = ground.lacks_room(&entry.cell)?;
+            if entry.lacks_room.is_some() {
+                continue;
+            }
+            let (of, name) = (turns.len(), entry.cell.file_stem());
+            let cell = &entry.cell;
+            let spinner = progress::spinner(format!("{} of {of}: {name}", number + 1));
+            let measured = ground.with(cell, |dir| child::measure(cell, dir));
+            spinner.finish_and_clear();
+            let measured = measured?;
+            self.folder.store(cell, time as u32, &measured)?;
+            entry.outcomes[time] = Some(measured);
+            if stop_after.is_some_and(|limit| began.elapsed() >= limit) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether what is missing could be measured here; false if nothing is.
+    fn check(&self) -> Result<bool, Failure> {
+        let mut checked = Vec::new();
+        for Entry { cell, outcomes, .. } in &self.entries {
+            if outcomes.iter().any(Option::is_none) && !checked.contains(&cell.system) {
+                child::check(cell)?;
+                checked.push(cell.system);
+            }
+        }
+        Ok(!checked.is_empty())
+    }
+
+    /// Measurements that are there, and how many are to be.
+    pub fn progress(&self) -> (usize, usize) {
+        let done = |entry: &Entry| entry.outcomes.iter().flatten().count();
+        let all = |entry: &Entry| match entry.lacks_room {
+            Some(_) => done(entry),
+            None => entry.outcomes.len(),
+        };
+        let entries = self.entries.iter();
+        (entries.clone().map(done).sum(), entries.map(all).sum())
+    }
+
+    /// Cells that were measured, and why others were not, or not as often as was asked for.
+    pub fn end(self) -> (Vec<Measured>, Vec<String>) {
+        let (mut measured, mut left_out) = (Vec::new(), Vec::new());
+        for entry in self.entries {
+            let outcomes: Vec<_> = entry.outcomes.into_iter().flatten().collect();
+            if let Some(why) = entry.lacks_room {
+                let name = entry.cell.file_stem();
+                left_out.push(match outcomes.len() {
+                    0 => format!("{name}: {why}"),
+                    times => format!("{name}, more often than {times} times: {why}"),
+                });
+            }
+            if !outcomes.is_empty() {
+                let cell = entry.cell;
+                measured.push(Measured { cell, outcomes });
+            }
+        }
+        (measured, left_out)
+    }
+}
+
+/// Positions of the entries, each with a time, as they have their turns: those of a point one after the other,
+/// then these once more, so that what changes on a host in the course of hours meets all ways alike.
+fn turns(entries: &[Entry]) -> Vec<(usize, usize)> {
+    let mut turns = Vec::new();
+    let mut first = 0;
+    for point in entries.chunk_by(|a, b| a.cell.point == b.cell.point) {
+        let times = point.first().map_or(0, |entry| entry.outcomes.len());
+        for time in 0..times {
+            turns.extend((first..first + point.len()).map(|entry| (entry, time)));
+        }
+        first += point.len();
+    }
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::args::Experiment;
+    use crate::system::tests::args;
+
+    #[test]
+    fn all_ways_of_a_point_have_a_turn_before_one_has_its_next() {
+        let args = args(&["--updates", "10,90"]);
+        let cells = Experiment::UpdateRatio.cells(&args).expect("cells");
+        let entry = |cell: &Cell| Entry {
+            cell: cell.clone(),
+            outcomes: vec![None, None, None],
+            lacks_room: None,
+        };
+        let entries: Vec<_> = cells.iter().take(4).map(entry).collect();
+        let once = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)];
+        let next = once.map(|(entry, time)| (entry + 2, time));
+        assert_eq!(turns(&entries), [once, next].concat());
+    }
+}

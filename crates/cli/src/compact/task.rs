@@ -1,0 +1,107 @@
+//! What a call of `rockmill compact` is to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rockmill::{DeviceList, OutputCache, Service, Verification};
+use rockmill_compaction::{Engine, MutableSettings, Settings};
+use rockmill_side_by_side::device::tell;
+use rockmill_side_by_side::rocksdb;
+use rockmill_snapshot::manual::UserKeys;
+use rockmill_storage::LocalStorage;
+use rockmill_terminal::outcome::Failure;
+
+use crate::database_dir;
+use crate::service_args::ServiceArgs;
+
+/// What all parts of the command need to know.
+#[derive(Debug)]
+pub struct Task {
+    pub dir: PathBuf,
+    pub column_family: String,
+    pub keys: UserKeys,
+    pub threads: u32,
+    pub memory_budget_bytes: u64,
+    pub nice: u8,
+    pub verification: Verification,
+    pub output_cache: OutputCache,
+    pub staging_dir: Option<PathBuf>,
+    pub device: DeviceList,
+    /// 0: no limit.
+    pub io_bytes_per_second: u64,
+    pub service: ServiceArgs,
+    pub trust_operator_names: bool,
+}
+
+impl Task {
+    /// Looks whether the database has what the task names.
+    ///
+    /// # Errors
+    /// Usage if there is no such column family or the keys lie in the wrong order; those of reading the manifest.
+    pub fn check(&self) -> Result<(), Failure> {
+        database_dir::require_with_options(&self.dir)?;
+        let family = &self.column_family;
+        let tree = database_dir::read_tree(&self.dir)?;
+        if tree.by_name(family.as_bytes()).is_none() {
+            let what = format!("{}: no column family {family:?}", self.dir.display());
+            return Err(Failure::Usage(what));
+        }
+        match (&self.keys.from, &self.keys.to) {
+            (Some(from), Some(to)) if from > to => {
+                Err(Failure::Usage("--from lies behind --to".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An engine that foretells what a service would do.
+    ///
+    /// # Errors
+    /// Environment if the device cannot be used.
+    pub fn engine(&self) -> Result<Engine, Failure> {
+        let settings = Settings {
+            mutable: MutableSettings {
+                threads: self.threads as usize,
+                memory_budget_bytes: self.memory_budget_bytes,
+                verification: self.verification,
+                output_cache: self.output_cache,
+                ..MutableSettings::default()
+            },
+            device: self.device,
+            staging_dir: self.staging_dir.clone(),
+            ..self.service.settings()
+        };
+        let engine = Engine::new(settings, Arc::new(LocalStorage));
+        let engine = engine.map_err(Failure::Environment)?;
+        engine.wait_for_device().map_err(Failure::Environment)?;
+        tell(engine.device_choice());
+        Ok(engine)
+    }
+
+    /// The service that compacts.
+    ///
+    /// # Errors
+    /// Environment if the device cannot be used.
+    pub fn service(&self) -> Result<Service, Failure> {
+        let mut builder = self.service.builder();
+        if let Some(dir) = &self.staging_dir {
+            builder = builder.staging_dir(dir);
+        }
+        let built = builder
+            .threads(self.threads as usize)
+            .memory_budget_bytes(self.memory_budget_bytes)
+            .nice(self.nice)
+            .io_bytes_per_second(self.io_bytes_per_second)
+            .verification(self.verification)
+            .output_cache(self.output_cache)
+            .device(self.device)
+            .build();
+        let service = built.and_then(|service| service.wait_for_device().map(|()| service));
+        service.map_err(|e| Failure::Environment(e.to_string()))
+    }
+
+    /// What RocksDB could not do with the database.
+    pub fn failed(&self, doing: &str, error: &rust_rocksdb::Error) -> Failure {
+        database_dir::in_front(&self.dir, rocksdb::failed(doing, error))
+    }
+}

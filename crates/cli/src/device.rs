@@ -1,0 +1,17 @@
+//! What Rockmill computes on, from the command line.
+
+use rockmill::DeviceList;
+use rockmill_terminal::outcome::Failure;
+
+/// One or several devices.
+///
+/// # Errors
+/// Usage if they are none, or simulated: the times of those mean something only to measurements.
+pub fn parse(text: &str) -> Result<DeviceList, Failure> {
+    let usage = |what: String| Failure::Usage(format!("--device: {what}"));
+    if text.contains("sim:") {
+        let what = "simulated devices are for measurements: use `rockmill-bench`";
+        return Err(usage(what.to_owned()));
+    }
+    text.parse().map_err(usage)
+}

@@ -1,0 +1,161 @@
+//! Which compression an output gets (`compaction_picker.cc:GetCompressionType`,
+//! `GetCompressionOptions`).
+
+use rockmill_core::{DeclineReason, Error, Job, Result};
+use rockmill_format::compression::{CompressionSettings, CompressionType, Compressor};
+use rockmill_format::options_file::{ColumnFamilyOptions, Options};
+use rockmill_format::properties::CompressionOptions;
+
+use super::{malformed, output_splitting};
+use rockmill_snapshot::Findings;
+
+const DISABLED: &str = "kDisableCompressionOption";
+const DEFAULT: &str = "kLZ4Compression";
+
+/// What would be written otherwise than the user configured.
+pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
+    found.note(check_universal(&family.options));
+    match configured(job, family) {
+        Ok((kind, options)) => check_options(kind, &options, found),
+        Err(error) => found.note(Err(error)),
+    }
+}
+
+/// The settings, and the text of the property `rocksdb.compression_options`.
+pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSettings, String)> {
+    let (kind, options) = configured(job, family)?;
+    let text = options.text(kind as u8);
+    let settings = CompressionSettings {
+        // RocksDB makes no compressor when nothing could ever be small enough.
+        kind: if options.max_compressed_bytes_per_kb <= 0 {
+            CompressionType::None
+        } else {
+            kind
+        },
+        level: options.level,
+        window_bits: options.window_bits,
+        zstd_checksum: options.checksum,
+        max_compressed_bytes_per_kb: options.max_compressed_bytes_per_kb.max(0) as u32,
+    };
+    Compressor::new(&settings).map_err(|e| Error::declined(DeclineReason::Compression, e.what))?;
+    Ok((settings, text))
+}
+
+/// The type and the options that the output's level gets.
+fn configured(
+    job: &Job,
+    family: &ColumnFamilyOptions,
+) -> Result<(CompressionType, CompressionOptions)> {
+    let cf = &family.options;
+    let output_level = i64::from(job.info.output_level);
+    let deepest = job
+        .tree
+        .levels
+        .last()
+        .map_or(0, |level| i64::from(level.level));
+    let last = output_level >= deepest;
+    let name = type_name(cf, output_level, last, job)?;
+    let kind = CompressionType::from_option(&name).ok_or_else(|| {
+        Error::declined(DeclineReason::Compression, format!("compression {name}"))
+    })?;
+    let bottommost = cf
+        .nested("bottommost_compression_opts")
+        .map_err(malformed)?;
+    let own = last && bottommost.bool("enabled", false).map_err(malformed)?;
+    let options = if own {
+        bottommost
+    } else {
+        cf.nested("compression_opts").map_err(malformed)?
+    };
+    Ok((kind, parse_options(&options)?))
+}
+
+/// With `compression_size_percent`, universal style leaves some outputs uncompressed, by the sizes of runs
+/// that are not told to a service.
+fn check_universal(cf: &Options) -> Result<()> {
+    let universal = cf
+        .nested("compaction_options_universal")
+        .map_err(malformed)?;
+    let percent = universal
+        .i64("compression_size_percent", -1)
+        .map_err(malformed)?;
+    if cf.str("compaction_style") == Some("kCompactionStyleUniversal") && percent >= 0 {
+        return Err(Error::declined(
+            DeclineReason::Compression,
+            format!("compression_size_percent is {percent}"),
+        ));
+    }
+    Ok(())
+}
+
+fn type_name(cf: &Options, output_level: i64, last: bool, job: &Job) -> Result<String> {
+    let bottommost = cf.str("bottommost_compression").unwrap_or(DISABLED);
+    if last && bottommost != DISABLED {
+        return Ok(bottommost.to_owned());
+    }
+    let per_level = cf.list("compression_per_level").map_err(malformed)?;
+    let Some(deepest) = per_level.len().checked_sub(1) else {
+        return Ok(cf.str("compression").unwrap_or(DEFAULT).to_owned());
+    };
+    let at = if output_level == 0 {
+        0
+    } else {
+        let base = output_splitting::base_level(job, cf)?;
+        usize::try_from(output_level - base + 1).unwrap_or(0)
+    };
+    Ok(per_level[at.min(deepest)].clone())
+}
+
+fn parse_options(from: &Options) -> Result<CompressionOptions> {
+    let defaults = CompressionOptions::default();
+    let int = |key: &str, default: i64| from.i64(key, default).map_err(malformed);
+    let flag = |key: &str, default: bool| from.bool(key, default).map_err(malformed);
+    let small = |key: &str, default: i32| -> Result<i32> {
+        i32::try_from(int(key, i64::from(default))?)
+            .map_err(|e| Error::declined(DeclineReason::OptionsFile, format!("{key}: {e}")))
+    };
+    let size = |key: &str, default: u64| from.u64(key, default).map_err(malformed);
+    let size32 = |key: &str, default: u32| -> Result<u32> {
+        u32::try_from(size(key, u64::from(default))?)
+            .map_err(|e| Error::declined(DeclineReason::OptionsFile, format!("{key}: {e}")))
+    };
+    Ok(CompressionOptions {
+        window_bits: small("window_bits", defaults.window_bits)?,
+        level: small("level", defaults.level)?,
+        strategy: small("strategy", defaults.strategy)?,
+        max_dict_bytes: size32("max_dict_bytes", defaults.max_dict_bytes)?,
+        zstd_max_train_bytes: size32("zstd_max_train_bytes", defaults.zstd_max_train_bytes)?,
+        enabled: flag("enabled", defaults.enabled)?,
+        max_dict_buffer_bytes: size("max_dict_buffer_bytes", defaults.max_dict_buffer_bytes)?,
+        use_zstd_dict_trainer: flag("use_zstd_dict_trainer", defaults.use_zstd_dict_trainer)?,
+        max_compressed_bytes_per_kb: small(
+            "max_compressed_bytes_per_kb",
+            defaults.max_compressed_bytes_per_kb,
+        )?,
+        auto_skip: flag("auto_skip", defaults.auto_skip)?,
+        auto_skip_min_sample_every: small(
+            "auto_skip_min_sample_every",
+            defaults.auto_skip_min_sample_every,
+        )?,
+        checksum: flag("checksum", defaults.checksum)?,
+    })
+}
+
+fn check_options(kind: CompressionType, options: &CompressionOptions, found: &mut Findings) {
+    let mut declined = |reason, what: String| found.note(Err(Error::declined(reason, what)));
+    if kind == CompressionType::None {
+        return;
+    }
+    if options.max_dict_bytes > 0 && kind != CompressionType::Snappy {
+        let what = format!("max_dict_bytes is {}", options.max_dict_bytes);
+        declined(DeclineReason::CompressionDictionary, what);
+    }
+    if kind == CompressionType::Zlib && options.strategy != 0 {
+        let what = format!("compression_opts.strategy is {}", options.strategy);
+        declined(DeclineReason::Compression, what);
+    }
+    if options.auto_skip {
+        let what = "compression_opts.auto_skip is on".to_owned();
+        declined(DeclineReason::Compression, what);
+    }
+}

@@ -1,0 +1,262 @@
+//! Which filter output files get.
+
+use rockmill_core::{CancelToken, DeclineReason, Error, FilterPlan, InputTable, Result};
+use rockmill_format::filter::{FilterFormat, FilterPolicy, PolicyKind};
+use rockmill_format::options_file::ColumnFamilyOptions;
+use rockmill_format::prefix::PrefixExtractor;
+use rockmill_format::table::names;
+
+use super::{Admitted, malformed};
+use rockmill_snapshot::filter_bits::{self, FilterSample, Inferred};
+
+/// The table's option.
+const FILTER_POLICY: &str = "filter_policy";
+
+/// The C API's names for policies, which come without the number of bits.
+const BARE_BLOOM: &str = "bloomfilter";
+const BARE_RIBBON: &str = "ribbonfilter";
+
+/// Small filters leave several numbers of bits possible. Up to so many keys one is guessed, which can
+/// cost a kilobyte; beyond, the job is left to RocksDB, whose output then tells.
+const MOST_KEYS_TO_GUESS_FOR: u64 = 1000;
+
+/// Whether the number of bits a key was learned from the inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LearnedFilter {
+    /// It was configured, or no filter is written.
+    No,
+    /// Learned, and good for later jobs of the column family.
+    Certain(u32),
+    /// Learned from filters too small to be sure.
+    Likely(u32),
+}
+
+/// What is written.
+#[derive(Debug, Default)]
+pub struct FilterChoice {
+    /// The filter, if there is to be one.
+    pub options: Option<FilterPlan>,
+    /// `Name()` of the configured policy, which goes into the properties in any case.
+    pub policy_name: Option<String>,
+}
+
+/// A policy as far as the OPTIONS file tells.
+struct Configured {
+    name: String,
+    kind: PolicyKind,
+    /// `None`: the file does not say.
+    millibits_per_key: Option<u32>,
+}
+
+impl Configured {
+    fn parse(text: &str) -> Result<Self> {
+        let bare = |kind| Self {
+            name: text.to_owned(),
+            kind,
+            millibits_per_key: None,
+        };
+        let unknown = |what: String| Error::declined(DeclineReason::FilterPolicy, what);
+        match text {
+            BARE_BLOOM => Ok(bare(PolicyKind::Bloom)),
+            BARE_RIBBON => Ok(bare(PolicyKind::Ribbon {
+                bloom_before_level: 0,
+            })),
+            _ => {
+                let policy = FilterPolicy::parse(text)
+                    .map_err(|e| unknown(e.what.into_owned()))?
+                    .ok_or_else(|| unknown(format!("filter_policy is {text}")))?;
+                Ok(Self {
+                    name: policy.name().to_owned(),
+                    kind: policy.kind,
+                    millibits_per_key: Some(policy.millibits_per_key),
+                })
+            }
+        }
+    }
+}
+
+/// The filter that the options ask for.
+pub struct Wanted<'a> {
+    /// The option's text.
+    text: &'a str,
+    policy: Configured,
+    /// How keys go in; `None` if no filter is written whatever the policy.
+    keys: Option<FilterKeys>,
+}
+
+/// Which keys go into a filter.
+struct FilterKeys {
+    whole: bool,
+    prefix_extractor: Option<PrefixExtractor>,
+}
+
+/// What the options say of the filter; `None` if they name no policy.
+///
+/// # Errors
+/// Declined if the policy or the prefix extractor is not known here.
+pub fn configured<'a>(
+    admitted: &Admitted<'_>,
+    family: &'a ColumnFamilyOptions,
+) -> Result<Option<Wanted<'a>>> {
+    let table = &family.table_options;
+    if table.is_null(FILTER_POLICY) {
+        return Ok(None);
+    }
+    let text = table.str(FILTER_POLICY).unwrap_or_default();
+    let policy = Configured::parse(text)?;
+    let for_hits = family
+        .options
+        .bool("optimize_filters_for_hits", false)
+        .map_err(malformed)?;
+    let skipped = for_hits && admitted.job.info.is_bottommost_level;
+    let whole = table.bool("whole_key_filtering", true).map_err(malformed)?;
+    // With neither whole keys nor prefixes nothing would ever be added to a filter.
+    let empty = !whole && family.options.is_null("prefix_extractor");
+    let keys = if policy.millibits_per_key == Some(0) || skipped || empty {
+        None
+    } else {
+        Some(FilterKeys {
+            whole,
+            prefix_extractor: prefix_extractor(family)?,
+        })
+    };
+    Ok(Some(Wanted { text, policy, keys }))
+}
+
+/// Chooses the filter of files of this format_version.
+pub fn plan(
+    admitted: &Admitted<'_>,
+    family: &ColumnFamilyOptions,
+    tables: &[InputTable],
+    format_version: u32,
+    cancel: &CancelToken,
+) -> Result<(FilterChoice, LearnedFilter)> {
+    let Some(Wanted { text, policy, keys }) = configured(admitted, family)? else {
+        return Ok((FilterChoice::default(), LearnedFilter::No));
+    };
+    let mut choice = FilterChoice {
+        options: None,
+        policy_name: Some(policy.name),
+    };
+    let Some(keys) = keys else {
+        return Ok((choice, LearnedFilter::No));
+    };
+    let known = policy
+        .millibits_per_key
+        .or(admitted.job.hints.filter_millibits_per_key);
+    let (millibits_per_key, learned) = match known {
+        Some(millibits) => (millibits, LearnedFilter::No),
+        None => learn(&FilterSamples::of(tables, cancel)?, text)?,
+    };
+    choice.options = Some(FilterPlan {
+        format: FilterFormat::of(policy.kind, format_version),
+        millibits_per_key,
+        whole_key_filtering: keys.whole,
+        prefix_extractor: keys.prefix_extractor,
+        optimize_filters_for_memory: family
+            .table_options
+            .bool("optimize_filters_for_memory", true)
+            .map_err(malformed)?,
+    });
+    Ok((choice, learned))
+}
+
+/// The column family's filter policy, if it is one of those that come without the number of bits.
+pub fn filter_policy_without_bits(family: &ColumnFamilyOptions) -> Option<&str> {
+    let text = family.table_options.str(FILTER_POLICY)?;
+    [BARE_BLOOM, BARE_RIBBON].contains(&text).then_some(text)
+}
+
+/// What files' own filters say of the number of bits a key.
+#[derive(Debug, Default)]
+pub struct FilterSamples(Vec<FilterSample>);
+
+impl FilterSamples {
+    /// Reads the files' filters.
+    ///
+    /// # Errors
+    /// As of one; Cancelled once `cancel` is set.
+    fn of(tables: &[InputTable], cancel: &CancelToken) -> Result<Self> {
+        let mut samples = Self::default();
+        for table in tables {
+            cancel.check()?;
+            samples.take(table)?;
+        }
+        Ok(samples)
+    }
+
+    /// Reads a file's filter, if it has one.
+    ///
+    /// # Errors
+    /// Corruption or Storage if it cannot be read.
+    pub fn take(&mut self, table: &InputTable) -> Result<()> {
+        if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
+            let filter = rockmill_core::read_block(table, handle)?;
+            self.0.extend(filter_bits::sample(table, &filter));
+        }
+        Ok(())
+    }
+
+    /// Takes over the samples of other files.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+/// Finds the number of thousandths of a bit a key that filters have.
+///
+/// # Errors
+/// Declined if they do not tell.
+pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilter)> {
+    let keys: u64 = samples.0.iter().map(|sample| sample.keys).sum();
+    match filter_bits::infer(&samples.0) {
+        Inferred::Certain(millibits) => Ok((millibits, LearnedFilter::Certain(millibits))),
+        Inferred::Likely(millibits) if keys <= MOST_KEYS_TO_GUESS_FOR => {
+            Ok((millibits, LearnedFilter::Likely(millibits)))
+        }
+        Inferred::Likely(_) | Inferred::Unknown => Err(Error::declined(
+            DeclineReason::FilterPolicy,
+            format!(
+                "the OPTIONS file names {policy} without its bits per key and the input files' \
+                 filters do not tell; build the service with filter_bits_per_key(..)"
+            ),
+        )),
+    }
+}
+
+fn prefix_extractor(family: &ColumnFamilyOptions) -> Result<Option<PrefixExtractor>> {
+    let text = family.options.str("prefix_extractor").unwrap_or_default();
+    PrefixExtractor::parse(text)
+        .map_err(|e| Error::declined(DeclineReason::PrefixExtractor, e.what))
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+    use rockmill_format::compression::CompressionType;
+
+    use super::*;
+    use crate::made::{Made, Workload};
+
+    #[test]
+    fn filters_tell_their_bits_unless_the_job_is_cancelled() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let workload = Workload {
+            key_bytes: 16,
+            value_bytes: 16,
+            runs: 3,
+            versions: 1,
+            compression: CompressionType::None,
+            raw_bytes: 300_000,
+        };
+        let cancel = CancelToken::new();
+        let made = Made::new(&workload, dir.path(), "made", &cancel).expect("there is room");
+        let samples = FilterSamples::of(made.tables(), &cancel).expect("they are sound");
+        assert_eq!(samples.0.len(), 3);
+        let (millibits, _) = learn(&samples, BARE_BLOOM).expect("they are large enough");
+        assert_eq!(millibits, 10_000);
+        cancel.cancel();
+        let error = FilterSamples::of(made.tables(), &cancel).expect_err("it was cancelled");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+    }
+}

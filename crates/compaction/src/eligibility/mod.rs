@@ -1,0 +1,315 @@
+//! From a job to its plan, or to the reason for which it is left to RocksDB.
+//!
+//! What can be told from OPTIONS and MANIFEST is told by [`from_options`], before anything is opened;
+//! [`with_inputs`] then looks at the input files. Checks leave what they find in [`Findings`]: a job goes
+//! back with the first, a diagnosis lists all.
+
+mod compression;
+mod filter;
+mod inputs;
+mod options;
+mod output_splitting;
+mod table;
+
+use rockmill_core::{
+    CancelToken, CompactionRules, DeclineReason, Error, InputFile, InputTable, Job, KeyRange,
+    OutputPlan, Plan, PropertiesPlan, RangesBeneath, Result,
+};
+use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
+use rockmill_format::wire::CompactionServiceInput;
+
+pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
+pub use inputs::check as check_input;
+pub use options::wants_paranoid_hash;
+
+use rockmill_snapshot::Findings;
+use rockmill_storage::io::IoOptions;
+
+/// Newest RocksDB whose options are known here; an OPTIONS file of a newer one may hold keys whose
+/// meaning is not.
+const NEWEST_ROCKSDB: [u32; 2] = [11, 12];
+
+/// A job whose options allow it.
+#[derive(Debug)]
+pub struct Admitted<'j> {
+    job: &'j Job,
+    /// The job's message.
+    pub input: CompactionServiceInput,
+    file: OptionsFile,
+}
+
+/// Settings that widen what is admitted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Policy {
+    /// The user says that transactions are WriteCommitted.
+    pub write_committed: bool,
+}
+
+/// A plan, and what it had to learn from the inputs.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// How the filter's size was found.
+    pub learned_filter: LearnedFilter,
+}
+
+/// Looks at the job's message, options and tree.
+///
+/// # Errors
+/// Declined.
+pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
+    let admitted = Admitted::read(job)?;
+    let mut found = Findings::default();
+    check_db(&admitted.file, policy, &mut found);
+    check_family(&admitted, &mut found);
+    found.first()?;
+    Ok(admitted)
+}
+
+/// What of the database's options rules out every job.
+pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
+    if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
+        let version = file.rocksdb_version;
+        let what = format!("written by RocksDB {version:?}, newer than 11.12");
+        found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
+    }
+    options::check_db(file, policy, found);
+}
+
+/// What of the column family's options and of the job itself rules the job out.
+pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
+    let family = match admitted.family() {
+        Ok(family) => family,
+        Err(error) => return found.note(Err(error)),
+    };
+    let written_by = admitted.file.rocksdb_version;
+    options::check_family(family, written_by, found);
+    options::check_job(admitted.job, found);
+    table::check(&family.table_options, written_by, found);
+    compression::check(admitted.job, family, found);
+    found.note(table::plan(admitted, family).map(drop));
+    found.note(filter::configured(admitted, family).map(drop));
+}
+
+/// Looks at the opened inputs, given in the order of the message, and completes the plan.
+///
+/// # Errors
+/// Declined, or Corruption or Storage if an input's filter cannot be read; Cancelled once `cancel` is set.
+pub fn with_inputs(
+    admitted: &Admitted<'_>,
+    tables: &[InputTable],
+    cancel: &CancelToken,
+) -> Result<Planned> {
+    let mut found = Findings::default();
+    tables
+        .iter()
+        .for_each(|table| inputs::check(table, &mut found));
+    found.first()?;
+    let family = admitted.family()?;
+    let job = admitted.job;
+    let mut table = table::plan(admitted, family)?;
+    let (filter, learned_filter) =
+        filter::plan(admitted, family, tables, table.format_version, cancel)?;
+    table.filter = filter.options;
+    let splitting = output_splitting::plan(job, family, tables)?;
+    let plan = Plan {
+        range: KeyRange {
+            begin: admitted.input.begin.clone(),
+            end: admitted.input.end.clone(),
+        },
+        rules: CompactionRules {
+            snapshots: admitted.input.snapshots.clone(),
+            bottommost: job.info.is_bottommost_level,
+            beneath: beneath(job, splitting.level_style),
+            enforce_single_del_contracts: admitted
+                .file
+                .db
+                .bool("enforce_single_del_contracts", true)
+                .map_err(malformed)?,
+        },
+        output: OutputPlan {
+            properties: properties(admitted, family, tables, filter.policy_name)?,
+            table,
+            splitting,
+            paranoid_hash: wants_paranoid_hash(&family.options)?,
+            file_checksum: !admitted.file.db.is_null("file_checksum_gen_factory"),
+        },
+    };
+    Ok(Planned {
+        plan,
+        learned_filter,
+    })
+}
+
+impl<'j> Admitted<'j> {
+    /// How the database's files are to be read and written.
+    ///
+    /// # Errors
+    /// Declined if an option is malformed.
+    pub fn io(&self) -> Result<IoOptions> {
+        IoOptions::read(&self.file.db)
+    }
+
+    /// Reads the job's message and options; checks nothing.
+    ///
+    /// # Errors
+    /// Declined if they are malformed.
+    pub fn read(job: &'j Job) -> Result<Self> {
+        let input = CompactionServiceInput::decode(&job.input)
+            .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
+        let file = OptionsFile::parse_for(&job.options, &input.cf_name).map_err(malformed)?;
+        Ok(Self { job, input, file })
+    }
+
+    /// The job's OPTIONS file, with the options of its column family alone.
+    pub fn options(&self) -> &OptionsFile {
+        &self.file
+    }
+
+    fn family(&self) -> Result<&ColumnFamilyOptions> {
+        self.file.cf(&self.input.cf_name).ok_or_else(|| {
+            Error::declined(
+                DeclineReason::OptionsFile,
+                "the column family is not in the OPTIONS file",
+            )
+        })
+    }
+}
+
+/// An OPTIONS file that cannot be read.
+fn malformed(error: rockmill_format::Error) -> Error {
+    Error::declined(DeclineReason::OptionsFile, error.to_string())
+}
+
+/// Declines unless `key` has one of the values in `fine`; absent is fine.
+fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -> Result<()> {
+    match options.str(key) {
+        Some(value) if !fine.contains(&value) => {
+            Err(Error::declined(reason, format!("{key} is {value}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Objects for which older RocksDB write no line, and the version that is the first to write one.
+const FIRST_WRITTEN: [(&str, [u32; 2]); 4] = [
+    // "Made FileChecksumGenFactory, SstPartitionerFactory .. extend the Customizable class", 6.26 says.
+    ("file_checksum_gen_factory", [6, 26]),
+    ("sst_partitioner_factory", [6, 26]),
+    // These came in the weeks after 10.2 and 10.5 were made, so no older version can know them. If they
+    // are in a later one only, what that one's predecessor wrote is declined without need.
+    ("compression_manager", [10, 3]),
+    ("user_defined_index_factory", [10, 6]),
+];
+
+/// Whether a file of this version has a line for the object that `key` names, whenever it has a name. A file
+/// that does not say its version may have one.
+fn is_written(key: &str, written_by: [u32; 3]) -> bool {
+    let first = FIRST_WRITTEN.iter().find(|(later, _)| *later == key);
+    first.is_none_or(|(_, first)| written_by[..2] >= first[..] || written_by == [0; 3])
+}
+
+/// Declines unless the object that `key` names is one in `fine`. An object that has no name of its own
+/// leaves no line in the OPTIONS file, so absent is fine only if the RocksDB that wrote the file did not
+/// know the option: there is no object then, for RocksDB which reads the file as well.
+fn require_object(
+    options: &Options,
+    key: &str,
+    fine: &[&str],
+    written_by: [u32; 3],
+    reason: DeclineReason,
+) -> Result<()> {
+    match options.str(key) {
+        Some(value) if fine.contains(&value) => Ok(()),
+        None if !is_written(key, written_by) => Ok(()),
+        value => {
+            let value = value.unwrap_or("an object without a name");
+            Err(Error::declined(reason, format!("{key} is {value}")))
+        }
+    }
+}
+
+/// What RocksDB writes for an object that is not configured.
+const NULL: &str = "nullptr";
+
+/// What lies deeper than the output, for tombstones.
+fn beneath(job: &Job, level_style: bool) -> RangesBeneath {
+    if job.info.is_bottommost_level {
+        return RangesBeneath::Nothing;
+    }
+    if !level_style || job.info.output_level == 0 {
+        return RangesBeneath::Unknown;
+    }
+    let levels = job.tree.beneath.iter().map(|(_, files)| {
+        let ranges = files
+            .iter()
+            .map(|f| (f.smallest.clone(), f.largest.clone()));
+        ranges.collect()
+    });
+    RangesBeneath::Files(levels.collect())
+}
+
+/// Of an input, 0 if unknown. What a MANIFEST of an older version does not say, the file does, which RocksDB
+/// asks if it has it open (`version_edit.h:FileMetaData::TryGetOldestAncestorTime`).
+fn oldest_ancestor_time(file: &InputFile, table: &InputTable) -> u64 {
+    match file.oldest_ancester_time {
+        0 => table.meta.properties.oldest_ancestor_time,
+        time => time,
+    }
+}
+
+fn properties(
+    admitted: &Admitted<'_>,
+    family: &ColumnFamilyOptions,
+    tables: &[InputTable],
+    filter_policy_name: Option<String>,
+) -> Result<PropertiesPlan> {
+    let (job, input) = (admitted.job, &admitted.input);
+    let name = |key: &str| -> Result<Option<String>> {
+        if family.options.is_null(key) {
+            return Ok(None);
+        }
+        let value = family.options.nested(key).map_err(malformed)?;
+        Ok(value.id().map(str::to_owned))
+    };
+    let (_, compression) = compression::choose(job, family)?;
+    let host = match admitted.file.db.str("db_host_id") {
+        None | Some("__hostname__") => job.identity.host.clone(),
+        Some(host) => host.to_owned(),
+    };
+    Ok(PropertiesPlan {
+        db_id: input.db_id.clone(),
+        session_id: job.identity.session_id.clone(),
+        host,
+        checksum_seed: job.identity.checksum_seed,
+        column_family_id: job.info.cf_id,
+        column_family_name: input.cf_name.clone(),
+        output_level: job.info.output_level.max(0) as u32,
+        bottommost: job.info.is_bottommost_level,
+        filter_policy_name,
+        prefix_extractor_name: name("prefix_extractor")?,
+        whole_key_filtering: family
+            .table_options
+            .bool("whole_key_filtering", true)
+            .map_err(malformed)?,
+        decouple_partitioned_filters: family
+            .table_options
+            .bool("decouple_partitioned_filters", true)
+            .map_err(malformed)?,
+        merge_operator_name: name("merge_operator")?,
+        compression_options: compression,
+        now: job.unix_time,
+        ancestors: (job.tree.inputs.iter().zip(tables))
+            .map(|(file, table)| {
+                let (smallest, largest) = (file.smallest.clone(), file.largest.clone());
+                (smallest, largest, oldest_ancestor_time(file, table))
+            })
+            .collect(),
+        newest_key_time: tables
+            .iter()
+            .map(|table| table.meta.properties.newest_key_time)
+            .max()
+            .unwrap_or(0),
+    })
+}

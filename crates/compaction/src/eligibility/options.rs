@@ -1,0 +1,170 @@
+//! Job, database and column family: what rules a job out before any file is looked at.
+
+use rockmill_core::{DeclineReason, Error, Job, Result};
+use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
+
+use super::{NULL, Policy, malformed, require, require_object};
+use rockmill_snapshot::Findings;
+
+/// Reasons for a compaction that are not merges of data (`listener.h:CompactionReason`): FIFO (6, 7,
+/// 8), ingestion (14), change of temperature (16), blob garbage (17), refitting (19).
+const FOREIGN_REASONS: [i32; 7] = [6, 7, 8, 14, 16, 17, 19];
+
+/// Flag of `verify_output_flags` that makes RocksDB compare our hash over all entries
+/// (`advanced_options.h:VerifyOutputFlags::kVerifyIteration`).
+const VERIFY_ITERATION: u64 = 2;
+
+pub fn check_job(job: &Job, found: &mut Findings) {
+    if FOREIGN_REASONS.contains(&job.info.reason) {
+        found.note(Err(Error::declined(
+            DeclineReason::CompactionReason,
+            format!("compaction reason {}", job.info.reason),
+        )));
+    }
+    if job.info.output_level < 0 {
+        found.note(Err(Error::declined(
+            DeclineReason::InputMessage,
+            format!("output level {}", job.info.output_level),
+        )));
+    }
+    let unknown_epoch = job.tree.inputs.iter().find(|file| file.epoch_number == 0);
+    if let (0, Some(file)) = (job.info.output_level, unknown_epoch) {
+        let what = "the file has no epoch number, which output into level 0 needs";
+        let error = Error::declined(DeclineReason::Manifest, what);
+        found.note(Err(error.in_file(&file.name)));
+    }
+}
+
+pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
+    let (db, off) = (&file.db, ["false"]);
+    for (key, reason) in [
+        ("allow_ingest_behind", DeclineReason::IngestBehind),
+        ("two_write_queues", DeclineReason::TwoWriteQueues),
+        ("unordered_write", DeclineReason::UnorderedWrite),
+    ] {
+        found.note(require(db, key, &off, reason));
+    }
+    found.note(check_2pc(db, policy));
+    found.note(require_object(
+        db,
+        "file_checksum_gen_factory",
+        &[NULL, "FileChecksumGenCrc32cFactory"],
+        file.rocksdb_version,
+        DeclineReason::FileChecksum,
+    ));
+}
+
+fn check_2pc(db: &Options, policy: Policy) -> Result<()> {
+    if policy.write_committed || !db.bool("allow_2pc", false).map_err(malformed)? {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::Allow2pc,
+        "allow_2pc is on; build the service with write_committed() if every transaction \
+         database on it uses the WriteCommitted policy",
+    ))
+}
+
+/// Options of a column family that must have one of a few values; absent is fine.
+const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
+    (
+        "cf_allow_ingest_behind",
+        &["false"],
+        DeclineReason::IngestBehind,
+    ),
+    ("enable_blob_files", &["false"], DeclineReason::BlobFiles),
+    (
+        "enable_blob_garbage_collection",
+        &["false"],
+        DeclineReason::BlobFiles,
+    ),
+    (
+        "enable_blob_direct_write",
+        &["false"],
+        DeclineReason::BlobFiles,
+    ),
+    (
+        "preclude_last_level_data_seconds",
+        &["0"],
+        DeclineReason::Tiering,
+    ),
+    (
+        "preserve_internal_time_seconds",
+        &["0"],
+        DeclineReason::Tiering,
+    ),
+    (
+        "last_level_temperature",
+        &["kUnknown"],
+        DeclineReason::Temperature,
+    ),
+    (
+        "default_write_temperature",
+        &["kUnknown"],
+        DeclineReason::Temperature,
+    ),
+    (
+        "compaction_style",
+        &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
+        DeclineReason::CompactionStyle,
+    ),
+    // Two properties say what all blocks would take with other compressions, by some that are drawn
+    // (`block_based_table_builder.cc:Flush`).
+    ("sample_for_compression", &["0"], DeclineReason::Compression),
+];
+
+pub fn check_family(family: &ColumnFamilyOptions, written_by: [u32; 3], found: &mut Findings) {
+    let cf = &family.options;
+    found.note(comparator(cf, written_by));
+    for (key, reason) in [
+        ("compaction_filter", DeclineReason::CompactionFilter),
+        ("compaction_filter_factory", DeclineReason::CompactionFilter),
+        ("sst_partitioner_factory", DeclineReason::SstPartitioner),
+    ] {
+        found.note(require_object(cf, key, &[NULL], written_by, reason));
+    }
+    if !cf.is_null("table_properties_collectors") {
+        found.note(Err(Error::declined(
+            DeclineReason::TablePropertyCollectors,
+            "table_properties_collectors are configured",
+        )));
+    }
+    for (key, fine, reason) in FAMILY_VALUES {
+        found.note(require(cf, key, fine, reason));
+    }
+    found.note(require_object(
+        cf,
+        "compression_manager",
+        &[NULL, "BuiltinCompressionManagerV2"],
+        written_by,
+        DeclineReason::CompressionManager,
+    ));
+    if family.table_factory != "BlockBasedTable" {
+        found.note(Err(Error::declined(
+            DeclineReason::TableFactory,
+            format!("table_factory is {}", family.table_factory),
+        )));
+    }
+}
+
+fn comparator(cf: &Options, written_by: [u32; 3]) -> Result<()> {
+    const BYTEWISE: &str = "leveldb.BytewiseComparator";
+    const TIMESTAMP_SUFFIX: &str = ".u64ts";
+    let has_timestamps = cf
+        .str("comparator")
+        .is_some_and(|name| name.ends_with(TIMESTAMP_SUFFIX));
+    let reason = if has_timestamps {
+        DeclineReason::UserTimestamps
+    } else {
+        DeclineReason::Comparator
+    };
+    require_object(cf, "comparator", &[BYTEWISE], written_by, reason)
+}
+
+/// Whether RocksDB will compare the hash over all entries with one of its own
+/// (`compaction_job.cc:VerifyOutputFiles`).
+pub fn wants_paranoid_hash(cf: &Options) -> Result<bool> {
+    let flags = cf.u64("verify_output_flags", 0).map_err(malformed)?;
+    let paranoid = cf.bool("paranoid_file_checks", false).map_err(malformed)?;
+    Ok(paranoid || flags & VERIFY_ITERATION != 0)
+}

@@ -1,0 +1,134 @@
+//! The block-based table's options.
+
+use rockmill_core::{DeclineReason, Error, Result, TablePlan};
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::footer::FORMAT_VERSIONS;
+use rockmill_format::index::{IndexSettings, IndexShortening};
+use rockmill_format::options_file::{ColumnFamilyOptions, Options};
+
+use super::{Admitted, NULL, compression, malformed, require, require_object};
+use rockmill_snapshot::Findings;
+
+/// First version in which the common prefix of a block's keys is stored once.
+const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
+
+/// Options of the table that must have one of a few values; absent is fine.
+const VALUES: [(&str, &[&str], DeclineReason); 7] = [
+    (
+        "partition_filters",
+        &["false"],
+        DeclineReason::PartitionedFilters,
+    ),
+    ("index_type", &["kBinarySearch"], DeclineReason::IndexType),
+    (
+        "data_block_index_type",
+        &["kDataBlockBinarySearch"],
+        DeclineReason::DataBlockIndex,
+    ),
+    (
+        "separate_key_value_in_data_block",
+        &["false"],
+        DeclineReason::SeparateKeyValue,
+    ),
+    ("block_align", &["false"], DeclineReason::BlockAlign),
+    (
+        "super_block_alignment_size",
+        &["0"],
+        DeclineReason::BlockAlign,
+    ),
+    (
+        "flush_block_policy_factory",
+        &["FlushBlockBySizePolicyFactory"],
+        DeclineReason::FlushBlockPolicy,
+    ),
+];
+
+/// Layouts that are not written here.
+pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
+    for (key, fine, reason) in VALUES {
+        found.note(require(table, key, fine, reason));
+    }
+    found.note(require_object(
+        table,
+        "user_defined_index_factory",
+        &[NULL],
+        written_by,
+        DeclineReason::UserDefinedIndex,
+    ));
+    found.note(interpolation(table));
+    found.note(format_version(table).map(drop));
+}
+
+/// A threshold that is not negative asks index blocks for a hint for interpolation search.
+fn interpolation(table: &Options) -> Result<()> {
+    if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::IndexType,
+        "uniform_cv_threshold is set",
+    ))
+}
+
+fn format_version(table: &Options) -> Result<u32> {
+    let default = u64::from(TablePlan::default().format_version);
+    let version = table.u64("format_version", default).map_err(malformed)?;
+    u32::try_from(version)
+        .ok()
+        .filter(|version| FORMAT_VERSIONS.contains(version))
+        .ok_or_else(|| {
+            Error::declined(
+                DeclineReason::FormatVersion,
+                format!("format_version is {version}"),
+            )
+        })
+}
+
+/// The layout of output files, but for the filter.
+pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<TablePlan> {
+    let (table, default) = (&family.table_options, TablePlan::default());
+    let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
+    let format_version = format_version(table)?;
+    let delta_keys = table.bool("use_delta_encoding", true).map_err(malformed)?;
+    let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
+    let common_prefix =
+        format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
+    let (compression, _) = compression::choose(admitted.job, family)?;
+    Ok(TablePlan {
+        format_version,
+        checksum: named(table, "checksum", "kXXH3", ChecksumType::from_option)?,
+        block_size: number("block_size", default.block_size)?.max(1),
+        restart_interval: number("block_restart_interval", default.restart_interval as u64)?.max(1)
+            as usize,
+        delta_keys,
+        common_prefix,
+        index: IndexSettings {
+            format_version,
+            restart_interval: number("index_block_restart_interval", 1)?.max(1) as usize,
+            shortening: named(
+                table,
+                "index_shortening",
+                "kShortenSeparators",
+                IndexShortening::from_option,
+            )?,
+            common_prefix,
+        },
+        compression,
+        compress_index: table
+            .bool("enable_index_compression", true)
+            .map_err(malformed)?,
+        filter: None,
+    })
+}
+
+/// The value of an option that is one of a few names.
+fn named<T>(
+    table: &Options,
+    key: &str,
+    default: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T> {
+    let name = table.str(key).unwrap_or(default);
+    parse(name)
+        .ok_or_else(|| Error::declined(DeclineReason::OptionsFile, format!("{key} is {name}")))
+}

@@ -1,0 +1,256 @@
+//! What is kept of each database between its jobs, and its folders.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_format::manifest::Tree;
+
+use super::{Engine, lock};
+use crate::staging::{self, place};
+use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::{Storage, base_name, read_from};
+
+/// What is kept of a database between its jobs.
+#[derive(Debug)]
+pub(super) struct Database {
+    session_id: String,
+    /// Whether [`Engine::begin_session`] was through.
+    has_begun: Mutex<bool>,
+    pub(super) tree: Mutex<TreeFollower>,
+    /// Bits a key that were learned, by column family and OPTIONS file.
+    pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
+}
+
+impl Engine {
+    /// Takes no more jobs of the database in `dir`: RocksDB could not rename finished files into place, which is a
+    /// fatal error of the database, and would be one again each time that it is opened.
+    pub fn refuse_database(&self, dir: &Path) {
+        tracing::error!(
+            database = %dir.display(),
+            "RocksDB could not take a finished job's files; are there db_paths on another file system?"
+        );
+        lock(&self.refused).insert(dir.to_owned());
+    }
+
+    /// Gives back what is kept of the databases of these sessions, which have ended or are about to. What one needs
+    /// that lives on all the same is read anew.
+    pub fn sessions_ended(&self, sessions: &BTreeSet<String>) {
+        let is_one =
+            |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
+        let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        // Large trees take their time; nobody waits for the lock meanwhile.
+        drop(ended);
+    }
+
+    /// Makes the names durable under which RocksDB took a job's files into `dir`, before it writes them
+    /// to the MANIFEST: its own sync of the folder is for files that were made there, and does nothing
+    /// on btrfs (`io_posix.cc:PosixDirectory::FsyncWithDirOptions`, `kNewFileSynced`).
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn files_taken(&self, dir: &Path) -> Result<()> {
+        self.storage
+            .sync_dir(dir)
+            .map_err(|e| Error::storage(&base_name(dir), "sync the database's folder", &e))
+    }
+
+    /// The database in `dir`.
+    pub(super) fn database(
+        &self,
+        dir: &Path,
+        session_id: &str,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Database>> {
+        if lock(&self.refused).contains(dir) {
+            return Err(Error::declined(
+                DeclineReason::DbPaths,
+                "the database could not take an earlier job's files",
+            ));
+        }
+        self.known_database(dir, session_id, cancel)
+    }
+
+    /// At the first job in a session of the database in `dir`: makes sure that it is the one of the job, whose
+    /// id is `db_id`, removes leftovers of an earlier process, and looks at the staging folder.
+    ///
+    /// # Errors
+    /// Declined if it is another database or the staging folder will not do; Storage.
+    pub(super) fn begin_session(
+        &self,
+        database: &Database,
+        dir: &Path,
+        db_id: &[u8],
+        tree: &Tree,
+    ) -> Result<()> {
+        // Other databases' jobs do not wait for this.
+        let mut has_begun = lock(&database.has_begun);
+        if !*has_begun {
+            require_id(&*self.storage, dir, db_id, tree)?;
+            self.prepare_staging(dir)?;
+            *has_begun = true;
+        }
+        Ok(())
+    }
+
+    fn prepare_staging(&self, dir: &Path) -> Result<()> {
+        let folder = self.staging_folder(dir)?;
+        staging::clean(&*self.storage, &folder)?;
+        if self.settings.staging_dir.is_some() {
+            // Of a process that had no such setting.
+            let unused = place::folder(&*self.storage, dir, None)?;
+            if let Err(error) = staging::clean(&*self.storage, &unused) {
+                tracing::warn!(%error, "leftovers stay");
+            }
+        }
+        place::check(&self.storage, &folder, dir)
+    }
+
+    fn known_database(
+        &self,
+        dir: &Path,
+        session_id: &str,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Database>> {
+        let mut databases = lock(&self.databases);
+        if let Some(known) = databases.get(dir)
+            && known.session_id == session_id
+        {
+            return Ok(Arc::clone(known));
+        }
+        // Else it would be kept of a session that has ended before.
+        cancel.check()?;
+        let database = Arc::new(Database {
+            session_id: session_id.to_owned(),
+            has_begun: Mutex::default(),
+            tree: Mutex::default(),
+            filter_millibits: Mutex::default(),
+        });
+        databases.insert(dir.to_owned(), Arc::clone(&database));
+        Ok(database)
+    }
+
+    /// Looks at the staging folder of the database in `dir`, and changes nothing there.
+    ///
+    /// # Errors
+    /// Declined if it will not do; Storage if the system cannot say.
+    pub(super) fn look_at_staging(&self, dir: &Path) -> Result<()> {
+        let folder = self.staging_folder(dir)?;
+        match self.storage.is_own_folder(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            found => place::require_own(&folder, found),
+        }
+    }
+
+    /// Where files wait that are to get into `dir`.
+    pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
+        place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
+    }
+}
+
+/// A database in another `Env` of RocksDB may have the same path as one on the file system, whose files are not to be
+/// taken for its own: the ids must agree, where both are known.
+fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> Result<()> {
+    let (place, found) = match &*tree.db_id {
+        [] => ("IDENTITY", identity(storage, dir)?),
+        id => ("MANIFEST", id.to_vec()),
+    };
+    if db_id.is_empty() || found.is_empty() || db_id == found {
+        return Ok(());
+    }
+    Err(Error::declined(
+        DeclineReason::Manifest,
+        format!(
+            "the job is of database {}, but the {place} in {} names {}; RocksDB probably has the first in another Env, \
+             so use no compaction service for it",
+            String::from_utf8_lossy(db_id),
+            dir.display(),
+            String::from_utf8_lossy(&found),
+        ),
+    ))
+}
+
+/// What the IDENTITY file says, without the end of its line; nothing if there is none
+/// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
+fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
+    const LONGEST: u64 = 4096;
+    let path = dir.join("IDENTITY");
+    match storage.open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => drop(opened),
+    }
+    let mut id = read_from(storage, &path, 0, LONGEST)?;
+    if id.last() == Some(&b'\n') {
+        id.pop();
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+
+    use super::*;
+    use crate::settings::Settings;
+    use rockmill_storage::LocalStorage;
+
+    #[test]
+    fn a_database_is_forgotten_once_its_session_has_ended_and_stays_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        let storage = Arc::new(LocalStorage);
+        let engine = Engine::new(Settings::default(), storage).expect("sound settings");
+        let cancel = CancelToken::new();
+        let database = |session| engine.database(dir, session, &cancel);
+        let sessions = |session: &str| BTreeSet::from([session.to_owned()]);
+        let kept = || lock(&engine.databases).len();
+        let first = database("first").expect("it is taken");
+        engine.sessions_ended(&sessions("another"));
+        assert_eq!(kept(), 1);
+        engine.sessions_ended(&sessions("first"));
+        assert_eq!((kept(), Arc::strong_count(&first)), (0, 1));
+        database("second").expect("it is taken again");
+        engine.sessions_ended(&sessions("first"));
+        assert_eq!(kept(), 1, "the second goes on");
+        engine.refuse_database(dir);
+        engine.sessions_ended(&sessions("second"));
+        let error = database("third").expect_err("it would fail again");
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::DbPaths));
+        assert_eq!(kept(), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_session_that_closes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let storage = Arc::new(LocalStorage);
+        let engine = Engine::new(Settings::default(), storage).expect("sound settings");
+        let cancel = CancelToken::new();
+        cancel.cancel();
+        let closes = engine.database(dir.path(), "first", &cancel);
+        assert_eq!(closes.expect_err("it closes").kind, ErrorKind::Cancelled);
+        assert!(lock(&engine.databases).is_empty());
+    }
+
+    #[test]
+    fn a_job_is_of_the_database_whose_id_the_manifest_has_or_the_identity_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let is_taken = |job: &str, manifest: &str| {
+            let tree = Tree {
+                db_id: manifest.into(),
+                ..Tree::default()
+            };
+            let found = require_id(&LocalStorage, dir.path(), job.as_bytes(), &tree);
+            if let Err(error) = &found {
+                assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::Manifest));
+            }
+            found.is_ok()
+        };
+        assert!(is_taken("a", "a") && !is_taken("a", "b") && !is_taken("a", "a\n"));
+        assert!(is_taken("a", "") && is_taken("", "b"));
+        std::fs::write(dir.path().join("IDENTITY"), "a\n").expect("written");
+        assert!(is_taken("a", "") && !is_taken("b", ""));
+        assert!(is_taken("b", "b"), "the MANIFEST comes first");
+    }
+}

@@ -1,0 +1,244 @@
+//! Everything that keeps a database's compactions from being done here.
+
+use std::path::Path;
+
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table};
+use rockmill_format::manifest::ColumnFamily;
+use rockmill_format::options_file::OptionsFile;
+
+use super::Engine;
+use crate::eligibility::{self, Admitted, FilterSamples};
+use rockmill_exec::parallel;
+use rockmill_snapshot::Findings;
+use rockmill_snapshot::closed_database::AtRest;
+use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
+use rockmill_storage::InputFileReader;
+
+/// Comparators of files that can be opened here.
+const READ_COMPARATORS: [&[u8]; 2] = [
+    b"leveldb.BytewiseComparator",
+    b"leveldb.BytewiseComparator.u64ts",
+];
+
+/// What was found of a database.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// Number of the OPTIONS file.
+    pub options_number: u64,
+    /// What it says.
+    pub options: OptionsFile,
+    /// What rules out the jobs of all column families.
+    pub database: Vec<Error>,
+    /// The column families, by id.
+    pub families: Vec<FamilyDiagnosis>,
+}
+
+/// What was found of a column family.
+#[derive(Debug)]
+pub struct FamilyDiagnosis {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its SST files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What rules out some or all of its jobs, beside what the database's options do.
+    pub found: Vec<Error>,
+    /// Whether some file holds merge operands, or does not tell.
+    pub may_hold_operands: bool,
+    /// Thousandths of a bit a key that the files' filters tell where the OPTIONS file does not.
+    pub learned_millibits_per_key: Option<u32>,
+}
+
+/// What files hold beside their data.
+#[derive(Debug, Default)]
+pub(super) struct FilesFound {
+    /// What rules out jobs with them.
+    pub(super) found: Findings,
+    samples: FilterSamples,
+    may_hold_operands: bool,
+}
+
+impl Engine {
+    /// Looks through the OPTIONS, the MANIFEST and the properties of all files of the database in `dir`,
+    /// which may be open: the checks are those that its jobs would meet.
+    ///
+    /// # Errors
+    /// Declined if OPTIONS or MANIFEST cannot be read; Storage if the system refuses a file.
+    pub fn diagnose(&self, dir: &Path) -> Result<Diagnosis> {
+        let database = AtRest::read(&*self.storage, dir)?;
+        let mut found = Findings::default();
+        eligibility::check_db(&database.options, self.policy(), &mut found);
+        let families = database.follower.tree().column_families.values();
+        let families = families.map(|family| self.diagnose_family(dir, &database, &family.name));
+        Ok(Diagnosis {
+            families: families.collect::<Result<_>>()?,
+            options_number: database.options_number,
+            database: found.into_vec(),
+            options: database.options,
+        })
+    }
+
+    fn diagnose_family(
+        &self,
+        dir: &Path,
+        database: &AtRest,
+        name: &[u8],
+    ) -> Result<FamilyDiagnosis> {
+        let (info, input) = database.full_request(dir, name)?;
+        let mut found = Findings::default();
+        let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
+        let last_level = info.output_level;
+        let options = database.options_text.clone();
+        let mut job = self.draft(info, input.encode(), options, tree, None);
+        let inputs = std::mem::take(&mut job.tree.inputs);
+        // Into level 0 only level 0 is merged, which the checks take for the job's inputs.
+        let of_level_0 = inputs.iter().filter(|file| file.level == 0);
+        job.tree.inputs = of_level_0.cloned().collect();
+        let deepest = job.tree.levels.last().map_or(0, |level| level.level as i32);
+        // Compression and filters depend on the level.
+        for level in 0..=last_level {
+            job.info.output_level = level;
+            job.info.is_bottommost_level = level >= deepest;
+            eligibility::check_family(&Admitted::read(&job)?, &mut found);
+        }
+        let bare = database
+            .options
+            .cf(name)
+            .and_then(eligibility::filter_policy_without_bits);
+        let bare = bare.filter(|_| job.hints.filter_millibits_per_key.is_none());
+        self.descriptors.job_begins(&*self.storage);
+        found.note(self.descriptors.require(overlapping(&inputs)));
+        let (_, family) = database.family(name)?;
+        let looked = self.look_at_files(dir, family, &inputs, bare.is_some())?;
+        found.append(looked.found);
+        let mut learned_millibits_per_key = None;
+        if let Some(policy) = bare
+            && !inputs.is_empty()
+        {
+            match eligibility::learn(&looked.samples, policy) {
+                Ok((millibits, _)) => learned_millibits_per_key = Some(millibits),
+                Err(error) => found.note(Err(error)),
+            }
+        }
+        Ok(FamilyDiagnosis {
+            name: name.to_vec(),
+            files: inputs.len() as u64,
+            bytes: total_bytes(inputs.iter().map(|file| file.size)),
+            found: found.into_vec(),
+            may_hold_operands: looked.may_hold_operands,
+            learned_millibits_per_key,
+        })
+    }
+
+    /// Checks the properties of a column family's files, and reads their filters if those are to tell
+    /// something. Files of another comparator are not opened: nothing in them would change that reason.
+    pub(super) fn look_at_files(
+        &self,
+        dir: &Path,
+        family: &ColumnFamily,
+        inputs: &[InputFile],
+        filters: bool,
+    ) -> Result<FilesFound> {
+        if !READ_COMPARATORS.contains(&family.comparator.as_slice()) {
+            let what = format!("comparator is {}", family.comparator.escape_ascii());
+            let mut unknown = FilesFound {
+                may_hold_operands: !inputs.is_empty(),
+                ..FilesFound::default()
+            };
+            let error = Error::declined(DeclineReason::Comparator, what);
+            unknown.found.note(Err(error));
+            return Ok(unknown);
+        }
+        let look = |input: &InputFile| match self.look_at(&dir.join(&input.name), filters) {
+            Err(error) if error.kind != ErrorKind::Storage => {
+                let mut unknown = FilesFound {
+                    may_hold_operands: true,
+                    ..FilesFound::default()
+                };
+                unknown.found.note(Err(error));
+                Ok(unknown)
+            }
+            Err(_) if self.is_elsewhere(dir, input)? => Ok(FilesFound {
+                may_hold_operands: true,
+                ..FilesFound::default()
+            }),
+            looked => looked,
+        };
+        let (looked, _) = parallel::map(inputs, self.budget.slots(), look)?;
+        let mut all = FilesFound::default();
+        for of_file in looked {
+            all.found.append(of_file.found);
+            all.samples.append(of_file.samples);
+            all.may_hold_operands |= of_file.may_hold_operands;
+        }
+        Ok(all)
+    }
+
+    fn look_at(&self, path: &Path, filters: bool) -> Result<FilesFound> {
+        let mut looked = FilesFound::default();
+        let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
+        looked.may_hold_operands = table.meta.properties.num_merge_operands > 0;
+        eligibility::check_input(&table, &mut looked.found);
+        if filters {
+            looked.samples.take(&table)?;
+        }
+        Ok(looked)
+    }
+
+    /// Whether a file that cannot be read need not be in `dir`: the database, which may be open, has
+    /// compacted it meanwhile, or has several paths.
+    fn is_elsewhere(&self, dir: &Path, input: &InputFile) -> Result<bool> {
+        let mut follower = TreeFollower::default();
+        follower.refresh(&*self.storage, dir, (0, 0), &CancelToken::new())?;
+        let families = follower.tree().column_families.values();
+        let number = input.name.trim_end_matches(".sst").parse();
+        let found = number.ok().and_then(|number| {
+            let mut files = families.filter_map(|family| family.file(number));
+            files.next().map(|(_, file)| file.path_id)
+        });
+        Ok(found != Some(0))
+    }
+}
+
+/// Files that hold some key at most, by their ends: who compacts them all has so many open at once.
+fn overlapping(files: &[InputFile]) -> u64 {
+    let mut begins: Vec<_> = files.iter().map(|file| user_key(&file.smallest)).collect();
+    let mut ends: Vec<_> = files.iter().map(|file| user_key(&file.largest)).collect();
+    begins.sort_unstable();
+    ends.sort_unstable();
+    let open = begins.iter().zip(1..).map(|(begin, begun)| {
+        let ended = ends.partition_point(|end| end < begin);
+        begun - ended.min(begun)
+    });
+    open.max().unwrap_or(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_overlap_where_one_begins_before_others_end() {
+        let file = |smallest: &str, largest: &str| {
+            let key = |text: &str| [text.as_bytes(), &[0; 8]].concat();
+            InputFile {
+                name: String::new(),
+                size: 0,
+                level: 0,
+                smallest: key(smallest),
+                largest: key(largest),
+                epoch_number: 0,
+                oldest_ancester_time: 0,
+                unique_id: None,
+            }
+        };
+        assert_eq!(overlapping(&[]), 0);
+        let level = [file("a", "b"), file("c", "d"), file("e", "f")];
+        assert_eq!(overlapping(&level), 1);
+        assert_eq!(overlapping(&[&level[..], &[file("b", "c")]].concat()), 2);
+        assert_eq!(overlapping(&[&level[..], &[file("a", "z")]].concat()), 2);
+        let same = [file("a", "a"), file("a", "a"), file("a", "b")];
+        assert_eq!(overlapping(&same), 3);
+    }
+}

@@ -1,0 +1,157 @@
+//! Running a job, and what is kept of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, Job, Result};
+use rockmill_format::wire::CompactionServiceInput;
+
+use super::{Engine, lock};
+use crate::eligibility;
+use crate::job::{self, Outcome, RunContext};
+use crate::record;
+use crate::result;
+use crate::settings::{MutableSettings, THREADS_PER_SYNC_THREAD};
+use crate::spans;
+use crate::staging::StagingDir;
+use rockmill_exec::device_registry::Offload;
+use rockmill_exec::niceness;
+
+/// A finished job: what to tell RocksDB, and the folder that holds the files until it took them.
+#[derive(Debug)]
+pub struct Finished {
+    /// The serialised `CompactionServiceResult`.
+    pub result: Vec<u8>,
+    /// Removed with what is left in it when dropped.
+    pub staging: StagingDir,
+    /// What was done.
+    pub outcome: Outcome,
+}
+
+impl Engine {
+    /// Runs a job whose inputs lie in `input_dir`; the files wait in the staging folder of `output_dir`.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]; nothing is left behind then.
+    pub fn run(
+        &self,
+        job: &Job,
+        input_dir: &Path,
+        output_dir: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Finished> {
+        let settings = self.settings();
+        let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
+        match settings.nice {
+            0 => work(),
+            nice => niceness::nicer(nice, work),
+        }
+    }
+
+    fn run_with(
+        &self,
+        settings: MutableSettings,
+        job: &Job,
+        input_dir: &Path,
+        output_dir: &Path,
+        cancel: &CancelToken,
+    ) -> Result<Finished> {
+        let span = spans::job(job, input_dir);
+        let _entered = span.enter();
+        let admitted = eligibility::from_options(job, self.policy())?;
+        spans::admitted(&span, &admitted.input);
+        let recorded = self.record(job, input_dir, cancel);
+        let folder = self.staging_folder(output_dir)?;
+        let name = &job.identity.session_id;
+        let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
+        let context = self.context(settings, self.fleet.opened(), cancel);
+        let mut outcome = job::run(context, job, &admitted, input_dir, &staging)?;
+        let trouble = self.fleet.trouble().map(str::to_owned);
+        outcome.device_refused = outcome.device_refused.or(trouble);
+        self.learn(job, &admitted.input, &outcome, input_dir);
+        if let Some(dir) = recorded {
+            self.record_outputs(&dir, &staging, &outcome, cancel);
+        }
+        let result = result::encode(job, &admitted.input, &outcome, staging.path());
+        spans::job_done(&span, &outcome);
+        tracing::info!(
+            entries_in = outcome.entries_read,
+            entries_out = outcome.totals.read.kept,
+            files = outcome.files.len(),
+            elapsed_ms = outcome.elapsed.as_millis() as u64,
+            "job done"
+        );
+        Ok(Finished {
+            result,
+            staging,
+            outcome,
+        })
+    }
+
+    /// What a job runs with, on `devices` and on the CPU.
+    pub(super) fn context<'a>(
+        &'a self,
+        settings: MutableSettings,
+        devices: Vec<Offload<'a>>,
+        cancel: &'a CancelToken,
+    ) -> RunContext<'a> {
+        RunContext {
+            devices,
+            cpu: &self.fleet.cpu,
+            host_shares: self.fleet.host_shares,
+            paces: &self.paces,
+            patience: self.settings.patience,
+            verification: settings.verification,
+            output_cache: settings.output_cache,
+            storage: &self.storage,
+            clock: self.storage.clock(),
+            budget: &self.budget,
+            limiter: &self.limiter,
+            descriptors: &self.descriptors,
+            sync_threads: (settings.sync_threads)
+                .unwrap_or_else(|| self.budget.slots().div_ceil(THREADS_PER_SYNC_THREAD)),
+            read_ahead_bytes: settings.read_ahead_bytes,
+            cancel,
+            counters: &self.stats,
+        }
+    }
+
+    /// Keeps the job if the settings ask for it. A record that cannot be made is no reason to leave
+    /// the job to RocksDB.
+    fn record(&self, job: &Job, input_dir: &Path, cancel: &CancelToken) -> Option<PathBuf> {
+        let root = self.settings.record_dir.as_ref()?;
+        match record::keep(&*self.storage, root, input_dir, job, cancel) {
+            Ok(dir) => Some(dir),
+            Err(error) => {
+                tracing::warn!(%error, "the job was not recorded");
+                None
+            }
+        }
+    }
+
+    fn record_outputs(
+        &self,
+        dir: &Path,
+        staging: &StagingDir,
+        outcome: &Outcome,
+        cancel: &CancelToken,
+    ) {
+        let kept = record::sum_outputs(&*self.storage, staging, &outcome.files, cancel)
+            .and_then(|sums| record::keep_outputs(&*self.storage, dir, &sums));
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the job's output was not recorded");
+        }
+    }
+
+    fn learn(&self, job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir: &Path) {
+        let Some(millibits) = outcome.learned_filter else {
+            return;
+        };
+        if let Some(database) = lock(&self.databases).get(dir) {
+            let mut learned = lock(&database.filter_millibits);
+            // Older OPTIONS files do not come back.
+            learned.retain(|&(cf_id, _), _| cf_id != job.info.cf_id);
+            learned.insert((job.info.cf_id, input.options_file_number), millibits);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What a manual compaction would be, found without writing anything.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
+use rockmill_format::manifest::ColumnFamily;
+
+use super::Engine;
+use crate::eligibility::{self, Admitted};
+use crate::prepare::{self, Prepared};
+use rockmill_exec::budget::Urgency;
+use rockmill_snapshot::Findings;
+use rockmill_snapshot::closed_database::AtRest;
+use rockmill_snapshot::manual::{self, Step, UserKeys};
+
+/// A manual compaction before it is made: its steps from level to level; none if no file holds such keys.
+#[derive(Debug)]
+pub struct Forecast {
+    /// The steps in their order.
+    pub steps: Vec<ForecastStep>,
+}
+
+/// The files that are merged into one level, in one or several jobs.
+#[derive(Debug)]
+pub struct ForecastStep {
+    /// Files that are merged as they are now, by level.
+    pub inputs: Vec<LevelSummary>,
+    /// Bytes of the results of earlier steps that are merged too, if no entry was dropped.
+    pub earlier_bytes: u64,
+    /// Level of the output.
+    pub output_level: i32,
+    /// Jobs that it takes, about.
+    pub jobs: u64,
+    /// How the engine would do it as one job from the files as they are now, or every reason why RocksDB
+    /// would.
+    pub verdict: std::result::Result<Expected, Vec<Error>>,
+}
+
+impl Forecast {
+    /// Whether the engine would do all of it.
+    pub fn is_accepted(&self) -> bool {
+        self.steps.iter().all(|step| step.verdict.is_ok())
+    }
+
+    /// Every reason why RocksDB would do some of it, each once.
+    pub fn found(&self) -> Vec<Error> {
+        let mut all = Findings::default();
+        let declined = self
+            .steps
+            .iter()
+            .filter_map(|step| step.verdict.as_ref().err());
+        declined
+            .flatten()
+            .for_each(|error| all.note(Err(error.clone())));
+        all.into_vec()
+    }
+
+    /// Stored bytes of the data blocks that the engine would read, if no entry is dropped.
+    pub fn bytes(&self) -> u64 {
+        let accepted = self
+            .steps
+            .iter()
+            .filter_map(|step| step.verdict.as_ref().ok());
+        accepted.map(|expected| expected.bytes).sum()
+    }
+}
+
+/// How the engine would do a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Slices in all.
+    pub slices: u64,
+    /// Slices that run at the same time at most.
+    pub slices_at_once: u64,
+    /// Memory that each of them takes at most.
+    pub slice_memory_bytes: u64,
+    /// Stored bytes of the data blocks to read.
+    pub bytes: u64,
+    /// Output files if no entry is dropped.
+    pub output_files: u64,
+    /// Size at which an output file ends.
+    pub output_file_bytes: u64,
+    /// Thousandths of a bit a key of the filters to write, if there are to be any.
+    pub filter_millibits_per_key: Option<u32>,
+}
+
+impl Engine {
+    /// The compaction of all files that hold some of the keys of a column family, as RocksDB would go about
+    /// it with the files of the database in `dir` as they are now.
+    ///
+    /// # Errors
+    /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family; what
+    /// else keeps the engine from a step is the step's verdict.
+    pub fn forecast(&self, dir: &Path, cf_name: &[u8], keys: &UserKeys) -> Result<Forecast> {
+        let database = AtRest::read(&*self.storage, dir)?;
+        let (_, family) = database.family(cf_name)?;
+        let steps = manual::steps(family, &database.shape(cf_name)?, keys);
+        let steps = steps.iter();
+        let steps = steps.map(|step| self.forecast_step(dir, &database, cf_name, step));
+        Ok(Forecast {
+            steps: steps.collect::<Result<_>>()?,
+        })
+    }
+
+    fn forecast_step(
+        &self,
+        dir: &Path,
+        database: &AtRest,
+        cf_name: &[u8],
+        step: &Step,
+    ) -> Result<ForecastStep> {
+        let output_level = i32::try_from(step.output_level).unwrap_or(i32::MAX);
+        let (info, input) = database.request(dir, cf_name, &step.sources, output_level)?;
+        let mut found = Findings::default();
+        let tree = database.follower.examine(&input, info.cf_id, &mut found)?;
+        let files = step.sources.iter().zip(&tree.inputs);
+        let merged = files.filter(|(source, _)| step.files.contains(source));
+        let inputs = by_level(merged.map(|(_, file)| (file.level, file.size)));
+        let options = database.options_text.clone();
+        let job = self.draft(info, input.encode(), options, tree, None);
+        let (_, family) = database.family(cf_name)?;
+        self.check(&job, dir, family, &mut found)?;
+        let found = found.into_vec();
+        let verdict = match found.is_empty() {
+            true => self.expect(&job, dir).map_err(|error| vec![error]),
+            false => Err(found),
+        };
+        Ok(ForecastStep {
+            inputs,
+            earlier_bytes: step.earlier_bytes,
+            output_level,
+            jobs: step.jobs,
+            verdict,
+        })
+    }
+
+    /// Finds all that the job would be declined for one by one.
+    fn check(
+        &self,
+        job: &Job,
+        dir: &Path,
+        family: &ColumnFamily,
+        found: &mut Findings,
+    ) -> Result<()> {
+        match Admitted::read(job) {
+            Ok(admitted) => {
+                eligibility::check_db(admitted.options(), self.policy(), found);
+                eligibility::check_family(&admitted, found);
+            }
+            Err(error) => found.note(Err(error)),
+        }
+        found.note(self.look_at_staging(dir));
+        let filters = false;
+        let looked = self.look_at_files(dir, family, &job.tree.inputs, filters)?;
+        found.append(looked.found);
+        Ok(())
+    }
+
+    fn expect(&self, job: &Job, dir: &Path) -> Result<Expected> {
+        let admitted = eligibility::from_options(job, self.policy())?;
+        let cancel = CancelToken::new();
+        let settings = self.settings();
+        let entry = prepare::entry(job, dir);
+        let share = self.budget.enter(entry, Urgency::Usual, &cancel)?;
+        let devices = self.fleet.opened();
+        let context = self.context(settings, devices, &cancel);
+        let files = context.files(&admitted)?;
+        let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
+        Ok(self.expected(&prepared))
+    }
+
+    fn expected(&self, prepared: &Prepared) -> Expected {
+        let cutting = &prepared.plan.output.splitting;
+        let file_bytes = cutting.max_output_file_size.max(1);
+        let slices = &prepared.slice_bytes;
+        let files = slices.iter().map(|bytes| bytes.div_ceil(file_bytes).max(1));
+        let in_memory = self.budget.bytes() / prepared.slice_memory_bytes.max(1);
+        let at_once = in_memory.min(self.budget.slots() as u64);
+        Expected {
+            slices: slices.len() as u64,
+            slices_at_once: at_once.min(slices.len() as u64),
+            slice_memory_bytes: prepared.slice_memory_bytes,
+            bytes: slices.iter().sum(),
+            output_files: if cutting.single_file { 1 } else { files.sum() },
+            output_file_bytes: file_bytes,
+            filter_millibits_per_key: prepared
+                .plan
+                .output
+                .table
+                .filter
+                .as_ref()
+                .map(|filter| filter.millibits_per_key),
+        }
+    }
+}
+
+/// Files and bytes of each level that has any, ascending.
+fn by_level(files: impl Iterator<Item = (u32, u64)>) -> Vec<LevelSummary> {
+    let mut levels = BTreeMap::new();
+    for (level, size) in files {
+        let sum = levels.entry(level).or_insert(LevelSummary {
+            level,
+            files: 0,
+            bytes: 0,
+        });
+        sum.files += 1;
+        sum.bytes = sum.bytes.saturating_add(size);
+    }
+    levels.into_values().collect()
+}

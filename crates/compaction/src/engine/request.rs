@@ -1,0 +1,129 @@
+//! Jobs made of requests.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rand::RngCore;
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
+};
+use rockmill_format::unique_id::SessionId;
+use rockmill_format::wire::CompactionServiceInput;
+
+use super::{Engine, lock};
+use crate::eligibility;
+use rockmill_snapshot::closed_database::{AtRest, read_options};
+use rockmill_snapshot::tree::total_bytes;
+
+/// The upper half of a session id has 62 bits.
+const SESSION_UPPER_SPARE_BITS: u32 = 2;
+
+impl Engine {
+    /// Makes a job of what RocksDB says: reads the OPTIONS file and the MANIFEST, draws an identity,
+    /// and looks whether options and tree allow the job.
+    ///
+    /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
+    ///
+    /// # Errors
+    /// Declined, Cancelled.
+    pub fn prepare(
+        &self,
+        dir: &Path,
+        info: JobInfo,
+        message: &[u8],
+        cancel: &CancelToken,
+    ) -> Result<Job> {
+        let input = CompactionServiceInput::decode(message)
+            .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
+        let database = self.database(dir, &info.db_session_id, cancel)?;
+        if input.options_file_number == 0 {
+            let what = "the job names no OPTIONS file";
+            return Err(Error::declined(DeclineReason::OptionsFile, what));
+        }
+        let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
+        let (options, tree) = {
+            let mut follower = lock(&database.tree);
+            follower.refresh(&*self.storage, dir, floor, cancel)?;
+            self.begin_session(&database, dir, &input.db_id, follower.tree())?;
+            let options = read_options(&*self.storage, dir, input.options_file_number)?;
+            (options, follower.view(&input, info.cf_id)?)
+        };
+        self.require_bytes(&tree)?;
+        let key = (info.cf_id, input.options_file_number);
+        let learned = lock(&database.filter_millibits).get(&key).copied();
+        let job = self.draft(info, message.to_vec(), options, tree, learned);
+        eligibility::from_options(&job, self.policy())?;
+        Ok(job)
+    }
+
+    fn require_bytes(&self, tree: &TreeView) -> Result<()> {
+        let least = self.settings().min_job_bytes;
+        let bytes = input_bytes(tree);
+        if bytes >= least {
+            return Ok(());
+        }
+        let what = format!("{bytes} bytes of input are fewer than min_job_bytes, {least}");
+        Err(Error::declined(DeclineReason::SmallJob, what))
+    }
+
+    /// A fresh job, which nobody has looked at yet.
+    pub(super) fn draft(
+        &self,
+        info: JobInfo,
+        message: Vec<u8>,
+        options: String,
+        tree: TreeView,
+        learned: Option<u32>,
+    ) -> Job {
+        Job {
+            version: JOB_VERSION,
+            input: message,
+            info,
+            options,
+            tree,
+            hints: Hints {
+                filter_millibits_per_key: self.settings.hints.filter_millibits_per_key.or(learned),
+            },
+            identity: self.identity(),
+            unix_time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        }
+    }
+
+    /// The job of compacting everything in a column family of a closed database to its last level.
+    ///
+    /// # Errors
+    /// Declined, or Storage if there is no database in `dir`.
+    pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
+        let database = AtRest::read(&*self.storage, dir)?;
+        let (info, input) = database.full_request(dir, cf_name)?;
+        if input.input_files.is_empty() {
+            let what = "the column family has no files";
+            return Err(Error::declined(DeclineReason::Manifest, what));
+        }
+        let tree = database.follower.view(&input, info.cf_id)?;
+        let job = self.draft(info, input.encode(), database.options_text, tree, None);
+        eligibility::from_options(&job, self.policy())?;
+        Ok(job)
+    }
+
+    /// A name that no other attempt has.
+    fn identity(&self) -> Identity {
+        let mut random = rand::rng();
+        let session = SessionId {
+            upper: random.next_u64() >> SESSION_UPPER_SPARE_BITS,
+            lower: random.next_u64() | 1,
+        };
+        Identity {
+            session_id: session.encode(),
+            host: self.host.clone(),
+            checksum_seed: random.next_u64(),
+        }
+    }
+}
+
+/// Bytes of all input files.
+fn input_bytes(tree: &TreeView) -> u64 {
+    total_bytes(tree.inputs.iter().map(|input| input.size))
+}

@@ -1,0 +1,81 @@
+//! What the slices of a job come to in sum, and whether that can be.
+
+use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime, TaskReport};
+use rockmill_format::key;
+
+use super::Outcome;
+
+/// First version whose property `rocksdb.num.entries` RocksDB relies upon
+/// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
+const FIRST_COUNTED_VERSION: u64 = 5;
+
+/// Entries read of each input.
+pub fn entries_by_input(reports: &[(usize, TaskReport)], inputs: usize) -> Vec<u64> {
+    let mut sums = vec![0; inputs];
+    for (_, report) in reports {
+        for (sum, entries) in sums.iter_mut().zip(&report.read.entries) {
+            *sum += entries;
+        }
+    }
+    sums
+}
+
+/// Puts the slices' reports together, in key order.
+pub fn gather(mut reports: Vec<(usize, TaskReport)>) -> Outcome {
+    reports.sort_by_key(|(index, _)| *index);
+    let mut outcome = Outcome::default();
+    for (_, mut report) in reports {
+        let totals = &mut outcome.totals;
+        outcome.entries_read += report.read.entries.iter().sum::<u64>();
+        if let Some(ssts) = report.output.ssts_mut() {
+            outcome.files.append(&mut ssts.files);
+        }
+        totals.read.add(&report.read);
+        totals.cpu_elsewhere += report.cpu_elsewhere;
+        StageTime::add_all(&mut totals.stages, &report.stages);
+    }
+    outcome
+}
+
+/// What a backend says of its output cannot be true.
+pub fn unbalanced(what: &str) -> Error {
+    Error::new(ErrorKind::Verification, what)
+}
+
+/// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
+/// input was read, and files are in order.
+pub fn check_accounts(
+    outcome: &Outcome,
+    entries_by_input: &[u64],
+    plan: &Plan,
+    job: &Job,
+    tables: &[InputTable],
+) -> Result<()> {
+    let inside = |internal_key: &[u8]| {
+        key::split(internal_key).is_some_and(|(user_key, _)| plan.range.contains(user_key))
+    };
+    for ((input, table), &read) in job.tree.inputs.iter().zip(tables).zip(entries_by_input) {
+        let properties = &table.meta.properties;
+        let expected = properties.num_entries;
+        // RocksDB does not trust the counts of older files either.
+        if properties.format_version < FIRST_COUNTED_VERSION {
+            continue;
+        }
+        if inside(&input.smallest) && inside(&input.largest) && read != expected {
+            return Err(Error::corruption(
+                &input.name,
+                table.meta.file_size,
+                format!("{read} entries were read where the properties say {expected}"),
+            ));
+        }
+    }
+    let written: u64 = outcome.files.iter().map(|f| f.content.entries()).sum();
+    let in_order = outcome.files.windows(2).all(|pair| {
+        let keys = (key::split(&pair[0].largest), key::split(&pair[1].smallest));
+        matches!(keys, (Some((a, _)), Some((b, _))) if a < b)
+    });
+    if written != outcome.totals.read.kept || !in_order {
+        return Err(unbalanced("output files do not add up"));
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The hash over all entries of finished files, for jobs whose OPTIONS file did not ask for it.
+//!
+//! RocksDB compares this hash if `paranoid_file_checks` or `verify_output_flags` asked for it when RocksDB picked the
+//! compaction. It stops all writes if the hash differs. The OPTIONS file that a job names may not be the one of that time:
+//!
+//! | what happens in RocksDB | which OPTIONS file a job names |
+//! |---|---|
+//! | `SetOptions` installs options, schedules compactions, and then writes OPTIONS (`db_impl.cc:SetOptions`) | an older one than its options |
+//! | a compaction that was picked waits for a thread: a manual one, or one of the bottom-priority pool | it may be a newer one |
+//!
+//! So before a job is reported, the engine looks at all OPTIONS files that may have been in force.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rockmill_core::{Error, Job, OutputFile, Result, open_table};
+use rockmill_format::options_file::OptionsFile;
+use rockmill_format::wire::CompactionServiceInput;
+
+use super::Shared;
+use crate::eligibility::wants_paranoid_hash;
+use crate::verify::table;
+use rockmill_exec::parallel;
+use rockmill_snapshot::closed_database::{options_number, read_options};
+use rockmill_storage::Storage;
+use rockmill_storage::io::Stage;
+
+/// Ending of an OPTIONS file that is being written (`filename.cc:TempOptionsFileName`).
+const TEMPORARY: &str = ".dbtmp";
+
+impl Shared<'_> {
+    /// Adds the hashes to `files` if RocksDB may compare them. Returns the processor time of other threads than
+    /// the caller's.
+    pub(super) fn hash_if_asked(
+        &self,
+        job: &Job,
+        input: &CompactionServiceInput,
+        database: &Path,
+        files: &mut [OutputFile],
+    ) -> Result<Duration> {
+        let storage = &**self.context.storage;
+        if self.plan.output.paranoid_hash || !may_be_compared(storage, database, job, input) {
+            return Ok(Duration::ZERO);
+        }
+        let threads = self.context.budget.slots();
+        let hash = |file: &OutputFile| {
+            let meter = &self.files.meter;
+            meter.time(Stage::Verify, file.size, || self.hash(file.number))
+        };
+        let (hashes, elsewhere) = parallel::map_in(&self.context.clock, files, threads, hash)?;
+        for (file, hash) in files.iter_mut().zip(hashes) {
+            file.paranoid_hash = hash;
+        }
+        Ok(elsewhere)
+    }
+
+    fn hash(&self, number: u64) -> Result<u64> {
+        let table = open_table(Box::new(self.verifier.open(number)?));
+        let table = table.map_err(Error::as_verification)?;
+        table::paranoid_hash(&table, self.context.cancel)
+    }
+}
+
+/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the
+/// hash, as far as that can be told.
+fn may_be_compared(
+    storage: &dyn Storage,
+    database: &Path,
+    job: &Job,
+    input: &CompactionServiceInput,
+) -> bool {
+    let named = input.options_file_number;
+    let may_have_waited = job.info.is_manual_compaction || job.info.is_in_bottom_pool;
+    let Ok(names) = storage.list(database) else {
+        return true;
+    };
+    names.iter().any(|name| match options_number(name) {
+        Some(number) if number > named || (number < named && may_have_waited) => {
+            asks_for_hash(storage, database, number, &input.cf_name)
+        }
+        Some(_) => false,
+        None => name
+            .strip_suffix(TEMPORARY)
+            .is_some_and(|name| options_number(name).is_some()),
+    })
+}
+
+/// Whether an OPTIONS file asks for the hash, as far as that can be told.
+fn asks_for_hash(storage: &dyn Storage, database: &Path, number: u64, cf_name: &[u8]) -> bool {
+    let Ok(text) = read_options(storage, database, number) else {
+        return true;
+    };
+    let Ok(options) = OptionsFile::parse_for(&text, cf_name) else {
+        return true;
+    };
+    options
+        .cf(cf_name)
+        .is_some_and(|family| wants_paranoid_hash(&family.options).unwrap_or(true))
+}

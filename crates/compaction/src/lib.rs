@@ -1,0 +1,50 @@
+//! The engine: from RocksDB's request to finished files.
+//!
+//! ```text
+//!   request --prepare--> Job --admit--> Plan --slices--> Slice ..
+//!                                                          | on several threads, within a budget
+//!   result <--check accounts-- files <--tails-- sync <--verify-- backend
+//! ```
+//!
+//! A job that cannot be done exactly is declined with a [`rockmill_core::DeclineReason`] before
+//! anything is written. Inputs are never touched. Outputs wait in a staging folder in the database's
+//! directory, are verified, synced, opened again, and only then reported.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate self as rockmill_compaction;
+
+mod eligibility;
+mod engine;
+mod job;
+#[cfg(test)]
+#[allow(dead_code, reason = "benchmarks use the rest")]
+#[path = "../benches/made/mod.rs"]
+mod made;
+mod metrics;
+mod prepare;
+pub mod record;
+mod result;
+mod settings;
+mod spans;
+pub mod staging;
+mod stats;
+mod subcompactions;
+pub mod verify;
+
+pub use eligibility::filter_policy_without_bits;
+pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
+pub use engine::forecast::{Expected, Forecast, ForecastStep};
+pub use engine::{Engine, Finished};
+pub use job::{DeviceWork, Outcome};
+pub use rockmill_cuda::CudaSettings;
+#[doc(hidden)]
+pub use rockmill_exec::Patience;
+pub use rockmill_exec::device::{Device, DeviceList};
+#[doc(hidden)]
+pub use rockmill_exec::device::{Registered, know_own_names};
+pub use rockmill_storage::io::OutputCache;
+pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};
+pub use stats::{DeviceStats, Durations, Stats, StatsCell, show_bytes};
+pub use verify::Verification;

@@ -1,0 +1,317 @@
+//! What an engine tells the process's metrics recorder.
+//!
+//! The only place that names the `metrics` facade. Without a recorder, which is the application's to
+//! install, each call is a look at one atomic. Labels take few values: there is none for the database,
+//! of which a process may have thousands.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
+use rockmill_core::{Error, ErrorKind};
+
+use crate::job::Outcome;
+
+/// What becomes of a metric's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// They add up.
+    Counter,
+    /// They go up and down.
+    Gauge,
+    /// They are kept as a distribution.
+    Histogram,
+}
+
+/// A metric as recorders and the documentation describe it.
+#[derive(Debug)]
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    unit: Unit,
+    /// Key of its label, if it has one.
+    label: Option<&'static str>,
+    help: &'static str,
+}
+
+macro_rules! metrics_table {
+    ($($constant:ident = $kind:ident $unit:ident $name:literal $(by $label:literal)?, $help:literal;)+) => {
+        $(const $constant: Metric = Metric {
+            name: $name,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            label: metrics_table!(@label $($label)?),
+            help: $help,
+        };)+
+
+        /// Every metric.
+        const ALL: &[Metric] = &[$($constant),+];
+    };
+    (@label) => { None };
+    (@label $label:literal) => { Some($label) };
+}
+
+metrics_table! {
+    JOBS_OFFERED = Counter Count "rockmill_jobs_offered_total",
+        "jobs that RocksDB offered";
+    JOBS_DONE = Counter Count "rockmill_jobs_done_total",
+        "jobs that were done";
+    JOBS_DECLINED = Counter Count "rockmill_jobs_declined_total" by "reason",
+        "jobs that were left to RocksDB, because Rockmill cannot do them exactly or because the database closed";
+    JOBS_FAILED = Counter Count "rockmill_jobs_failed_total" by "error",
+        "jobs that went back to RocksDB after an error";
+    JOBS_REDONE = Counter Count "rockmill_jobs_redone_by_cpu_total",
+        "jobs done of which the CPU did some or all subcompactions because a configured device could not";
+    SLICES_REDONE = Counter Count "rockmill_subcompactions_redone_by_cpu_total" by "device",
+        "subcompactions that the CPU did after the device had failed at them";
+    SLICES_LEFT_BEHIND = Counter Count "rockmill_subcompactions_abandoned_total" by "device",
+        "subcompactions that were abandoned because the device did not end them in time";
+    DEVICE_SET_ASIDE = Counter Count "rockmill_device_quarantined_total" by "device",
+        "times that the device was quarantined, after several failures in a row or an abandoned subcompaction";
+    VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
+        "subcompactions whose output did not pass verification and was thrown away";
+    SLICES = Counter Count "rockmill_subcompactions_total" by "device",
+        "subcompactions of jobs done";
+    SLICE_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
+        "stored bytes of the input of subcompactions of jobs done";
+    NEAR_DATA_BYTES = Counter Bytes "rockmill_subcompaction_near_data_bytes_total" by "device",
+        "bytes of files of jobs done that a device beside the data wrote itself, not through the host";
+    SLICES_MOVED = Counter Count "rockmill_subcompactions_moved_total" by "device",
+        "subcompactions that waited for another device and went to this one, which was expected to end them sooner";
+    READ_BYTES = Counter Bytes "rockmill_read_bytes_total",
+        "bytes that jobs done read from input files";
+    WRITTEN_BYTES = Counter Bytes "rockmill_written_bytes_total",
+        "bytes of the files that jobs done wrote";
+    ENTRIES_READ = Counter Count "rockmill_entries_read_total",
+        "entries that jobs done read";
+    ENTRIES_WRITTEN = Counter Count "rockmill_entries_written_total",
+        "entries that jobs done wrote";
+    FILES_WRITTEN = Counter Count "rockmill_files_written_total",
+        "files that jobs done wrote";
+    JOB_SECONDS = Histogram Seconds "rockmill_job_seconds" by "device",
+        "wall time of a job done";
+    JOB_CPU_SECONDS = Histogram Seconds "rockmill_job_cpu_seconds" by "device",
+        "processor time of a job done, of all its threads";
+    JOB_READ_BYTES = Histogram Bytes "rockmill_job_read_bytes",
+        "bytes that a job done read";
+    STAGE_SECONDS = Histogram Seconds "rockmill_stage_seconds" by "stage",
+        "time of a stage in a job done, summed over its threads";
+    SLICE_SECONDS = Histogram Seconds "rockmill_subcompaction_seconds" by "device",
+        "wall time of a subcompaction, from its start until its last file is written or it fails";
+    SLICE_WAIT_SECONDS = Histogram Seconds "rockmill_subcompaction_wait_seconds" by "device",
+        "time that a subcompaction waited for memory and for the device that took it";
+    JOBS_RUNNING = Gauge Count "rockmill_jobs_running",
+        "jobs whose subcompactions run or wait";
+    SLICES_RUNNING = Gauge Count "rockmill_subcompactions_running",
+        "subcompactions that run; the threads setting bounds them for each device";
+    SLICES_HELD_BYTES = Gauge Bytes "rockmill_subcompactions_held_bytes",
+        "memory that running subcompactions hold of the budget";
+    BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
+        "input of running jobs, without subcompactions that have ended";
+}
+
+impl Metric {
+    fn describe(&self) {
+        let (name, unit, help) = (self.name, self.unit, self.help);
+        match self.kind {
+            Kind::Counter => metrics::describe_counter!(name, unit, help),
+            Kind::Gauge => metrics::describe_gauge!(name, unit, help),
+            Kind::Histogram => metrics::describe_histogram!(name, unit, help),
+        }
+    }
+
+    fn counter(&self) -> Counter {
+        counter!(self.name)
+    }
+
+    fn counter_of(&self, label: &str) -> Counter {
+        counter!(self.name, self.label.unwrap_or_default() => label.to_owned())
+    }
+
+    fn gauge(&self) -> Gauge {
+        gauge!(self.name)
+    }
+
+    fn histogram(&self) -> Histogram {
+        histogram!(self.name)
+    }
+
+    fn histogram_of(&self, label: &str) -> Histogram {
+        histogram!(self.name, self.label.unwrap_or_default() => label.to_owned())
+    }
+}
+
+/// The recorder is the application's. If it panics, that must not reach RocksDB.
+fn guarded(tell: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(tell));
+}
+
+/// Describes all metrics to the recorder that is installed now.
+pub fn describe() {
+    guarded(|| ALL.iter().for_each(Metric::describe));
+}
+
+/// RocksDB offered a job.
+pub fn job_offered() {
+    guarded(|| JOBS_OFFERED.counter().increment(1));
+}
+
+/// A job's slices begin, over so many bytes of input.
+pub fn job_begins(bytes: u64) {
+    guarded(|| {
+        JOBS_RUNNING.gauge().increment(1);
+        BACKLOG_BYTES.gauge().increment(bytes as f64);
+    });
+}
+
+/// A job's slices have ended, one way or another, those over so many bytes without having begun.
+pub fn job_ends(bytes_left: u64) {
+    guarded(|| {
+        JOBS_RUNNING.gauge().decrement(1);
+        BACKLOG_BYTES.gauge().decrement(bytes_left as f64);
+    });
+}
+
+/// A job was done.
+pub fn job_done(outcome: &Outcome) {
+    guarded(|| {
+        let totals = &outcome.totals;
+        let device = outcome.device.as_str();
+        JOBS_DONE.counter().increment(1);
+        for work in &outcome.devices {
+            SLICES.counter_of(&work.device).increment(work.slices);
+            let bytes = SLICE_BYTES.counter_of(&work.device);
+            bytes.increment(work.bytes);
+            if work.near_data_bytes > 0 {
+                let bytes = NEAR_DATA_BYTES.counter_of(&work.device);
+                bytes.increment(work.near_data_bytes);
+            }
+        }
+        READ_BYTES.counter().increment(totals.read.bytes);
+        let written = outcome.bytes_written();
+        WRITTEN_BYTES.counter().increment(written);
+        ENTRIES_READ.counter().increment(outcome.entries_read);
+        let entries_written = totals.read.kept;
+        ENTRIES_WRITTEN.counter().increment(entries_written);
+        FILES_WRITTEN
+            .counter()
+            .increment(outcome.files.len() as u64);
+        if outcome.device_refused.is_some() {
+            JOBS_REDONE.counter().increment(1);
+        }
+        JOB_SECONDS.histogram_of(device).record(outcome.elapsed);
+        JOB_CPU_SECONDS.histogram_of(device).record(outcome.cpu);
+        JOB_READ_BYTES.histogram().record(totals.read.bytes as f64);
+        for stage in &totals.stages {
+            let seconds = STAGE_SECONDS.histogram_of(stage.stage);
+            seconds.record(stage.seconds);
+        }
+    });
+}
+
+/// A job went back to RocksDB.
+pub fn job_returned(error: &Error) {
+    let metric = match error.kind {
+        ErrorKind::Declined(_) | ErrorKind::Cancelled => JOBS_DECLINED,
+        _ => JOBS_FAILED,
+    };
+    guarded(|| metric.counter_of(error.kind.code()).increment(1));
+}
+
+/// A slice begins that holds so much memory, after it waited for it.
+pub fn slice_begins(device: &str, held_bytes: u64, waited: Duration) {
+    guarded(|| {
+        SLICES_RUNNING.gauge().increment(1);
+        SLICES_HELD_BYTES.gauge().increment(held_bytes as f64);
+        SLICE_WAIT_SECONDS.histogram_of(device).record(waited);
+    });
+}
+
+/// A slice over so many bytes of input has ended, one way or another, and gives its memory back.
+pub fn slice_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
+    guarded(|| {
+        SLICES_RUNNING.gauge().decrement(1);
+        SLICES_HELD_BYTES.gauge().decrement(held_bytes as f64);
+        BACKLOG_BYTES.gauge().decrement(bytes as f64);
+        SLICE_SECONDS.histogram_of(device).record(took);
+    });
+}
+
+/// The device takes a slice that waited for another one.
+pub fn slice_moved(device: &str) {
+    guarded(|| SLICES_MOVED.counter_of(device).increment(1));
+}
+
+/// The CPU has done a slice that the device failed at.
+pub fn slice_redone(device: &str) {
+    guarded(|| SLICES_REDONE.counter_of(device).increment(1));
+}
+
+/// A device did not come back from a slice in time.
+pub fn slice_left_behind(device: &str) {
+    guarded(|| SLICES_LEFT_BEHIND.counter_of(device).increment(1));
+}
+
+/// The device is not used for a while.
+pub fn device_set_aside(device: &str) {
+    guarded(|| DEVICE_SET_ASIDE.counter_of(device).increment(1));
+}
+
+/// A slice's output did not pass verification.
+pub fn verification_failed(device: &str) {
+    guarded(|| VERIFICATION_FAILURES.counter_of(device).increment(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
+
+    impl Metric {
+        /// The metric's line in the documentation's table.
+        fn line(&self) -> String {
+            let label = self.label.map(|label| format!("`{label}`"));
+            let unit = self.unit.as_str();
+            let kind = match self.kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
+            };
+            let label = label.unwrap_or_default();
+            format!(
+                "| `{}` | {kind} | {unit} | {label} | {} |",
+                self.name, self.help
+            )
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_all_metrics_and_no_others() {
+        let documented: Vec<_> = PAGE
+            .lines()
+            .filter(|line| line.starts_with("| `rockmill_"))
+            .collect();
+        let described: Vec<_> = ALL.iter().map(Metric::line).collect();
+        assert_eq!(
+            documented,
+            described,
+            "docs/reference/metrics.md should have\n{}",
+            described.join("\n")
+        );
+    }
+
+    #[test]
+    fn names_carry_their_unit() {
+        for metric in ALL {
+            let suffix = match (metric.kind, metric.unit) {
+                (Kind::Counter, Unit::Bytes) => "_bytes_total",
+                (Kind::Counter, _) => "_total",
+                (_, Unit::Bytes) => "_bytes",
+                (_, Unit::Seconds) => "_seconds",
+                _ => "",
+            };
+            assert!(metric.name.ends_with(suffix), "{}", metric.name);
+        }
+    }
+}

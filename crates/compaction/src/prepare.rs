@@ -1,0 +1,284 @@
+//! What a job does before its first slice: open the inputs, plan, cut, fit into memory.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rockmill_core::{
+    DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
+    Resource, Result, Slice, StageTime, open_table,
+};
+use rockmill_format::unique_id::internal_unique_id;
+use twox_hash::XxHash3_64;
+
+use crate::eligibility::{self, Admitted, LearnedFilter};
+use crate::job::RunContext;
+use crate::settings::MIN_READ_AHEAD_BYTES;
+use crate::subcompactions;
+use rockmill_exec::auto;
+use rockmill_exec::budget::{Entry, HOST, JobShare};
+use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_trouble::is_device_trouble;
+use rockmill_exec::pace::JobSize;
+use rockmill_exec::parallel;
+use rockmill_snapshot::tree::user_key;
+use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
+
+/// A job that is ready to run.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The inputs, which are closed: each slice [opens](crate::job::Inputs) those that it reads.
+    pub tables: Vec<InputTable>,
+    /// The same by themselves, in the same order.
+    pub closed: Vec<Arc<ClosedInput>>,
+    /// What is to be done.
+    pub plan: Plan,
+    /// How the filter's size was found.
+    pub learned_filter: LearnedFilter,
+    /// The slices in key order.
+    pub slices: Vec<Slice>,
+    /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
+    pub slice_bytes: Vec<u64>,
+    /// What is known of their contents.
+    pub size: JobSize,
+    /// Bytes of each input to hold ahead.
+    pub read_ahead_bytes: usize,
+    /// Memory that a slice takes at most.
+    pub slice_memory_bytes: u64,
+    /// Numbers of the devices beside the CPU that do the job.
+    pub devices: Vec<usize>,
+    /// Why another one does not, if there is one.
+    pub device_refused: Option<Error>,
+    /// Processor time that other threads than the caller's took.
+    pub cpu_elsewhere: Duration,
+    /// Where the time went.
+    pub stages: [StageTime; 2],
+}
+
+/// What a job over files in `dir` says before it opens them.
+pub fn entry(job: &Job, dir: &Path) -> Entry {
+    /// Of data for each byte of its index in memory: an entry of some 64 bytes for each block of 4 KiB.
+    const DATA_PER_INDEX: u64 = 64;
+    let sizes = job.tree.inputs.iter().map(|input| input.size);
+    let bytes = sizes.fold(0, u64::saturating_add);
+    Entry {
+        database: XxHash3_64::oneshot(dir.as_os_str().as_bytes()),
+        expected_bytes: bytes / DATA_PER_INDEX,
+    }
+}
+
+/// Opens the inputs in `dir`, whose indexes count to the job's `share` of the budget, plans and cuts.
+///
+/// # Errors
+/// Declined, or Corruption or Storage if an input cannot be read.
+pub fn prepare(
+    context: &RunContext<'_>,
+    files: &Arc<JobIo>,
+    share: &JobShare<'_>,
+    job: &Job,
+    admitted: &Admitted<'_>,
+    dir: &Path,
+) -> Result<Prepared> {
+    let opening = Instant::now();
+    context.descriptors.job_begins(&**context.storage);
+    let (inputs, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
+    let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
+    let opened = host_stage("open inputs", opening);
+    let planning = Instant::now();
+    let planned = eligibility::with_inputs(admitted, &tables, context.cancel)?;
+    let threads = context.budget.slots();
+    let (slices, cpu_of_cutting) =
+        subcompactions::cut(&planned.plan, &tables, threads, context.cancel)?;
+    let inputs = |slice: &Slice| subcompactions::inputs(&slice.range, &tables).count() as u64;
+    let most_inputs = slices.iter().map(inputs).max();
+    context.descriptors.require(most_inputs.unwrap_or(0))?;
+    let bytes = |slice: &Slice| subcompactions::stored_bytes(&slice.range, &tables);
+    let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
+    let size = JobSize::new(&planned.plan, &tables, &slice_bytes);
+    let indexes = share.held_bytes();
+    let fit = |devices: &[Offload<'_>]| {
+        fit_memory(context, devices, files, indexes, &planned.plan, &tables)
+    };
+    let mut device_refused = None;
+    let mut devices = context.devices.clone();
+    devices.retain(|offload| {
+        let queues = auto::Queues {
+            device_bytes: context.budget.queued_bytes(offload.number),
+            cpu_bytes: context.budget.queued_bytes(HOST),
+            slots: context.budget.slots(),
+        };
+        let name = offload.device.backend.name();
+        !offload.only_if_sooner || auto::takes(context.paces, name, &size, queues)
+    });
+    devices.retain(|offload| {
+        let request = planned.plan.request(&tables, &planned.plan.range, 0);
+        let trouble = offload.device.backend.supports(&request).check().err();
+        let is_accepted = trouble.is_none();
+        device_refused = device_refused.take().or(trouble);
+        is_accepted
+    });
+    let (read_ahead_bytes, slice_memory_bytes) = match fit(&devices) {
+        Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
+            devices.clear();
+            device_refused = Some(error);
+            fit(&devices)?
+        }
+        fitted => fitted?,
+    };
+    let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
+    let needed = share.held_bytes().saturating_add(slice_memory_bytes);
+    if needed.saturating_add(checks) <= context.budget.bytes() {
+        share.hold(checks)?;
+    } else {
+        // Slices check their files themselves, in their own memory.
+        files.finishing.close();
+    }
+    Ok(Prepared {
+        devices: devices.iter().map(|offload| offload.number).collect(),
+        device_refused,
+        plan: planned.plan,
+        learned_filter: planned.learned_filter,
+        slices,
+        slice_bytes,
+        size,
+        read_ahead_bytes,
+        slice_memory_bytes,
+        cpu_elsewhere: cpu_of_opening + cpu_of_cutting,
+        stages: [opened, host_stage("plan", planning)],
+        tables,
+        closed,
+    })
+}
+
+/// What the host did since then.
+pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
+    StageTime {
+        stage,
+        resource: Resource::Host,
+        seconds: since.elapsed().as_secs_f64(),
+        bytes: 0,
+    }
+}
+
+/// A closed input, and all that was read of it while it was open.
+type Input = (InputTable, Arc<ClosedInput>);
+
+/// Reads the footers and indexes of all inputs, and says how much processor time other threads took for it.
+fn open_inputs(
+    context: &RunContext<'_>,
+    files: &Arc<JobIo>,
+    share: &JobShare<'_>,
+    job: &Job,
+    dir: &Path,
+) -> Result<(Vec<Input>, Duration)> {
+    let open = |input: &InputFile| {
+        context.cancel.check()?;
+        let path = dir.join(&input.name);
+        let opened = JobInput::open(files, &path);
+        let narrowed = opened.and_then(|reader| files.narrow_outputs(&path).map(|()| reader));
+        let reader = narrowed.map_err(|e| cannot_open(input, &e))?;
+        if reader.len() != input.size {
+            return Err(Error::corruption(
+                &input.name,
+                reader.len(),
+                format!("the MANIFEST says that the file has {} bytes", input.size),
+            ));
+        }
+        let closed = Arc::new(reader.closed(path));
+        let table = open_table(Box::new(reader))?
+            .read_through(Arc::clone(&closed) as _)
+            .beginning_at(user_key(&input.smallest));
+        check_identity(input, &table)?;
+        share.hold(table.index_memory_bytes())?;
+        Ok((table, closed))
+    };
+    let (inputs, threads) = (&job.tree.inputs, context.budget.slots());
+    parallel::map_in(&context.clock, inputs, threads, open)
+}
+
+/// A file that is not there may lie elsewhere; any other trouble is the system's.
+fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::declined(
+            DeclineReason::InputMissing,
+            "files that lie in db_paths or cf_paths are not found",
+        )
+        .in_file(&input.name),
+        _ => Error::storage(&input.name, "open it", error),
+    }
+}
+
+/// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.
+fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
+    let properties = &table.meta.properties;
+    let found = internal_unique_id(
+        &properties.db_id,
+        &properties.db_session_id,
+        properties.orig_file_number,
+    );
+    match input.unique_id {
+        Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
+            &input.name,
+            table.meta.file_size,
+            "the unique id is not that in the MANIFEST",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Memory that a look at the tail of an output file takes beside the slices: its filter, and its index as it
+/// is stored and as it is kept.
+fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
+    const MILLIBITS_PER_BYTE: u64 = 8 * 1000;
+    const INDEX_TIMES: u64 = 2;
+    let file = FileEstimate::new(&plan.output, tables);
+    let millibits =
+        (plan.output.table.filter).map_or(0, |filter| u64::from(filter.millibits_per_key));
+    let filter = file.entries.saturating_mul(millibits) / MILLIBITS_PER_BYTE;
+    filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
+}
+
+/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' `indexes`, which stay
+/// in memory as long as the job runs. What calls hold that were left behind is not there for other devices; from the
+/// CPU it takes no more than the read-ahead.
+fn fit_memory(
+    context: &RunContext<'_>,
+    devices: &[Offload<'_>],
+    files: &JobIo,
+    indexes: u64,
+    plan: &Plan,
+    tables: &[InputTable],
+) -> Result<(usize, u64)> {
+    let mut read_ahead = context.read_ahead_bytes.max(MIN_READ_AHEAD_BYTES);
+    loop {
+        let (window, held) = files.read_ahead(read_ahead);
+        let request = plan.request(tables, &plan.range, held);
+        let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
+        let on_devices = devices.iter().map(|offload| of(&*offload.device.backend));
+        // What a device cannot do, the CPU does in its place.
+        let bytes = on_devices.fold(of(context.cpu), u64::max);
+        let bytes = bytes.saturating_add(files.written_file_bytes());
+        let needed = bytes.saturating_add(indexes);
+        let is_least = read_ahead == MIN_READ_AHEAD_BYTES;
+        let most = match is_least && devices.is_empty() {
+            true => context.budget.all_bytes(),
+            false => context.budget.bytes(),
+        };
+        if needed <= most {
+            return Ok((window, bytes));
+        }
+        if is_least {
+            return Err(Error::declined(
+                DeclineReason::MemoryBudget,
+                format!(
+                    "a slice over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
+                     is {most}",
+                    tables.len()
+                ),
+            ));
+        }
+        read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
+    }
+}

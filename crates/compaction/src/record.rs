@@ -1,0 +1,354 @@
+//! Jobs kept as files, to be repeated elsewhere.
+//!
+//! ```text
+//! <folder>/<session>/job.json             the Job
+//!                          000011.sst ..  its inputs, hard links where possible
+//!                          outputs.json   what came out, once it is done
+//!                          declined.json  instead, where the job must be declined: the reason's code
+//! ```
+//!
+//! Either JSON file is there as a whole or not at all, and where there is a job, there are its inputs,
+//! also after a crash; a folder without a job is the rest of one. Only if the record failed and was
+//! removed just before the crash, part of it may come back.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_format::unique_id::SessionId;
+
+use crate::staging::{StagingDir, file_name};
+use rockmill_storage::{FILE_MODE, InputFileReader, Storage, base_name, for_each_piece, read_from};
+
+/// Name of the file that holds the job.
+pub const JOB_FILE: &str = "job.json";
+
+/// Name of the file that says what came out.
+pub const OUTPUTS_FILE: &str = "outputs.json";
+
+/// Name of the file that holds the code of the reason for which the job must be declined.
+pub const DECLINED_FILE: &str = "declined.json";
+
+/// Largest job file that is read.
+const MAX_JOB_BYTES: u64 = 256 << 20;
+
+/// Size and unmasked CRC-32C of each output file, by name.
+pub type OutputSums = BTreeMap<String, (u64, u32)>;
+
+/// Keeps `job` and its inputs, which lie in `input_dir`, in a new folder below `root`. Of a record
+/// that cannot be finished nothing stays.
+///
+/// # Errors
+/// Storage, also if there is such a folder already; Cancelled.
+pub fn keep(
+    storage: &dyn Storage,
+    root: &Path,
+    input_dir: &Path,
+    job: &Job,
+    cancel: &CancelToken,
+) -> Result<PathBuf> {
+    let dir = root.join(&job.identity.session_id);
+    let failed = |e: &io::Error| Error::storage(&base_name(&dir), "make the record's folder", e);
+    match storage.list(&dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(&e)),
+        Ok(_) => return Err(failed(&io::ErrorKind::AlreadyExists.into())),
+    }
+    let filled = storage
+        .create_dir_all(&dir)
+        .map_err(|e| failed(&e))
+        .and_then(|()| fill(storage, &dir, input_dir, job, cancel))
+        .and_then(|()| sync(storage, root));
+    match filled {
+        Ok(()) => Ok(dir),
+        Err(error) => {
+            if let Err(e) = storage.remove_dir_all(&dir) {
+                tracing::warn!(folder = %dir.display(), error = %e, "half a record stays");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn fill(
+    storage: &dyn Storage,
+    dir: &Path,
+    input_dir: &Path,
+    job: &Job,
+    cancel: &CancelToken,
+) -> Result<()> {
+    for input in &job.tree.inputs {
+        // A copy may take its time.
+        cancel.check()?;
+        storage
+            .link_or_copy(&input_dir.join(&input.name), &dir.join(&input.name))
+            .map_err(|e| Error::storage(&input.name, "keep it in the record", &e))?;
+    }
+    sync(storage, dir)?;
+    write_json(storage, dir, JOB_FILE, job)
+}
+
+fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    storage
+        .sync_dir(dir)
+        .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
+}
+
+/// Adds what came out to a record.
+///
+/// # Errors
+/// Storage.
+pub fn keep_outputs(storage: &dyn Storage, dir: &Path, sums: &OutputSums) -> Result<()> {
+    write_json(storage, dir, OUTPUTS_FILE, sums)
+}
+
+/// Half a file would pass for damage, so it gets its name once it is whole.
+fn write_json(
+    storage: &dyn Storage,
+    dir: &Path,
+    name: &str,
+    value: &impl serde::Serialize,
+) -> Result<()> {
+    let json = serde_json::to_vec(value).map_err(|e| Error::internal(e.to_string()))?;
+    let half = dir.join(format!("{name}.half"));
+    // A crash may have left one.
+    let _ = storage.remove_file(&half);
+    let write = || {
+        let mut file = storage.create(&half, FILE_MODE)?;
+        file.append(&json)?;
+        file.sync()?;
+        storage.rename(&half, &dir.join(name))
+    };
+    write().map_err(|e| {
+        let _ = storage.remove_file(&half);
+        Error::storage(name, "write it", &e)
+    })?;
+    sync(storage, dir)
+}
+
+/// Reads a job from its file.
+///
+/// # Errors
+/// Storage, or Corruption if it is not a job of this version or names what is no name.
+pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
+    let job: Job = read_json(storage, path)?;
+    match fault(&job) {
+        Some(what) => Err(Error::new(ErrorKind::Corruption, what).in_file(&base_name(path))),
+        None => Ok(job),
+    }
+}
+
+/// What keeps a job from being run. Its names become parts of paths.
+fn fault(job: &Job) -> Option<String> {
+    if job.version != JOB_VERSION {
+        return Some(format!("job of version {}, not {JOB_VERSION}", job.version));
+    }
+    let id = &job.identity.session_id;
+    if !SessionId::is_encoded(id) {
+        return Some(format!("{id:?} is no session id"));
+    }
+    let names = job.tree.inputs.iter().map(|input| &input.name);
+    let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(['/', '\0']);
+    let bad = names.into_iter().find(|name| is_bad(name))?;
+    Some(format!("{bad:?} is no file name"))
+}
+
+/// What came out when the job in `dir` was recorded, if it was done.
+///
+/// # Errors
+/// Storage, or Corruption if the file is damaged.
+pub fn load_outputs(storage: &dyn Storage, dir: &Path) -> Result<Option<OutputSums>> {
+    load_if_there(storage, dir, OUTPUTS_FILE)
+}
+
+/// The code of the reason for which the job in `dir` must be declined, if it must.
+///
+/// # Errors
+/// Storage, or Corruption if the file is damaged.
+pub fn load_declined(storage: &dyn Storage, dir: &Path) -> Result<Option<String>> {
+    load_if_there(storage, dir, DECLINED_FILE)
+}
+
+fn load_if_there<T: serde::de::DeserializeOwned>(
+    storage: &dyn Storage,
+    dir: &Path,
+    file: &str,
+) -> Result<Option<T>> {
+    let names = storage
+        .list(dir)
+        .map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
+    if !names.iter().any(|name| name == file) {
+        return Ok(None);
+    }
+    read_json(storage, &dir.join(file)).map(Some)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path) -> Result<T> {
+    let bytes = read_from(storage, path, 0, MAX_JOB_BYTES)?;
+    serde_json::from_slice(&bytes).map_err(|e| Error {
+        offset: offset_of(&bytes, e.line(), e.column()),
+        ..Error::new(ErrorKind::Corruption, e.to_string()).in_file(&base_name(path))
+    })
+}
+
+/// Offset of a place that is given by line, from 1, and column in bytes, from 1; line 0 is no place.
+fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
+    let lines_before = line.checked_sub(1)?;
+    let before: usize = bytes
+        .split_inclusive(|&b| b == b'\n')
+        .take(lines_before)
+        .map(<[u8]>::len)
+        .sum();
+    Some((before + column.saturating_sub(1)) as u64)
+}
+
+/// Sizes and checksums of finished files.
+///
+/// # Errors
+/// Storage, Cancelled.
+pub fn sum_outputs(
+    storage: &dyn Storage,
+    staging: &StagingDir,
+    files: &[OutputFile],
+    cancel: &CancelToken,
+) -> Result<OutputSums> {
+    let mut sums = OutputSums::new();
+    for file in files {
+        let reader = InputFileReader::open(storage, &staging.file(file.number))?;
+        let mut crc = 0;
+        for_each_piece(&reader, cancel, |piece| {
+            crc = crc32c::crc32c_append(crc, piece)
+        })?;
+        sums.insert(file_name(file.number), (reader.len(), crc));
+    }
+    Ok(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rockmill_core::{Hints, Identity, InputFile, JobInfo, TreeView};
+
+    use super::*;
+    use rockmill_storage::LocalStorage;
+
+    const SESSION: &str = "0123456789ABCDEFGHIJ";
+
+    fn job(session_id: &str, input: &str) -> Job {
+        Job {
+            version: JOB_VERSION,
+            input: Vec::new(),
+            info: JobInfo {
+                db_name: String::new(),
+                db_session_id: String::new(),
+                cf_id: 0,
+                job_id: 0,
+                reason: 0,
+                is_full_compaction: true,
+                is_manual_compaction: true,
+                is_bottommost_level: true,
+                base_input_level: 0,
+                output_level: 1,
+                is_in_bottom_pool: false,
+            },
+            options: String::new(),
+            tree: TreeView {
+                inputs: vec![InputFile {
+                    name: input.to_owned(),
+                    size: 0,
+                    level: 0,
+                    smallest: Vec::new(),
+                    largest: Vec::new(),
+                    epoch_number: 1,
+                    oldest_ancester_time: 0,
+                    unique_id: None,
+                }],
+                levels: Vec::new(),
+                beneath: Vec::new(),
+            },
+            hints: Hints::default(),
+            identity: Identity {
+                session_id: session_id.to_owned(),
+                host: String::new(),
+                checksum_seed: 0,
+            },
+            unix_time: 0,
+        }
+    }
+
+    fn load_json(json: &[u8]) -> Result<Job> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join(JOB_FILE);
+        fs::write(&path, json).expect("write");
+        load(&LocalStorage, &path)
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let loaded = |session_id, input| {
+            load_json(&serde_json::to_vec(&job(session_id, input)).expect("JSON"))
+        };
+        assert_eq!(
+            loaded(SESSION, "000011.sst"),
+            Ok(job(SESSION, "000011.sst"))
+        );
+        let long = format!("{SESSION}0");
+        for id in ["", "../../../../../../ab", "0123456789abcdefghij", &long] {
+            let error = loaded(id, "000011.sst").expect_err(id);
+            assert_eq!(error.kind, ErrorKind::Corruption);
+            assert_eq!(error.file.as_deref(), Some(JOB_FILE));
+        }
+        for name in ["", ".", "..", "../a", "/a", "a\0b"] {
+            let error = loaded(SESSION, name).expect_err(name);
+            assert_eq!(error.kind, ErrorKind::Corruption);
+            assert_eq!(
+                (error.file.as_deref(), error.offset),
+                (Some(JOB_FILE), None)
+            );
+        }
+    }
+
+    #[test]
+    fn bad_json_is_reported_where_it_lies() {
+        let error = load_json(b"{\n \"version\": x}").expect_err("no JSON");
+        assert_eq!(
+            (error.kind, error.offset),
+            (ErrorKind::Corruption, Some(14))
+        );
+        let error = load_json(b"").expect_err("no JSON");
+        assert_eq!((error.kind, error.offset), (ErrorKind::Corruption, Some(0)));
+    }
+
+    #[test]
+    fn half_a_record_goes_and_an_older_one_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (root, db) = (dir.path().join("jobs"), dir.path().join("db"));
+        fs::create_dir(&db).expect("make a folder");
+        let job = job(SESSION, "000011.sst");
+        let error =
+            keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect_err("no input");
+        assert_eq!(error.kind, ErrorKind::Storage);
+        assert!(!root.join(SESSION).exists());
+        fs::write(db.join("000011.sst"), "input").expect("write");
+        let kept = keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect("kept");
+        assert_eq!(load(&LocalStorage, &kept.join(JOB_FILE)), Ok(job.clone()));
+        let error =
+            keep(&LocalStorage, &root, &db, &job, &CancelToken::new()).expect_err("kept already");
+        assert_eq!(error.kind, ErrorKind::Storage);
+        assert!(kept.join(JOB_FILE).exists() && kept.join("000011.sst").exists());
+    }
+
+    #[test]
+    fn half_a_file_that_a_crash_left_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let half = dir.path().join(format!("{OUTPUTS_FILE}.half"));
+        fs::write(&half, "{").expect("write");
+        assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(None));
+        let sums = OutputSums::from([("000001.sst".to_owned(), (1, 2))]);
+        keep_outputs(&LocalStorage, dir.path(), &sums).expect("kept");
+        assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(Some(sums)));
+        assert!(!half.exists());
+    }
+}

@@ -1,0 +1,61 @@
+//! The spans that jobs and slices leave with the process's `tracing` subscriber.
+
+use std::path::Path;
+
+use rockmill_core::{Job, JobInfo, TaskReport};
+use rockmill_format::wire::CompactionServiceInput;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::job::Outcome;
+
+/// The span of a job, before its message is read.
+pub fn job(job: &Job, dir: &Path) -> Span {
+    let info = &job.info;
+    tracing::info_span!(
+        "job",
+        database = %dir.display(),
+        column_family = Empty,
+        output_level = info.output_level,
+        log_job = JobInfo::log_number(info.job_id),
+        session = job.identity.session_id,
+        inputs = job.tree.inputs.len(),
+        device = Empty,
+        slices = Empty,
+        files = Empty,
+    )
+}
+
+/// What the job's message adds to its span.
+pub fn admitted(span: &Span, input: &CompactionServiceInput) {
+    let name = String::from_utf8_lossy(&input.cf_name);
+    span.record("column_family", &*name);
+}
+
+/// What the job's end adds to its span.
+pub fn job_done(span: &Span, outcome: &Outcome) {
+    span.record("device", outcome.device.as_str());
+    span.record("slices", outcome.slices);
+    span.record("files", outcome.files.len());
+}
+
+/// The span of a slice over so many bytes of input, below its job's, which may belong to another thread.
+pub fn slice(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
+    tracing::info_span!(
+        parent: job,
+        "slice",
+        index,
+        device,
+        bytes,
+        entries_in = Empty,
+        entries_out = Empty,
+        files = Empty,
+    )
+}
+
+/// What the slice's end adds to its span.
+pub fn slice_done(span: &Span, report: &TaskReport) {
+    span.record("entries_in", report.read.entries.iter().sum::<u64>());
+    span.record("entries_out", report.read.kept);
+    span.record("files", report.files().len());
+}

@@ -1,0 +1,381 @@
+//! Where outputs wait until RocksDB takes them: `<db>/rockmill.staging/<job>/`, or
+//! `<staging_dir>/rockmill.<database>/<job>/`.
+//!
+//! RocksDB renames the files into the database's directory, so the folder must lie on the same file
+//! system, which [`place::check`] looks at. A crash leaves at most this folder; [`clean`] removes what an
+//! earlier process left.
+
+pub mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rockmill_core::{Error, Result, SstFile, SstSink};
+use rockmill_format::unique_id::SessionId;
+
+use rockmill_storage::io::{self as job_io, JobIo, SliceFiles};
+use rockmill_storage::syncs::Syncs;
+use rockmill_storage::{Storage, base_name};
+
+/// Folder in the database's directory that holds all jobs' folders.
+pub const STAGING_DIR: &str = "rockmill.staging";
+
+/// Folders of jobs that this process works on, of one database; [`clean`] leaves them alone.
+type Active = Mutex<BTreeSet<PathBuf>>;
+
+/// By staging folder, as long as there are such jobs: a file system that takes its time keeps no other database's jobs
+/// waiting.
+static ACTIVE: Mutex<BTreeMap<PathBuf, Weak<Active>>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn active_in(staging: &Path) -> Arc<Active> {
+    let mut all = lock(&ACTIVE);
+    all.retain(|_, active| active.strong_count() > 0);
+    let known = all.get(staging).and_then(Weak::upgrade);
+    known.unwrap_or_else(|| {
+        let active = Arc::default();
+        all.insert(staging.to_owned(), Arc::downgrade(&active));
+        active
+    })
+}
+
+/// A job's folder; removed with what is left in it when dropped.
+#[derive(Debug)]
+pub struct StagingDir {
+    storage: Arc<dyn Storage>,
+    path: PathBuf,
+    active: Arc<Active>,
+}
+
+impl StagingDir {
+    /// Makes the folder `name` in the staging folder `folder`.
+    ///
+    /// # Errors
+    /// Declined if `folder` is a link or another user's; Storage; Internal if `name` is no single name, since the
+    /// folder is removed in the end.
+    pub fn create(storage: Arc<dyn Storage>, folder: &Path, name: &str) -> Result<Self> {
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(Error::internal(format!("{name:?} is no name for a folder")));
+        }
+        let refused = |e| {
+            let folder = folder.display().to_string();
+            Error::storage(&folder, "make a staging folder", &e)
+        };
+        let path = folder.join(name);
+        let active = active_in(folder);
+        let made = {
+            // Held, so that no other job's end removes the parent folder in between.
+            let mut jobs = lock(&active);
+            if let Err(e) = storage.create_dir_all(folder) {
+                // It may have been made all the same.
+                let _ = storage.remove_empty_dir(folder);
+                return Err(refused(e));
+            }
+            place::require_own(folder, storage.is_own_folder(folder))?;
+            jobs.insert(path.clone());
+            storage.create_dir_all(&path)
+        };
+        // If it was made in part, dropping it removes that.
+        let dir = Self {
+            storage,
+            path,
+            active,
+        };
+        made.map(|()| dir).map_err(refused)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the names in the folder durable.
+    ///
+    /// # Errors
+    /// Storage, Cancelled.
+    pub fn sync(&self, syncs: &Syncs) -> Result<()> {
+        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        let synced = syncs.wait(move || storage.sync_dir(&path))?;
+        synced.map_err(|e| {
+            let path = self.path.display().to_string();
+            Error::storage(&path, "sync the staging folder", &e)
+        })
+    }
+
+    /// Removes what a slice has written, so that it can be made again. Files of it that are still open
+    /// may go on to be written and synced.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn remove_slice(&self, slice: usize) -> Result<()> {
+        for made in 0..NUMBERS_PER_SLICE {
+            let path = self.file(file_number(slice, made)?);
+            match self.storage.remove_file(&path) {
+                Ok(()) => {}
+                // They are made one after another.
+                Err(e) if e.kind() == ErrorKind::NotFound => break,
+                Err(e) => return Err(Error::storage(&base_name(&path), "remove it", &e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Path of the job's file `number`.
+    pub fn file(&self, number: u64) -> PathBuf {
+        self.path.join(file_name(number))
+    }
+}
+
+/// Name of the job's file `number`.
+pub fn file_name(number: u64) -> String {
+    format!("{number:06}.sst")
+}
+
+impl Drop for StagingDir {
+    fn drop(&mut self) {
+        match self.storage.remove_dir_all(&self.path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                tracing::warn!(folder = %self.path.display(), error = %e, "staging folder stays");
+            }
+            _ => {}
+        }
+        let mut active = lock(&self.active);
+        active.remove(&self.path);
+        if let Some(parent) = self.path.parent() {
+            // Other jobs may have folders there: then it stays.
+            let _ = self.storage.remove_empty_dir(parent);
+        }
+    }
+}
+
+/// Whether jobs' folders have such names.
+fn is_job_name(name: &str) -> bool {
+    name == place::TRIAL_JOB || SessionId::is_encoded(name)
+}
+
+/// Whether files in jobs' folders have such names.
+fn is_job_file(name: &str) -> bool {
+    let number = name.strip_suffix(".sst").and_then(|n| n.parse().ok());
+    name == place::TRIAL_FILE || number.is_some_and(|number| file_name(number) == name)
+}
+
+/// Removes what an earlier process left in a database's staging folder: folders of jobs that hold nothing but
+/// files of jobs. Everything else stays. A warning names what cannot be removed.
+///
+/// # Errors
+/// Declined if the folder is a link or another user's; Storage if the system cannot say.
+pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
+    match storage.is_own_folder(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        found => place::require_own(folder, found)?,
+    }
+    let warn = |path: &Path, error: &io::Error| {
+        tracing::warn!(path = %path.display(), %error, "leftover stays");
+    };
+    let names = match storage.list(folder) {
+        Ok(names) => names,
+        Err(e) => {
+            warn(folder, &e);
+            return Ok(());
+        }
+    };
+    let active = active_in(folder);
+    for name in names.iter().filter(|name| is_job_name(name)) {
+        let path = folder.join(name);
+        if lock(&active).contains(&path) {
+            continue;
+        }
+        if let Err(e) = remove_job(storage, &path) {
+            warn(&path, &e);
+        }
+    }
+    // Held, so that no job makes its folder there in between.
+    let _held = lock(&active);
+    let _ = storage.remove_empty_dir(folder);
+    Ok(())
+}
+
+fn remove_job(storage: &dyn Storage, path: &Path) -> io::Result<()> {
+    let is_ours =
+        storage.is_own_folder(path)? && storage.list(path)?.iter().all(|name| is_job_file(name));
+    match is_ours {
+        true => storage.remove_dir_all(path),
+        false => Err(io::Error::other("it is no folder of a job")),
+    }
+}
+
+/// A slice's files, numbered so that no two slices' numbers meet.
+#[derive(Debug)]
+pub struct StagingSink {
+    dir: PathBuf,
+    io: Arc<JobIo>,
+    files: Arc<SliceFiles>,
+    made: u64,
+}
+
+/// File numbers of a slice: enough for any, and small enough that block-cache keys, which mix number
+/// and offset, stay apart.
+const NUMBERS_PER_SLICE: u64 = 1 << 16;
+
+/// Number of the file that a slice makes after `made` others.
+///
+/// # Errors
+/// Internal if that is one too many.
+pub fn file_number(slice: usize, made: u64) -> Result<u64> {
+    if made >= NUMBERS_PER_SLICE {
+        return Err(Error::internal("a slice has too many output files"));
+    }
+    Ok(slice as u64 * NUMBERS_PER_SLICE + made + 1)
+}
+
+impl StagingSink {
+    /// The sink of slice number `slice`.
+    pub fn new(dir: &StagingDir, io: Arc<JobIo>, slice: usize) -> Self {
+        Self {
+            dir: dir.path.clone(),
+            io,
+            files: SliceFiles::new(slice),
+            made: 0,
+        }
+    }
+
+    /// What becomes of the files once they are written.
+    pub fn into_files(self) -> Arc<SliceFiles> {
+        self.files
+    }
+}
+
+impl SstSink for StagingSink {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        let number = file_number(self.files.slice, self.made)?;
+        self.made += 1;
+        let path = self.dir.join(file_name(number));
+        let file = job_io::create(&self.io, &self.files, &path)?;
+        Ok((number, file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use rockmill_core::DeclineReason;
+    use rockmill_core::ErrorKind::Declined;
+    use rustix::process::geteuid;
+
+    use super::*;
+    use rockmill_storage::LocalStorage;
+
+    #[test]
+    fn nothing_is_kept_of_a_folder_whose_jobs_have_ended() {
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let create = |dir: &tempfile::TempDir, name| {
+            StagingDir::create(Arc::new(LocalStorage), dir.path(), name).expect("there is room")
+        };
+        let is_known = || lock(&ACTIVE).contains_key(first.path());
+        let (one, other) = (create(&first, "one"), create(&first, "other"));
+        drop(one);
+        clean(&LocalStorage, first.path()).expect("it is a folder");
+        assert!(other.path().exists(), "a job works there");
+        drop(other);
+        let _next = create(&second, "next");
+        assert!(!is_known());
+    }
+
+    /// A folder of a job that has a file in it.
+    fn leave_job(folder: &Path) -> PathBuf {
+        let job = folder.join("ABCDEFGHIJKLMNOPQRST");
+        fs::create_dir_all(&job).expect("made");
+        fs::write(job.join(file_name(1)), "half a file").expect("written");
+        job
+    }
+
+    fn is_declined(result: Result<()>) -> bool {
+        result.is_err_and(|error| error.kind == Declined(DeclineReason::StagingFolder))
+    }
+
+    #[test]
+    fn nothing_behind_a_link_is_touched() {
+        let [dir, elsewhere] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let (job, trial) = (leave_job(elsewhere.path()), elsewhere.path().join("trial"));
+        fs::create_dir(&trial).expect("made");
+        let staging = dir.path().join(STAGING_DIR);
+        symlink(elsewhere.path(), &staging).expect("a link");
+        assert!(is_declined(clean(&LocalStorage, &staging)));
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        assert!(is_declined(place::check(&storage, &staging, dir.path())));
+        assert!(job.join(file_name(1)).exists() && trial.exists());
+        fs::remove_file(&staging).expect("removed");
+        fs::create_dir(&staging).expect("made");
+        symlink(&job, staging.join("00000000000000000000")).expect("a link");
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(job.join(file_name(1)).exists() && staging.exists());
+    }
+
+    #[test]
+    fn only_folders_of_jobs_are_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let staging = dir.path().join(STAGING_DIR);
+        let others = ["some", "abcdefghijklmnopqrst", "ABCDEFGHIJKLMNOPQRS"];
+        let others = others.map(|name| staging.join(name).join("000001.sst"));
+        let mixed = staging.join("01234567890123456789");
+        for other in others
+            .iter()
+            .chain([&mixed.join("1.sst"), &mixed.join("notes")])
+        {
+            fs::create_dir_all(other.parent().expect("a folder")).expect("made");
+            fs::write(other, "something").expect("written");
+        }
+        let job = leave_job(&staging);
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(!job.exists());
+        assert!(others.iter().all(|other| other.exists()));
+        assert!(mixed.join("1.sst").exists() && mixed.join("notes").exists());
+        fs::remove_dir_all(&staging).expect("removed");
+        leave_job(&staging);
+        clean(&LocalStorage, &staging).expect("it is a folder");
+        assert!(!staging.exists());
+    }
+
+    #[test]
+    fn folders_are_for_the_process_s_user_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let staging = dir.path().join("shared/rockmill.1");
+        let job = StagingDir::create(Arc::new(LocalStorage), &staging, "job").expect("made");
+        let private = |path: &Path| {
+            let metadata = fs::metadata(path).expect("it is there");
+            metadata.permissions().mode() & 0o777 == 0o700
+        };
+        assert!(private(job.path()) && private(&staging));
+        let another_s = match geteuid().is_root() {
+            true => {
+                // Not in a user namespace that has no other user.
+                if chown(&staging, Some(1), None).is_err() {
+                    return;
+                }
+                &*staging
+            }
+            false => Path::new("/"),
+        };
+        assert!(is_declined(clean(&LocalStorage, another_s)));
+    }
+
+    #[test]
+    fn a_folder_that_everybody_may_write_to_is_not_used() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let staging = dir.path().join(STAGING_DIR);
+        let job = leave_job(&staging);
+        let set = |mode| fs::set_permissions(&staging, fs::Permissions::from_mode(mode));
+        set(0o777).expect("it is ours");
+        assert!(is_declined(clean(&LocalStorage, &staging)) && job.exists());
+        set(0o755).expect("it is ours");
+        clean(&LocalStorage, &staging).expect("others may only look");
+        assert!(!job.exists());
+    }
+}

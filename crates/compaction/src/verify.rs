@@ -1,0 +1,183 @@
+//! How sure a job is of its output before it reports it.
+//!
+//! | level | beyond the accounts that every slice must balance |
+//! |---|---|
+//! | default | each file's tail is read back; data blocks too, unless the backend has verified them |
+//! | sampled | of chosen slices, every block is read back, and the CPU makes the files once more: they must be the same, byte for byte |
+//! | full | that of all slices |
+//!
+//! The choice is a function of the job, so a recorded job is verified alike wherever it is repeated.
+
+mod again;
+pub mod table;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rockmill_core::{Error, ReadTask, Result, TaskReport, open_table};
+use rockmill_cpu::CpuBackend;
+use twox_hash::XxHash3_64;
+
+use crate::staging::{StagingDir, file_name};
+use crate::verify::table::{verify_output, verify_tail};
+use rockmill_storage::io::{JobInput, JobIo};
+
+/// One slice in so many is chosen unless the user says.
+const USUAL_SAMPLE: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
+
+/// What is done about faults of processors, devices and memory, and of our own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// What the backend wrote is decoded again and compared with what it meant to write.
+    #[default]
+    Default,
+    /// The CPU also makes some slices again, at least one of each job.
+    Sampled {
+        /// One slice in so many.
+        one_in: NonZeroU32,
+    },
+    /// The CPU makes all slices again.
+    Full,
+}
+
+impl Verification {
+    /// One slice in 16.
+    pub const SAMPLED: Self = Self::Sampled {
+        one_in: USUAL_SAMPLE,
+    };
+
+    /// Whether slice number `slice` of so many is made again, in the attempt of that session id.
+    fn chooses(self, session_id: &str, slice: usize, slices: usize) -> bool {
+        let draw = |seed: u64| XxHash3_64::oneshot_with_seed(seed, session_id.as_bytes());
+        match self {
+            Self::Default => false,
+            Self::Full => true,
+            Self::Sampled { one_in } => {
+                draw(slice as u64).is_multiple_of(u64::from(one_in.get()))
+                    || draw(u64::MAX) % slices.max(1) as u64 == slice as u64
+            }
+        }
+    }
+}
+
+impl fmt::Display for Verification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Sampled { one_in } => write!(f, "sampled:{one_in}"),
+            Self::Full => f.write_str("full"),
+        }
+    }
+}
+
+impl FromStr for Verification {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "default" => return Ok(Self::Default),
+            "sampled" => return Ok(Self::SAMPLED),
+            "full" => return Ok(Self::Full),
+            _ => {}
+        }
+        let one_in = text.strip_prefix("sampled:").and_then(|n| n.parse().ok());
+        one_in
+            .map(|one_in| Self::Sampled { one_in })
+            .ok_or_else(|| format!("{text:?} is no level: say default, sampled, sampled:N or full"))
+    }
+}
+
+/// Verifies the slices of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct Verifier<'a> {
+    /// How sure to be.
+    pub level: Verification,
+    /// What makes slices again.
+    pub cpu: &'a CpuBackend,
+    /// How the files are read, and how fast.
+    pub files: &'a Arc<JobIo>,
+    /// Where the files lie.
+    pub staging: &'a StagingDir,
+    /// Of the attempt.
+    pub session_id: &'a str,
+    /// Number of slices of the job.
+    pub slices: usize,
+}
+
+impl Verifier<'_> {
+    /// Whether the inputs of that slice are read again.
+    pub fn makes_again(&self, slice: usize) -> bool {
+        self.level.chooses(self.session_id, slice, self.slices)
+    }
+
+    /// Verifies the files of slice number `slice`, which are synced.
+    ///
+    /// # Errors
+    /// Verification if they are not what was meant; Storage, Cancelled, and those of reading the inputs
+    /// if the slice is made again.
+    pub fn verify(&self, slice: usize, task: ReadTask<'_>, report: &TaskReport) -> Result<()> {
+        let chosen = self.makes_again(slice);
+        let plan = task.request.purpose.output_plan();
+        let filter = plan.and_then(|plan| plan.table.filter.as_ref());
+        for file in report.files() {
+            let reader = self.open(file.number)?;
+            let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
+            if report.is_verified() && !chosen {
+                verify_tail(&table, file)?;
+            } else {
+                verify_output(&table, file, filter, task.cancel)?;
+            }
+        }
+        match chosen {
+            true => self.compare_with_another_run(slice, task, report),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens an output file to read it back, as inputs are read.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self, number: u64) -> Result<JobInput> {
+        let opened = JobInput::open(self.files, &self.staging.file(number));
+        opened.map_err(|e| Error::storage(&file_name(number), "open it", &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_as_they_are_shown() {
+        let one_in = NonZeroU32::new(3).expect("it is not zero");
+        let sampled = Verification::Sampled { one_in };
+        for level in [Verification::Default, sampled, Verification::Full] {
+            assert_eq!(level.to_string().parse(), Ok(level));
+        }
+        assert_eq!("sampled".parse(), Ok(Verification::SAMPLED));
+        for wrong in ["", "Full", "sampled:", "sampled:0", "sampled:x"] {
+            assert!(wrong.parse::<Verification>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_sample_has_its_size_and_is_never_empty() {
+        const SLICES: usize = 16_000;
+        let count = |level: Verification, session: &str, slices| {
+            let chosen = (0..slices).filter(|&slice| level.chooses(session, slice, slices));
+            chosen.count()
+        };
+        let share = count(Verification::SAMPLED, "SOME-SESSION", SLICES);
+        assert!((900..1100).contains(&share), "{share} of {SLICES}");
+        for session in ["A", "B", "C", "D"] {
+            for slices in 1..20 {
+                assert!(count(Verification::SAMPLED, session, slices) > 0);
+                assert_eq!(count(Verification::Default, session, slices), 0);
+                assert_eq!(count(Verification::Full, session, slices), slices);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A slice made once more, into nothing but hashes, and compared with the files that lie on the disk.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rockmill_core::{
+    CancelToken, DynBackend, Error, ErrorKind, Operator, OutputFile, ReadTask, Result, SstFile,
+    SstSink, TaskReport,
+};
+use twox_hash::XxHash3_128;
+
+use super::Verifier;
+use crate::staging::{file_name, file_number};
+use rockmill_storage::for_each_piece;
+
+/// Length and hash of a file's bytes.
+type Digest = (u64, u128);
+
+impl Verifier<'_> {
+    /// Makes a slice again on the CPU and compares files, and what is told of them, with `report` and the
+    /// bytes that the file system gives back.
+    ///
+    /// # Errors
+    /// Verification if something differs; those of the CPU backend.
+    pub(super) fn compare_with_another_run(
+        &self,
+        slice: usize,
+        task: ReadTask<'_>,
+        report: &TaskReport,
+    ) -> Result<()> {
+        let mut sink = DigestSink::new(slice);
+        let operator = Operator::WriteSst { sink: &mut sink };
+        let unwatched = ReadTask {
+            progress: None,
+            ..task
+        };
+        let again = DynBackend::run(self.cpu, unwatched, operator)?;
+        let same_entries = again.read.entries == report.read.entries;
+        if !same_entries || again.files().len() != report.files().len() {
+            return Err(differs("a slice", "entries read or files written"));
+        }
+        let digests = sink.digests();
+        for ((file, other), digest) in report.files().iter().zip(again.files()).zip(digests) {
+            self.compare(file, other, digest, task.cancel)?;
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &self,
+        file: &OutputFile,
+        other: &OutputFile,
+        digest: Digest,
+        cancel: &CancelToken,
+    ) -> Result<()> {
+        let name = file_name(file.number);
+        if file != other {
+            return Err(differs(&name, "what is told of it"));
+        }
+        let reader = self.open(file.number)?;
+        let mut hasher = Hasher::default();
+        for_each_piece(&reader, cancel, |piece| hasher.take(piece))?;
+        match hasher.digest() == digest {
+            true => Ok(()),
+            false => Err(differs(&name, "its bytes")),
+        }
+    }
+}
+
+fn differs(file: &str, what: &str) -> Error {
+    let what = format!("the CPU makes another one of the same input: {what}");
+    Error::new(ErrorKind::Verification, what).in_file(file)
+}
+
+#[derive(Default)]
+struct Hasher {
+    len: u64,
+    hasher: XxHash3_128,
+}
+
+impl Hasher {
+    fn take(&mut self, bytes: &[u8]) {
+        self.len += bytes.len() as u64;
+        self.hasher.write(bytes);
+    }
+
+    fn digest(&self) -> Digest {
+        (self.len, self.hasher.finish_128())
+    }
+}
+
+/// Takes files as [`crate::staging::StagingSink`] does, and keeps their digests.
+struct DigestSink {
+    slice: usize,
+    made: u64,
+    digests: Arc<Mutex<Vec<Digest>>>,
+}
+
+impl DigestSink {
+    fn new(slice: usize) -> Self {
+        Self {
+            slice,
+            made: 0,
+            digests: Arc::default(),
+        }
+    }
+
+    /// Digests of the finished files, in their order.
+    fn digests(self) -> Vec<Digest> {
+        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut digests)
+    }
+}
+
+impl SstSink for DigestSink {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        let number = file_number(self.slice, self.made)?;
+        self.made += 1;
+        let file = DigestFile {
+            hasher: Hasher::default(),
+            digests: Arc::clone(&self.digests),
+        };
+        Ok((number, Box::new(file)))
+    }
+}
+
+struct DigestFile {
+    hasher: Hasher,
+    digests: Arc<Mutex<Vec<Digest>>>,
+}
+
+impl SstFile for DigestFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hasher.take(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        digests.push(self.hasher.digest());
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
+
+use rockmill_core::{
+    BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
+    OutputFile, Result, index_hash,
+};
+use rockmill_format::filter::{FilterOptions, FilterReader};
+use rockmill_format::table::{is_bytewise, names};
+use rockmill_format::xxph3;
+
+use rockmill_core::read_block;
+
+/// Bytes to read at a time.
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// Reads all data blocks of a table, verifies their checksums and that keys ascend strictly and lie
+/// within their index separators, and calls `each` with every entry's user key, tag and value.
+///
+/// # Errors
+/// Storage, Corruption, Cancelled, and those of `each`.
+pub fn scan(
+    table: &InputTable,
+    cancel: &CancelToken,
+    each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+) -> Result<Contents> {
+    let (contents, unknown) = scan_known(table, cancel, each)?;
+    unknown.map_or(Ok(contents), |(_, error)| Err(error))
+}
+
+/// As [`scan`], of a table that may not be understood in parts. Of blocks in another compression the
+/// checksum alone is verified; returned are their number and why the first of them is not read. Under
+/// another comparator no order is checked.
+///
+/// # Errors
+/// As those of [`scan`].
+pub fn scan_known(
+    table: &InputTable,
+    cancel: &CancelToken,
+    mut each: impl FnMut(&[u8], u64, &[u8]) -> Result<()>,
+) -> Result<(Contents, Option<(u64, Error)>)> {
+    let mut stream = BlockStream::new(table, READ_AHEAD_BYTES);
+    let properties = &table.meta.properties;
+    let restart_interval = u32::try_from(properties.data_block_restart_interval);
+    let index = &table.meta.index;
+    let is_ordered = is_bytewise(&properties.comparator_name);
+    let mut reader = ContentsReader::default();
+    let mut unknown = None;
+    for (i, index_entry) in index.iter().enumerate() {
+        cancel.check()?;
+        let handle = match stream.load(i..index.len()) {
+            Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => {
+                unknown.get_or_insert((0, error)).0 += 1;
+                continue;
+            }
+            loaded => loaded?,
+        };
+        let before = i.checked_sub(1).map(|before| &index[before]);
+        let place = BlockPlace {
+            file: table.file.name(),
+            offset: handle.offset,
+            before: before.map(|entry| entry.separator.as_slice()),
+            separator: index_entry.separator.as_slice(),
+            user_keys: properties.index_key_is_user_key != 0,
+            restart_interval: restart_interval.unwrap_or(u32::MAX),
+        };
+        match is_ordered {
+            true => reader.block(stream.payload(), &place, &mut each)?,
+            false => reader.block_in_any_order(stream.payload(), &place, &mut each)?,
+        }
+    }
+    Ok((reader.finish(), unknown))
+}
+
+/// RocksDB's hash over all entries of a table, chained in their order (`output_validator.cc`).
+///
+/// # Errors
+/// Those of [`scan`].
+pub fn paranoid_hash(table: &InputTable, cancel: &CancelToken) -> Result<u64> {
+    let (mut hash, mut key) = (0, Vec::new());
+    scan(table, cancel, |user_key, tag, value| {
+        key.clear();
+        key.extend_from_slice(user_key);
+        key.extend_from_slice(&tag.to_le_bytes());
+        hash = xxph3::hash64_seeded(&key, hash);
+        hash = xxph3::hash64_seeded(value, hash);
+        Ok(())
+    })?;
+    Ok(hash)
+}
+
+/// Reads a finished output file back and compares it with what was meant to be written; asks its filter,
+/// of which these are the options, for every key.
+///
+/// # Errors
+/// Verification if the file is not what was meant; Storage, Cancelled.
+pub fn verify_output(
+    table: &InputTable,
+    meant: &OutputFile,
+    filter_options: Option<&FilterOptions>,
+    cancel: &CancelToken,
+) -> Result<()> {
+    let filter = match table.meta.metaindex.get(names::FULL_FILTER) {
+        Some(&handle) => Some(read_block(table, handle).map_err(Error::as_verification)?),
+        None => None,
+    };
+    let filter = match &filter {
+        Some(payload) => Some(
+            FilterReader::parse(payload)
+                .map_err(|e| Error::format(table.file.name(), e).as_verification())?,
+        ),
+        None => None,
+    };
+    let mut all_in_filter = true;
+    let contents = scan(table, cancel, |user_key, _, _| {
+        if let (Some(filter), Some(options)) = (&filter, filter_options) {
+            all_in_filter &= is_in_filter(filter, options, user_key);
+        }
+        Ok(())
+    })
+    .map_err(Error::as_verification)?;
+    verify_tail(table, meant)?;
+    let properties = &table.meta.properties;
+    first_failure(
+        table,
+        &[
+            (contents.content == meant.content, "entries"),
+            (contents.smallest == meant.smallest, "smallest key"),
+            (contents.largest == meant.largest, "largest key"),
+            (
+                properties.num_entries == contents.entries(),
+                "number of entries",
+            ),
+            (
+                properties.num_uniform_blocks == contents.uniform_blocks,
+                "number of uniform blocks",
+            ),
+            (
+                properties.num_deletions == contents.deletions,
+                "number of tombstones",
+            ),
+            (
+                properties.key_smallest_seqno == contents.smallest_seqno
+                    && properties.key_largest_seqno == contents.largest_seqno,
+                "sequence numbers",
+            ),
+            (
+                filter.is_some() == (properties.num_filter_entries > 0) && all_in_filter,
+                "filter",
+            ),
+        ],
+    )
+}
+
+/// Compares what the opened file says of itself with what was meant, and reads its filter; opening it has
+/// verified the checksums of all other blocks that describe data blocks.
+///
+/// # Errors
+/// Verification; Storage.
+pub fn verify_tail(table: &InputTable, meant: &OutputFile) -> Result<()> {
+    if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
+        read_block(table, handle).map_err(Error::as_verification)?;
+    }
+    let blocks = table.meta.index.iter();
+    let index = index_hash(blocks.map(|block| (block.separator.as_slice(), block.handle)));
+    first_failure(
+        table,
+        &[
+            (table.meta.file_size == meant.size, "file size"),
+            (table.meta.properties == meant.properties, "properties"),
+            (index == meant.index_hash, "index"),
+        ],
+    )
+}
+
+fn first_failure(table: &InputTable, checks: &[(bool, &str)]) -> Result<()> {
+    match checks.iter().find(|(holds, _)| !holds) {
+        None => Ok(()),
+        Some((_, what)) => Err(Error::corruption(
+            table.file.name(),
+            0,
+            format!("the file read back differs from what was written: {what}"),
+        )
+        .as_verification()),
+    }
+}
+
+/// Whether a filter says what it must of a key: that the key, and its prefix if it has one, may be there.
+fn is_in_filter(filter: &FilterReader<'_>, options: &FilterOptions, user_key: &[u8]) -> bool {
+    let prefix = options
+        .prefix_extractor
+        .and_then(|extractor| extractor.transform(user_key).map(|p| filter.may_contain(p)));
+    prefix.unwrap_or(true) && (!options.whole_key_filtering || filter.may_contain(user_key))
+}

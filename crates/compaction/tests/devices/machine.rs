@@ -1,0 +1,131 @@
+//! An engine of some devices, and what a job on it leaves.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rockmill_compaction::{
+    CudaSettings, Device, DeviceList, DeviceWork, Engine, MutableSettings, Patience, Settings,
+    Stats,
+};
+use rockmill_core::{CancelToken, Identity};
+use rockmill_cuda::Target;
+use rockmill_format::unique_id::SessionId;
+
+use crate::damaging::{Damaging, Stuck};
+use rockmill_testkit::storage_model::database::{DIR, Database};
+use rockmill_testkit::storage_model::storage::SimStorage;
+
+/// What a job left.
+#[derive(Debug)]
+pub struct Left {
+    /// Names and bytes of the files.
+    pub files: Vec<(String, Vec<u8>)>,
+    pub device: String,
+    pub devices: Vec<DeviceWork>,
+    pub refused: Option<String>,
+    /// Slices of the job.
+    pub slices: u64,
+    pub stats: Stats,
+}
+
+/// What a job runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine {
+    pub devices: DeviceList,
+    pub threads: usize,
+    /// Of each device.
+    pub memory_bytes: Option<u64>,
+    /// The first files are not written as they should be.
+    pub damaged: u32,
+}
+
+/// Runs the job of a database on a device with so much memory; the first `damaged` files are not written as
+/// they should be.
+pub fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
+    let machine = Machine {
+        devices: device.into(),
+        threads: 3,
+        memory_bytes,
+        damaged,
+    };
+    run_on(database, machine)
+}
+
+/// Runs the job of a database.
+pub fn run_on(database: &Database, machine: Machine) -> Left {
+    run_stuck(database, machine, None)
+}
+
+/// The same; with something to be stuck on, the first files are not damaged but do not come back.
+pub fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Left {
+    let (engine, storage) = start(database, machine, stuck);
+    run_again(database, &engine, &storage)
+}
+
+/// An engine and what it works on.
+pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine, SimStorage) {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let disk = database.disk.clone();
+    let storage = SimStorage::new(disk, 1, None, CancelToken::new());
+    let settings = Settings {
+        mutable: MutableSettings {
+            threads: machine.threads,
+            ..MutableSettings::default()
+        },
+        device: machine.devices,
+        cuda: CudaSettings {
+            memory_bytes: machine.memory_bytes,
+            ..CudaSettings::default()
+        },
+        patience: match stuck {
+            Some(_) => Patience::at_least(PATIENCE),
+            None => Patience::default(),
+        },
+        ..Settings::default()
+    };
+    let damaging = Damaging::new(storage.clone(), machine.damaged, stuck);
+    let engine = Engine::new(settings, Arc::new(damaging));
+    let engine = engine.expect("sound settings");
+    engine.wait_for_device().expect("it is there");
+    (engine, storage)
+}
+
+/// Runs the job of a database once more.
+pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> Left {
+    let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+    let info = database.family().info("some-session");
+    let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
+    let mut job = prepared.expect("the engine does such jobs");
+    job.unix_time = 1_700_000_000;
+    job.identity = Identity {
+        session_id: SessionId { upper: 1, lower: 1 }.encode(),
+        host: "host".to_owned(),
+        checksum_seed: 7,
+    };
+    let finished = engine.run(&job, dir, dir, &cancel);
+    let finished = finished.expect("the CPU does what the device does not");
+    engine.counters().done(&finished.outcome);
+    let staging = finished.staging.path();
+    let mut names = storage.disk().list(staging).expect("it is there");
+    names.sort();
+    assert_eq!(
+        names.len(),
+        finished.outcome.files.len(),
+        "nothing else is left"
+    );
+    let files = names.into_iter().map(|name| {
+        let bytes = storage.peek(&staging.join(&name)).expect("it is there");
+        (name, bytes)
+    });
+    Left {
+        files: files.collect(),
+        device: finished.outcome.device.clone(),
+        devices: finished.outcome.devices.clone(),
+        refused: finished.outcome.device_refused.clone(),
+        slices: finished.outcome.slices as u64,
+        stats: engine.stats(),
+    }
+}
+
+pub const KERNELS: Device = Device::Kernels(Target::Host);

@@ -1,0 +1,134 @@
+//! Slices of devices that do not come back.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rockmill_compaction::Engine;
+
+use crate::CASES;
+use crate::damaging::Stuck;
+use crate::machine::{KERNELS, Left, Machine, run, run_again, run_on, run_stuck, start};
+use rockmill_testkit::storage_model::database::Database;
+use rockmill_testkit::storage_model::storage::SimStorage;
+
+#[test]
+fn a_slice_that_does_not_come_back_is_left_behind() {
+    let mut left_behind = 0;
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let expected = run(&database, KERNELS, None, 0);
+        if expected.device == "cpu" || expected.files.is_empty() {
+            continue;
+        }
+        let stuck = Stuck::default();
+        let left = run_stuck(&database, kernels(2, 1), Some(Arc::clone(&stuck)));
+        assert!(left.files == expected.files, "seed {seed}");
+        let why = left.refused.expect("it is stuck");
+        assert!(why.contains("has not come back"), "{why}");
+        assert_eq!(left.stats.slices_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.devices_set_aside, 1, "seed {seed}");
+        *stuck.0.lock().expect("no panic") = true;
+        stuck.1.notify_all();
+        // The call comes back to files that nobody needs, and lets go of all.
+        while Arc::strong_count(&stuck) > 1 {
+            std::thread::yield_now();
+        }
+        left_behind += 1;
+    }
+    assert!(left_behind > 0);
+}
+
+/// The kernels with so many threads, whose first files are damaged.
+fn kernels(threads: usize, damaged: u32) -> Machine {
+    Machine {
+        devices: KERNELS.into(),
+        threads,
+        memory_bytes: None,
+        damaged,
+    }
+}
+
+/// A database whose job has as many slices on the kernels as there are to be with it, and that job undisturbed.
+fn with_slices(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
+    (1..)
+        .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
+        .find_map(|database| {
+            let left = run_on(&database, kernels(1, 0));
+            let slots = slots(&left);
+            let fills = left.device != "cpu" && left.slices >= slots;
+            fills.then_some((database, left, slots))
+        })
+        .expect("it goes on until there is one")
+}
+
+/// An engine whose first slices do not come back, with memory for them and what the job holds beside.
+fn start_stuck(
+    (database, expected, slots): &(Database, Left, u64),
+    stuck: &Stuck,
+) -> (Engine, SimStorage, u64) {
+    let machine = kernels(*slots as usize, *slots as u32);
+    let (engine, storage) = start(database, machine, Some(Arc::clone(stuck)));
+    let budget = slots * expected.stats.peak_held_bytes + (1 << 20);
+    let set = engine.change_settings(|settings| settings.memory_budget_bytes = budget);
+    set.expect("it makes sense");
+    (engine, storage, budget)
+}
+
+/// Lets calls come back, and waits until they have.
+fn release(stuck: &Stuck, engine: &Engine) {
+    *stuck.0.lock().expect("no panic") = true;
+    stuck.1.notify_all();
+    while engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn slices_that_do_not_come_back_leave_the_cpu_room_for_one() {
+    const LEAST_BUDGET: u64 = 32 << 20;
+    // One with so many slices that they fill the budget.
+    let case = with_slices(|left| LEAST_BUDGET.div_ceil(left.stats.peak_held_bytes));
+    let stuck = Stuck::default();
+    let (engine, storage, budget) = start_stuck(&case, &stuck);
+    let (database, expected, slots) = case;
+    let hung = run_again(&database, &engine, &storage);
+    assert!(hung.files == expected.files);
+    assert_eq!(hung.stats.slices_left_behind, slots);
+    let slices_bytes = slots * expected.stats.peak_held_bytes;
+    let taken = engine.memory_taken_bytes();
+    assert!(
+        (slices_bytes..budget).contains(&taken),
+        "{taken} of {budget}"
+    );
+    let left = run_again(&database, &engine, &storage);
+    assert!(left.files == expected.files);
+    assert_eq!(left.device, "cpu");
+    release(&stuck, &engine);
+}
+
+#[test]
+fn slices_that_do_not_come_back_are_made_again_one_at_a_time_where_memory_is_full() {
+    const SLICES: u64 = 6;
+    let case = with_slices(|_| SLICES);
+    let stuck = Stuck::default();
+    let (engine, storage, budget) = start_stuck(&case, &stuck);
+    let (database, expected, _) = case;
+    let mut most = 0;
+    let hung = std::thread::scope(|scope| {
+        let job = scope.spawn(|| run_again(&database, &engine, &storage));
+        while !job.is_finished() {
+            most = engine.memory_taken_bytes().max(most);
+            std::thread::yield_now();
+        }
+        job.join().expect("no panic")
+    });
+    assert!(hung.files == expected.files);
+    assert!(hung.stats.slices_left_behind > 1);
+    let slice_bytes = expected.stats.peak_held_bytes;
+    assert!(
+        most <= budget + slice_bytes,
+        "{most} of {budget}, and {slice_bytes} to make one again"
+    );
+    release(&stuck, &engine);
+}

@@ -1,0 +1,370 @@
+//! Simulated devices take the time that their profile says, and fail as it says.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rockmill_compaction::{
+    Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Registered, Settings, Stats,
+};
+use rockmill_core::CancelToken;
+use rockmill_storage::clock::Clock;
+use rockmill_testkit::VirtualClock;
+use rockmill_testkit::simulated::Profile;
+use rockmill_testkit::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
+
+use rockmill_testkit::storage_model::database::{DIR, Database};
+use rockmill_testkit::storage_model::storage::SimStorage;
+
+/// Cycles of the slowest stage, those of keys included.
+const MERGER_CYCLES: f64 = 1000.0;
+const CLOCK_HZ: f64 = 1e6;
+
+/// One whose merger decides, whatever the pairs.
+fn profile(units: u32) -> UnitProfile {
+    let stage = |base_cycles| UnitStage {
+        base_cycles,
+        key_passes: 0.0,
+        value_passes: 0.0,
+    };
+    UnitProfile {
+        units,
+        clock_hz: CLOCK_HZ,
+        bus_bytes: 8.0,
+        decoder: stage(1.0),
+        transfer: stage(1.0),
+        merger: stage(MERGER_CYCLES),
+        encoder: stage(1.0),
+        link: None,
+        memory_bytes: 1 << 30,
+        faults: FaultRates::default(),
+        fault_seed: 0,
+    }
+}
+
+fn faulty(fault: Fault) -> UnitProfile {
+    UnitProfile {
+        faults: FaultRates::from_iter([(fault, 1.0)]),
+        ..profile(1)
+    }
+}
+
+/// One that takes hours for a slice.
+fn crawls() -> UnitProfile {
+    let mut crawls = profile(1);
+    crawls.clock_hz = 1e3;
+    crawls.merger.base_cycles = 1e5;
+    crawls
+}
+
+/// A machine in time of its own, without a CPU to share work with.
+struct Machine {
+    engine: Engine,
+    clock: VirtualClock,
+}
+
+impl Machine {
+    fn new(database: &Database, threads: usize, profiles: &[(&str, UnitProfile)]) -> Self {
+        Self::with_storage(database, threads, profiles, None)
+    }
+
+    /// The same with files on a drive of so many bytes a second, if they take time.
+    fn with_storage(
+        database: &Database,
+        threads: usize,
+        profiles: &[(&str, UnitProfile)],
+        bytes_per_second: Option<f64>,
+    ) -> Self {
+        let simulated = profiles
+            .iter()
+            .map(|(name, profile)| Profile::new(name, profile.clone()).expect("it makes sense"))
+            .map(|profile| Registered::new(&profile.device_name(), profile.opener()))
+            .map(Device::Registered);
+        let devices: Vec<_> = simulated.collect();
+        let settings = Settings {
+            mutable: MutableSettings {
+                threads,
+                // A slice is checked before its thread takes another one.
+                sync_threads: Some(0),
+                ..MutableSettings::default()
+            },
+            device: DeviceList::try_from(&*devices).expect("few enough"),
+            patience: Patience::at_least(Duration::from_secs(1000)),
+            ..Settings::default()
+        };
+        let clock = VirtualClock::default();
+        let storage = SimStorage::new(database.disk.clone(), 1, None, CancelToken::new());
+        let storage = storage.timed(clock.clone(), bytes_per_second);
+        let engine = Engine::new(settings, Arc::new(storage)).expect("sound settings");
+        engine.wait_for_device().expect("they are there");
+        Self { engine, clock }
+    }
+
+    /// Does the job of the database, and says how long that took.
+    fn run(&self, database: &Database) -> (Outcome, f64) {
+        let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+        let info = database.family().info("some-session");
+        let job = self
+            .engine
+            .prepare(dir, info, &database.family().message, &cancel);
+        let began = self.clock.now();
+        let finished = self
+            .engine
+            .run(&job.expect("such jobs are done"), dir, dir, &cancel);
+        let outcome = finished.expect("the CPU does what devices do not").outcome;
+        let seconds = (self.clock.now() - began).as_secs_f64();
+        self.engine.counters().done(&outcome);
+        (outcome, seconds)
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+}
+
+/// A database whose job has some slices.
+fn database() -> Database {
+    database_of(6..=usize::MAX)
+}
+
+/// A database whose job has so many slices.
+fn database_of(slices: RangeInclusive<usize>) -> Database {
+    let drawn = (1..).map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)));
+    let mut fitting = drawn.filter(|database| {
+        let machine = Machine::new(database, 1, &[("trial", profile(1))]);
+        slices.contains(&machine.run(database).0.slices)
+    });
+    fitting.next().expect("it goes on until there is one")
+}
+
+fn is_near(found: f64, expected: f64) -> bool {
+    (found / expected - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn jobs_take_the_time_of_the_formulas() {
+    let database = database();
+    let run = |threads, profile| {
+        let machine = Machine::new(&database, threads, &[("board", profile)]);
+        let (outcome, seconds) = machine.run(&database);
+        assert_eq!(outcome.device, "sim:board");
+        (outcome, seconds)
+    };
+    let (outcome, seconds) = run(1, profile(1));
+    let formula = outcome.entries_read as f64 * MERGER_CYCLES / CLOCK_HZ;
+    assert!(is_near(seconds, formula), "{seconds}, not {formula}");
+    // One unit is all that there is.
+    let (_, waiting) = run(3, profile(1));
+    assert!(is_near(waiting, formula), "{waiting}, not {formula}");
+    let (_, at_once) = run(3, profile(3));
+    assert!(
+        at_once >= formula / 3.0 && at_once < formula / 2.0,
+        "{at_once} of {formula}"
+    );
+    let link = UnitLink {
+        to_device: 1e3,
+        from_device: 1e3,
+    };
+    let (outcome, linked) = run(
+        1,
+        UnitProfile {
+            link: Some(link),
+            ..profile(1)
+        },
+    );
+    let bytes = outcome.totals.read.bytes + outcome.bytes_written();
+    let formula = formula + bytes as f64 / 1e3;
+    assert!(is_near(linked, formula), "{linked}, not {formula}");
+}
+
+#[test]
+fn what_a_device_at_the_data_writes_is_not_the_hosts() {
+    let database = database();
+    let link = UnitLink {
+        to_device: 1e3,
+        from_device: 1e3,
+    };
+    let linked = UnitProfile {
+        link: Some(link),
+        ..profile(1)
+    };
+    for (name, profile, is_at_the_data) in [
+        ("drive", profile(1), true),
+        ("board", linked, false),
+        // The CPU does its slices.
+        ("broken", faulty(Fault::Truncated), false),
+    ] {
+        let machine = Machine::new(&database, 1, &[(name, profile)]);
+        let (outcome, _) = machine.run(&database);
+        let stats = machine.stats();
+        let written = stats.devices.values().map(|did| did.near_data_bytes).sum();
+        let expected = if is_at_the_data {
+            outcome.bytes_written()
+        } else {
+            0
+        };
+        assert_eq!(
+            (expected, stats.bytes_written > 0),
+            (written, true),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_fit_the_devices_memory_is_refused() {
+    let database = database();
+    let small = UnitProfile {
+        memory_bytes: 1,
+        ..profile(1)
+    };
+    let machine = Machine::new(&database, 1, &[("small", small)]);
+    let (outcome, seconds) = machine.run(&database);
+    assert_eq!((&*outcome.device, seconds), ("cpu", 0.0));
+    let why = outcome.device_refused.expect("it is told");
+    assert!(why.starts_with("sim:small: a slice needs "), "{why}");
+}
+
+#[test]
+fn a_broken_context_fails_all_calls_until_the_device_is_set_aside() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("breaks", faulty(Fault::Context))]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    let stats = machine.stats();
+    assert_eq!(stats.simulated_faults.get("context"), Some(&1));
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
+    // It is whole again, and one slice tries it.
+    machine.clock.pause(Duration::from_secs(60));
+    machine.run(&database);
+    let stats = machine.stats();
+    assert_eq!(stats.simulated_faults.get("context"), Some(&2));
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (4, 2));
+}
+
+#[test]
+fn a_call_that_hangs_is_left_behind() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("hangs", faulty(Fault::Hang))]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    let stats = machine.stats();
+    assert_eq!((stats.slices_left_behind, stats.slices_redone), (1, 1));
+    let why = outcome.device_refused.expect("it is told");
+    assert!(why.contains("not come back in 1000.0 s"), "{why}");
+    // It comes back in an hour, which nobody else spends.
+    while machine.engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("crawls", crawls())]);
+    let (outcome, _) = machine.run(&database);
+    assert_eq!(outcome.device, "cpu");
+    while machine.engine.memory_taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    let ended = machine.clock.now().as_secs();
+    assert!((1000..1001).contains(&ended), "{ended}");
+    assert_eq!(machine.stats().slices_left_behind, 1);
+}
+
+#[test]
+fn a_device_that_is_slow_gets_few_slices() {
+    let database = database();
+    let machine = Machine::new(
+        &database,
+        1,
+        &[("slow", faulty(Fault::Slow)), ("usual", profile(1))],
+    );
+    for _ in 0..4 {
+        machine.run(&database);
+    }
+    let stats = machine.stats();
+    let of = |name| stats.devices.get(name).map_or(0, |did| did.slices);
+    let (slow, usual) = (of("sim:slow"), of("sim:usual"));
+    assert!(slow > 0 && usual > 4 * slow, "{slow} and {usual}");
+    assert_eq!(stats.simulated_faults.get("slow"), Some(&slow));
+}
+
+#[test]
+fn damaged_files_are_found_and_made_again() {
+    let database = database();
+    for fault in Fault::ALL.into_iter().filter(|fault| fault.damages()) {
+        let machine = Machine::new(&database, 1, &[("damages", faulty(fault))]);
+        let (outcome, _) = machine.run(&database);
+        assert_eq!(outcome.device, "cpu", "{fault}");
+        let stats = machine.stats();
+        let times = stats.simulated_faults.get(fault.name()).copied();
+        assert_eq!(times, Some(stats.verification_failures), "{fault}");
+        assert!(
+            stats.slices_redone == stats.verification_failures,
+            "{fault}"
+        );
+    }
+}
+
+#[test]
+fn a_device_whose_files_are_wrong_is_set_aside_and_tried_as_one_that_fails() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("damages", faulty(Fault::Flipped))]);
+    machine.run(&database);
+    let counts = || {
+        let stats = machine.stats();
+        assert_eq!(stats.slices_redone, stats.verification_failures);
+        (stats.slices_redone, stats.devices_set_aside)
+    };
+    assert_eq!(counts(), (3, 1), "the others are not even begun there");
+    machine.run(&database);
+    assert_eq!(counts(), (3, 1));
+    machine.clock.pause(Duration::from_secs(60));
+    machine.run(&database);
+    assert_eq!(counts(), (4, 2), "one slice tries it, and is wrong");
+}
+
+#[test]
+fn wrong_files_of_small_jobs_add_up() {
+    let database = database_of(1..=2);
+    let machine = Machine::new(&database, 1, &[("damages", faulty(Fault::Truncated))]);
+    for _ in 0..4 {
+        machine.run(&database);
+    }
+    let stats = machine.stats();
+    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
+}
+
+#[test]
+fn slices_with_wrong_files_are_made_again_at_once() {
+    const THREADS: usize = 16;
+    const BYTES_PER_SECOND: f64 = 1e6;
+    let database = database();
+    // Next to no time beside that of the drive.
+    let run = |faults| {
+        let swift = UnitProfile {
+            units: THREADS as u32,
+            clock_hz: 1e12,
+            faults,
+            ..profile(1)
+        };
+        let storage = Some(BYTES_PER_SECOND);
+        let machine = Machine::with_storage(&database, THREADS, &[("swift", swift)], storage);
+        let (outcome, seconds) = machine.run(&database);
+        assert!(outcome.slices <= THREADS);
+        (
+            machine.stats().slices_redone,
+            outcome.slices as u64,
+            seconds,
+        )
+    };
+    let (redone, _, once) = run(FaultRates::default());
+    assert_eq!(redone, 0);
+    let (redone, slices, twice) = run(FaultRates::from_iter([(Fault::Flipped, 1.0)]));
+    assert_eq!(redone, slices, "all had begun");
+    assert!(twice < 3.0 * once, "{twice} and {once}");
+}

@@ -1,0 +1,73 @@
+//! How much memory is taken, looked at whenever somebody touches a file.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use rockmill_compaction::Engine;
+
+use crate::storage::Observer;
+
+/// Looks at an engine's memory.
+#[derive(Debug)]
+pub struct Watch {
+    engine: OnceLock<Weak<Engine>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    budget_bytes: u64,
+    /// The budget, or what was taken when it shrank as long as that has not been given back.
+    ceiling_bytes: u64,
+    most_beyond: u64,
+}
+
+impl Watch {
+    /// Of an engine with such a budget.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self {
+            engine: OnceLock::new(),
+            seen: Mutex::new(Seen {
+                budget_bytes,
+                ceiling_bytes: budget_bytes,
+                most_beyond: 0,
+            }),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("no panic")
+    }
+
+    pub fn look_at(&self, engine: &Arc<Engine>) {
+        self.engine.get_or_init(|| Arc::downgrade(engine));
+    }
+
+    /// Does `change`, which makes the budget another one.
+    pub fn resize(&self, budget_bytes: u64, change: impl FnOnce()) {
+        // What is taken meanwhile may be by either.
+        let shrinks = budget_bytes < self.seen().budget_bytes;
+        if !shrinks {
+            self.seen().budget_bytes = budget_bytes;
+        }
+        change();
+        self.seen().budget_bytes = budget_bytes;
+    }
+
+    /// Bytes that were taken beyond the budget at most.
+    pub fn most_beyond(&self) -> u64 {
+        self.seen().most_beyond
+    }
+}
+
+impl Observer for Watch {
+    fn look(&self) {
+        let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        // Nobody else's look comes between.
+        let mut seen = self.seen();
+        let taken = engine.memory_taken_bytes();
+        seen.ceiling_bytes = seen.ceiling_bytes.min(taken).max(seen.budget_bytes);
+        seen.most_beyond = seen.most_beyond.max(taken - seen.ceiling_bytes.min(taken));
+    }
+}

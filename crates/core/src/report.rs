@@ -1,0 +1,218 @@
+//! What became of a task.
+
+use std::time::Duration;
+
+use rockmill_format::properties::TableProperties;
+use serde::{Deserialize, Serialize};
+
+use crate::hash::ContentHash;
+
+/// What became of a task: what was read, and what its operator made of it.
+#[derive(Debug, Default, Clone)]
+pub struct TaskReport {
+    /// What was read, and what visibility left of it.
+    pub read: ReadReport,
+    /// What the operator made of the rows.
+    pub output: Output,
+    /// Where the time went, in the order of the stages; empty if the backend does not measure.
+    pub stages: Vec<StageTime>,
+    /// Processor time of threads other than the caller's that worked on the task.
+    pub cpu_elsewhere: Duration,
+}
+
+/// What was read, and what visibility left of it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ReadReport {
+    /// Entries read inside the range, by input.
+    pub entries: Vec<u64>,
+    /// Of those, tombstones.
+    pub tombstones: u64,
+    /// Bytes of internal keys read.
+    pub key_bytes: u64,
+    /// Bytes of values read.
+    pub value_bytes: u64,
+    /// Bytes read from input files.
+    pub bytes: u64,
+    /// Entries dropped because a newer one hides them.
+    pub replaced: u64,
+    /// Tombstones dropped because nothing is left for them to hide, as far as RocksDB counts them.
+    pub tombstones_dropped: u64,
+    /// Entries passed over because a snapshot does not see them.
+    pub above_snapshot: u64,
+    /// Entries left: the rows.
+    pub kept: u64,
+    /// Sum of [`crate::entry_hash`] over all entries read.
+    pub hash_in: u64,
+    /// Sum over those kept, as they were read.
+    pub hash_kept: u64,
+    /// Sum over those dropped.
+    pub hash_dropped: u64,
+}
+
+impl ReadReport {
+    /// Adds the sums of another part of the same job; entries by input are left out.
+    pub fn add(&mut self, part: &Self) {
+        self.tombstones += part.tombstones;
+        self.key_bytes += part.key_bytes;
+        self.value_bytes += part.value_bytes;
+        self.bytes += part.bytes;
+        self.replaced += part.replaced;
+        self.tombstones_dropped += part.tombstones_dropped;
+        self.above_snapshot += part.above_snapshot;
+        self.kept += part.kept;
+        self.hash_in = self.hash_in.wrapping_add(part.hash_in);
+        self.hash_kept = self.hash_kept.wrapping_add(part.hash_kept);
+        self.hash_dropped = self.hash_dropped.wrapping_add(part.hash_dropped);
+    }
+
+    /// Whether every entry read was either kept or dropped, as far as hashes tell.
+    pub fn is_balanced(&self) -> bool {
+        self.hash_in == self.hash_kept.wrapping_add(self.hash_dropped)
+    }
+}
+
+/// What an operator made of the rows.
+#[derive(Debug, Clone)]
+pub enum Output {
+    /// SST files.
+    Ssts(SstOutput),
+    /// Rows handed over.
+    Rows(RowOutput),
+}
+
+/// No files.
+impl Default for Output {
+    fn default() -> Self {
+        Self::Ssts(SstOutput::default())
+    }
+}
+
+impl Output {
+    /// The SST files, if that is what was made.
+    pub fn ssts(&self) -> Option<&SstOutput> {
+        match self {
+            Self::Ssts(ssts) => Some(ssts),
+            Self::Rows(_) => None,
+        }
+    }
+
+    /// The SST files, if that is what was made.
+    pub fn ssts_mut(&mut self) -> Option<&mut SstOutput> {
+        match self {
+            Self::Ssts(ssts) => Some(ssts),
+            Self::Rows(_) => None,
+        }
+    }
+}
+
+impl TaskReport {
+    /// The SST files in key order; none of a task that makes no files.
+    pub fn files(&self) -> &[OutputFile] {
+        self.output.ssts().map_or(&[], |ssts| &ssts.files)
+    }
+
+    /// [`SstOutput::verified`]; false of a task that makes no files.
+    pub fn is_verified(&self) -> bool {
+        self.output.ssts().is_some_and(|ssts| ssts.verified)
+    }
+}
+
+/// Rows that a task has handed over.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RowOutput {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of their user keys and values.
+    pub bytes: u64,
+}
+
+/// SST files that a task has written.
+#[derive(Debug, Default, Clone)]
+pub struct SstOutput {
+    /// The files, in key order.
+    pub files: Vec<OutputFile>,
+    /// Whether the backend verified the files itself: it decoded the finished data blocks again by
+    /// other code than made them, found the content that was meant, and checked on the host each block
+    /// checksum of the bytes that it handed to the sink. If not, the caller reads the files back.
+    pub verified: bool,
+}
+
+/// Time and bytes of one stage, of one or many tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StageTime {
+    /// Name of the stage.
+    pub stage: &'static str,
+    /// What it used.
+    pub resource: Resource,
+    /// Seconds from its start to its end, waiting for the resource included, summed over the threads
+    /// that took part.
+    pub seconds: f64,
+    /// Bytes that it moved.
+    pub bytes: u64,
+}
+
+impl StageTime {
+    /// Adds stage by stage, by name.
+    pub fn add_all(sums: &mut Vec<Self>, stages: &[Self]) {
+        for stage in stages {
+            match sums.iter_mut().find(|sum| sum.stage == stage.stage) {
+                Some(sum) => {
+                    sum.seconds += stage.seconds;
+                    sum.bytes += stage.bytes;
+                }
+                None => sums.push(*stage),
+            }
+        }
+    }
+}
+
+/// What a stage keeps busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// Host processors and page cache.
+    Host,
+    /// The link to the device.
+    ToDevice,
+    /// The link back.
+    FromDevice,
+    /// The device's memory and processors.
+    Device,
+}
+
+impl Resource {
+    /// Name for tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::ToDevice => "to device",
+            Self::FromDevice => "from device",
+            Self::Device => "device",
+        }
+    }
+}
+
+/// A finished output file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutputFile {
+    /// Number within the job; see [`crate::SstSink::create`].
+    pub number: u64,
+    /// Bytes.
+    pub size: u64,
+    /// First internal key.
+    pub smallest: Vec<u8>,
+    /// Last internal key.
+    pub largest: Vec<u8>,
+    /// As stored in the file.
+    pub properties: TableProperties,
+    /// Oldest ancestor time in seconds since 1970.
+    pub oldest_ancester_time: u64,
+    /// RocksDB's hash over all entries, if the plan asks for it, else 0.
+    pub paranoid_hash: u64,
+    /// Unmasked CRC-32C of the file, if the plan asks for it.
+    pub file_checksum: Option<u32>,
+    /// What a reader of the file must find.
+    pub content: ContentHash,
+    /// [`crate::index_hash`] that the index must have.
+    pub index_hash: u64,
+}

@@ -1,0 +1,206 @@
+//! What a backend is asked for, and what it says to that before anything is read.
+
+use std::fmt;
+
+use rockmill_format::table::{is_bytewise, names};
+
+use crate::cancel::CancelToken;
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{CompactionRules, KeyRange, OutputPlan};
+use crate::progress::Progress;
+use crate::table::InputTable;
+
+/// Which rows of which tables, and what for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The tables, newest or oldest first alike: sequence numbers decide. Of equal internal keys, which only damaged
+    /// trees have, the first table's comes first.
+    pub tables: &'a [InputTable],
+    /// Which user keys.
+    pub range: &'a KeyRange,
+    /// Which entries of a user key are rows.
+    pub visibility: Visibility<'a>,
+    /// Bytes of each table to hold ahead at most, unless a single block is larger.
+    pub read_ahead_bytes: usize,
+    /// What the rows are for.
+    pub purpose: Purpose<'a>,
+}
+
+impl Request<'_> {
+    /// Whether the request can be done exactly, as far as that is the same on every backend. What a compaction's inputs
+    /// must not have, its plan has looked at.
+    pub fn support(&self) -> Support {
+        let Visibility::Snapshot(rules) = self.visibility else {
+            return Support::Yes;
+        };
+        let writes = self.purpose.output_plan().is_some();
+        if writes && rules.undecided == Undecided::Mark {
+            return Support::No(Unsupported::UndecidedInFiles);
+        }
+        let refused = self.tables.iter().find_map(unsupported_snapshot);
+        refused.map_or(Support::Yes, Support::No)
+    }
+}
+
+/// First version of ingested files whose entries have one sequence number that is not stored with them
+/// (`GetGlobalSequenceNumber`).
+const FIRST_GLOBAL_SEQUENCE: u32 = 2;
+
+/// Why a table alone does not tell what a snapshot sees.
+fn unsupported_snapshot(table: &InputTable) -> Option<Unsupported> {
+    let properties = &table.meta.properties;
+    let is_ordered_by_bytes = is_bytewise(&properties.comparator_name)
+        && properties.user_defined_timestamps_persisted != 0;
+    let has_range_tombstones = properties.num_range_deletions > 0
+        || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS);
+    let version = properties.external_sst_file_version.unwrap_or(0);
+    let has_global_sequence = version >= FIRST_GLOBAL_SEQUENCE;
+    if !is_ordered_by_bytes {
+        Some(Unsupported::Comparator)
+    } else if has_range_tombstones {
+        Some(Unsupported::RangeTombstones)
+    } else if has_global_sequence && table.global_sequence().is_none() {
+        Some(Unsupported::UnknownSequence)
+    } else {
+        None
+    }
+}
+
+/// Which entries of a user key are rows.
+#[derive(Debug, Clone, Copy)]
+pub enum Visibility<'a> {
+    /// Those that a compaction keeps.
+    Compaction(&'a CompactionRules),
+    /// Those that a reader at a snapshot finds: of each user key one at most.
+    Snapshot(SnapshotRules),
+}
+
+/// What a reader at a snapshot finds. Of a user key, the newest entry at or below the sequence number decides alone;
+/// those above it are passed over, older ones are hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotRules {
+    /// The snapshot's sequence number.
+    pub sequence: u64,
+    /// What becomes of keys that were deleted.
+    pub tombstones: Tombstones,
+    /// What becomes of keys whose entry does not decide alone.
+    pub undecided: Undecided,
+}
+
+/// What becomes of a Delete or SingleDelete that decides over its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tombstones {
+    /// It is no row.
+    Drop,
+    /// It is a row: the rows go on to where older entries may lie.
+    Keep,
+}
+
+/// What becomes of an entry that decides over its key and does not do so alone: a merge operand, a wide-column
+/// entity, a reference to a blob file and the like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undecided {
+    /// It is an error: Declined, with the reason.
+    Error,
+    /// It is a row ([`crate::Row::is_undecided`]).
+    Mark,
+}
+
+/// What the rows are for: the memory of the operator is reserved with that of reading.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    /// SST files as the plan says ([`crate::Operator::WriteSst`]).
+    WriteSst(&'a OutputPlan),
+    /// To be handed over one by one ([`crate::Operator::Inspect`]).
+    Inspect,
+}
+
+impl<'a> Purpose<'a> {
+    /// How files are to be written, if files are what the rows are for.
+    pub fn output_plan(self) -> Option<&'a OutputPlan> {
+        match self {
+            Self::WriteSst(plan) => Some(plan),
+            Self::Inspect => None,
+        }
+    }
+}
+
+/// A request that is to be done now.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadTask<'a> {
+    /// What is asked for.
+    pub request: Request<'a>,
+    /// Checked at least once a block.
+    pub cancel: &'a CancelToken,
+    /// Told how far the task is, if someone wants to know.
+    pub progress: Option<&'a Progress<'a>>,
+}
+
+/// Memory that a task holds at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Of the host, bytes.
+    pub host_bytes: u64,
+    /// Of the device, bytes; 0 where that is the host.
+    pub device_bytes: u64,
+}
+
+/// Whether a backend does what it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// It does.
+    Yes,
+    /// It does not, or not yet.
+    No(Unsupported),
+}
+
+impl Support {
+    /// Nothing, or the error of a backend that was asked nevertheless.
+    ///
+    /// # Errors
+    /// Device, with the sentence of what is not supported.
+    pub fn check(self) -> Result<()> {
+        match self {
+            Self::Yes => Ok(()),
+            Self::No(what) => Err(Error::new(ErrorKind::Device, what.to_string())),
+        }
+    }
+}
+
+/// What a backend does not do. Another one may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unsupported {
+    /// To write compressed blocks.
+    Compression,
+    /// To read compressed blocks.
+    CompressedInputs,
+    /// To count filter and index towards the size at which a file ends.
+    SizeIsUpperBound,
+    /// To read keys that are ordered by something else than bytes.
+    Comparator,
+    /// To read a table whose range tombstones hide entries.
+    RangeTombstones,
+    /// To read a table whose entries all have a sequence number that is not given ([`InputTable::with_global_sequence`]).
+    UnknownSequence,
+    /// To write rows as SST files that do not decide alone.
+    UndecidedInFiles,
+    /// To do with rows what they are for.
+    Purpose,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Compression => "the device does not write compressed blocks yet",
+            Self::CompressedInputs => "the device does not read compressed inputs yet",
+            Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
+            Self::Comparator => "keys are ordered by something else than bytes",
+            Self::RangeTombstones => "a table has range tombstones",
+            Self::UnknownSequence => {
+                "the sequence number of a table that was ingested is not known"
+            }
+            Self::UndecidedInFiles => "files take no entries that do not decide alone",
+            Self::Purpose => "the device only writes files",
+        })
+    }
+}

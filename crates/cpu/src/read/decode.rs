@@ -1,0 +1,273 @@
+//! One input of a slice: reads ahead, verifies, decompresses and decodes block by block.
+
+use std::ops::Range;
+
+use rockmill_core::{
+    BlockStream, CancelToken, DeclineReason, Error, InputTable, KeyRange, KeyRestorer, Progress,
+    RestoredKey, Result, entry_hash, kv_hash,
+};
+use rockmill_format::block::{Block, ValueForm};
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::key::{self, ValueType};
+
+/// Entry that a run stands at.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// [`rockmill_core::key_prefix`] of the key.
+    pub prefix: u128,
+    /// User key.
+    pub user_key: &'a [u8],
+    /// Sequence and type.
+    pub tag: u64,
+    /// Value.
+    pub value: &'a [u8],
+    /// [`kv_hash`] of key and value as they were decoded.
+    pub kv_hash: u64,
+}
+
+/// What a run has read so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct RunTotals {
+    /// Entries inside the slice.
+    pub entries: u64,
+    /// Of those, tombstones.
+    pub tombstones: u64,
+    /// Bytes of their internal keys.
+    pub key_bytes: u64,
+    /// Bytes of their values.
+    pub value_bytes: u64,
+    /// Bytes read from the file.
+    pub bytes_read: u64,
+    /// Sum of their [`entry_hash`].
+    pub hash: u64,
+}
+
+/// Entries of which types a run takes; others are errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// Those that decide alone over their user key.
+    Decided,
+    /// Of all types that there are.
+    All,
+}
+
+/// Most bytes of user keys in a decoded block: entries that share a long key could claim far more
+/// than a block can store.
+const MAX_BLOCK_KEY_BYTES: usize = 256 << 20;
+
+/// An entry of the block at hand.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    key: RestoredKey,
+    kv_hash: u64,
+    /// Where the value lies in the block.
+    value_start: u32,
+    value_len: u32,
+}
+
+/// A sorted run: the entries of one input inside a slice.
+///
+/// A merge turns to another of many runs with every entry: what tells a run's head comes first, on two cache lines
+/// where keys are short, so that little of each run need be in the first-level cache.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct RunReader<'a> {
+    /// Entries of the loaded block that lie in range.
+    rows: Vec<Row>,
+    at: usize,
+    stream: BlockStream<'a>,
+    keys: KeyRestorer,
+    /// Blocks not decoded yet.
+    blocks: Range<usize>,
+    table: &'a InputTable,
+    range: &'a KeyRange,
+    accepted: Accepted,
+    cancel: &'a CancelToken,
+    progress: Option<&'a Progress<'a>>,
+    totals: RunTotals,
+}
+
+impl<'a> RunReader<'a> {
+    /// A run that stands at its first entry.
+    ///
+    /// # Errors
+    /// As [`RunReader::advance`].
+    pub fn open(
+        table: &'a InputTable,
+        range: &'a KeyRange,
+        accepted: Accepted,
+        read_ahead_bytes: usize,
+        cancel: &'a CancelToken,
+    ) -> Result<Self> {
+        let mut run = Self {
+            table,
+            range,
+            accepted,
+            cancel,
+            blocks: table.blocks_in_range(range),
+            stream: BlockStream::new(table, read_ahead_bytes),
+            progress: None,
+            keys: KeyRestorer::default(),
+            rows: Vec::new(),
+            at: 0,
+            totals: RunTotals::default(),
+        };
+        run.fill()?;
+        Ok(run)
+    }
+
+    /// The same run, which tells of all it reads.
+    #[must_use]
+    pub fn reporting(self, progress: Option<&'a Progress<'a>>) -> Self {
+        let run = Self { progress, ..self };
+        run.report(0);
+        run
+    }
+
+    /// Tells what was read since there were so many bytes.
+    fn report(&self, read_before: u64) {
+        let read = self.stream.bytes_read() - read_before;
+        if let Some(progress) = self.progress.filter(|_| read > 0) {
+            progress.advance(read);
+        }
+    }
+
+    /// The entry that the run stands at; `None` behind the last.
+    // Callers look at one or two of its parts.
+    #[inline(always)]
+    pub fn head(&self) -> Option<Head<'_>> {
+        let row = self.rows.get(self.at)?;
+        let value = &self.stream.payload()[row.value_start as usize..];
+        Some(Head {
+            prefix: row.key.prefix(),
+            user_key: self.keys.user_key(&row.key),
+            tag: row.key.tag,
+            value: &value[..row.value_len as usize],
+            kv_hash: row.kv_hash,
+        })
+    }
+
+    /// Key of the entry that the run stands at.
+    #[inline]
+    pub fn key(&self) -> Option<&RestoredKey> {
+        self.rows.get(self.at).map(|row| &row.key)
+    }
+
+    /// User key of the entry that the run stands at.
+    #[inline]
+    pub fn user_key(&self) -> Option<&[u8]> {
+        self.key().map(|key| self.keys.user_key(key))
+    }
+
+    /// Goes on to the next entry.
+    ///
+    /// # Errors
+    /// Corruption or Storage if the next block is damaged or cannot be read, Declined if it holds an
+    /// entry of a type that is not handled, Cancelled.
+    #[inline]
+    pub fn advance(&mut self) -> Result<()> {
+        self.at += 1;
+        if self.at < self.rows.len() {
+            Ok(())
+        } else {
+            self.fill()
+        }
+    }
+
+    /// What was read so far.
+    pub fn totals(&self) -> RunTotals {
+        RunTotals {
+            bytes_read: self.stream.bytes_read(),
+            ..self.totals
+        }
+    }
+
+    /// Decodes blocks until one has entries in range, or none is left.
+    fn fill(&mut self) -> Result<()> {
+        self.at = 0;
+        self.rows.clear();
+        self.keys.forget();
+        while self.rows.is_empty() && !self.blocks.is_empty() {
+            self.cancel.check()?;
+            let read_before = self.stream.bytes_read();
+            let handle = self.stream.load(self.blocks.clone())?;
+            self.report(read_before);
+            self.blocks.start += 1;
+            self.decode(handle)?;
+        }
+        Ok(())
+    }
+
+    /// Turns the loaded block into rows, leaving out what lies outside the range.
+    fn decode(&mut self, handle: BlockHandle) -> Result<()> {
+        let name = self.table.file.name();
+        let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
+        let here = |error: Error| Error {
+            offset: Some(handle.offset),
+            ..error.in_file(name)
+        };
+        let interval = self.table.meta.properties.data_block_restart_interval;
+        let block = Block::parse(self.stream.payload()).map_err(fail)?;
+        let interval = u32::try_from(interval).unwrap_or(u32::MAX);
+        let mut entries = block.entries(ValueForm::Sized, interval).map_err(fail)?;
+        let mut key_bytes = 0;
+        let (begin, end) = self.range.prefixes();
+        let global_sequence = self.table.global_sequence();
+        loop {
+            let entry = match entries.next_entry() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(fail(e)),
+            };
+            let corrupt = |what: &str| {
+                let what = format!("{what}, entry at {}", entry.offset);
+                Error::corruption(name, handle.offset, what)
+            };
+            let mut key = self.keys.restore(&entry).map_err(|e| corrupt(e.what()))?;
+            let stored = key::tag_sequence(key.tag);
+            if let Some(sequence) = global_sequence {
+                key.tag = key::pack_tag(sequence, key::tag_type(key.tag));
+            }
+            let (user_key, tag) = (self.keys.user_key(&key), key.tag);
+            // Nearly all keys lie inside by their prefixes alone.
+            if key.prefix() <= begin && self.range.is_above(user_key) {
+                self.keys.forget();
+                continue;
+            }
+            if key.prefix() >= end && self.range.is_below(user_key) {
+                self.blocks.start = self.blocks.end;
+                return Ok(());
+            }
+            if global_sequence.is_some() && stored != 0 {
+                return Err(corrupt("a sequence number beside that of the whole table"));
+            }
+            // Most are.
+            if key::tag_type(tag) != ValueType::Value as u8 {
+                let kind = ValueType::from_code(key::tag_type(tag))
+                    .ok_or_else(|| corrupt("unknown value type"))?;
+                if !kind.decides_alone() && self.accepted == Accepted::Decided {
+                    return Err(here(Error::declined_type(kind)));
+                }
+                self.totals.tombstones += u64::from(kind.is_tombstone());
+            }
+            key_bytes += user_key.len();
+            if key_bytes > MAX_BLOCK_KEY_BYTES {
+                return Err(here(Error::declined(
+                    DeclineReason::MemoryBudget,
+                    "the keys of a block are too large when spelt out",
+                )));
+            }
+            let hash = kv_hash(user_key, entry.value);
+            self.totals.entries += 1;
+            self.totals.key_bytes += (user_key.len() + key::TAG_SIZE) as u64;
+            self.totals.value_bytes += entry.value.len() as u64;
+            self.totals.hash = self.totals.hash.wrapping_add(entry_hash(hash, tag));
+            self.rows.push(Row {
+                key,
+                kv_hash: hash,
+                value_start: entry.value_offset as u32,
+                value_len: entry.value.len() as u32,
+            });
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tables to rows: one run an input, one order over all, and what is visible of it.
+
+pub mod decode;
+pub mod merge;
+pub mod retain;
+pub mod snapshot;

@@ -1,0 +1,66 @@
+//! Which entries a snapshot sees: of each user key the newest at or below its sequence number, which decides alone.
+
+use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided, entry_hash};
+use rockmill_format::coding::put_bytes;
+use rockmill_format::key::{self, ValueType};
+
+use super::retain::{RetainTotals, Sink, Source};
+
+/// Passes what the snapshot sees of `source` on to `sink`.
+///
+/// # Errors
+/// Those of source and sink; Declined if an entry that does not decide alone is to be an error.
+pub fn see(
+    rules: &SnapshotRules,
+    source: &mut impl Source,
+    sink: &mut impl Sink,
+) -> Result<RetainTotals> {
+    let mut totals = RetainTotals::default();
+    // User key that was decided last, once there is one, and its prefix.
+    let mut decided: Option<u128> = None;
+    let mut decided_key = Vec::new();
+    while let Some(head) = source.head() {
+        let hash = entry_hash(head.kv_hash, head.tag);
+        let is_hidden = decided == Some(head.prefix) && decided_key == head.user_key;
+        let kept = if key::tag_sequence(head.tag) > rules.sequence {
+            totals.above += 1;
+            false
+        } else if is_hidden {
+            totals.replaced += 1;
+            false
+        } else {
+            decided = Some(head.prefix);
+            decided_key.clear();
+            put_bytes(&mut decided_key, head.user_key);
+            decide(rules, head.tag, &mut totals)?
+        };
+        if kept {
+            totals.kept += 1;
+            totals.hash_kept = totals.hash_kept.wrapping_add(hash);
+            sink.emit(head.user_key, head.tag, head.value, head.kv_hash, true)?;
+        } else {
+            totals.hash_dropped = totals.hash_dropped.wrapping_add(hash);
+        }
+        source.advance()?;
+    }
+    Ok(totals)
+}
+
+/// Whether an entry that decides over its user key is a row.
+fn decide(rules: &SnapshotRules, tag: u64, totals: &mut RetainTotals) -> Result<bool> {
+    let code = key::tag_type(tag);
+    let kind = ValueType::from_code(code)
+        .ok_or_else(|| Error::internal(format!("an entry of type {code} was let through")))?;
+    if kind == ValueType::Value {
+        return Ok(true);
+    }
+    if kind.decides_alone() {
+        let is_dropped = rules.tombstones == Tombstones::Drop;
+        totals.tombstones_dropped += u64::from(is_dropped);
+        return Ok(!is_dropped);
+    }
+    match rules.undecided {
+        Undecided::Mark => Ok(true),
+        Undecided::Error => Err(Error::declined_type(kind)),
+    }
+}

@@ -1,0 +1,287 @@
+//! Survivors to SST files: cuts files and data blocks, compresses, filters, indexes, and closes each
+//! file with its meta blocks.
+//!
+//! Data blocks are cut by prefix sum: with `Q` the bytes of the file's entries so far, each encoded
+//! against its predecessor, an entry goes into block `Q / block_size`. The rule looks at no block's
+//! contents, so any number of threads can cut alike.
+
+use std::collections::BTreeSet;
+
+use rockmill_core::{
+    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
+    OutputPlan, Result, SstFile, SstSink, entry_hash,
+};
+use rockmill_format::block::{BlockBuilder, BlockLayout, ValueForm, common_prefix_len};
+use rockmill_format::coding::{put_bytes, varint_len};
+use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::filter::FilterBuilder;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::index::IndexBuilder;
+use rockmill_format::key::{self, ValueType};
+use rockmill_format::xxph3;
+
+use super::checked::CheckedBlocks;
+use super::split::FileSplitter;
+use crate::read::retain::Sink;
+
+/// Writes a slice's survivors.
+pub struct SstWriter<'a> {
+    plan: &'a OutputPlan,
+    sink: &'a mut dyn SstSink,
+    splitter: FileSplitter<'a>,
+    compressor: Compressor,
+    file: Option<OpenFile>,
+    files: Vec<OutputFile>,
+}
+
+impl std::fmt::Debug for SstWriter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SstWriter")
+            .field("files", &self.files.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> SstWriter<'a> {
+    /// A writer that has no file open.
+    ///
+    /// # Errors
+    /// Declined if the plan's compression cannot be written.
+    pub fn new(plan: &'a OutputPlan, sink: &'a mut dyn SstSink) -> Result<Self> {
+        let compressor = Compressor::new(&plan.table.compression)
+            .map_err(|e| Error::declined(rockmill_core::DeclineReason::Compression, e.what))?;
+        Ok(Self {
+            plan,
+            sink,
+            splitter: FileSplitter::new(&plan.splitting),
+            compressor,
+            file: None,
+            files: Vec::new(),
+        })
+    }
+
+    /// Closes the last file and returns all of them.
+    ///
+    /// # Errors
+    /// Storage if writing fails.
+    pub fn finish(mut self) -> Result<Vec<OutputFile>> {
+        self.close_file()?;
+        Ok(self.files)
+    }
+
+    fn close_file(&mut self) -> Result<()> {
+        if let Some(file) = self.file.take() {
+            let finished = file.finish(self.plan, &mut self.compressor)?;
+            self.files.push(finished);
+        }
+        Ok(())
+    }
+}
+
+impl Sink for SstWriter<'_> {
+    #[inline]
+    fn emit(
+        &mut self,
+        user_key: &[u8],
+        tag: u64,
+        value: &[u8],
+        kv_hash: u64,
+        first_of_key: bool,
+    ) -> Result<()> {
+        if first_of_key {
+            let size = self.file.as_ref().map(|file| file.expected_size(self.plan));
+            if self.splitter.ends_before(user_key, size) {
+                self.close_file()?;
+            }
+        }
+        if self.file.is_none() {
+            let (number, out) = self.sink.create()?;
+            self.file = Some(OpenFile::new(number, out, self.plan));
+        }
+        let Some(file) = self.file.as_mut() else {
+            return Err(Error::internal("no file is open"));
+        };
+        file.add(self.plan, &mut self.compressor, user_key, tag, value)?;
+        file.content.push(entry_hash(kv_hash, tag));
+        Ok(())
+    }
+}
+
+struct OpenFile {
+    out: BlockWriter,
+    block: BlockBuilder,
+    /// `Q` from which on an entry belongs to a later block.
+    block_end: u64,
+    /// `Q`: bytes of the entries so far, each encoded against its predecessor in the file.
+    encoded_bytes: u64,
+    first_key: Vec<u8>,
+    /// Internal key at hand.
+    key: Vec<u8>,
+    /// Internal key of the entry before, empty if there is none.
+    last_key: Vec<u8>,
+    /// A data block that was written and waits for the next block's first key, which its separator needs;
+    /// its last key is the one added last.
+    pending: Option<BlockHandle>,
+    blocks: CheckedBlocks,
+    index: IndexBuilder,
+    filter: Option<FilterBuilder>,
+    used_compression: BTreeSet<CompressionType>,
+    counts: FileCounts,
+    content: ContentHash,
+    paranoid_hash: u64,
+}
+
+impl OpenFile {
+    fn new(number: u64, out: Box<dyn SstFile>, plan: &OutputPlan) -> Self {
+        let table = &plan.table;
+        Self {
+            out: BlockWriter::new(plan, number, out),
+            block: BlockBuilder::new(BlockLayout {
+                restart_interval: table.restart_interval,
+                delta_keys: table.delta_keys,
+                values: ValueForm::Sized,
+                common_prefix: table.common_prefix,
+                user_keys: false,
+            }),
+            block_end: table.block_size,
+            encoded_bytes: 0,
+            first_key: Vec::new(),
+            key: Vec::new(),
+            last_key: Vec::new(),
+            pending: None,
+            blocks: CheckedBlocks::new(plan, number),
+            index: IndexBuilder::new(table.index),
+            filter: table.filter.map(FilterBuilder::new),
+            used_compression: BTreeSet::new(),
+            counts: FileCounts::default(),
+            content: ContentHash::default(),
+            paranoid_hash: 0,
+        }
+    }
+
+    /// Bytes that the file has come to, as far as splitting is concerned.
+    fn expected_size(&self, plan: &OutputPlan) -> u64 {
+        let mut size = plan.splitting.stored_size(self.encoded_bytes);
+        if plan.splitting.size_is_upper_bound {
+            size += self.index.estimated_len() as u64 + TAIL_BYTES;
+            size += self.filter.as_ref().map_or(0, FilterBuilder::estimated_len);
+        }
+        size
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        plan: &OutputPlan,
+        compressor: &mut Compressor,
+        user_key: &[u8],
+        tag: u64,
+        value: &[u8],
+    ) -> Result<()> {
+        std::mem::swap(&mut self.key, &mut self.last_key);
+        self.key.clear();
+        put_bytes(&mut self.key, user_key);
+        self.key.extend_from_slice(&tag.to_le_bytes());
+        let common = common_prefix_len(&self.last_key, &self.key);
+        if self.encoded_bytes >= self.block_end {
+            let block_number = self.encoded_bytes / plan.table.block_size;
+            self.block_end = (block_number + 1).saturating_mul(plan.table.block_size);
+            if !self.block.is_empty() {
+                self.flush_block(compressor)?;
+            }
+        }
+        if let Some(handle) = self.pending.take() {
+            self.index.add(&self.last_key, Some(&self.key), handle);
+            let image = self.block.buffer();
+            if CheckedBlocks::is_full(image) {
+                self.blocks
+                    .pass(image, &self.index, self.filter.as_ref(), &mut self.out)?;
+            }
+        }
+        let shared = if plan.table.delta_keys { common } else { 0 };
+        let non_shared = self.key.len() - shared;
+        let header = varint_len(shared as u64)
+            + varint_len(non_shared as u64)
+            + varint_len(value.len() as u64);
+        self.encoded_bytes += (header + non_shared + value.len()) as u64;
+        self.block.add_with_common(&self.key, common, value);
+        if let Some(filter) = &mut self.filter {
+            filter.add(user_key);
+        }
+        if plan.paranoid_hash {
+            self.paranoid_hash = xxph3::hash64_seeded(&self.key, self.paranoid_hash);
+            self.paranoid_hash = xxph3::hash64_seeded(value, self.paranoid_hash);
+        }
+        self.count(tag, value.len());
+        if self.first_key.is_empty() {
+            self.first_key.extend_from_slice(&self.key);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, tag: u64, value_len: usize) {
+        let counts = &mut self.counts;
+        let sequence = key::tag_sequence(tag);
+        if key::tag_type(tag) != ValueType::Value as u8 {
+            let kind = ValueType::from_code(key::tag_type(tag));
+            counts.deletions += u64::from(kind.is_some_and(ValueType::is_tombstone));
+        }
+        counts.raw_key_bytes += self.key.len() as u64;
+        counts.raw_value_bytes += value_len as u64;
+        counts.largest_seqno = counts.largest_seqno.max(sequence);
+        let smallest = counts.smallest_seqno.get_or_insert(sequence);
+        *smallest = sequence.min(*smallest);
+    }
+
+    /// Ends the data block at hand, which is not empty.
+    fn flush_block(&mut self, compressor: &mut Compressor) -> Result<()> {
+        let start = self.block.finish_in_place();
+        let image = self.block.buffer();
+        self.counts.blocks += 1;
+        self.counts.uncompressed_bytes += (image.len() - start) as u64;
+        let compresses = !compressor.is_stored();
+        let kind = compressor
+            .compress_in_place(image, start)
+            .map_err(|e| Error::internal(e.what))?;
+        if kind == CompressionType::None {
+            self.counts.rejected += u64::from(compresses);
+            self.counts.bypassed += u64::from(!compresses);
+        }
+        self.used_compression.insert(kind);
+        self.pending = Some(self.blocks.seal(image, start, kind, &self.out));
+        Ok(())
+    }
+
+    fn finish(mut self, plan: &OutputPlan, compressor: &mut Compressor) -> Result<OutputFile> {
+        if !self.block.is_empty() {
+            self.flush_block(compressor)?;
+        }
+        if let Some(handle) = self.pending.take() {
+            self.index.add(&self.key, None, handle);
+        }
+        let image = self.block.buffer();
+        let filter = self.filter.as_ref();
+        self.blocks
+            .pass_all(image, &self.index, filter, &mut self.out)?;
+        let num_filter_entries = filter.map_or(0, FilterBuilder::num_added);
+        let payload = filter.and_then(FilterBuilder::finish);
+        let body = FileBody {
+            data_size: self.out.offset(),
+            first_key: self.first_key,
+            last_key: self.key,
+            counts: self.counts,
+            index: IndexBlock::Entries(self.index),
+            filter: payload.map_or(FilterBlock::None, FilterBlock::Payload),
+            num_filter_entries,
+            compression_used: self.used_compression,
+            content: self.content,
+            paranoid_hash: self.paranoid_hash,
+        };
+        let hashes = filter.map_or(&[][..], FilterBuilder::hashes);
+        self.blocks.finish(&body, hashes)?;
+        self.out.finish(plan, body, compressor)
+    }
+}
+
+/// Bytes of properties, metaindex and footer, roughly.
+const TAIL_BYTES: u64 = 3 * 1024;

@@ -1,0 +1,366 @@
+//! The device, and what it says of itself.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rockmill_core::{Error, ErrorKind, Result};
+
+use super::faults;
+use super::ffi::{self, DeviceInfo, KernelTable};
+use super::stream::Stream;
+
+/// Where kernels run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// CUDA device number `n`.
+    Cuda(u32),
+    /// The calling thread: the same stages, one item after another. For tests.
+    Host,
+    /// The same, with calls that fail as [`faults`] plans. For tests.
+    Faulty,
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is plugged in, as `0000:01:00.0`; empty on the host.
+    pub pci_bus_id: String,
+    /// Bytes of its memory; 0 on the host.
+    pub memory_bytes: u64,
+    /// Major and minor number of the instructions that it understands; 0 on the host.
+    pub compute_capability: (u32, u32),
+    /// Multiprocessors; 0 on the host.
+    pub multiprocessors: u32,
+}
+
+/// A device whose kernels can be called. Clones are the same device.
+#[derive(Clone)]
+pub struct Device {
+    table: &'static KernelTable,
+    number: c_int,
+    about: Arc<About>,
+    /// How often memory was asked for, pinned host memory included.
+    allocations: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.about.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The device that tests run on: the one that `ROCKMILL_TEST_DEVICE` names, or the host.
+#[cfg(test)]
+pub fn test_target() -> Target {
+    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+    match named.strip_prefix("cuda:") {
+        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
+        None => Target::Host,
+    }
+}
+
+/// A sentence about why there is no device.
+fn unusable(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Device, what)
+}
+
+#[cfg(has_cuda)]
+fn cuda_table() -> Result<*const KernelTable> {
+    // SAFETY: the function takes nothing and returns the address of a static.
+    Ok(unsafe { ffi::rockmill_cuda_kernels() })
+}
+
+#[cfg(not(has_cuda))]
+fn cuda_table() -> Result<*const KernelTable> {
+    Err(unusable(
+        "this build has no GPU backend: no CUDA compiler was found when it was built",
+    ))
+}
+
+/// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
+const NO_CODE: c_int = 209;
+
+/// Versions of CUDA are counted in thousands.
+const CUDA_MAJOR: c_int = 1000;
+
+/// Whoever has no driver for this version cannot use the build.
+fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
+    let needed = build / CUDA_MAJOR;
+    let shown = |version: c_int| format!("{}.{}", version / CUDA_MAJOR, version % CUDA_MAJOR / 10);
+    match driver {
+        0 if build > 0 => Some(format!(
+            "no NVIDIA driver was found; install one that does CUDA {needed}"
+        )),
+        _ if driver / CUDA_MAJOR < needed => Some(format!(
+            "the NVIDIA driver does CUDA {} at most and this build needs {needed}; update the driver",
+            shown(driver)
+        )),
+        _ => None,
+    }
+}
+
+impl Device {
+    /// Opens a device; on a GPU this makes its context, which takes some tenths of a second.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn open(target: Target) -> Result<Self> {
+        let number = match target {
+            Target::Cuda(number) => number,
+            Target::Host | Target::Faulty => 0,
+        };
+        let device = Self::find(target, number)?;
+        device.probe()?;
+        Ok(device)
+    }
+
+    /// All GPUs, whether they can be used or not.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says why there are none.
+    pub fn all_gpus() -> Result<Vec<Self>> {
+        let target = Target::Cuda(0);
+        let count = Self::unknown(target, 0)?.count()?;
+        (0..count.unsigned_abs())
+            .map(|number| Self::find(target, number))
+            .collect()
+    }
+
+    /// A device that was not asked for anything yet.
+    fn unknown(target: Target, number: u32) -> Result<Self> {
+        let table = match target {
+            Target::Cuda(_) => cuda_table()?,
+            // SAFETY: the function takes nothing and returns the address of a static.
+            Target::Host => unsafe { ffi::rockmill_host_kernels() },
+            // SAFETY: the hooks live as long as the program, as does what the function returns.
+            Target::Faulty => unsafe { ffi::rockmill_faulty_kernels(&raw const faults::HOOKS) },
+        };
+        // SAFETY: all three return the address of a table that lives as long as the program.
+        let table = unsafe { &*table };
+        assert_eq!(
+            table.table_bytes as usize,
+            size_of::<KernelTable>(),
+            "kernels/table.hpp and ffi/mod.rs differ"
+        );
+        assert_eq!(
+            table.different_field(),
+            None,
+            "kernels/fields.hpp and ffi/records.rs differ"
+        );
+        Ok(Self {
+            table,
+            number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
+            about: Arc::default(),
+            allocations: Arc::default(),
+        })
+    }
+
+    /// A device that exists and has said what it is.
+    fn find(target: Target, number: u32) -> Result<Self> {
+        let device = Self::unknown(target, number)?;
+        let count = device.count()?;
+        if device.number >= count {
+            let what = format!("there is no GPU number {number}: the machine has {count}");
+            return Err(unusable(what));
+        }
+        let mut info = DeviceInfo {
+            name: [0; 128],
+            pci_bus_id: [0; 16],
+            memory_bytes: 0,
+            compute_major: 0,
+            compute_minor: 0,
+            multiprocessors: 0,
+            unused: 0,
+        };
+        // SAFETY: `info` is a place for the record.
+        let code = unsafe { (device.table.device_info)(device.number, &raw mut info) };
+        device.check(code, "ask the GPU for its properties")?;
+        let text = |text: &[c_char]| {
+            let bytes = text.iter().map(|&c| c.to_ne_bytes()[0]);
+            let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let about = About {
+            name: text(&info.name),
+            pci_bus_id: text(&info.pci_bus_id),
+            memory_bytes: info.memory_bytes,
+            compute_capability: (
+                info.compute_major.unsigned_abs(),
+                info.compute_minor.unsigned_abs(),
+            ),
+            multiprocessors: info.multiprocessors.unsigned_abs(),
+        };
+        Ok(Self {
+            about: Arc::new(about),
+            ..device
+        })
+    }
+
+    /// Number of devices.
+    fn count(&self) -> Result<c_int> {
+        let (mut driver, mut build, mut count) = (0, 0, 0);
+        // SAFETY: `driver` and `build` are places for an int.
+        let code = unsafe { (self.table.versions)(&raw mut driver, &raw mut build) };
+        self.check(code, "ask for the driver's version")?;
+        if let Some(what) = driver_trouble(driver, build) {
+            return Err(unusable(what));
+        }
+        // SAFETY: `count` is a place for an int.
+        let code = unsafe { (self.table.device_count)(&raw mut count) };
+        self.check(code, "look for GPUs")?;
+        Ok(count)
+    }
+
+    /// Device number `n` of its kind.
+    pub fn number(&self) -> u32 {
+        self.number.unsigned_abs()
+    }
+
+    /// What the device says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Bytes of the device's memory; 0 on the host.
+    pub fn memory_bytes(&self) -> u64 {
+        self.about.memory_bytes
+    }
+
+    /// Bytes of the device's memory that nobody has taken; 0 on the host.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let _current = self.make_current()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are places for a number.
+        let code = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
+        self.check(code, "ask for the GPU's free memory")?;
+        Ok(free)
+    }
+
+    /// How often device or pinned host memory was asked for. It does not grow once slices find what they
+    /// need among what earlier ones have left.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_allocation(&self) {
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes this device the calling thread's until the guard is dropped: the thread may be the user's,
+    /// who has a device of his own. To be called on every thread before other calls.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn make_current(&self) -> Result<Current<'_>> {
+        let mut before = 0;
+        // SAFETY: `before` is a place for an int.
+        let code = unsafe { (self.table.get_device)(&raw mut before) };
+        self.check(code, "ask which GPU is in use")?;
+        // SAFETY: takes a number alone.
+        let code = unsafe { (self.table.set_device)(self.number) };
+        self.check(code, "use the GPU")?;
+        Ok(Current {
+            device: self,
+            before,
+        })
+    }
+
+    /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn probe(&self) -> Result<()> {
+        let _current = self.make_current()?;
+        let stream = Stream::new(self)?;
+        // SAFETY: the kernel touches nothing.
+        let code = unsafe { (self.table.probe)(&stream.exec(ptr::null_mut(), 0)) };
+        let About {
+            name,
+            compute_capability: (major, minor),
+            ..
+        } = self.about();
+        if code == NO_CODE {
+            return Err(unusable(format!(
+                "this build has no code for {name}, of compute capability {major}.{minor}; \
+                 build with ROCKMILL_CUDA_ARCH={major}{minor}, or without it for all kinds"
+            )));
+        }
+        self.check(code, &format!("run this build's kernels on {name}"))?;
+        stream.synchronize()
+    }
+
+    /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.
+    pub(crate) fn forbid(&self, memory: *const u8, bytes: u64) {
+        // SAFETY: nothing is read or written.
+        unsafe { (self.table.forbid)(memory.cast(), bytes) };
+    }
+
+    /// Says that a buffer has these bytes.
+    pub(crate) fn allow(&self, memory: *const u8, bytes: u64) {
+        // SAFETY: nothing is read or written.
+        unsafe { (self.table.allow)(memory.cast(), bytes) };
+    }
+
+    pub(crate) fn table(&self) -> &'static KernelTable {
+        self.table
+    }
+
+    /// Turns an error code into an error.
+    pub(crate) fn check(&self, code: c_int, doing: &str) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the table returns a string that lives as long as the program.
+        let text = unsafe { CStr::from_ptr((self.table.error_text)(code)) };
+        let text = text.to_string_lossy();
+        Err(unusable(format!("cannot {doing}: {text} (error {code})")))
+    }
+}
+
+/// While it lives, a device is the calling thread's.
+#[derive(Debug)]
+pub struct Current<'a> {
+    device: &'a Device,
+    before: c_int,
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        // SAFETY: takes a number alone; it was the thread's device before.
+        unsafe { (self.device.table.set_device)(self.before) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_missing_or_too_old_is_named() {
+        let trouble = |driver| driver_trouble(driver, 13_000).expect("it does not do");
+        assert!(trouble(0).contains("no NVIDIA driver"));
+        assert!(trouble(12_080).contains("CUDA 12.8 at most and this build needs 13"));
+        assert_eq!(driver_trouble(13_000, 13_010), None);
+        assert_eq!(driver_trouble(14_000, 13_000), None);
+        assert_eq!(driver_trouble(0, 0), None);
+    }
+
+    #[test]
+    fn a_device_says_what_it_is() {
+        let device = Device::open(test_target()).expect("it is there");
+        assert!(!device.about().name.is_empty());
+        assert!(device.free_bytes().expect("it tells") <= device.about().memory_bytes);
+        let none = Device::find(test_target(), 4711).expect_err("so many there are not");
+        assert!(none.what.contains("no GPU number 4711"), "{none}");
+    }
+}

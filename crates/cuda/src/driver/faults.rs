@@ -1,0 +1,349 @@
+//! A device whose calls fail, and whose memory changes, as a test has planned: [`Target::Faulty`].
+//!
+//! [`Target::Faulty`]: crate::Target::Faulty
+
+mod place;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::CancelToken;
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+
+use super::ffi::{Hooks, OutBlock};
+pub use place::{Moment, Place, Region};
+use place::{TOLD, told};
+
+/// Kinds of calls, in the order of `faulty.cpp:Kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Getting device memory.
+    Allocate,
+    /// Getting pinned host memory.
+    Pin,
+    /// Making a stream.
+    Stream,
+    /// Making an event.
+    Event,
+    /// Recording an event and waiting for it.
+    Wait,
+    /// Copying and clearing memory.
+    Copy,
+    /// Launching a stage's kernels.
+    Stage,
+}
+
+impl Call {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Allocate,
+        Self::Pin,
+        Self::Stream,
+        Self::Event,
+        Self::Wait,
+        Self::Copy,
+        Self::Stage,
+    ];
+}
+
+/// What is held of the device now; nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes of device memory.
+    pub bytes: u64,
+    /// Bytes of pinned host memory.
+    pub pinned_bytes: u64,
+    /// Streams.
+    pub streams: i64,
+    /// Events.
+    pub events: i64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: [u64; Call::ALL.len()],
+    /// Fails at this number of its kind of calls, and from then on if that is set.
+    failure: Option<(Call, u64, bool)>,
+    /// Device memory that there is.
+    memory_bytes: Option<u64>,
+    cancel: Option<(u64, CancelToken)>,
+    flip: Option<(Moment, Place)>,
+    /// Calls that failed and bits that were altered as planned.
+    struck: u64,
+    memory: HashMap<usize, u64>,
+    pinned: HashMap<usize, u64>,
+    others: Held,
+    /// Addresses and bytes of what is told of.
+    told: [(usize, u64); TOLD.len()],
+    /// Where to alter a region, on the device, and which bit.
+    target: Option<(usize, u32)>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> T {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    work(state.get_or_insert_default())
+}
+
+/// The plan for all devices of [`Target::Faulty`](crate::Target::Faulty) in this process. There is one at a
+/// time.
+#[derive(Debug)]
+pub struct Faults {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Faults {
+    /// Waits until nobody else plans, forgets all counts, and lets nothing fail.
+    #[must_use]
+    pub fn none() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        with_state(|state| *state = State::default());
+        Self { _alone: alone }
+    }
+
+    /// Lets call number `nth` of a kind fail, counted from 0 and from now on.
+    pub fn fail(&self, call: Call, nth: u64) {
+        self.plan_failure(call, nth, false);
+    }
+
+    /// Lets that call fail and all calls of any kind after it, as a broken context does.
+    pub fn break_down(&self, call: Call, nth: u64) {
+        self.plan_failure(call, nth, true);
+    }
+
+    fn plan_failure(&self, call: Call, nth: u64, for_good: bool) {
+        with_state(|state| {
+            state.failure = Some((call, state.calls[call as usize] + nth, for_good));
+            state.struck = 0;
+        });
+    }
+
+    /// Gives the device so much memory.
+    pub fn limit_memory(&self, bytes: u64) {
+        with_state(|state| state.memory_bytes = Some(bytes));
+    }
+
+    /// Cancels at call number `nth` of any kind, counted from 0 and from now on.
+    pub fn cancel(&self, nth: u64, token: &CancelToken) {
+        with_state(|state| state.cancel = Some((state.all_calls() + nth, token.clone())));
+    }
+
+    /// Alters a bit of the next slice.
+    pub fn flip(&self, moment: Moment, place: Place) {
+        with_state(|state| {
+            state.flip = Some((moment, place));
+            state.struck = 0;
+        });
+    }
+
+    /// Lets nothing fail any more.
+    pub fn end(&self) {
+        with_state(|state| {
+            (state.failure, state.memory_bytes) = (None, None);
+            (state.cancel, state.flip) = (None, None);
+        });
+    }
+
+    /// How often something went wrong since it was planned.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        with_state(|state| state.struck)
+    }
+
+    /// Calls of a kind so far.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        with_state(|state| state.calls[call as usize])
+    }
+
+    /// Calls of all kinds so far.
+    #[must_use]
+    pub fn all_calls(&self) -> u64 {
+        with_state(|state| state.all_calls())
+    }
+
+    /// What is held of the device.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        with_state(|state| Held {
+            bytes: state.memory.values().sum(),
+            pinned_bytes: state.pinned.values().sum(),
+            ..state.others
+        })
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl State {
+    fn all_calls(&self) -> u64 {
+        self.calls.iter().sum()
+    }
+
+    /// Counts a call and says whether it fails.
+    fn fails(&mut self, call: Call, bytes: u64) -> bool {
+        if let Some((_, token)) = self
+            .cancel
+            .take_if(|(nth, _)| self.calls.iter().sum::<u64>() >= *nth)
+        {
+            token.cancel();
+            self.struck += 1;
+        }
+        let number = self.calls[call as usize];
+        self.calls[call as usize] += 1;
+        let is_too_much = call == Call::Allocate
+            && self
+                .memory_bytes
+                .is_some_and(|most| self.memory.values().sum::<u64>() + bytes > most);
+        let is_planned = match self.failure {
+            Some((kind, nth, for_good)) if kind == call && number >= nth => {
+                self.failure = for_good.then_some((kind, nth, for_good));
+                true
+            }
+            Some((kind, nth, true)) => self.calls[kind as usize] > nth,
+            _ => false,
+        };
+        self.struck += u64::from(is_planned || is_too_much);
+        is_planned || is_too_much
+    }
+
+    /// Where a place of the images lies, on the device.
+    fn find(&self, images: usize, blocks: &[OutBlock], place: Place) -> usize {
+        /// Of a filter, the bytes at its start that are looked at.
+        const FILTER_BYTES: u64 = 64 + 5 + BLOCK_TRAILER_SIZE as u64;
+        const RESTARTS_BYTES: u64 = 8;
+        let first = &blocks[0];
+        let of_file = blocks.iter().take_while(|block| block.file == first.file);
+        let last = of_file.last().unwrap_or(first);
+        let end = |block: &OutBlock| block.at + u64::from(block.size);
+        let (start, len) = match place.region {
+            Region::Entries => (first.at, u64::from(first.size) - RESTARTS_BYTES),
+            Region::Restarts => (end(first) - RESTARTS_BYTES, RESTARTS_BYTES),
+            Region::Trailer => (end(first), BLOCK_TRAILER_SIZE as u64),
+            Region::Filter => (end(last) + BLOCK_TRAILER_SIZE as u64, FILTER_BYTES),
+            Region::Index
+            | Region::Edges
+            | Region::Sizes
+            | Region::Found
+            | Region::NextKey
+            | Region::Rows => {
+                let (address, bytes) = self.told[told(place.region).unwrap_or_default()];
+                return address + (place.byte % bytes) as usize;
+            }
+        };
+        images + (start + place.byte % len) as usize
+    }
+}
+
+/// The planned failures have one error number.
+const PLANNED: c_int = 999;
+
+extern "C" fn before(kind: u32, bytes: u64) -> c_int {
+    let fails = with_state(|state| state.fails(Call::ALL[kind as usize], bytes));
+    if fails { PLANNED } else { 0 }
+}
+
+extern "C" fn got(kind: u32, thing: *mut c_void, bytes: u64) {
+    with_state(|state| state.account(kind, thing, Some(bytes)));
+}
+
+extern "C" fn gone(kind: u32, thing: *mut c_void) {
+    with_state(|state| state.account(kind, thing, None));
+}
+
+impl State {
+    /// Something was got, or is given back.
+    fn account(&mut self, kind: u32, thing: *mut c_void, got: Option<u64>) {
+        let change = |map: &mut HashMap<usize, u64>| match got {
+            Some(bytes) => _ = map.insert(thing.addr(), bytes),
+            None => {
+                _ = map
+                    .remove(&thing.addr())
+                    .expect("given back what was not got")
+            }
+        };
+        let one = if got.is_some() { 1 } else { -1 };
+        match Call::ALL[kind as usize] {
+            Call::Allocate => change(&mut self.memory),
+            Call::Pin => change(&mut self.pinned),
+            Call::Stream => self.others.streams += one,
+            Call::Event => self.others.events += one,
+            Call::Wait | Call::Copy | Call::Stage => {}
+        }
+    }
+
+    fn flip_at(&mut self, address: usize, bit: u32) {
+        // SAFETY: the address is of a byte of the host's memory, which the kernels' host target works on, and
+        // nobody else uses it while the call lasts that this belongs to.
+        unsafe { *(std::ptr::with_exposed_provenance_mut::<u8>(address)) ^= 1 << bit };
+        self.struck += 1;
+        self.flip = None;
+        self.target = None;
+    }
+}
+
+extern "C" fn made(region: u32, at: *const c_void, bytes: u64) {
+    let address = at.expose_provenance();
+    with_state(|state| {
+        state.told[region as usize] = (address, bytes);
+        let Some((moment, place)) = state.flip else {
+            return;
+        };
+        let address = address + (place.byte % bytes) as usize;
+        match moment {
+            _ if told(place.region) != Some(region as usize) => {}
+            Moment::Unsealed => state.flip_at(address, place.bit),
+            Moment::CopiedBack => state.target = Some((address, place.bit)),
+            Moment::Finished => {}
+        }
+    });
+}
+
+extern "C" fn written(at: u32, images: *const u8, blocks: *const OutBlock, n: u64) {
+    // SAFETY: the caller has so many blocks, in the host's memory.
+    let blocks = unsafe { std::slice::from_raw_parts(blocks, n as usize) };
+    with_state(|state| {
+        let Some((moment, place)) = state.flip else {
+            return;
+        };
+        let is_sealed = at == Moment::Finished as u32;
+        // An index block is shown by itself before it is sealed.
+        if !is_sealed && (moment != Moment::Unsealed || told(place.region).is_some()) {
+            return;
+        }
+        let address = state.find(images.expose_provenance(), blocks, place);
+        match moment {
+            Moment::Unsealed if is_sealed => {}
+            Moment::CopiedBack => state.target = Some((address, place.bit)),
+            Moment::Unsealed | Moment::Finished => state.flip_at(address, place.bit),
+        }
+    });
+}
+
+extern "C" fn copied_back(to: *mut c_void, from: *const c_void, bytes: u64) {
+    with_state(|state| {
+        let from = from.addr();
+        if let Some((address, bit)) = state.target
+            && (from..from + bytes as usize).contains(&address)
+        {
+            state.flip_at(to.expose_provenance() + (address - from), bit);
+        }
+    });
+}
+
+/// What `faulty.cpp` asks and tells.
+pub static HOOKS: Hooks = Hooks {
+    before,
+    got,
+    gone,
+    copied_back,
+    made,
+    written,
+};

@@ -1,0 +1,405 @@
+//! The records of `kernels/table.hpp` and `common/types.hpp`, field by field.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
+
+/// Where a field lies in its record; of the record itself, without a name, how large it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldPlace {
+    pub record: &'static str,
+    pub field: &'static str,
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+/// Declares the records as C lays them out, and lists where their fields lie.
+macro_rules! records {
+    ($($(#[$attribute:meta])* pub struct $record:ident { $(pub $field:ident: $kind:ty,)+ })+) => {
+        $($(#[$attribute])*
+        #[repr(C)]
+        pub struct $record {
+            $(pub $field: $kind,)+
+        })+
+
+        /// All fields of all records, as Rust lays them out: `kernels/fields.hpp` lists them in the same order.
+        pub const FIELDS: &[FieldPlace] = &[$(
+            FieldPlace {
+                record: stringify!($record),
+                field: "",
+                offset: 0,
+                bytes: size_of::<$record>(),
+            },
+            $(FieldPlace {
+                record: stringify!($record),
+                field: stringify!($field),
+                offset: offset_of!($record, $field),
+                bytes: size_of::<$kind>(),
+            },)+
+        )+];
+    };
+}
+
+records! {
+    /// `BlockRef`: a block in an arena.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct BlockRef {
+        pub at: u64,
+        pub file_offset: u64,
+        pub stored_size: u32,
+        pub raw_size: u32,
+        pub codec: u32,
+        pub checksum_base: u32,
+        pub checksum: u32,
+        pub restart_interval: u32,
+        pub sequence: u64,
+    }
+
+    /// `Key`: an internal key and where its value is found.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Key {
+        pub hi: u64,
+        pub lo: u64,
+        pub tag: u64,
+        pub entry: u32,
+        pub len: u32,
+    }
+
+    /// `KeyBytes`: where the bytes of long user keys lie.
+    #[derive(Debug, Clone, Copy)]
+    pub struct KeyBytes {
+        pub bytes: *const u8,
+        pub at: *const u64,
+    }
+
+    /// `ValueRef`: where a value lies.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ValueRef {
+        pub at: u64,
+        pub len: u64,
+    }
+
+    /// `OutBlock`: a finished data block.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct OutBlock {
+        pub at: u64,
+        pub file_offset: u64,
+        pub size: u32,
+        pub raw_size: u32,
+        pub codec: u32,
+        pub file: u32,
+        pub first: u32,
+        pub count: u32,
+        pub key_start: u64,
+    }
+
+    /// `FileIndex`: what the host is told of a file before it says where the file goes.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct FileIndex {
+        pub data_size: u64,
+        pub size: u64,
+        pub prefix_len: u32,
+        pub internal_keys: u32,
+        pub smallest_len: u32,
+        pub largest_len: u32,
+        pub check: u64,
+    }
+
+    /// `FilePlace`: where the parts of a file go.
+    #[derive(Debug, Clone, Copy)]
+    pub struct FilePlace {
+        pub image: u64,
+        pub index: u64,
+        pub edges: u64,
+    }
+
+    /// `FoundFile`: hashes of what was found in a finished file.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct FoundFile {
+        pub index_hash: u64,
+        pub tags_hash: u64,
+        pub edges_hash: u64,
+    }
+
+    /// `UserKey`: a user key that no entry has.
+    #[derive(Debug, Clone, Copy)]
+    pub struct UserKey {
+        pub hi: u64,
+        pub lo: u64,
+        pub bytes: *const u8,
+        pub len: u32,
+        pub present: u32,
+    }
+
+    /// `KeySpan`: a range of user keys in another level.
+    #[derive(Debug, Clone, Copy)]
+    pub struct KeySpan {
+        pub first: UserKey,
+        pub last: UserKey,
+        pub file_size: u64,
+    }
+
+    /// `RetainRules`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct RetainRules {
+        pub snapshots: *const u64,
+        pub num_snapshots: u64,
+        pub earliest: u64,
+        pub beneath: *const KeySpan,
+        pub level_ends: *const u32,
+        pub num_levels: u32,
+        pub bottommost: u32,
+        pub beneath_unknown: u32,
+        pub enforce_single_delete: u32,
+    }
+
+    /// `SnapshotRules`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct SnapshotRules {
+        pub sequence: u64,
+        pub keep_tombstones: u32,
+        pub mark_undecided: u32,
+    }
+
+    /// `InputTotals`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct InputTotals {
+        pub hash: u64,
+        pub tombstones: u64,
+        pub single_deletes: u64,
+        pub key_bytes: u64,
+        pub value_bytes: u64,
+    }
+
+    /// `RetainTotals`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct RetainTotals {
+        pub hash_kept: u64,
+        pub hash_dropped: u64,
+        pub replaced: u64,
+        pub tombstones_dropped: u64,
+        pub kept: u64,
+        pub above: u64,
+        pub rows_hash: u64,
+    }
+
+    /// `FileTotals`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct FileTotals {
+        pub content_hash: u64,
+        pub rows_hash: u64,
+        pub deletions: u64,
+        pub key_bytes: u64,
+        pub value_bytes: u64,
+        pub smallest_seqno: u64,
+        pub largest_seqno: u64,
+        pub filter_entries: u64,
+    }
+
+    /// `Layout`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Layout {
+        pub block_size: u64,
+        pub restart_interval: u32,
+        pub delta_keys: u32,
+        pub common_prefix: u32,
+        pub checksum: u32,
+    }
+
+    /// `IndexLayout`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct IndexLayout {
+        pub format_version: u32,
+        pub restart_interval: u32,
+        pub shortening: u32,
+        pub common_prefix: u32,
+    }
+
+    /// `Splitting`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Splitting {
+        pub file_size: u64,
+        pub grandparents: *const KeySpan,
+        pub num_grandparents: u64,
+        pub target_file_size: u64,
+        pub max_compaction_bytes: u64,
+        pub stored: u64,
+        pub uncompressed: u64,
+        pub level_style: u32,
+        pub unused: u32,
+    }
+
+    /// `FilterRules`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct FilterRules {
+        pub format: u32,
+        pub whole_keys: u32,
+        pub prefix_kind: u32,
+        pub unused: u32,
+        pub prefix_len: u64,
+    }
+
+    /// `Exec`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Exec {
+        pub stream: *mut c_void,
+        pub scratch: *mut c_void,
+        pub scratch_bytes: u64,
+        pub processors: u32,
+        pub unused: u32,
+    }
+
+    /// `DecodeArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct DecodeArgs {
+        pub arena: *const u8,
+        pub blocks: *const BlockRef,
+        pub num_blocks: u64,
+        pub counts: *mut u32,
+        pub starts: *mut u32,
+        pub key_sums: *mut u64,
+        pub key_starts: *mut u64,
+        pub longest: *mut u64,
+        pub keys: *mut Key,
+        pub values: *mut ValueRef,
+        pub hashes: *mut u64,
+        pub key_bytes: *mut u8,
+        pub key_at: *mut u64,
+        pub errors: *mut u64,
+        pub types: u32,
+        pub unused: u32,
+    }
+
+    /// `RetainArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct RetainArgs {
+        pub keys: *mut Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub values: *mut ValueRef,
+        pub hashes: *mut u64,
+        pub rules: RetainRules,
+        pub heads: *mut u32,
+        pub has_older: *mut u8,
+        pub keep: *mut u32,
+        pub places: *mut u32,
+        pub survivors: *mut Key,
+        pub totals: *mut RetainTotals,
+        pub errors: *mut u64,
+        pub one_by_one: u32,
+        pub unused: u32,
+    }
+
+    /// `SnapshotArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct SnapshotArgs {
+        pub keys: *const Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub hashes: *const u64,
+        pub rules: SnapshotRules,
+        pub keep: *mut u32,
+        pub places: *mut u32,
+        pub survivors: *mut Key,
+        pub totals: *mut RetainTotals,
+        pub errors: *mut u64,
+    }
+
+    /// `RowArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct RowArgs {
+        pub arena: *const u8,
+        pub rows: *const Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub values: *const ValueRef,
+        pub sizes: *mut u64,
+        pub offsets: *mut u64,
+    }
+
+    /// `LayoutArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct LayoutArgs {
+        pub arena: *const u8,
+        pub survivors: *const Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub values: *const ValueRef,
+        pub hashes: *const u64,
+        pub layout: Layout,
+        pub index: IndexLayout,
+        pub splitting: Splitting,
+        pub filter: FilterRules,
+        pub shared: *mut u32,
+        pub sizes: *mut u32,
+        pub prefix: *mut u64,
+        pub begins: *mut u32,
+        pub before: *mut u32,
+        pub block_starts: *mut u32,
+        pub key_sums: *mut u64,
+        pub last_with_prefix: *mut u32,
+        pub grandparent_places: *mut u64,
+        pub prefix_lens: *mut u32,
+        pub raw_sizes: *mut u32,
+        pub block_sizes: *mut u32,
+        pub block_offsets: *mut u64,
+        pub index_sizes: *mut u32,
+        pub index_sums: *mut u64,
+        pub blocks: *mut OutBlock,
+        pub num_blocks: u64,
+        pub file_starts: *mut u32,
+        pub num_files: *mut u32,
+        pub file_blocks: *mut u32,
+        pub file_offsets: *mut u64,
+        pub indexes: *mut FileIndex,
+        pub places: *const FilePlace,
+        pub edges: *mut u8,
+        pub most_files: u32,
+        pub unused: u32,
+        pub errors: *mut u64,
+    }
+
+    /// `FilterArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct FilterArgs {
+        pub file_start: u64,
+        pub num_entries: u64,
+        pub num_lines: u32,
+        pub num_probes: u32,
+        pub lines: *mut u32,
+    }
+
+    /// `VerifyArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct VerifyArgs {
+        pub blocks: *const OutBlock,
+        pub num_blocks: u64,
+        pub num_entries: u64,
+        pub num_key_bytes: u64,
+        pub num_files: u64,
+        pub file_starts: *const u32,
+        pub file_blocks: *const u32,
+        pub indexes: *const FileIndex,
+        pub layout: Layout,
+        pub index: IndexLayout,
+        pub filter: FilterRules,
+        pub bases: *const u32,
+        pub refs: *mut BlockRef,
+        pub found: *mut FoundFile,
+        pub decode: DecodeArgs,
+    }
+
+    /// `DeviceInfo`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct DeviceInfo {
+        pub name: [c_char; 128],
+        pub pci_bus_id: [c_char; 16],
+        pub memory_bytes: u64,
+        pub compute_major: c_int,
+        pub compute_minor: c_int,
+        pub multiprocessors: c_int,
+        pub unused: c_int,
+    }
+}
+
+// SAFETY: the pointer is an address on the device, which host code never looks behind.
+unsafe impl Send for UserKey {}

@@ -1,0 +1,19 @@
+//! The device: its memory, streams and events, over the table of functions that `kernels/` offers.
+
+mod device;
+pub mod faults;
+pub mod ffi;
+mod link;
+mod memory;
+mod stream;
+mod timing;
+mod trouble;
+
+#[cfg(test)]
+pub use device::test_target;
+pub use device::{About, Device, Target};
+pub use link::LinkRates;
+pub use memory::{DeviceMemory, PinnedBuffer};
+pub use stream::{Download, Event, STAGING_BYTES, Stream};
+pub use timing::{Marks, Stages};
+pub use trouble::{altered, refused};

@@ -1,0 +1,329 @@
+//! What the device does one after another, and points in it.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rockmill_core::{Error, Result};
+
+use super::device::Device;
+use super::ffi::Exec;
+use super::memory::PinnedBuffer;
+
+/// Pinned memory through which a slice's counts and lists go to the device and back.
+pub const STAGING_BYTES: usize = 4 << 20;
+
+/// An order in which the device does things.
+#[derive(Debug)]
+pub struct Stream {
+    device: Device,
+    handle: *mut c_void,
+    /// Bytes to the device and back.
+    traffic: [AtomicU64; 2],
+    /// Waiting for an event leaves the processor to others; waiting for the stream itself would not.
+    end: Event,
+    staging: Option<RefCell<Staging>>,
+}
+
+/// Bytes to copy back.
+#[derive(Debug)]
+pub struct Download {
+    pub from: *const u8,
+    pub to: *mut u8,
+    pub len: usize,
+}
+
+/// Copies from and to memory that is not pinned would wait for the stream, and busily.
+#[derive(Debug)]
+struct Staging {
+    memory: PinnedBuffer,
+    /// Bytes from the start that copies on their way may use.
+    used: usize,
+}
+
+// SAFETY: streams may be used from any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// A stream with nothing in it.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(device: &Device) -> Result<Self> {
+        // First, so that nothing is left if there is none.
+        let end = Event::new(device)?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is a place for a pointer.
+        let code = unsafe { (device.table().stream_create)(&raw mut handle) };
+        device.check(code, "make a stream")?;
+        Ok(Self {
+            device: device.clone(),
+            handle,
+            traffic: Default::default(),
+            end,
+            staging: None,
+        })
+    }
+
+    /// A stream for [`Stream::upload`] and [`Stream::download`].
+    ///
+    /// # Errors
+    /// Device.
+    pub fn with_staging(device: &Device) -> Result<Self> {
+        let mut stream = Self::new(device)?;
+        let memory = PinnedBuffer::new(device, STAGING_BYTES)?;
+        stream.staging = Some(RefCell::new(Staging { memory, used: 0 }));
+        Ok(stream)
+    }
+
+    /// Waits until everything in the stream is done.
+    ///
+    /// # Errors
+    /// Device, also if something that was queued before has failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.end.record(self)?;
+        self.end.synchronize()
+    }
+
+    /// Bytes that were copied to the device and back since this was last asked.
+    pub fn take_traffic(&self) -> [u64; 2] {
+        self.traffic
+            .each_ref()
+            .map(|bytes| bytes.swap(0, Ordering::Relaxed))
+    }
+
+    fn staging(&self) -> Result<&RefCell<Staging>> {
+        let missing = || Error::internal("a stream without memory for small copies");
+        self.staging.as_ref().ok_or_else(missing)
+    }
+
+    /// Queues a copy of `len` bytes to the device; they are taken before this returns.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far; `from` is as
+    /// many of the host's.
+    pub unsafe fn upload(&self, to: *mut u8, from: *const u8, len: usize) -> Result<()> {
+        let mut staging = self.staging()?.borrow_mut();
+        let mut done = 0;
+        while done < len {
+            if staging.used == STAGING_BYTES {
+                self.synchronize()?;
+                staging.used = 0;
+            }
+            let part = (len - done).min(STAGING_BYTES - staging.used);
+            let place = staging.memory.as_ptr().wrapping_add(staging.used);
+            // SAFETY: the part lies within both ends and within what no copy uses; nobody writes there
+            // until the stream was waited for.
+            unsafe {
+                ptr::copy_nonoverlapping(from.wrapping_add(done), place, part);
+                self.copy_to_device(to.wrapping_add(done).cast(), place.cast(), part)?;
+            }
+            staging.used += part;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes back and waits for them, and for all that was queued before; once, if they are not more
+    /// than [`STAGING_BYTES`].
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// Every `from` is `len` bytes of the device's memory, its `to` as many of the host's.
+    pub unsafe fn download(&self, mut copies: &mut [Download]) -> Result<()> {
+        let mut staging = self.staging()?.borrow_mut();
+        while !copies.is_empty() {
+            // Copies that are on their way come before these.
+            let (mut used, mut parts) = (0, Vec::new());
+            while let Some(copy) = copies.first_mut() {
+                let part = copy.len.min(STAGING_BYTES - used);
+                let place = staging.memory.as_ptr().wrapping_add(used);
+                if part > 0 {
+                    // SAFETY: the part lies within the device's end and within what no other part uses.
+                    unsafe { self.copy_from_device(place.cast(), copy.from.cast(), part)? };
+                    parts.push((place, copy.to, part));
+                }
+                used += part;
+                copy.from = copy.from.wrapping_add(part);
+                copy.to = copy.to.wrapping_add(part);
+                copy.len -= part;
+                if copy.len > 0 {
+                    break;
+                }
+                copies = &mut copies[1..];
+            }
+            self.synchronize()?;
+            staging.used = 0;
+            for (place, to, len) in parts {
+                // SAFETY: the part lies within the host's end, and its copy was waited for.
+                unsafe { ptr::copy_nonoverlapping(place, to, len) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a copy of `len` bytes within the device's memory.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// As [`Stream::copy_to_device`], but both ends are the device's.
+    pub unsafe fn copy_inside(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
+        let code = unsafe { (self.device.table().copy_inside)(to, from, len as u64, self.handle) };
+        self.device.check(code, "copy within the GPU")
+    }
+
+    /// Queues a copy of `len` bytes.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// Both ends are `len` bytes of memory of which one is the device's; they live, and nobody else changes
+    /// them, until the stream has come so far.
+    pub unsafe fn copy_to_device(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
+        let code =
+            unsafe { (self.device.table().copy_to_device)(to, from, len as u64, self.handle) };
+        self.device.check(code, "copy to the GPU")?;
+        self.traffic[0].fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Queues a copy of `len` bytes back.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// As [`Stream::copy_to_device`].
+    pub unsafe fn copy_from_device(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        len: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller says so.
+        let code =
+            unsafe { (self.device.table().copy_from_device)(to, from, len as u64, self.handle) };
+        self.device.check(code, "copy from the GPU")?;
+        self.traffic[1].fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Queues setting `len` bytes to `byte`.
+    ///
+    /// # Safety
+    /// `to` is `len` bytes of the device's memory, which live until the stream has come so far.
+    pub(crate) unsafe fn fill(&self, to: *mut c_void, byte: u8, len: usize) -> Result<()> {
+        // SAFETY: the caller says so.
+        let code =
+            unsafe { (self.device.table().fill)(to, c_int::from(byte), len as u64, self.handle) };
+        self.device.check(code, "clear memory on the GPU")
+    }
+
+    /// What stages are called with.
+    pub(crate) fn exec(&self, scratch: *mut c_void, scratch_bytes: u64) -> Exec {
+        Exec {
+            stream: self.handle,
+            scratch,
+            scratch_bytes,
+            processors: self.device.about().multiprocessors,
+            unused: 0,
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once. Work that is still queued goes on; giving memory back waits
+        // for it.
+        unsafe { (self.device.table().stream_destroy)(self.handle) };
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct Event {
+    device: Device,
+    handle: *mut c_void,
+}
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// An event that was not recorded.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(device: &Device) -> Result<Self> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is a place for a pointer.
+        let code = unsafe { (device.table().event_create)(&raw mut handle) };
+        device.check(code, "make an event")?;
+        Ok(Self {
+            device: device.clone(),
+            handle,
+        })
+    }
+
+    /// Marks where the stream is now.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both handles live.
+        let code = unsafe { (self.device.table().event_record)(self.handle, stream.handle) };
+        self.device.check(code, "record an event")
+    }
+
+    /// Waits until the device has come here, without using a processor.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the handle lives.
+        let code = unsafe { (self.device.table().event_synchronize)(self.handle) };
+        self.device.check(code, "finish work on the GPU")
+    }
+
+    /// Seconds from `earlier` to here; both have been reached.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
+        let mut ms = 0.0;
+        // SAFETY: both handles live; `ms` is a place for a float.
+        let code = unsafe {
+            (self.device.table().event_elapsed_ms)(&raw mut ms, earlier.handle, self.handle)
+        };
+        self.device.check(code, "time work on the GPU")?;
+        Ok(f64::from(ms) / 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        unsafe { (self.device.table().event_destroy)(self.handle) };
+    }
+}

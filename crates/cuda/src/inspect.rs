@@ -1,0 +1,170 @@
+//! Rows to a callback: put one behind another on the device, copied back in pieces, handed over one by one.
+
+use rockmill_core::{CancelToken, Result, Row, RowOutput, RowSink, entry_hash, kv_hash};
+use rockmill_format::key::{ValueType, tag_sequence, tag_type};
+
+use crate::driver::altered;
+use crate::driver::ffi::{Key, RowArgs};
+use crate::memory::buffers;
+use crate::read::{KEY_PADDING, ReadSize, ReadState, Survivors, WORD_KEY_BYTES};
+
+/// Bytes that are copied back at a time. A row that is larger is copied back by itself.
+pub const PIECE_BYTES: u64 = 4 << 20;
+
+/// Rows whose keys are copied back at a time.
+const BATCH_ROWS: usize = 32 << 10;
+
+/// Host memory of the rows that were copied back, but for one that is larger than a piece.
+pub const HOST_BYTES: u64 =
+    PIECE_BYTES + BATCH_ROWS as u64 * (size_of::<Key>() + size_of::<u64>()) as u64;
+
+/// Hands all rows over.
+///
+/// # Errors
+/// Those of `sink`; Verification if other rows came back than were kept; Device, Cancelled.
+pub fn inspect(
+    read: &ReadState,
+    survivors: &Survivors,
+    cancel: &CancelToken,
+    sink: &mut dyn RowSink,
+) -> Result<RowOutput> {
+    let mut inspector = Inspector {
+        read,
+        survivors,
+        sink,
+        output: RowOutput::default(),
+        hash: 0,
+        last_key: Vec::new(),
+    };
+    let buffers = &mut InspectBuffers::new(&read.ws.arena);
+    let args = inspector.measure(buffers)?;
+    let mut first = 0;
+    while first < survivors.len {
+        cancel.check()?;
+        first += inspector.batch(buffers, &args, first)?;
+    }
+    match inspector.hash == survivors.totals.rows_hash {
+        true => Ok(inspector.output),
+        false => Err(altered("other rows came back than were kept")),
+    }
+}
+
+buffers! {
+    /// What handing rows over needs beside them.
+    InspectBuffers of ReadSize, |x|
+    sizes: u64 = x.entries;
+    offsets: u64 = x.entries;
+    piece: u8 = PIECE_BYTES.min(x.stored_bytes.saturating_add(x.key_bytes));
+}
+
+struct Inspector<'a> {
+    read: &'a ReadState,
+    survivors: &'a Survivors,
+    sink: &'a mut dyn RowSink,
+    output: RowOutput,
+    /// Sum over the rows that were handed over.
+    hash: u64,
+    last_key: Vec<u8>,
+}
+
+impl Inspector<'_> {
+    /// Finds where rows lie once they stand one behind another.
+    fn measure(&self, buffers: &mut InspectBuffers) -> Result<RowArgs> {
+        let (read, n) = (self.read, self.survivors.len);
+        let args = RowArgs {
+            arena: read.buffers.arena.as_ptr(),
+            rows: read.buffers.keys_on(self.survivors.side).as_ptr(),
+            n: n as u64,
+            key_bytes: read.key_bytes(self.survivors.wide),
+            values: read.buffers.values.as_ptr(),
+            sizes: buffers.sizes.room(n + 1)?,
+            offsets: buffers.offsets.room(n + 1)?,
+        };
+        buffers.sizes.fill(n, 1, 0, &read.ws.stream)?;
+        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        let code = unsafe { (read.device.table().measure_rows)(&read.ws.exec(), &raw const args) };
+        read.device.check(code, "measure rows")?;
+        Ok(args)
+    }
+
+    /// Copies some rows back from `first` on and hands them over; returns how many.
+    fn batch(
+        &mut self,
+        buffers: &mut InspectBuffers,
+        args: &RowArgs,
+        first: usize,
+    ) -> Result<usize> {
+        let stream = &self.read.ws.stream;
+        let len = BATCH_ROWS.min(self.survivors.len - first);
+        let keys = self.read.buffers.keys_on(self.survivors.side);
+        let keys = keys.download(first, len, stream)?;
+        let offsets = buffers.offsets.download(first, len + 1, stream)?;
+        if offsets.windows(2).zip(&keys).any(|(ends, key)| {
+            let bytes = ends[1].checked_sub(ends[0]);
+            bytes.is_none_or(|bytes| bytes < u64::from(key.len))
+        }) {
+            return Err(altered("where rows lie changed on its way back"));
+        }
+        let mut from = 0;
+        while from < len {
+            let most = offsets[from].saturating_add(PIECE_BYTES);
+            let to = offsets.partition_point(|&end| end <= most) - 1;
+            if to == from {
+                self.large_row(&keys[from])?;
+                from += 1;
+                continue;
+            }
+            let bytes = (offsets[to] - offsets[from]) as usize;
+            let piece = buffers.piece.room(bytes)?;
+            // SAFETY: the rows lie among those that were measured, and the piece has room for them.
+            let code = unsafe {
+                let (from, to) = ((first + from) as u64, (first + to) as u64);
+                (self.read.device.table().copy_rows)(&self.read.ws.exec(), args, from, to, piece)
+            };
+            self.read.device.check(code, "put rows together")?;
+            let bytes = buffers.piece.download(0, bytes, stream)?;
+            for (key, ends) in keys[from..to].iter().zip(offsets[from..].windows(2)) {
+                let [start, end] = [ends[0], ends[1]].map(|at| (at - offsets[from]) as usize);
+                let (user_key, value) = bytes[start..end].split_at(key.len as usize);
+                self.hand_over(user_key, key.tag, value)?;
+            }
+            from = to;
+        }
+        Ok(len)
+    }
+
+    /// Hands over a row that is larger than a piece, straight from where it was decoded.
+    fn large_row(&mut self, key: &Key) -> Result<()> {
+        let (buffers, stream) = (&self.read.buffers, &self.read.ws.stream);
+        let (entry, len) = (key.entry as usize, key.len as usize);
+        let value = buffers.values.download(entry, 1, stream)?[0];
+        let value = (buffers.arena).download(value.at as usize, value.len as usize, stream)?;
+        let user_key = if u64::from(key.len) > WORD_KEY_BYTES {
+            let at = buffers.key_at.download(entry, 1, stream)?[0] as usize;
+            buffers.key_bytes.download(KEY_PADDING + at, len, stream)?
+        } else {
+            [key.hi, key.lo].map(u64::to_be_bytes).concat()[..len].to_vec()
+        };
+        self.hand_over(&user_key, key.tag, &value)
+    }
+
+    fn hand_over(&mut self, user_key: &[u8], tag: u64, value: &[u8]) -> Result<()> {
+        let value_type = ValueType::from_code(tag_type(tag))
+            .ok_or_else(|| altered("a row of a type that was not decoded"))?;
+        if user_key < self.last_key.as_slice() {
+            return Err(altered("rows came back in another order"));
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(user_key);
+        let hash = entry_hash(kv_hash(user_key, value), tag);
+        self.hash = self.hash.wrapping_add(hash);
+        self.output.rows += 1;
+        self.output.bytes += (user_key.len() + value.len()) as u64;
+        self.sink.row(Row {
+            user_key,
+            sequence: tag_sequence(tag),
+            value_type,
+            value,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! One direction of copying between files and the device: a ring of pinned chunks, each of which is filled,
+//! copied and used again.
+
+use std::ops::Range;
+
+use rockmill_core::{Error, Lent, Memory, Result};
+
+use super::pool::Lend;
+use super::view::{DeviceSlice, DeviceSliceMut};
+use crate::driver::{Device, Event, PinnedBuffer, Stream};
+
+/// Chunks of a ring. One is read or written by the host, the others are on their way or wait for it.
+pub const CHUNKS: usize = 4;
+
+/// Pinned bytes of a ring.
+pub const fn ring_bytes(chunk_bytes: usize) -> u64 {
+    CHUNKS as u64 * chunk_bytes as u64
+}
+
+/// A stream and its chunks, which are taken in turn.
+#[derive(Debug)]
+pub struct CopyRing {
+    pub stream: Stream,
+    chunks: [Chunk; CHUNKS],
+    chunk_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    /// Pinned; none while it is lent.
+    memory: Option<Box<dyn Memory>>,
+    /// Behind the chunk's last copy.
+    copied: Event,
+    on_its_way: bool,
+}
+
+impl CopyRing {
+    /// Chunks of so many bytes. Small ones stay in the processor's caches from one end to the other.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(device: &Device, chunk_bytes: usize) -> Result<Self> {
+        let chunk = || {
+            Ok(Chunk {
+                memory: Some(Box::new(PinnedBuffer::new(device, chunk_bytes)?)),
+                copied: Event::new(device)?,
+                on_its_way: false,
+            })
+        };
+        Ok(Self {
+            stream: Stream::new(device)?,
+            chunks: [chunk()?, chunk()?, chunk()?, chunk()?],
+            chunk_bytes,
+        })
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Bytes of the chunk whose turn it is, once nothing is on its way to it or from it.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Panics
+    /// If a chunk has fewer bytes, or is lent.
+    pub fn bytes(&mut self, turn: usize, range: Range<usize>) -> Result<&mut [u8]> {
+        let chunk = &mut self.chunks[turn % CHUNKS];
+        if chunk.on_its_way {
+            chunk.copied.synchronize()?;
+            chunk.on_its_way = false;
+        }
+        Ok(&mut chunk.bytes()[range])
+    }
+
+    /// Lends the chunk whose turn it is, after [`CopyRing::bytes`].
+    ///
+    /// # Panics
+    /// If it is lent, or a copy was not waited for.
+    pub fn lend(&mut self, turn: usize, bytes: Range<usize>) -> Lent {
+        let chunk = &mut self.chunks[turn % CHUNKS];
+        assert!(!chunk.on_its_way, "a copy was not waited for");
+        Lent {
+            memory: chunk.memory.take().expect(LENT),
+            bytes,
+        }
+    }
+
+    /// Whether the chunk whose turn it is was lent.
+    pub fn is_lent(&self, turn: usize) -> bool {
+        self.chunks[turn % CHUNKS].memory.is_none()
+    }
+
+    /// Takes memory back in place of any chunk that was lent.
+    pub fn take_back(&mut self, memory: Box<dyn Memory>) {
+        let lent = self.chunks.iter_mut().find(|chunk| chunk.memory.is_none());
+        lent.expect("no more comes back than was lent").memory = Some(memory);
+    }
+
+    /// Queues a copy of the chunk's first bytes to the device.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// Nobody uses `to`, and it lives, until the ring was waited for.
+    pub unsafe fn send(&mut self, turn: usize, to: &mut DeviceSliceMut<'_, u8>) -> Result<()> {
+        let chunk = &mut self.chunks[turn % CHUNKS];
+        let from = chunk.bytes()[..to.len()].as_ptr();
+        // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
+        unsafe {
+            (self.stream).copy_to_device(to.as_ptr().cast(), from.cast(), to.len())?;
+        }
+        chunk.on_its_way = true;
+        chunk.copied.record(&self.stream)
+    }
+
+    /// Queues a copy from the device to the chunk's bytes from `at` on.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// Nobody changes `from`, and it lives, until the chunk was waited for.
+    pub unsafe fn fetch(
+        &mut self,
+        turn: usize,
+        at: usize,
+        from: DeviceSlice<'_, u8>,
+    ) -> Result<()> {
+        let chunk = &mut self.chunks[turn % CHUNKS];
+        let to = chunk.bytes()[at..at + from.len()].as_mut_ptr();
+        // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
+        unsafe {
+            (self.stream).copy_from_device(to.cast(), from.as_ptr().cast(), from.len())?;
+        }
+        chunk.on_its_way = true;
+        chunk.copied.record(&self.stream)
+    }
+}
+
+const LENT: &str = "a chunk that was lent is taken back before its turn";
+
+impl Chunk {
+    /// The whole memory.
+    fn bytes(&mut self) -> &mut [u8] {
+        let memory = self.memory.as_mut().expect(LENT);
+        (**memory).as_mut()
+    }
+}
+
+impl Lend for CopyRing {
+    fn settle(&self) -> Result<()> {
+        self.stream.synchronize()?;
+        match (0..CHUNKS).any(|chunk| self.is_lent(chunk)) {
+            true => Err(Error::internal("a chunk did not come back")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a task in flight holds on the device: a stream, scratch memory, and an arena for the buffers of its stages.
+
+use std::sync::Arc;
+
+use rockmill_core::Result;
+
+use super::buffer::{Arena, DeviceBuffer, space};
+use super::pool::Lent;
+use crate::driver::ffi::Exec;
+use crate::driver::{Device, Stream};
+
+/// Bytes that stages ask for beyond what is foreseen of buffers with few values.
+const SLACK_BYTES: u64 = 64 << 10;
+
+/// What all stages work with.
+#[derive(Debug)]
+pub struct Workspace {
+    /// Given back, with nothing in it, before the memory is.
+    pub stream: Lent<Stream>,
+    pub arena: Arc<Arena>,
+    /// The first error, and the longest user key.
+    pub errors: DeviceBuffer<[u64; 2]>,
+    scratch: DeviceBuffer<u8>,
+    scratch_bytes: u64,
+}
+
+impl Workspace {
+    /// Nothing but the stream, in `arena`.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(stream: Lent<Stream>, arena: Arc<Arena>) -> Result<Self> {
+        let mut workspace = Self {
+            stream,
+            errors: DeviceBuffer::new(&arena),
+            scratch: DeviceBuffer::new(&arena),
+            scratch_bytes: 0,
+            arena,
+        };
+        workspace.errors.room(1)?;
+        Ok(workspace)
+    }
+
+    /// Device memory of all that a workspace holds beside buffers, for stages over so many `blocks` and `entries`.
+    pub fn bytes(device: &Device, blocks: u64, entries: u64) -> u64 {
+        let over = |n: u64| scratch_bytes(device, n.saturating_add(1));
+        let scratch = over(blocks).saturating_add(over(entries));
+        space::<[u64; 2]>(1)
+            .saturating_add(space::<u8>(scratch))
+            .saturating_add(SLACK_BYTES)
+    }
+
+    /// Makes scratch memory for stages over `entries`.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn make_scratch(&mut self, device: &Device, entries: usize) -> Result<()> {
+        let bytes = scratch_bytes(device, entries as u64);
+        self.scratch.room(bytes as usize)?;
+        self.scratch_bytes = self.scratch_bytes.max(bytes);
+        Ok(())
+    }
+
+    /// What stages are called with.
+    pub fn exec(&self) -> Exec {
+        self.stream
+            .exec(self.scratch.as_ptr().cast(), self.scratch_bytes)
+    }
+}
+
+/// Scratch memory that stages over so many entries ask for.
+fn scratch_bytes(device: &Device, entries: u64) -> u64 {
+    // SAFETY: takes a number alone.
+    unsafe { (device.table().scratch_bytes)(entries) }
+}

@@ -1,0 +1,257 @@
+//! Entries of all blocks in the arena: checksums, counts, keys and values, order.
+
+use std::ptr;
+
+use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
+use rockmill_format::key::ValueType;
+
+use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
+use super::input::Input;
+use super::keys::KEY_PADDING;
+use super::state::ReadState;
+use crate::driver::ffi::{DecodeArgs, Key, KeyBytes, ValueRef};
+use crate::driver::refused;
+
+/// Error codes of `types.hpp`.
+const ERROR_CHECKSUM: u64 = 1;
+const ERROR_COMPRESSED: u64 = 2;
+const ERROR_KEY_LENGTH: u64 = 5;
+const ERROR_VALUE_TYPE: u64 = 6;
+const ERROR_ORDER: u64 = 7;
+const ERROR_SEQUENCE: u64 = 12;
+
+/// Types of entries that decide alone over their user key, and all that there are, a bit each.
+pub const DECIDED_TYPES: u32 = types(true);
+const ALL_TYPES: u32 = types(false);
+
+const fn types(decided: bool) -> u32 {
+    let (mut types, mut code) = (0, 0);
+    while code < u32::BITS as u8 {
+        if let Some(kind) = ValueType::from_code(code)
+            && (kind.decides_alone() || !decided)
+        {
+            types |= 1 << code;
+        }
+        code += 1;
+    }
+    types
+}
+
+/// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
+pub const WORD_KEY_BYTES: u64 = 16;
+
+/// What a block's error code means. The CPU backend looks again, so that what only might be damage is
+/// refused here.
+fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
+    let (file, offset) = input.place(request.tables, block);
+    let corrupt = |what| Error::new(ErrorKind::Corruption, what);
+    let takes_all = matches!(request.visibility, Visibility::Snapshot(_));
+    let error = match code {
+        ERROR_CHECKSUM => corrupt("block checksum mismatch"),
+        ERROR_ORDER => corrupt("keys out of order"),
+        ERROR_COMPRESSED => refused("compressed blocks"),
+        ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
+        ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
+        ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
+        ERROR_VALUE_TYPE => refused("entries that are neither Put nor a kind of Delete"),
+        _ => refused("blocks of another layout, or damaged ones"),
+    };
+    Error {
+        offset: Some(offset),
+        ..error.in_file(file)
+    }
+}
+
+/// Where the bytes of keys begin.
+pub fn key_memory(read: &ReadState) -> *mut u8 {
+    read.buffers.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
+}
+
+/// Room for the bytes of the internal keys of `entries`, cleared, and for where each begins.
+fn room_for_keys(
+    read: &mut ReadState,
+    bytes: usize,
+    entries: usize,
+) -> Result<(*mut u8, *mut u64)> {
+    let padded = bytes.saturating_add(2 * KEY_PADDING);
+    read.buffers.key_bytes.room(padded)?;
+    // Words are read whole while lanes beside are still writing.
+    read.buffers.key_bytes.fill(0, padded, 0, &read.ws.stream)?;
+    Ok((key_memory(read), read.buffers.key_at.room(entries)?))
+}
+
+/// What decoding leaves.
+pub(super) struct Decoded {
+    pub(super) args: DecodeArgs,
+    /// Start of each run among the entries, and the end of the last.
+    pub(super) run_starts: Vec<u32>,
+}
+
+impl Decoded {
+    pub(super) fn key_bytes(&self) -> KeyBytes {
+        KeyBytes {
+            bytes: self.args.key_bytes,
+            at: self.args.key_at,
+        }
+    }
+}
+
+/// Decodes what `input` has put into the arena.
+///
+/// # Errors
+/// Corruption, naming file and block; Device.
+pub(super) fn decode(
+    read: &mut ReadState,
+    request: &Request<'_>,
+    input: &Input<'_>,
+) -> Result<Decoded> {
+    let named = |FirstError { at, code }| error_of(code, at, input, request);
+    let mut args = upload_blocks(read, request, input)?;
+    let counted = count(read, &args, input.bytes)?;
+    let (starts, longest) = counted.map_err(named)?;
+    // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
+    if starts.windows(2).any(|pair| pair[0] > pair[1]) {
+        return Err(refused("so many entries in one slice"));
+    }
+    let entries = starts.last().map_or(0, |&n| n as usize);
+    make_room(read, &mut args, entries, longest)?;
+    decode_entries(read, &args, entries, input.bytes)?;
+    let ends = input.runs.iter().map(|&(_, end)| starts[end]);
+    let run_starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
+    check_order(read, &args, &run_starts)?;
+    if let Some(FirstError { at, code }) = first_error(&read.ws)? {
+        let block = match code {
+            ERROR_ORDER => starts.partition_point(|&start| start as usize <= at) - 1,
+            _ => at,
+        };
+        let at = block.min(input.blocks.len() - 1);
+        return Err(named(FirstError { at, code }));
+    }
+    read.mark("check order", (entries * size_of::<Key>()) as u64)?;
+    Ok(Decoded { args, run_starts })
+}
+
+/// Tells the device where blocks lie, and makes room for what is counted of them.
+fn upload_blocks(
+    read: &mut ReadState,
+    request: &Request<'_>,
+    input: &Input<'_>,
+) -> Result<DecodeArgs> {
+    let num_blocks = input.blocks.len();
+    clear_errors(&mut read.ws)?;
+    read.ws.make_scratch(&read.device, num_blocks + 1)?;
+    let errors = read.ws.errors.as_ptr().cast();
+    let (longest, stream) = (longest_key(&read.ws), &read.ws.stream);
+    let buffers = &mut read.buffers;
+    // Words at the ends of a range are read whole.
+    for gap in &input.gaps {
+        let len = (gap.end - gap.start) as usize;
+        buffers.arena.fill(gap.start as usize, len, 0, stream)?;
+    }
+    let args = DecodeArgs {
+        arena: buffers.arena.as_ptr(),
+        blocks: buffers.blocks.upload(&input.blocks, stream)?,
+        num_blocks: num_blocks as u64,
+        counts: buffers.counts.room(num_blocks + 1)?,
+        starts: buffers.starts.room(num_blocks + 1)?,
+        key_sums: buffers.key_sums.room(num_blocks + 1)?,
+        key_starts: buffers.key_starts.room(num_blocks + 1)?,
+        longest,
+        keys: ptr::null_mut(),
+        values: ptr::null_mut(),
+        hashes: ptr::null_mut(),
+        key_bytes: ptr::null_mut(),
+        key_at: ptr::null_mut(),
+        errors,
+        types: match request.visibility {
+            Visibility::Compaction(_) => DECIDED_TYPES,
+            Visibility::Snapshot(_) => ALL_TYPES,
+        },
+        unused: 0,
+    };
+    // What stands behind the last block's.
+    buffers.counts.fill(num_blocks, 1, 0, stream)?;
+    buffers.key_sums.fill(num_blocks, 1, 0, stream)?;
+    Ok(args)
+}
+
+/// Where each block's entries begin, with their number behind, and the length of the longest user key.
+type Counted = (Vec<u32>, u64);
+
+/// Verifies checksums and counts entries.
+fn count(
+    read: &mut ReadState,
+    args: &DecodeArgs,
+    bytes: u64,
+) -> Result<std::result::Result<Counted, FirstError>> {
+    let table = read.device.table();
+    // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
+    // one more than there are blocks.
+    let code = unsafe { (table.check_blocks)(&read.ws.exec(), args) };
+    read.device.check(code, "verify checksums")?;
+    read.mark("verify checksums", bytes)?;
+    // SAFETY: as above.
+    let code = unsafe { (table.count_entries)(&read.ws.exec(), args) };
+    read.device.check(code, "count entries")?;
+    let len = args.num_blocks as usize + 1;
+    let starts = &read.buffers.starts;
+    let (starts, [word, longest]) =
+        starts.download_with(0, len, &read.ws.errors, &read.ws.stream)?;
+    read.mark("count entries", bytes)?;
+    Ok(match error_in(word) {
+        Some(error) => Err(error),
+        None => Ok((starts, longest)),
+    })
+}
+
+/// Makes room for `entries`, the longest of whose user keys has so many bytes.
+fn make_room(
+    read: &mut ReadState,
+    args: &mut DecodeArgs,
+    entries: usize,
+    longest: u64,
+) -> Result<()> {
+    read.ws.make_scratch(&read.device, entries + 1)?;
+    let buffers = &mut read.buffers;
+    buffers.other_keys.room(entries)?;
+    args.keys = buffers.keys.room(entries)?;
+    args.values = buffers.values.room(entries)?;
+    args.hashes = buffers.hashes.room(entries)?;
+    if longest > WORD_KEY_BYTES {
+        let last = args.num_blocks as usize;
+        let bytes = buffers.key_starts.download(last, 1, &read.ws.stream)?[0];
+        (args.key_bytes, args.key_at) = room_for_keys(read, bytes as usize, entries)?;
+    }
+    Ok(())
+}
+
+/// Decodes as many entries as there is room for, and hashes them.
+fn decode_entries(
+    read: &mut ReadState,
+    args: &DecodeArgs,
+    entries: usize,
+    bytes: u64,
+) -> Result<()> {
+    let table = read.device.table();
+    // SAFETY: keys, values and hashes have room for as many entries as were counted.
+    let code = unsafe { (table.decode_entries)(&read.ws.exec(), args) };
+    read.device.check(code, "decode")?;
+    let entry_bytes = size_of::<Key>() + size_of::<ValueRef>();
+    let decoded_bytes = bytes + (entries * entry_bytes) as u64;
+    read.mark("decode", decoded_bytes)?;
+    // SAFETY: as above.
+    let code = unsafe { (table.hash_entries)(&read.ws.exec(), args, entries as u64) };
+    read.device.check(code, "hash entries")?;
+    read.mark("hash entries", decoded_bytes)
+}
+
+/// Has the order of keys checked in each run.
+fn check_order(read: &ReadState, args: &DecodeArgs, run_starts: &[u32]) -> Result<()> {
+    for run in run_starts.windows(2) {
+        let (first, end) = (u64::from(run[0]), u64::from(run[1]));
+        // SAFETY: the run lies within the entries.
+        let code = unsafe { (read.device.table().check_order)(&read.ws.exec(), args, first, end) };
+        read.device.check(code, "check the order of keys")?;
+    }
+    Ok(())
+}

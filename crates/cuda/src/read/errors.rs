@@ -1,0 +1,50 @@
+//! The word in which kernels note their errors, with the length of the longest key beside it.
+
+use rockmill_core::Result;
+
+use crate::memory::{DeviceBuffer, Workspace};
+
+/// `types.hpp:NO_ERROR`.
+const NO_ERROR: u64 = u64::MAX;
+
+/// Where the longest user key is noted.
+pub fn longest_key(ws: &Workspace) -> *mut u64 {
+    ws.errors.as_ptr().cast::<u64>().wrapping_add(1)
+}
+
+/// Clears the error word and the length of the longest key.
+pub fn clear_errors(ws: &mut Workspace) -> Result<()> {
+    ws.errors.upload(&[[NO_ERROR, 0]], &ws.stream).map(drop)
+}
+
+/// The first of the errors that kernels have met.
+#[derive(Debug, Clone, Copy)]
+pub struct FirstError {
+    /// Block, or entry for an error of order.
+    pub at: usize,
+    /// `types.hpp:ErrorCode`.
+    pub code: u64,
+}
+
+/// Reads the error word, having waited for the stages before.
+pub fn first_error(ws: &Workspace) -> Result<Option<FirstError>> {
+    let [word, _] = ws.errors.download(0, 1, &ws.stream)?[0];
+    Ok(error_in(word))
+}
+
+/// Reads `len` values from the start of a buffer, and the error word with them.
+pub fn download_checked<T: Copy + Default>(
+    ws: &Workspace,
+    buffer: &DeviceBuffer<T>,
+    len: usize,
+) -> Result<(Vec<T>, Option<FirstError>)> {
+    let (values, [word, _]) = buffer.download_with(0, len, &ws.errors, &ws.stream)?;
+    Ok((values, error_in(word)))
+}
+
+pub(super) fn error_in(word: u64) -> Option<FirstError> {
+    (word != NO_ERROR).then_some(FirstError {
+        at: (word >> 8) as usize,
+        code: word & 0xff,
+    })
+}

@@ -1,0 +1,264 @@
+//! Input to the device: the byte ranges of a slice's blocks, copied into one arena.
+//!
+//! Several threads read pieces of the ranges into pinned memory, from where the device copies them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
+use rockmill_format::compression::CompressionType;
+
+use crate::driver::ffi::BlockRef;
+use crate::driver::{Stages, refused};
+use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
+use crate::settings::CudaSettings;
+
+/// Bytes of a piece at most: enough that threads seldom come for the next one.
+const PIECE_BYTES: u64 = 32 << 20;
+
+/// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
+const PADDING: u64 = 64;
+
+/// Where an arena's first range begins.
+pub const ARENA_START: u64 = PADDING;
+
+/// Where the next range begins behind one of `len` bytes that begins at `at`, and where the arena may end.
+pub fn arena_end(at: u64, len: u64) -> u64 {
+    at.saturating_add(len)
+        .saturating_add(2 * PADDING)
+        .checked_next_multiple_of(PADDING)
+        .unwrap_or(u64::MAX)
+}
+
+/// `types.hpp`: entries have the sequence numbers that are stored with them.
+const STORED_SEQUENCE: u64 = u64::MAX;
+
+/// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
+const MAX_BLOCK_BYTES: u32 = 1 << 31;
+
+/// A range of a file and where it goes in the arena.
+#[derive(Debug)]
+struct Piece<'a> {
+    file: &'a dyn ReadAt,
+    offset: u64,
+    len: u64,
+    at: u64,
+}
+
+/// The blocks of a slice.
+#[derive(Debug, Default)]
+pub struct Input<'a> {
+    pieces: Vec<Piece<'a>>,
+    /// All blocks, run after run.
+    pub blocks: Vec<BlockRef>,
+    /// For each run that has blocks: its position in the job's inputs, and its end among the blocks.
+    pub runs: Vec<(usize, usize)>,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Bytes read from files.
+    pub bytes: u64,
+    /// Parts of the arena that no piece fills.
+    pub gaps: Vec<Range<u64>>,
+}
+
+impl<'a> Input<'a> {
+    /// Finds the blocks of `inputs` that may hold keys of `range`.
+    ///
+    /// # Errors
+    /// Corruption if an index names bytes outside its file.
+    pub fn find(inputs: &'a [InputTable], range: &KeyRange) -> Result<Self> {
+        let mut input = Self {
+            arena_bytes: ARENA_START,
+            ..Self::default()
+        };
+        for (ordinal, table) in inputs.iter().enumerate() {
+            let entries = &table.meta.index[table.blocks_in_range(range)];
+            if !entries.is_empty() {
+                input.add(ordinal, table, entries)?;
+            }
+        }
+        Ok(input)
+    }
+
+    fn add(
+        &mut self,
+        ordinal: usize,
+        table: &'a InputTable,
+        entries: &[rockmill_format::index::IndexEntry],
+    ) -> Result<()> {
+        let file: &dyn ReadAt = &*table.file;
+        // Decoding the index has checked that offsets ascend.
+        let offset = entries[0].handle.offset;
+        let mut end = offset;
+        let guard = table.meta.footer.guard;
+        let interval = table.meta.properties.data_block_restart_interval;
+        let restart_interval = u32::try_from(interval).unwrap_or(u32::MAX);
+        for entry in entries {
+            let handle = entry.handle;
+            let len = handle
+                .stored_len(table.meta.file_size)
+                .map_err(|e| Error::format(file.name(), e))?;
+            end = end.max(handle.offset + len as u64);
+            let size = u32::try_from(handle.size).ok();
+            let size = size.filter(|&size| size <= MAX_BLOCK_BYTES);
+            let size = size.ok_or_else(|| refused("blocks of more than 2 GiB"))?;
+            self.blocks.push(BlockRef {
+                at: self.arena_bytes + (handle.offset - offset),
+                file_offset: handle.offset,
+                stored_size: size,
+                raw_size: size,
+                codec: CompressionType::None as u32,
+                checksum_base: guard.base_context_checksum,
+                checksum: guard.checksum as u32,
+                restart_interval,
+                sequence: table.global_sequence().unwrap_or(STORED_SEQUENCE),
+            });
+        }
+        self.runs.push((ordinal, self.blocks.len()));
+        self.add_range(file, offset, end);
+        Ok(())
+    }
+
+    fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, end: u64) {
+        let mut at = self.arena_bytes;
+        self.gaps.push(at - PADDING..at);
+        let mut from = offset;
+        while from < end {
+            let to = (from + PIECE_BYTES).min(end);
+            self.pieces.push(Piece {
+                file,
+                offset: from,
+                len: to - from,
+                at,
+            });
+            at += to - from;
+            from = to;
+        }
+        self.bytes += end - offset;
+        self.arena_bytes = arena_end(self.arena_bytes, end - offset);
+        self.gaps.push(at..self.arena_bytes - PADDING);
+    }
+
+    /// File and offset of a block, for errors.
+    pub fn place(&self, inputs: &'a [InputTable], block: usize) -> (&'a str, u64) {
+        let run = self.runs.partition_point(|&(_, end)| end <= block);
+        let (ordinal, _) = self.runs[run];
+        (inputs[ordinal].file.name(), self.blocks[block].file_offset)
+    }
+
+    /// Copies all ranges to the device and waits for them.
+    ///
+    /// # Errors
+    /// Storage, Corruption, Device, Cancelled.
+    pub fn load(
+        &self,
+        pool: &Pool,
+        settings: &CudaSettings,
+        arena: &mut DeviceBuffer<u8>,
+        cancel: &CancelToken,
+        stages: &Stages,
+    ) -> Result<()> {
+        let mut room = arena.room_view(self.arena_bytes as usize)?;
+        let mut at = 0;
+        let mut places = VecDeque::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            room.take((piece.at - at) as usize);
+            places.push_back((piece, room.take(piece.len as usize)));
+            at = piece.at + piece.len;
+        }
+        let loader = Loader {
+            pool,
+            waiting: Mutex::new(places),
+            cancel,
+            stages,
+        };
+        let threads = settings.io_threads.min(self.pieces.len()).max(1);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads)
+                .filter_map(|_| {
+                    let builder = std::thread::Builder::new().name("rockmill-in".to_owned());
+                    builder
+                        .spawn_scoped(scope, || stages.count_cpu(|| loader.work()))
+                        .ok()
+                })
+                .collect();
+            let mut done = loader.work();
+            for other in others {
+                let result = other
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::internal("a loading thread panicked")));
+                done = done.and(result);
+            }
+            done
+        })
+    }
+}
+
+/// What the loading threads share.
+struct Loader<'a> {
+    pool: &'a Pool,
+    /// Pieces, and where each goes.
+    waiting: Mutex<VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>>,
+    cancel: &'a CancelToken,
+    stages: &'a Stages,
+}
+
+impl<'a> Loader<'a> {
+    /// Takes pieces until none is left.
+    fn work(&self) -> Result<()> {
+        let _current = self.pool.device().make_current()?;
+        let mut ring = self.pool.ring(self.cancel)?;
+        let done = self.work_with(&mut ring);
+        if done.is_err() {
+            // The others need not go on.
+            self.waiting().clear();
+        }
+        done.and(ring.stream.synchronize())
+    }
+
+    fn work_with(&self, ring: &mut CopyRing) -> Result<()> {
+        let mut turn = 0;
+        while let Some((piece, place)) = self.next() {
+            self.cancel.check()?;
+            self.copy(piece, place, ring, &mut turn)?;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Option<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)> {
+        self.waiting().pop_front()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Piece<'a>, DeviceSliceMut<'a, u8>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.
+    fn copy(
+        &self,
+        piece: &Piece<'_>,
+        mut place: DeviceSliceMut<'_, u8>,
+        ring: &mut CopyRing,
+        turn: &mut usize,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < piece.len {
+            self.cancel.check()?;
+            let len = (piece.len - done).min(ring.chunk_bytes() as u64) as usize;
+            let bytes = self
+                .stages
+                .time("copy in", Resource::ToDevice, len as u64, || {
+                    ring.bytes(*turn, 0..len)
+                })?;
+            self.stages.time("read", Resource::Host, len as u64, || {
+                piece.file.read_exact_at(bytes, piece.offset + done)
+            })?;
+            // SAFETY: whoever decodes the arena waits for the ring.
+            unsafe { ring.send(*turn, &mut place.take(len))? };
+            done += len as u64;
+            *turn += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! Tables to rows: blocks are copied into an arena, decoded, merged into one order, and made visible.
+
+mod decode;
+mod errors;
+mod input;
+mod keys;
+mod retain;
+mod rows;
+mod size;
+mod snapshot;
+mod state;
+
+pub use decode::{DECIDED_TYPES, WORD_KEY_BYTES, key_memory};
+pub use errors::{FirstError, clear_errors, download_checked, longest_key};
+pub use input::Input;
+pub use keys::{KEY_PADDING, Spans};
+pub use rows::{Survivors, survivors};
+pub use size::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
+pub use state::{ReadBuffers, ReadState};

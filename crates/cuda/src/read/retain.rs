@@ -1,0 +1,78 @@
+//! Which entries a compaction keeps.
+
+use rockmill_core::{CompactionRules, DeclineReason, Error, Result};
+
+use super::errors::{FirstError, first_error};
+use super::keys::beneath;
+use super::rows::Merged;
+use super::state::ReadState;
+use crate::driver::ffi::{RetainArgs, RetainRules, RetainTotals};
+
+/// Error code of `types.hpp`.
+const ERROR_SINGLE_DELETE: u64 = 10;
+
+/// Puts what a compaction keeps of `merged` on its other side; `one_by_one` says whether user keys are to be gone
+/// through so.
+pub(super) fn retain(
+    read: &mut ReadState,
+    rules: &CompactionRules,
+    merged: &Merged,
+    one_by_one: bool,
+) -> Result<RetainTotals> {
+    let n = merged.len;
+    let beneath = beneath(&rules.beneath);
+    if n == 0 {
+        return Ok(RetainTotals::default());
+    }
+    let spans = beneath.spans.upload(
+        &mut read.buffers.beneath,
+        &mut read.buffers.beneath_bytes,
+        &read.ws.stream,
+    )?;
+    let args = RetainArgs {
+        keys: read.buffers.keys_on(merged.side).as_ptr(),
+        n: n as u64,
+        key_bytes: merged.key_bytes,
+        values: read.buffers.values.as_ptr(),
+        hashes: read.buffers.hashes.as_ptr(),
+        rules: RetainRules {
+            snapshots: read
+                .buffers
+                .snapshots
+                .upload(&rules.snapshots, &read.ws.stream)?,
+            num_snapshots: rules.snapshots.len() as u64,
+            earliest: rules.earliest(),
+            beneath: spans,
+            level_ends: read
+                .buffers
+                .level_ends
+                .upload(&beneath.level_ends, &read.ws.stream)?,
+            num_levels: beneath.level_ends.len() as u32,
+            bottommost: u32::from(rules.bottommost),
+            beneath_unknown: u32::from(beneath.unknown),
+            enforce_single_delete: u32::from(rules.enforce_single_del_contracts),
+        },
+        heads: read.buffers.heads.room(n)?,
+        has_older: read.buffers.has_older.room(n)?,
+        keep: read.buffers.keep.room(n)?,
+        places: read.buffers.places.room(n)?,
+        survivors: read.buffers.keys_on(merged.side.other()).as_ptr(),
+        totals: read.buffers.totals.room(1)?,
+        errors: read.ws.errors.as_ptr().cast(),
+        one_by_one: u32::from(one_by_one),
+        unused: 0,
+    };
+    read.buffers.has_older.fill(0, n, 0, &read.ws.stream)?;
+    read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
+    // SAFETY: all buffers have room for n entries; keys name entries whose values and hashes were decoded.
+    let code = unsafe { (read.device.table().retain)(&read.ws.exec(), &raw const args) };
+    read.device.check(code, "retain")?;
+    let totals = read.buffers.totals.download(0, 1, &read.ws.stream)?[0];
+    match one_by_one.then(|| first_error(&read.ws)).transpose()? {
+        Some(Some(FirstError { code, .. })) if code == ERROR_SINGLE_DELETE => Err(Error::declined(
+            DeclineReason::SingleDeleteContract,
+            "a SingleDelete and a Delete of the same key",
+        )),
+        _ => Ok(totals),
+    }
+}

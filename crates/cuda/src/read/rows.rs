@@ -1,0 +1,151 @@
+//! Decode, merge, visibility: from an arena of blocks to rows, all of it on the device.
+
+use std::ptr;
+
+use rockmill_core::{KeyRange, Request, Result, Visibility};
+
+use super::decode::{Decoded, decode};
+use super::input::Input;
+use super::keys::UserKeys;
+use super::retain::retain;
+use super::snapshot::see;
+use super::state::{ReadState, Side};
+use crate::driver::ffi::{DecodeArgs, InputTotals, Key, KeyBytes, RetainTotals};
+
+/// Survivors on the device.
+#[derive(Debug)]
+pub struct Survivors {
+    /// Where they are; the other side is free for use.
+    pub side: Side,
+    /// Number of survivors.
+    pub len: usize,
+    /// Sums over all entries as they were decoded.
+    pub input: InputTotals,
+    /// Sums over all entries once merged.
+    pub totals: RetainTotals,
+    /// Entries in the range by run.
+    pub entries_by_run: Vec<u64>,
+    /// Whether some user key is too long for its record, so that all keys have bytes.
+    pub wide: bool,
+}
+
+/// Entries in one order.
+pub(super) struct Merged {
+    pub(super) side: Side,
+    pub(super) key_bytes: KeyBytes,
+    pub(super) len: usize,
+}
+
+/// Decodes and merges what `input` has put into the arena, and decides which entries are rows.
+///
+/// # Errors
+/// Corruption, naming file and block; Device.
+pub fn survivors(
+    read: &mut ReadState,
+    request: &Request<'_>,
+    input: &Input<'_>,
+) -> Result<Survivors> {
+    let decoded = decode(read, request, input)?;
+    let (trimmed, entries_by_run) = trim(read, request.range, &decoded)?;
+    let input_totals = sum_input(read, &decoded.args, &trimmed)?;
+    let table = read.device.table();
+    let (a, b) = (read.buffers.keys.as_ptr(), read.buffers.other_keys.as_ptr());
+    let key_bytes = decoded.key_bytes();
+    let mut merged = ptr::null_mut();
+    // SAFETY: `trimmed` holds two ends for each run, all within the `n` keys that both buffers hold.
+    let code = unsafe {
+        (table.merge_runs)(
+            &read.ws.exec(),
+            &raw const key_bytes,
+            a,
+            b,
+            trimmed.as_ptr(),
+            entries_by_run.len() as u32,
+            &raw mut merged,
+        )
+    };
+    read.device.check(code, "merge")?;
+    let n = entries_by_run.iter().sum::<u64>() as usize;
+    let side = if merged == a {
+        Side::Keys
+    } else {
+        Side::OtherKeys
+    };
+    let rounds = entries_by_run.len().next_power_of_two().ilog2().max(1);
+    let merged_bytes = u64::from(rounds) * 2 * (n * size_of::<Key>()) as u64;
+    read.mark("merge", merged_bytes)?;
+    let merged_keys = Merged {
+        side,
+        key_bytes,
+        len: n,
+    };
+    let totals = match request.visibility {
+        Visibility::Compaction(rules) => {
+            let has_single_deletes = input_totals.single_deletes > 0;
+            let one_by_one = has_single_deletes || rules.snapshots.first() == Some(&0);
+            retain(read, rules, &merged_keys, one_by_one)?
+        }
+        Visibility::Snapshot(rules) => see(read, &rules, &merged_keys)?,
+    };
+    let stage = match request.visibility {
+        Visibility::Compaction(_) => "retain",
+        Visibility::Snapshot(_) => "see snapshot",
+    };
+    read.mark(stage, (n * 3 * size_of::<Key>()) as u64)?;
+    Ok(Survivors {
+        side: side.other(),
+        len: totals.kept as usize,
+        input: input_totals,
+        totals,
+        entries_by_run,
+        wide: !decoded.args.key_at.is_null(),
+    })
+}
+
+/// The entries of each run that lie in the range: two ends a run, and how many that are.
+fn trim(read: &mut ReadState, range: &KeyRange, decoded: &Decoded) -> Result<(Vec<u32>, Vec<u64>)> {
+    let num_runs = decoded.run_starts.len() - 1;
+    let range = [&range.begin, &range.end].map(Option::as_deref);
+    let [begin, end] = UserKeys::bounds(range, &mut read.buffers.bound_bytes, &read.ws.stream)?;
+    let run_starts = read
+        .buffers
+        .run_starts
+        .upload(&decoded.run_starts, &read.ws.stream)?;
+    let trimmed = read.buffers.trimmed.room(2 * num_runs)?;
+    // SAFETY: `run_starts` holds the runs' ends, `trimmed` has room for two ends each.
+    let code = unsafe {
+        (read.device.table().trim_runs)(
+            &read.ws.exec(),
+            &raw const decoded.args,
+            run_starts,
+            num_runs as u32,
+            &raw const begin,
+            &raw const end,
+            trimmed,
+        )
+    };
+    read.device.check(code, "find the range's keys")?;
+    let trimmed = read
+        .buffers
+        .trimmed
+        .download(0, 2 * num_runs, &read.ws.stream)?;
+    // A range whose end lies before its begin holds nothing.
+    let entries = trimmed
+        .chunks_exact(2)
+        .map(|ends| u64::from(ends[1].saturating_sub(ends[0])))
+        .collect();
+    Ok((trimmed, entries))
+}
+
+/// Sums over the entries in the order of the runs, to be compared with what is left after merging.
+fn sum_input(read: &mut ReadState, args: &DecodeArgs, trimmed: &[u32]) -> Result<InputTotals> {
+    let totals = (read.buffers.input_totals).upload(&[InputTotals::default()], &read.ws.stream)?;
+    for run in trimmed.chunks_exact(2) {
+        let (first, end) = (u64::from(run[0]), u64::from(run[1]));
+        // SAFETY: the run lies within the entries that were decoded.
+        let code =
+            unsafe { (read.device.table().sum_input)(&read.ws.exec(), args, first, end, totals) };
+        read.device.check(code, "sum the input")?;
+    }
+    Ok(read.buffers.input_totals.download(0, 1, &read.ws.stream)?[0])
+}

@@ -1,0 +1,136 @@
+//! How much of everything a task reads at most, as far as indexes and properties tell before it is read.
+
+use rockmill_core::{CompactionRules, InputTable, RangesBeneath, Request, Visibility};
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+use rockmill_format::key::TAG_SIZE;
+use rockmill_format::properties::TableProperties;
+
+use super::decode::WORD_KEY_BYTES;
+use super::input::{ARENA_START, arena_end};
+use super::keys::KEY_PADDING;
+
+/// Counts of what is read, to foresee its memory on the device.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ReadSize {
+    /// Bytes of blocks as they are stored, with what lies between them.
+    pub stored_bytes: u64,
+    /// The same as they lie in the arena.
+    pub arena_bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Runs that they are of.
+    pub runs: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Entries, if a compaction decides which of them are rows; else 0.
+    pub compacted_entries: u64,
+    /// Bytes of their internal keys.
+    pub key_bytes: u64,
+    /// Whether some key seems to be too long for its record.
+    pub wide: bool,
+    /// Bytes of the range's bounds.
+    pub bound_bytes: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Files beneath the output, and levels that these are in.
+    pub beneath: u64,
+    pub levels: u64,
+    pub beneath_bytes: u64,
+}
+
+/// Entries are not spread evenly over a file: where a range is a part of one, so much more are foreseen, and
+/// so many.
+pub const UNEVEN: (u64, u64) = (5, 4);
+const FEW_ENTRIES: u64 = 256;
+
+/// Padding in front of and behind keys together.
+pub const KEY_OVERHEAD: u64 = 2 * KEY_PADDING as u64;
+
+/// `value * part / whole`, rounded up.
+pub fn share(value: u64, part: u64, whole: u64) -> u64 {
+    let share = (u128::from(value) * u128::from(part)).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+impl ReadSize {
+    /// What is foreseen of a request. A task that turns out to have more entries gets more memory if there is some.
+    pub fn foreseen(request: &Request<'_>) -> Self {
+        let mut size = Self {
+            arena_bytes: ARENA_START,
+            ..Self::default()
+        };
+        for table in request.tables {
+            size.add(table, request);
+        }
+        let bounds = [&request.range.begin, &request.range.end];
+        let bounds = bounds.into_iter().flatten().map(|key| key.len() as u64);
+        size.bound_bytes = bounds.sum::<u64>() + KEY_OVERHEAD;
+        match request.visibility {
+            Visibility::Compaction(rules) => size.add_rules(rules),
+            Visibility::Snapshot(_) => {}
+        }
+        size
+    }
+
+    /// Adds what is read of a table.
+    fn add(&mut self, table: &InputTable, request: &Request<'_>) {
+        const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
+        let blocks = table.blocks_in_range(request.range).len() as u64;
+        if blocks == 0 {
+            return;
+        }
+        let stored = table.stored_bytes(request.range);
+        let properties = &table.meta.properties;
+        let data = stored.saturating_sub(blocks * TRAILER_BYTES);
+        let of_table = |value| share(value, data, properties.data_size);
+        let most = share(of_table(properties.num_entries), UNEVEN.0, UNEVEN.1);
+        let entries = most.saturating_add(FEW_ENTRIES).min(properties.num_entries);
+        let keys = share(entries, properties.raw_key_size, properties.num_entries);
+        self.stored_bytes = self.stored_bytes.saturating_add(stored);
+        self.arena_bytes = arena_end(self.arena_bytes, stored);
+        self.blocks += blocks;
+        self.runs += 1;
+        self.wide |= may_be_wide(properties);
+        self.entries = self.entries.saturating_add(entries);
+        self.key_bytes = self.key_bytes.saturating_add(keys);
+    }
+
+    /// Adds what decides which entries survive.
+    fn add_rules(&mut self, rules: &CompactionRules) {
+        let beneath = match &rules.beneath {
+            RangesBeneath::Files(levels) => &levels[..],
+            RangesBeneath::Nothing | RangesBeneath::Unknown => &[],
+        };
+        let files = || beneath.iter().flatten();
+        let bytes = files().map(|(first, last)| (first.len() + last.len()) as u64);
+        self.compacted_entries = self.entries;
+        self.snapshots = rules.snapshots.len() as u64;
+        self.beneath = files().count() as u64;
+        self.levels = beneath.len() as u64;
+        self.beneath_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
+    }
+
+    /// Entries, if some key seems to be too long for its record; else 0.
+    pub fn wide_entries(&self) -> u64 {
+        if self.wide { self.entries } else { 0 }
+    }
+
+    /// Bytes of their internal keys, with padding.
+    pub fn wide_key_bytes(&self) -> u64 {
+        match self.wide {
+            true => self.key_bytes.saturating_add(KEY_OVERHEAD),
+            false => 0,
+        }
+    }
+}
+
+/// Whether some user keys of a file may be too long for their records: those of one length that fit are the
+/// rule.
+fn may_be_wide(properties: &TableProperties) -> bool {
+    const MOST_BYTES: u64 = WORD_KEY_BYTES + TAG_SIZE as u64;
+    let fitting = properties.num_entries.saturating_mul(MOST_BYTES);
+    let of_one_length = properties
+        .raw_key_size
+        .is_multiple_of(properties.num_entries.max(1));
+    properties.raw_key_size > fitting || !of_one_length
+}

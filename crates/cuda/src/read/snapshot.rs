@@ -1,0 +1,66 @@
+//! Which entries a snapshot sees.
+
+use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided};
+use rockmill_format::key::{ValueType, tag_type};
+
+use super::errors::{FirstError, download_checked};
+use super::rows::Merged;
+use super::state::ReadState;
+use crate::driver::altered;
+use crate::driver::ffi::{self, RetainTotals, SnapshotArgs};
+
+/// Error code of `types.hpp`.
+const ERROR_UNDECIDED: u64 = 13;
+
+/// Puts what the snapshot sees of `merged` on its other side.
+///
+/// # Errors
+/// Declined if an entry that does not decide alone is to be an error; Device.
+pub(super) fn see(
+    read: &mut ReadState,
+    rules: &SnapshotRules,
+    merged: &Merged,
+) -> Result<RetainTotals> {
+    let n = merged.len;
+    if n == 0 {
+        return Ok(RetainTotals::default());
+    }
+    let args = SnapshotArgs {
+        keys: read.buffers.keys_on(merged.side).as_ptr(),
+        n: n as u64,
+        key_bytes: merged.key_bytes,
+        hashes: read.buffers.hashes.as_ptr(),
+        rules: ffi::SnapshotRules {
+            sequence: rules.sequence,
+            keep_tombstones: u32::from(rules.tombstones == Tombstones::Keep),
+            mark_undecided: u32::from(rules.undecided == Undecided::Mark),
+        },
+        keep: read.buffers.keep.room(n)?,
+        places: read.buffers.places.room(n)?,
+        survivors: read.buffers.keys_on(merged.side.other()).as_ptr(),
+        totals: read.buffers.totals.room(1)?,
+        errors: read.ws.errors.as_ptr().cast(),
+    };
+    read.buffers.totals.fill(0, 1, 0, &read.ws.stream)?;
+    // SAFETY: all buffers have room for n entries; keys name entries whose hashes were decoded.
+    let code = unsafe { (read.device.table().see_snapshot)(&read.ws.exec(), &raw const args) };
+    read.device.check(code, "see the snapshot")?;
+    let (totals, error) = download_checked(&read.ws, &read.buffers.totals, 1)?;
+    match error {
+        Some(FirstError { at, code }) if code == ERROR_UNDECIDED => {
+            Err(undecided(read, merged, at)?)
+        }
+        _ => Ok(totals[0]),
+    }
+}
+
+/// The error of the entry at a position of the merged ones.
+fn undecided(read: &ReadState, merged: &Merged, at: usize) -> Result<Error> {
+    let keys = read.buffers.keys_on(merged.side);
+    let key = keys.download(at, 1, &read.ws.stream)?[0];
+    let kind = ValueType::from_code(tag_type(key.tag));
+    Ok(kind.map_or_else(
+        || altered("a type that was not decoded"),
+        Error::declined_type,
+    ))
+}

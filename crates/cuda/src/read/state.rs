@@ -1,0 +1,96 @@
+//! What a task works with on its device while it reads, and as long as its rows are of use.
+
+use std::ptr;
+
+use rockmill_core::Result;
+
+use super::decode::key_memory;
+use super::size::ReadSize;
+use crate::driver::ffi::{BlockRef, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef};
+use crate::driver::{Device, Marks};
+use crate::memory::{DeviceBuffer, Workspace, buffers};
+
+buffers! {
+    /// What reading needs. Entries stay here as long as their rows are of use.
+    ReadBuffers of ReadSize, |x|
+    arena: u8 = x.arena_bytes;
+    blocks: BlockRef = x.blocks;
+    counts: u32 = x.blocks + 1;
+    starts: u32 = x.blocks + 1;
+    key_sums: u64 = x.blocks + 1;
+    key_starts: u64 = x.blocks + 1;
+    keys: Key = x.entries;
+    other_keys: Key = x.entries;
+    values: ValueRef = x.entries;
+    hashes: u64 = x.entries;
+    key_bytes: u8 = x.wide_key_bytes();
+    key_at: u64 = x.wide_entries();
+    bound_bytes: u8 = x.bound_bytes;
+    run_starts: u32 = x.runs + 1;
+    trimmed: u32 = 2 * x.runs;
+    snapshots: u64 = x.snapshots;
+    beneath: KeySpan = x.beneath;
+    beneath_bytes: u8 = x.beneath_bytes;
+    level_ends: u32 = x.levels;
+    heads: u32 = x.compacted_entries;
+    has_older: u8 = x.compacted_entries;
+    keep: u32 = x.entries;
+    places: u32 = x.entries;
+    input_totals: InputTotals = 1;
+    totals: RetainTotals = 1;
+}
+
+/// One of the two buffers of keys: stages take entries from one and put them into the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Keys,
+    OtherKeys,
+}
+
+impl Side {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Keys => Self::OtherKeys,
+            Self::OtherKeys => Self::Keys,
+        }
+    }
+}
+
+impl ReadBuffers {
+    /// The buffer of keys on a side.
+    pub fn keys_on(&self, side: Side) -> &DeviceBuffer<Key> {
+        match side {
+            Side::Keys => &self.keys,
+            Side::OtherKeys => &self.other_keys,
+        }
+    }
+}
+
+/// What a task works with on its device.
+#[derive(Debug)]
+pub struct ReadState {
+    pub device: Device,
+    pub ws: Workspace,
+    pub buffers: ReadBuffers,
+    pub marks: Marks,
+}
+
+impl ReadState {
+    /// Ends a stage that moved `bytes` through device memory.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn mark(&mut self, stage: &'static str, bytes: u64) -> Result<()> {
+        self.marks.end(&self.device, &self.ws.stream, stage, bytes)
+    }
+
+    /// Where the bytes of the entries' keys lie, if they have some.
+    pub fn key_bytes(&self, wide: bool) -> KeyBytes {
+        let at = self.buffers.key_at.as_ptr().cast_const();
+        KeyBytes {
+            bytes: key_memory(self),
+            at: if wide { at } else { ptr::null() },
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The buffers of the stages that write files; see `kernels/table.hpp` for what each holds.
+
+use super::layout::MOST_FILES;
+use super::size::SstSize;
+use crate::driver::ffi::{
+    BlockRef, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
+};
+use crate::memory::buffers;
+
+buffers! {
+    /// What writing SST files needs beside them.
+    SstBuffers of SstSize, |x|
+    shared: u32 = x.rows;
+    sizes: u32 = x.rows;
+    prefix: u64 = x.rows;
+    key_sums: u64 = x.wide_rows;
+    last_with_prefix: u32 = x.prefixed_rows;
+    grandparents: KeySpan = x.grandparents;
+    grandparent_bytes: u8 = x.grandparent_bytes;
+    grandparent_places: u64 = 2 * x.grandparents;
+    block_starts: u32 = x.rows;
+    prefix_lens: u32 = x.blocks;
+    raw_sizes: u32 = x.blocks;
+    block_sizes: u32 = x.blocks;
+    block_offsets: u64 = x.blocks;
+    index_sizes: u32 = x.blocks;
+    index_sums: u64 = x.blocks;
+    edges: u8 = x.edge_bytes;
+    blocks: OutBlock = x.blocks;
+    file_starts: u32 = MOST_FILES as u64 + 2;
+    file_blocks: u32 = MOST_FILES as u64 + 1;
+    file_offsets: u64 = MOST_FILES as u64 + 1;
+    file_totals: FileTotals = x.files;
+    indexes: FileIndex = x.files;
+    file_places: FilePlace = x.files;
+    found: FoundFile = x.files;
+    images: u8 = x.image_bytes;
+    bases: u32 = x.files;
+    /// Filters' lines, one file's after another's, each larger than those before.
+    filter_lines: u32 = x.filter_bytes / 4;
+    /// Filters and indexes.
+    parts: OutBlock = 2 * x.files;
+    // Blocks of the images that are read again.
+    again: BlockRef = x.blocks;
+    again_counts: u32 = x.blocks + 1;
+    again_starts: u32 = x.blocks + 1;
+    again_key_sums: u64 = x.blocks + 1;
+    again_key_starts: u64 = x.blocks + 1;
+}

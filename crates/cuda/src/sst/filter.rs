@@ -1,0 +1,39 @@
+//! What goes into filters, in the device's words.
+
+use rockmill_format::filter::{FilterFormat, FilterOptions};
+use rockmill_format::prefix::PrefixExtractor;
+
+use crate::driver::ffi::FilterRules;
+
+/// `types.hpp:FilterFormat` and `PrefixKind`.
+const FAST_LOCAL: u32 = 1;
+const LEGACY: u32 = 2;
+const FIXED: u32 = 1;
+const CAPPED: u32 = 2;
+
+/// What goes into filters.
+pub fn filter_rules(filter: Option<FilterOptions>) -> FilterRules {
+    let Some(filter) = filter.filter(|filter| filter.millibits_per_key > 0) else {
+        return FilterRules::default();
+    };
+    let (prefix_kind, prefix_len) = match filter.prefix_extractor {
+        None => (0, 0),
+        Some(PrefixExtractor::Fixed(len)) => (FIXED, len),
+        Some(PrefixExtractor::Capped(len)) => (CAPPED, len),
+    };
+    FilterRules {
+        format: match filter.format {
+            FilterFormat::FastLocalBloom => FAST_LOCAL,
+            FilterFormat::Legacy => LEGACY,
+        },
+        whole_keys: u32::from(filter.whole_key_filtering),
+        prefix_kind,
+        unused: 0,
+        prefix_len: prefix_len as u64,
+    }
+}
+
+/// Whether some keys may have no prefix.
+pub fn may_lack_prefix(rules: &FilterRules) -> bool {
+    rules.prefix_kind == FIXED
+}

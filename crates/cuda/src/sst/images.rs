@@ -1,0 +1,256 @@
+//! Images of files: their parts, how large these are, and where they go in the device's memory.
+
+use std::ops::Range;
+
+use rockmill_core::{OutputPlan, Result, entry_hash};
+use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
+
+use super::buffers::SstBuffers;
+use super::layout::{MOST_FILES, NUM_FILES_AT};
+use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
+use crate::driver::{altered, refused};
+use crate::read::{FirstError, ReadState, Survivors, download_checked};
+
+/// Error code of `types.hpp`.
+const ERROR_FILTER: u64 = 11;
+
+/// Images begin on multiples of this, with as much room between them as decoders may read too far.
+pub const IMAGE_ALIGNMENT: u64 = 4096;
+const PADDING: u64 = 64;
+
+/// A file as it lies in the images.
+#[derive(Debug)]
+pub struct Image {
+    /// Survivors.
+    pub entries: Range<usize>,
+    /// Number of data blocks.
+    pub num_blocks: u64,
+    /// Where it begins.
+    pub at: u64,
+    /// Bytes of the data blocks.
+    pub data_bytes: u64,
+    /// Sums over its entries.
+    pub totals: FileTotals,
+    /// Its filter block.
+    pub filter: Option<Filter>,
+    /// Its index block, behind filter or data blocks.
+    pub index: FileIndex,
+    /// Where its first and last internal key stand among those of all files.
+    pub edges: usize,
+}
+
+/// A file's filter block, right behind the data blocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Filter {
+    /// Lines of 64 bytes.
+    pub num_lines: u32,
+    /// Bits that are set for a key.
+    pub num_probes: u32,
+    /// Bytes of the payload.
+    pub bytes: u64,
+    /// What stands behind the lines.
+    pub metadata: [u8; METADATA_LEN],
+}
+
+impl Image {
+    /// Where the index begins in the file.
+    pub fn index_at(&self) -> u64 {
+        self.data_bytes
+            + self
+                .filter
+                .map_or(0, |f| f.bytes + BLOCK_TRAILER_SIZE as u64)
+    }
+
+    /// Bytes of data blocks, filter and index.
+    pub fn len(&self) -> u64 {
+        self.index_at() + self.index.size + BLOCK_TRAILER_SIZE as u64
+    }
+
+    /// Bytes of the first and the last internal key.
+    pub fn edges_len(&self) -> usize {
+        let lens = [self.index.smallest_len, self.index.largest_len];
+        lens.iter().map(|&len| len as usize + TAG_SIZE).sum()
+    }
+
+    /// The first and the last internal key, of those of all files.
+    pub fn edges<'e>(&self, all: &'e [u8]) -> (&'e [u8], &'e [u8]) {
+        all[self.edges..][..self.edges_len()].split_at(self.index.smallest_len as usize + TAG_SIZE)
+    }
+}
+
+/// Measures blocks and files and says where each file's image goes.
+pub fn plan_images(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    plan: &OutputPlan,
+    args: &mut LayoutArgs,
+    survivors: &Survivors,
+) -> Result<Vec<Image>> {
+    let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
+    if error.is_some() {
+        return Err(refused("so many output files in one slice"));
+    }
+    let num_files = file_starts[NUM_FILES_AT] as usize;
+    if !(1..=MOST_FILES).contains(&num_files) {
+        return Err(altered("the number of files is not one that was counted"));
+    }
+    let file_starts = &file_starts[..=num_files];
+    let file_blocks = sst
+        .file_blocks
+        .download(0, num_files + 1, &read.ws.stream)?;
+    let num_blocks = file_blocks[num_files] as usize;
+    args.num_blocks = num_blocks as u64;
+    args.raw_sizes = sst.raw_sizes.room(num_blocks)?;
+    args.block_sizes = sst.block_sizes.room(num_blocks + 1)?;
+    args.block_offsets = sst.block_offsets.room(num_blocks + 1)?;
+    args.blocks = sst.blocks.room(num_blocks)?;
+    args.prefix_lens = sst.prefix_lens.room(num_blocks)?;
+    sst.block_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
+    args.index_sizes = sst.index_sizes.room(num_blocks + 1)?;
+    args.index_sums = sst.index_sums.room(num_blocks + 1)?;
+    args.indexes = sst.indexes.room(num_files)?;
+    sst.index_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
+    // SAFETY: the block buffers have room for one more than there are blocks.
+    let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "measure blocks")?;
+    // SAFETY: as above.
+    let code = unsafe { (read.device.table().sum_blocks)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "sum blocks")?;
+    // SAFETY: as above; there is a record of each file.
+    let code = unsafe { (read.device.table().measure_index)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "measure the index")?;
+    let (totals, error) = sum_files(read, sst, args, file_starts)?;
+    match error {
+        None => {}
+        Some(FirstError { code, .. }) if code == ERROR_FILTER => {
+            return Err(refused("keys so many of whose hashes collide"));
+        }
+        Some(_) => return Err(refused("blocks of 4 GiB")),
+    }
+    let rows_hash = totals
+        .iter()
+        .fold(0, |sum: u64, file| sum.wrapping_add(file.rows_hash));
+    if rows_hash != survivors.totals.rows_hash {
+        return Err(altered("files do not hold the entries that were kept"));
+    }
+    let indexes = sst.indexes.download(0, num_files, &read.ws.stream)?;
+    if indexes.iter().any(|index| index.check != check_of(index)) {
+        return Err(altered("what was told of a file changed on its way back"));
+    }
+    let mut images = Vec::with_capacity(num_files);
+    let (mut at, mut edges) = (IMAGE_ALIGNMENT, 0);
+    for (f, (totals, index)) in totals.into_iter().zip(indexes).enumerate() {
+        let filter = plan.table.filter;
+        let image = Image {
+            entries: file_starts[f] as usize..file_starts[f + 1] as usize,
+            num_blocks: u64::from(file_blocks[f + 1] - file_blocks[f]),
+            at,
+            data_bytes: index.data_size,
+            totals,
+            filter: filter.and_then(|options| filter_of(options, totals.filter_entries)),
+            index,
+            edges,
+        };
+        at = (at + image.len() + PADDING).next_multiple_of(IMAGE_ALIGNMENT);
+        edges += image.edges_len();
+        images.push(image);
+    }
+    sst.images.room(at as usize)?;
+    args.edges = sst.edges.room(edges)?;
+    args.places = place_files(read, sst, &images)?;
+    Ok(images)
+}
+
+/// Tells the device where files go.
+fn place_files(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    images: &[Image],
+) -> Result<*const FilePlace> {
+    // Words at the ends of each part are read whole.
+    for image in images {
+        let ends = [0, image.data_bytes, image.index_at(), image.len()];
+        for (i, end) in ends.into_iter().enumerate() {
+            let gap = image.at + end - if i == 0 { PADDING } else { 0 };
+            sst.images
+                .fill(gap as usize, PADDING as usize, 0, &read.ws.stream)?;
+        }
+    }
+    let places: Vec<_> = (images.iter())
+        .map(|image| FilePlace {
+            image: image.at,
+            index: image.at + image.index_at(),
+            edges: image.edges as u64,
+        })
+        .collect();
+    Ok(sst.file_places.upload(&places, &read.ws.stream)?)
+}
+
+/// `index.hpp:check_of`.
+fn check_of(index: &FileIndex) -> u64 {
+    let pair = |low, high| u64::from(low) | u64::from(high) << 32;
+    let words = [
+        index.data_size,
+        index.size,
+        pair(index.prefix_len, index.internal_keys),
+        pair(index.smallest_len, index.largest_len),
+    ];
+    words.into_iter().fold(0, entry_hash)
+}
+
+/// The filter over so many hashes; `None` without any.
+fn filter_of(options: FilterOptions, hashes: u64) -> Option<Filter> {
+    let millibits = options.millibits_per_key;
+    if hashes == 0 || millibits == 0 {
+        return None;
+    }
+    let (len, num_probes, metadata) = match options.format {
+        FilterFormat::FastLocalBloom => {
+            let (len, probes) =
+                bloom::shape(hashes, millibits, options.optimize_filters_for_memory);
+            (len, probes, bloom::metadata(probes))
+        }
+        FilterFormat::Legacy => {
+            let (len, probes) = legacy::shape(hashes, legacy::whole_bits_per_key(millibits));
+            (len, probes, legacy::metadata(len, probes))
+        }
+    };
+    Some(Filter {
+        num_lines: (len / bloom::LINE_LEN as u64) as u32,
+        num_probes,
+        bytes: len + METADATA_LEN as u64,
+        metadata,
+    })
+}
+
+/// Totals of nothing.
+pub fn empty_totals() -> FileTotals {
+    FileTotals {
+        smallest_seqno: MAX_SEQUENCE,
+        ..FileTotals::default()
+    }
+}
+
+fn sum_files(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    args: &LayoutArgs,
+    file_starts: &[u32],
+) -> Result<(Vec<FileTotals>, Option<FirstError>)> {
+    let files = file_starts.len() - 1;
+    let totals = sst
+        .file_totals
+        .upload(&vec![empty_totals(); files], &read.ws.stream)?;
+    for (i, file) in file_starts.windows(2).enumerate() {
+        let (start, len) = (u64::from(file[0]), u64::from(file[1] - file[0]));
+        let total = totals.wrapping_add(i);
+        // SAFETY: the file's entries lie within the survivors; `total` is one of the records above.
+        let code = unsafe {
+            (read.device.table().sum_file)(&read.ws.exec(), &raw const *args, start, len, total)
+        };
+        read.device.check(code, "sum files")?;
+    }
+    download_checked(&read.ws, &sst.file_totals, files)
+}

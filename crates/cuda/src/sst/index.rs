@@ -1,0 +1,82 @@
+//! A file's index as it came back from the device: where blocks are, by RocksDB's format rather than by what was meant.
+
+use rockmill_core::{Result, WrittenIndex, index_hash, placed_hash};
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
+use rockmill_format::index::{IndexSettings, decode_written_index};
+
+use super::images::Image;
+use super::parts::Block;
+use crate::driver::altered;
+
+/// An index that was read, and is sound in itself.
+#[derive(Debug)]
+pub struct ReadIndex {
+    /// Payload and trailer.
+    bytes: Vec<u8>,
+    handles: Vec<BlockHandle>,
+    written: WrittenIndex,
+    tags_hash: u64,
+}
+
+impl ReadIndex {
+    /// Reads the index of `image`, whose checksum was verified.
+    ///
+    /// # Errors
+    /// Verification, unless as many data blocks as there are follow one another and fill the file.
+    pub fn read(bytes: Vec<u8>, image: &Image, settings: &IndexSettings) -> Result<Self> {
+        let user_keys = image.index.internal_keys == 0;
+        let payload = &bytes[..bytes.len() - BLOCK_TRAILER_SIZE];
+        let (entries, tags) = decode_written_index(payload, settings.coding(user_keys))
+            .map_err(|e| altered(&format!("an index that does not decode: {}", e.what)))?;
+        let mut end = Some(0);
+        for entry in &entries {
+            let follows = end == Some(entry.handle.offset);
+            end = entry.handle.checked_end().filter(|_| follows);
+        }
+        if end != Some(image.data_bytes) || entries.len() as u64 != image.num_blocks {
+            return Err(altered("blocks do not fill their files"));
+        }
+        let written = WrittenIndex {
+            handle: BlockHandle {
+                offset: image.index_at(),
+                size: image.index.size,
+            },
+            payload_size: image.index.size,
+            user_keys,
+            hash: index_hash(entries.iter().map(|e| (e.separator.as_slice(), e.handle))),
+        };
+        Ok(Self {
+            handles: entries.iter().map(|entry| entry.handle).collect(),
+            bytes,
+            written,
+            tags_hash: (0..)
+                .zip(&tags)
+                .map(|(i, &tag)| placed_hash(tag, i))
+                .fold(0, u64::wrapping_add),
+        })
+    }
+
+    /// Payload and trailer.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The data blocks.
+    pub fn blocks(&self) -> impl Iterator<Item = Block> {
+        self.handles.iter().map(|handle| Block {
+            offset: handle.offset,
+            payload: handle.size,
+            metadata: None,
+        })
+    }
+
+    /// A hash of the separators' tags, if they are internal keys.
+    pub fn tags_hash(&self) -> u64 {
+        self.tags_hash
+    }
+
+    /// What the file's other blocks say of it.
+    pub fn written(&self) -> WrittenIndex {
+        self.written
+    }
+}

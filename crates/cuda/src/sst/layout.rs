@@ -1,0 +1,154 @@
+//! Where survivors are cut into files and blocks, which the device decides.
+
+use std::ptr::{null, null_mut};
+
+use rockmill_core::{OutputPlan, OutputSplitting, Result};
+use rockmill_format::index::IndexShortening;
+
+use super::buffers::SstBuffers;
+use super::filter::{filter_rules, may_lack_prefix};
+use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
+use crate::read::{ReadState, Spans, Survivors, clear_errors};
+
+/// Files of one slice at most; all of them are open at once.
+pub const MOST_FILES: usize = 256;
+
+/// The number of files stands behind room for the files' starts, to be read with them.
+pub const NUM_FILES_AT: usize = MOST_FILES + 1;
+
+/// Cuts files and blocks.
+pub fn lay_out(
+    read: &mut ReadState,
+    sst: &mut SstBuffers,
+    plan: &OutputPlan,
+    survivors: &Survivors,
+) -> Result<LayoutArgs> {
+    let n = survivors.len;
+    let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    clear_errors(&mut read.ws)?;
+    let filter = filter_rules(plan.table.filter);
+    let splitting = upload_splitting(read, sst, &plan.splitting)?;
+    let file_starts = sst.file_starts.room(NUM_FILES_AT + 1)?;
+    sst.file_starts
+        .fill(0, NUM_FILES_AT + 1, 0, &read.ws.stream)?;
+    let (table, index) = (&plan.table, &plan.table.index);
+    // `keep` and `places` are of the size that these need, and no longer in use.
+    let args = LayoutArgs {
+        arena: read.buffers.arena.as_ptr(),
+        survivors: read.buffers.keys_on(survivors.side).as_ptr(),
+        n: n as u64,
+        key_bytes: read.key_bytes(survivors.wide),
+        values: read.buffers.values.as_ptr(),
+        hashes: read.buffers.hashes.as_ptr(),
+        layout: Layout {
+            block_size: table.block_size.max(1),
+            restart_interval: narrow(table.restart_interval),
+            delta_keys: u32::from(table.delta_keys),
+            common_prefix: u32::from(table.common_prefix),
+            checksum: table.checksum as u32,
+        },
+        index: IndexLayout {
+            format_version: index.format_version,
+            restart_interval: narrow(index.restart_interval),
+            shortening: shortening(index.shortening),
+            common_prefix: u32::from(index.common_prefix),
+        },
+        splitting,
+        filter,
+        shared: sst.shared.room(n + 1)?,
+        sizes: sst.sizes.room(n + 1)?,
+        prefix: sst.prefix.room(n + 1)?,
+        begins: read.buffers.keep.room(n + 1)?,
+        before: read.buffers.places.room(n + 1)?,
+        block_starts: sst.block_starts.room(n + 1)?,
+        key_sums: match survivors.wide {
+            true => sst.key_sums.room(n + 1)?,
+            false => null_mut(),
+        },
+        last_with_prefix: match may_lack_prefix(&filter) {
+            true => sst.last_with_prefix.room(n)?,
+            false => null_mut(),
+        },
+        grandparent_places: sst.grandparent_places.as_ptr(),
+        prefix_lens: null_mut(),
+        raw_sizes: null_mut(),
+        block_sizes: null_mut(),
+        block_offsets: null_mut(),
+        index_sizes: null_mut(),
+        index_sums: null_mut(),
+        blocks: null_mut(),
+        num_blocks: 0,
+        file_starts,
+        num_files: file_starts.wrapping_add(NUM_FILES_AT),
+        file_blocks: sst.file_blocks.room(MOST_FILES + 1)?,
+        file_offsets: sst.file_offsets.room(MOST_FILES + 1)?,
+        indexes: null_mut(),
+        places: null(),
+        edges: null_mut(),
+        most_files: MOST_FILES as u32,
+        unused: 0,
+        errors: read.ws.errors.as_ptr().cast(),
+    };
+    for counts in [&sst.sizes, &read.buffers.keep] {
+        counts.fill(n, 1, 0, &read.ws.stream)?;
+    }
+    // SAFETY: all buffers have room for n + 1 items, and survivors name decoded entries.
+    let code = unsafe { (read.device.table().split)(&read.ws.exec(), &raw const args) };
+    read.device.check(code, "split files and blocks")?;
+    Ok(args)
+}
+
+/// `types.hpp:Shortening`.
+fn shortening(mode: IndexShortening) -> u32 {
+    match mode {
+        IndexShortening::None => 0,
+        IndexShortening::Separators => 1,
+        IndexShortening::SeparatorsAndSuccessor => 2,
+    }
+}
+
+/// Where files end, with the grandparents on the device.
+fn upload_splitting(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    splitting: &OutputSplitting,
+) -> Result<ffi::Splitting> {
+    let spans = match splitting.single_file {
+        true => Spans::default(),
+        false => Spans::grandparents(&splitting.grandparents),
+    };
+    let (stored, uncompressed) = splitting.compression_ratio;
+    sst.grandparent_places.room(2 * spans.len())?;
+    Ok(ffi::Splitting {
+        file_size: uncompressed_file_size(splitting),
+        num_grandparents: spans.len() as u64,
+        grandparents: spans.upload(
+            &mut sst.grandparents,
+            &mut sst.grandparent_bytes,
+            &read.ws.stream,
+        )?,
+        target_file_size: splitting.target_file_size,
+        max_compaction_bytes: splitting.max_compaction_bytes,
+        stored,
+        uncompressed,
+        level_style: u32::from(splitting.level_style),
+        unused: 0,
+    })
+}
+
+/// The uncompressed size at which a file ends: the smallest whose stored size reaches the target.
+fn uncompressed_file_size(splitting: &OutputSplitting) -> u64 {
+    if splitting.single_file {
+        return u64::MAX;
+    }
+    let (mut from, mut to) = (0, u64::MAX);
+    while from < to {
+        let middle = from + (to - from) / 2;
+        if splitting.stored_size(middle) >= splitting.max_output_file_size {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
+    }
+    from
+}

@@ -1,0 +1,18 @@
+//! Rows to SST files: laid out, written and sealed on the device, decoded again, and copied back.
+
+mod buffers;
+mod chain;
+mod filter;
+mod images;
+mod index;
+mod layout;
+mod output;
+mod parts;
+mod size;
+mod store;
+mod verify;
+
+pub use buffers::SstBuffers;
+pub use output::{Writing, write};
+pub use size::SstSize;
+pub use store::WRITERS;

@@ -1,0 +1,95 @@
+//! How much of everything comes of a task's rows at most, if they are written as SST files.
+
+use rockmill_core::OutputPlan;
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+
+use super::filter::{filter_rules, may_lack_prefix};
+use super::images::IMAGE_ALIGNMENT;
+use super::layout::MOST_FILES;
+use crate::read::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
+
+/// Counts of what is written, to foresee its memory on the device.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SstSize {
+    /// Rows, and those with keys too long for their records.
+    pub rows: u64,
+    pub wide_rows: u64,
+    /// Rows, if filters are of prefixes that some keys may not have; else 0.
+    pub prefixed_rows: u64,
+    /// Files that decide where output files end.
+    pub grandparents: u64,
+    pub grandparent_bytes: u64,
+    /// Output files.
+    pub files: u64,
+    /// Bytes of the internal keys at their ends.
+    pub edge_bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Bytes of all filters.
+    pub filter_bytes: u64,
+    /// Bytes of all files.
+    pub image_bytes: u64,
+}
+
+/// What an entry takes beside a whole key and what it took in the input: a restart and longer lengths.
+const ENTRY_OVERHEAD: u64 = 8;
+
+/// What a block takes beside its entries: the trailer, a restart and their count.
+const BLOCK_OVERHEAD: u64 = BLOCK_TRAILER_SIZE as u64 + 8;
+
+/// What an index entry takes beside the separator: lengths, a handle, a restart.
+const INDEX_ENTRY_OVERHEAD: u64 = 32;
+
+/// Padding around each of a file's parts.
+const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
+
+impl SstSize {
+    /// What is foreseen of writing all that is read.
+    pub fn foreseen(read: &ReadSize, plan: &OutputPlan) -> Self {
+        let (entries, key_bytes) = (read.entries, read.key_bytes);
+        let grandparents = &plan.splitting.grandparents;
+        let grandparent_bytes: u64 = (grandparents.iter())
+            .map(|file| (file.smallest.len() + file.largest.len()) as u64)
+            .sum();
+        let data = (read.stored_bytes)
+            .saturating_add(key_bytes)
+            .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
+        let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MOST_FILES as u64);
+        let blocks = (data / plan.table.block_size.max(1) + files).min(entries);
+        let filter_bytes = filter_bytes(plan, entries, files);
+        let index_bytes = share(key_bytes, blocks, entries)
+            .saturating_add(blocks.saturating_mul(INDEX_ENTRY_OVERHEAD));
+        let image_bytes = data
+            .saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD))
+            .saturating_add(filter_bytes)
+            .saturating_add(index_bytes)
+            .saturating_add(files * FILE_OVERHEAD);
+        Self {
+            rows: entries,
+            wide_rows: read.wide_entries(),
+            prefixed_rows: match may_lack_prefix(&filter_rules(plan.table.filter)) {
+                true => entries,
+                false => 0,
+            },
+            grandparents: grandparents.len() as u64,
+            grandparent_bytes: grandparent_bytes + KEY_OVERHEAD,
+            files,
+            edge_bytes: share(key_bytes, 2 * files, entries),
+            blocks,
+            filter_bytes,
+            image_bytes,
+        }
+    }
+}
+
+/// Bytes of filters over so many keys: rounded up for each file to whole lines and to what allocators like.
+fn filter_bytes(plan: &OutputPlan, entries: u64, files: u64) -> u64 {
+    const MILLIBITS_PER_BYTE: u64 = 8000;
+    const FILE_BYTES: u64 = 256;
+    let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
+    if millibits == 0 {
+        return 0;
+    }
+    let bits = share(entries, u64::from(millibits), MILLIBITS_PER_BYTE);
+    share(bits, UNEVEN.0, UNEVEN.1).saturating_add(files * FILE_BYTES)
+}

@@ -1,0 +1,363 @@
+//! Images to files: first the index, which says where blocks are, then the blocks in chunks of whole ones, each
+//! block's checksum verified; the tail appended, synced; a few files at a time.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use rockmill_core::{
+    BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
+    Resource, Result, SstFile, block_guard,
+};
+use rockmill_format::compression::{CompressionType, Compressor};
+use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
+
+use super::chain::Chain;
+use super::images::Image;
+use super::index::ReadIndex;
+use super::output::Writing;
+use super::parts::{Block, Part, check_blocks, parts_of};
+use crate::memory::{CHUNKS, CopyRing, DeviceSlice};
+
+/// Files of a slice that are written at once. A slice is two target files before anything is dropped.
+pub const WRITERS: usize = 3;
+
+/// A file that was begun, and its number.
+pub type NewFile = (u64, Box<dyn SstFile>);
+
+/// A file that is done.
+#[derive(Debug)]
+pub struct Stored {
+    pub file: OutputFile,
+    /// A hash of its index's tags (`types.hpp:FoundFile`).
+    pub tags_hash: u64,
+}
+
+/// Copies all images back from `memory` and writes the files, a few at a time. `edges` are the internal keys at the
+/// files' ends.
+///
+/// # Errors
+/// Storage, Verification, Device, Cancelled.
+pub fn store(
+    with: Writing<'_>,
+    images: &[Image],
+    memory: DeviceSlice<'_, u8>,
+    edges: &[u8],
+    files: Vec<NewFile>,
+) -> Result<Vec<Stored>> {
+    let started = Instant::now();
+    let context = Store {
+        with,
+        memory,
+        edges,
+        waiting: Mutex::new(images.iter().zip(files).collect()),
+        done: Mutex::new(Ok(Vec::new())),
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..images.len().min(WRITERS) {
+            let builder = std::thread::Builder::new().name("rockmill-out".to_owned());
+            let spawned = builder.spawn_scoped(scope, || {
+                with.stages.count_cpu(|| context.work());
+            });
+            if spawned.is_err() {
+                break;
+            }
+        }
+        context.work();
+    });
+    let done = context.done.into_inner();
+    let mut files = done.unwrap_or_else(PoisonError::into_inner)?;
+    if files.len() != images.len() {
+        return Err(Error::internal("a file was left out"));
+    }
+    files.sort_by_key(|stored| stored.file.number);
+    let bytes = files.iter().map(|stored| stored.file.size).sum();
+    let seconds = started.elapsed().as_secs_f64();
+    (with.stages).add("store, in all", Resource::Host, seconds, bytes);
+    Ok(files)
+}
+
+/// What the writing threads share.
+struct Store<'a> {
+    with: Writing<'a>,
+    /// The images on the device.
+    memory: DeviceSlice<'a, u8>,
+    /// First and last internal keys of all files.
+    edges: &'a [u8],
+    waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
+    /// Files that are done, or the first error.
+    done: Mutex<Result<Vec<Stored>>>,
+}
+
+/// How parts get from their chunks into the file.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Copied,
+    /// The file is written from the chunks, in which parts lie as far from a multiple of the alignment as in the
+    /// file.
+    Lent {
+        alignment: usize,
+    },
+}
+
+impl Way {
+    /// Parts that are copied to the host ahead of the one that is looked at, itself included.
+    fn ahead(self) -> usize {
+        match self {
+            Self::Copied => CHUNKS,
+            // The other half is being written.
+            Self::Lent { .. } => CHUNKS / 2,
+        }
+    }
+
+    /// Bytes of a part that fit into a chunk wherever it begins.
+    fn part_bytes(self, chunk_bytes: usize) -> u64 {
+        match self {
+            Self::Copied => chunk_bytes as u64,
+            Self::Lent { alignment } => (chunk_bytes - alignment) as u64,
+        }
+    }
+
+    /// Where a part lies in its chunk.
+    fn place(self, part: &Part) -> Range<usize> {
+        let start = match self {
+            Self::Copied => 0,
+            Self::Lent { alignment } => (part.bytes.start % alignment as u64) as usize,
+        };
+        start..start + (part.bytes.end - part.bytes.start) as usize
+    }
+}
+
+/// Waits until the chunk whose turn it is has come back from the file, if that has it.
+fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Result<()> {
+    while ring.is_lent(turn) {
+        match writer.take_back()? {
+            Some(memory) => ring.take_back(memory),
+            None => return Err(Error::internal("a file keeps memory that it borrowed")),
+        }
+    }
+    Ok(())
+}
+
+impl Store<'_> {
+    /// Takes files until none is left or something has failed.
+    fn work(&self) {
+        loop {
+            let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
+            let Ok(Some((image, file))) = next else {
+                return;
+            };
+            let stored = self
+                .with
+                .cancel
+                .check()
+                .and_then(|()| self.store_file(image, file));
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            match (stored, &mut *done) {
+                (Ok(file), Ok(files)) => files.push(file),
+                (Err(error), Ok(_)) => *done = Err(error),
+                (_, Err(_)) => {}
+            }
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn store_file(&self, image: &Image, (number, mut file): NewFile) -> Result<Stored> {
+        file.expect(image.len());
+        let device = self.with.pool.device();
+        let _current = device.make_current()?;
+        let mut ring = self.with.pool.ring(self.with.cancel)?;
+        let mut writer = BlockWriter::new(self.with.plan, number, file);
+        let guard = block_guard(self.with.plan, number);
+        let index = self.index(image, guard, &mut ring)?;
+        let filter = image.filter.map(|filter| Block {
+            offset: image.data_bytes,
+            payload: filter.bytes,
+            metadata: Some(filter.metadata),
+        });
+        let stored: Vec<Block> = index.blocks().chain(filter).collect();
+        let mut chain = (self.with.plan.paranoid_hash)
+            .then(|| Chain::new(self.with.plan.table.restart_interval));
+        let copied = self.copy_back(image, &stored, guard, &mut writer, &mut ring, &mut chain);
+        let back = (0..CHUNKS).try_for_each(|chunk| take_back(&mut writer, &mut ring, chunk));
+        copied.and(back)?;
+        drop(ring);
+        writer.append(index.bytes())?;
+        let body = FileBody {
+            paranoid_hash: chain.map_or(0, Chain::finish),
+            ..self.body(image, &index)
+        };
+        let mut compressor = Compressor::new(&self.with.plan.table.compression)
+            .map_err(|e| Error::internal(e.what))?;
+        let size = image.len();
+        let file = self.with.stages.time("tail", Resource::Host, size, || {
+            writer.finish(self.with.plan, body, &mut compressor)
+        })?;
+        Ok(Stored {
+            file,
+            tags_hash: index.tags_hash(),
+        })
+    }
+
+    /// Copies the image's index back, verifies and reads it.
+    fn index(&self, image: &Image, guard: BlockGuard, ring: &mut CopyRing) -> Result<ReadIndex> {
+        let block = Block {
+            offset: image.index_at(),
+            payload: image.index.size,
+            metadata: None,
+        };
+        let parts = parts_of(&[block], ring.chunk_bytes() as u64);
+        let mut bytes = Vec::with_capacity((block.end() - block.offset) as usize);
+        let way = Way::Copied;
+        self.fetch(image, &parts, ring, way, |part, ring, turn| {
+            bytes.extend_from_slice(ring.bytes(turn, way.place(part))?);
+            Ok(())
+        })?;
+        let len = bytes.len() as u64;
+        self.with
+            .stages
+            .time("check index", Resource::Host, len, || {
+                check_blocks(&[block], guard, &bytes)?;
+                ReadIndex::read(bytes, image, &self.with.plan.table.index)
+            })
+    }
+
+    /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
+    /// its way; `chain` goes on with them. A block that is larger than a chunk is put together first. Where the file
+    /// is written from memory that it borrows, it borrows the chunks.
+    fn copy_back(
+        &self,
+        image: &Image,
+        blocks: &[Block],
+        guard: BlockGuard,
+        writer: &mut BlockWriter,
+        ring: &mut CopyRing,
+        chain: &mut Option<Chain>,
+    ) -> Result<()> {
+        let lends_at = writer.lends_at().filter(|&at| at < ring.chunk_bytes());
+        let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
+        let parts = parts_of(blocks, way.part_bytes(ring.chunk_bytes()));
+        let mut large = Vec::new();
+        self.fetch(image, &parts, ring, way, |part, ring, turn| {
+            let range = way.place(part);
+            let bytes = ring.bytes(turn, range.clone())?;
+            if !part.is_whole {
+                large.extend_from_slice(bytes);
+            }
+            let mut lent = None;
+            if !part.blocks.is_empty() {
+                let whole = if part.is_whole { &*bytes } else { &large };
+                let (blocks, len) = (&blocks[part.blocks.clone()], whole.len() as u64);
+                self.with
+                    .stages
+                    .time("check blocks", Resource::Host, len, || {
+                        check_blocks(blocks, guard, whole)
+                    })?;
+                if let Some(chain) = chain {
+                    let add = || chain.add(blocks, whole);
+                    self.with
+                        .stages
+                        .time("hash entries", Resource::Host, len, add)?;
+                }
+                match way {
+                    Way::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
+                    _ => (self.with.stages)
+                        .time("write", Resource::Host, len, || writer.append(whole))?,
+                }
+                large.clear();
+            }
+            if let Way::Lent { .. } = way {
+                let len = lent.as_ref().map_or(0, |lent| lent.bytes.len() as u64);
+                self.with.stages.time("write", Resource::Host, len, || {
+                    lent.map_or(Ok(()), |lent| writer.append_lent(lent))?;
+                    take_back(writer, ring, turn + way.ahead())
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies parts of the image back and calls `each` once one is there, while the next ones are on their way.
+    fn fetch(
+        &self,
+        image: &Image,
+        parts: &[Part],
+        ring: &mut CopyRing,
+        way: Way,
+        mut each: impl FnMut(&Part, &mut CopyRing, usize) -> Result<()>,
+    ) -> Result<()> {
+        for (turn, part) in parts.iter().enumerate().take(way.ahead()) {
+            self.start_copy(image, part, ring, way, turn)?;
+        }
+        for (turn, part) in parts.iter().enumerate() {
+            self.with.cancel.check()?;
+            let len = part.bytes.end - part.bytes.start;
+            self.with
+                .stages
+                .time("copy back", Resource::FromDevice, len, || {
+                    ring.bytes(turn, way.place(part)).map(drop)
+                })?;
+            each(part, ring, turn)?;
+            // Nobody looks at that chunk any more.
+            let next = turn + way.ahead();
+            if let Some(part) = parts.get(next) {
+                self.start_copy(image, part, ring, way, next)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_copy(
+        &self,
+        image: &Image,
+        part: &Part,
+        ring: &mut CopyRing,
+        way: Way,
+        turn: usize,
+    ) -> Result<()> {
+        let at = (image.at + part.bytes.start) as usize;
+        let place = way.place(part);
+        let from = self.memory.part(at..at + place.len());
+        // SAFETY: the image stays as it is until the task is done.
+        unsafe { ring.fetch(turn, place.start, from) }
+    }
+
+    fn body(&self, image: &Image, index: &ReadIndex) -> FileBody {
+        let (first_key, last_key) = image.edges(self.edges);
+        let (totals, entries) = (&image.totals, image.entries.len() as u64);
+        let num_blocks = image.num_blocks;
+        FileBody {
+            data_size: image.data_bytes,
+            first_key: first_key.to_vec(),
+            last_key: last_key.to_vec(),
+            counts: FileCounts {
+                deletions: totals.deletions,
+                raw_key_bytes: totals.key_bytes,
+                raw_value_bytes: totals.value_bytes,
+                uncompressed_bytes: image.data_bytes - num_blocks * BLOCK_TRAILER_SIZE as u64,
+                blocks: num_blocks,
+                rejected: 0,
+                bypassed: num_blocks,
+                smallest_seqno: Some(totals.smallest_seqno),
+                largest_seqno: totals.largest_seqno,
+            },
+            index: IndexBlock::Written(index.written()),
+            filter: image.filter.map_or(FilterBlock::None, |filter| {
+                FilterBlock::Written(BlockHandle {
+                    offset: image.data_bytes,
+                    size: filter.bytes,
+                })
+            }),
+            num_filter_entries: match self.with.plan.table.filter {
+                Some(options) if options.millibits_per_key > 0 => totals.filter_entries,
+                _ => 0,
+            },
+            compression_used: [CompressionType::None].into(),
+            content: ContentHash::from_sum(totals.content_hash, entries),
+            paranoid_hash: 0,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a snapshot sees is the same on the CPU, by the kernels, and in a model; and rows that are handed over are those
+//! that files would hold.
+//!
+//! The kernels run on the host, unless `ROCKMILL_TEST_DEVICE` says `cuda:N`. `PROPTEST_CASES` and
+//! `PROPTEST_RNG_SEED` choose the cases.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../same_files/cases.rs"]
+mod cases;
+#[path = "../../../cpu/tests/common/mod.rs"]
+mod common;
+#[path = "../device/mod.rs"]
+mod device;
+mod drawn;
+mod model;
+mod refused;
+mod sizes;
+
+use std::sync::OnceLock;
+
+use common::{Entry, MemSink, config};
+use device::target;
+use proptest::prelude::*;
+use rockmill_core::{
+    Backend, CancelToken, InputTable, KeyRange, Operator, Output, OutputPlan, Plan, Purpose,
+    ReadReport, ReadTask, Request, Result, Row, RowOutput, RowSink, SnapshotRules, TaskReport,
+    Tombstones, Undecided, Visibility,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings};
+use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
+
+fn device() -> &'static CudaBackend {
+    static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
+    BACKEND.get_or_init(|| {
+        CudaBackend::new(target(), CudaSettings::default()).expect("the device opens")
+    })
+}
+
+/// All that there was at some time, tombstones included.
+const EVERYTHING: SnapshotRules = SnapshotRules {
+    sequence: MAX_SEQUENCE,
+    tombstones: Tombstones::Keep,
+    undecided: Undecided::Mark,
+};
+
+fn request<'a>(
+    tables: &'a [InputTable],
+    range: &'a KeyRange,
+    visibility: Visibility<'a>,
+    purpose: Purpose<'a>,
+) -> Request<'a> {
+    Request {
+        tables,
+        range,
+        visibility,
+        read_ahead_bytes: 64 << 10,
+        purpose,
+    }
+}
+
+/// Keeps the rows that it gets.
+#[derive(Debug, Default)]
+struct Kept(Vec<Entry>);
+
+impl RowSink for Kept {
+    fn row(&mut self, row: Row<'_>) -> Result<()> {
+        assert_eq!(row.is_undecided(), !row.value_type.decides_alone());
+        self.0.push(Entry {
+            key: row.user_key.to_vec(),
+            tag: pack_tag(row.sequence, row.value_type as u8),
+            value: row.value.to_vec(),
+        });
+        Ok(())
+    }
+}
+
+/// Rows in a range, and what is told of reading them but the bytes that were read for it.
+fn inspect(
+    backend: &impl Backend,
+    tables: &[InputTable],
+    range: &KeyRange,
+    visibility: Visibility<'_>,
+) -> Result<(Vec<Entry>, ReadReport)> {
+    let request = request(tables, range, visibility, Purpose::Inspect);
+    backend.supports(&request).check()?;
+    let task = ReadTask {
+        request,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let mut rows = Kept::default();
+    let report = backend.apply(backend.read(task)?, Operator::Inspect { rows: &mut rows })?;
+    let bytes = rows.0.iter().map(|row| row.key.len() + row.value.len());
+    let meant = RowOutput {
+        rows: rows.0.len() as u64,
+        bytes: bytes.sum::<usize>() as u64,
+    };
+    assert!(matches!(report.output, Output::Rows(output) if output == meant));
+    assert!(report.read.is_balanced() && report.files().is_empty());
+    Ok((rows.0, without_bytes(&report)))
+}
+
+fn without_bytes(report: &TaskReport) -> ReadReport {
+    ReadReport {
+        bytes: 0,
+        ..report.read.clone()
+    }
+}
+
+/// Files of the rows in a range, and what is told of reading them.
+fn write(
+    backend: &impl Backend,
+    tables: &[InputTable],
+    range: &KeyRange,
+    visibility: Visibility<'_>,
+    plan: &OutputPlan,
+) -> Result<(Vec<common::MemOutput>, ReadReport)> {
+    let request = request(tables, range, visibility, Purpose::WriteSst(plan));
+    let task = ReadTask {
+        request,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let mut sink = MemSink::numbered_from(1);
+    let report = common::make(backend, task, &mut sink)?;
+    Ok((sink.into_files(), without_bytes(&report)))
+}
+
+proptest! {
+    #![proptest_config(config(400))]
+
+    #[test]
+    fn a_snapshot_sees_on_each_backend_what_it_sees_in_the_model(
+        runs in drawn::runs(),
+        plan in cases::table_plans(),
+        rules in drawn::rules(),
+        bounds in any::<[Option<prop::sample::Index>; 2]>(),
+        is_cut in any::<bool>(),
+    ) {
+        let tables = drawn::tables(&runs, &plan);
+        let range = drawn::range(&runs, bounds, is_cut);
+        let meant = model::read(&runs, &range, &rules);
+        let visibility = Visibility::Snapshot(rules);
+        prop_assert_eq!(&inspect(&CpuBackend, &tables, &range, visibility), &meant);
+        prop_assert_eq!(&inspect(device(), &tables, &range, visibility), &meant);
+    }
+
+    #[test]
+    fn files_of_a_snapshot_hold_what_it_sees(
+        runs in drawn::runs(),
+        plan in cases::plans(),
+        rules in drawn::rules(),
+    ) {
+        let rules = SnapshotRules { undecided: Undecided::Error, ..rules };
+        let tables = drawn::tables(&runs, &common::plan().output.table);
+        let (range, visibility) = (KeyRange::default(), Visibility::Snapshot(rules));
+        let plan = &plan.output;
+        let files = write(&CpuBackend, &tables, &range, visibility, plan);
+        prop_assert_eq!(&write(device(), &tables, &range, visibility, plan), &files);
+        let meant = model::read(&runs, &range, &rules);
+        prop_assert_eq!(files.and_then(|(files, report)| Ok((contents(&files)?, report))), meant);
+    }
+
+    #[test]
+    fn rows_of_a_compaction_are_those_that_its_files_hold(
+        runs in cases::runs(),
+        plan in cases::plans(),
+        bounds in any::<[Option<prop::sample::Index>; 2]>(),
+    ) {
+        let tables = cases::tables(&runs, &common::plan().output.table);
+        let all = runs.concat();
+        let mut bounds = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
+        bounds.sort();
+        let [begin, end] = bounds;
+        let range = KeyRange { begin, end };
+        let Plan { rules, output, .. } = &plan;
+        let visibility = Visibility::Compaction(rules);
+        let files = write(&CpuBackend, &tables, &range, visibility, output);
+        let meant = files.and_then(|(files, report)| Ok((contents(&files)?, report)));
+        prop_assert_eq!(&inspect(&CpuBackend, &tables, &range, visibility), &meant);
+        prop_assert_eq!(&inspect(device(), &tables, &range, visibility), &meant);
+    }
+}
+
+/// All entries of some files, read by the decoder alone.
+fn contents(files: &[common::MemOutput]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for file in files {
+        let table = common::open(file.bytes.clone())?;
+        entries.extend(common::read(&table, &KeyRange::default(), 4096)?.0);
+    }
+    Ok(entries)
+}

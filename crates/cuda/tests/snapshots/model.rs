@@ -1,0 +1,62 @@
+//! What a snapshot sees, said in another way: all entries in one list, sorted, a user key at a time.
+
+use rockmill_core::{Error, KeyRange, ReadReport, Result, SnapshotRules, Tombstones, Undecided};
+use rockmill_format::key::{self, ValueType};
+
+use crate::common::Entry;
+use crate::drawn::Run;
+
+/// Rows and report of reading the runs' entries in a range, without the bytes that were read for it.
+pub fn read(
+    runs: &[Run],
+    range: &KeyRange,
+    rules: &SnapshotRules,
+) -> Result<(Vec<Entry>, ReadReport)> {
+    let mut report = ReadReport::default();
+    let mut all: Vec<Entry> = Vec::new();
+    for run in runs {
+        let inside = run.entries().filter(|entry| range.contains(&entry.key));
+        let inside: Vec<_> = inside.collect();
+        report.entries.push(inside.len() as u64);
+        all.extend(inside);
+    }
+    for entry in &all {
+        report.tombstones += u64::from(matches!(entry.kind(), 0x00 | 0x07 | 0x14));
+        report.key_bytes += entry.key.len() as u64 + 8;
+        report.value_bytes += entry.value.len() as u64;
+        report.hash_in = report.hash_in.wrapping_add(entry.hash());
+    }
+    // Where internal keys are equal, the order of the runs stays.
+    all.sort_by_key(Entry::order);
+    let mut rows = Vec::new();
+    for versions in all.chunk_by(|a, b| a.key == b.key) {
+        let (above, seen): (Vec<_>, Vec<_>) =
+            (versions.iter()).partition(|entry| entry.seq() > rules.sequence);
+        report.above_snapshot += above.len() as u64;
+        report.replaced += seen.len().saturating_sub(1) as u64;
+        if let Some(newest) = seen.first()
+            && is_row(newest.kind(), rules, &mut report)?
+        {
+            report.kept += 1;
+            report.hash_kept = report.hash_kept.wrapping_add(newest.hash());
+            rows.push((*newest).clone());
+        }
+    }
+    report.hash_dropped = report.hash_in.wrapping_sub(report.hash_kept);
+    Ok((rows, report))
+}
+
+fn is_row(kind: u8, rules: &SnapshotRules, report: &mut ReadReport) -> Result<bool> {
+    match (kind, rules.tombstones, rules.undecided) {
+        (0x01, ..) | (0x00 | 0x07, Tombstones::Keep, _) => Ok(true),
+        (0x00 | 0x07, Tombstones::Drop, _) => {
+            report.tombstones_dropped += 1;
+            Ok(false)
+        }
+        (_, _, Undecided::Mark) => Ok(true),
+        (_, _, Undecided::Error) => {
+            let kind = ValueType::from_code(key::tag_type(u64::from(kind)));
+            Err(Error::declined_type(kind.expect("it was drawn")))
+        }
+    }
+}

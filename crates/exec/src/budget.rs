@@ -1,0 +1,183 @@
+//! How much may run at once: slices and their memory, over all jobs of an engine.
+//!
+//! ```text
+//!   enter   one job of a database at a time opens its inputs, of several if there is memory
+//!   hold    what they take is counted until the job ends
+//!   admit   waits for the memory of one slice, which then is the job's until it ends
+//!   slice   waits for a device with room and for that memory, or for as much again
+//! ```
+//!
+//! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
+//! wait longer for another: see `running`. Who waits is
+//! served in order, the more urgent before the others, of whom one goes after every eight of them. A job that was
+//! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large slice that waits
+//! is not overtaken for ever by small ones, since what is free is kept for it.
+
+mod abandoned;
+mod fair_queue;
+mod running;
+mod share;
+mod state;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod turns;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{CancelToken, Error, Result};
+
+use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
+
+pub use fair_queue::Urgency;
+pub use running::{Candidate, HOST};
+pub use share::{Grant, JobShare};
+use state::{Answer, JobId, State, Wish};
+pub use state::{Entry, Work};
+
+/// Slots for slices, and bytes, that jobs share.
+#[derive(Debug)]
+pub struct Budget {
+    state: Mutex<State>,
+    changed: Signal,
+    clock: Arc<dyn Clock>,
+}
+
+/// Memory that a call holds which nobody waits for any more; given back when dropped.
+#[derive(Debug)]
+pub struct LeftBehind {
+    budget: Arc<Budget>,
+    job: JobId,
+    slice_bytes: u64,
+}
+
+impl LeftBehind {
+    /// Counts the memory of a running slice as lost until this is dropped, and that which its job keeps until it ends as
+    /// long as well. The slice's place is there for others again.
+    pub fn leave(budget: &Arc<Budget>, grant: &Grant<'_>, slice_bytes: u64) -> Self {
+        let job = grant.leave_behind(slice_bytes);
+        Self {
+            budget: Arc::clone(budget),
+            job,
+            slice_bytes,
+        }
+    }
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        let (job, slice_bytes) = (self.job, self.slice_bytes);
+        self.budget
+            .change(|state| state.come_back(job, slice_bytes));
+    }
+}
+
+impl Budget {
+    /// A budget of `slots` slices on each device and `bytes` bytes.
+    pub fn new(slots: usize, bytes: u64, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            state: Mutex::new(State::new(slots, bytes)),
+            changed: Signal::default(),
+            clock,
+        }
+    }
+
+    /// Bytes in all, but for those that calls hold which were left behind.
+    pub fn bytes(&self) -> u64 {
+        self.state().most_bytes()
+    }
+
+    /// Bytes in all. A job that fits these is done, alone, even if calls that were left behind hold some: they may
+    /// never give them back.
+    pub fn all_bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// Bytes that are taken, those included that calls hold which were left behind.
+    pub fn taken_bytes(&self) -> u64 {
+        let state = self.state();
+        state.used_bytes() + state.left_behind_bytes()
+    }
+
+    /// Slices at once on each device.
+    pub fn slots(&self) -> usize {
+        self.state().slots
+    }
+
+    /// Bytes of input of slices that run on a device, or that have not begun and may go there, of all jobs.
+    pub fn queued_bytes(&self, device: usize) -> u64 {
+        self.state().queued_bytes(device)
+    }
+
+    /// Makes the budget another one. Slices that run go on; where they hold more than there is, no
+    /// further ones begin, but for one of each job, until enough is given back.
+    pub fn resize(&self, slots: usize, bytes: u64) {
+        self.change(|state| {
+            state.slots = slots.max(1);
+            state.bytes = bytes;
+        });
+    }
+
+    /// Waits for the turn to open inputs.
+    ///
+    /// # Errors
+    /// Cancelled.
+    pub fn enter(
+        &self,
+        entry: Entry,
+        urgency: Urgency,
+        cancel: &CancelToken,
+    ) -> Result<JobShare<'_>> {
+        match self.wait(Wish::Enter(entry), urgency, cancel)? {
+            Answer::Entered { job } => Ok(JobShare::new(self, job, urgency)),
+            _ => Err(Error::internal("a job waits for its turn alone")),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> f64 {
+        self.clock.now().as_secs_f64()
+    }
+
+    /// Changes the state, and serves who waited for that.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        state.now = self.now();
+        let result = change(&mut state);
+        state.serve();
+        drop(state);
+        self.clock.notify(&self.changed);
+        result
+    }
+
+    fn wait(&self, wish: Wish, urgency: Urgency, cancel: &CancelToken) -> Result<Answer> {
+        let ticket = self.change(|state| state.queue(wish, urgency));
+        loop {
+            let seen = self.changed.seen();
+            let mut state = self.state();
+            if let Some(answer) = state.take_answer(ticket) {
+                return Ok(answer);
+            }
+            if cancel.is_cancelled() {
+                state.leave_queue(ticket);
+                drop(state);
+                self.clock.notify(&self.changed);
+                return Err(Error::cancelled());
+            }
+            drop(state);
+            self.clock.wait(&self.changed, seen, CANCEL_POLL);
+            // A device that is late is worth less waiting; one of all who wait looks.
+            let now = self.now();
+            let mut state = self.state();
+            if now - state.now >= CANCEL_POLL.as_secs_f64() {
+                state.now = now;
+                state.serve();
+                drop(state);
+                self.clock.notify(&self.changed);
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+use rockmill_core::{DeclineReason, ErrorKind};
+
+use super::share::Grant;
+use super::*;
+use rockmill_storage::clock::SystemClock;
+
+pub(super) fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
+    admitted_as(Urgency::Usual, budget, held_bytes, slice_bytes)
+}
+
+fn admitted_as(
+    urgency: Urgency,
+    budget: &Budget,
+    held_bytes: u64,
+    slice_bytes: u64,
+) -> JobShare<'_> {
+    let cancel = CancelToken::new();
+    let job = budget.enter(SOME, urgency, &cancel).expect("its turn");
+    job.hold(held_bytes).expect("there is as much");
+    job.admit(slice_bytes, &cancel).expect("it fits");
+    job.plan(MANY);
+    job
+}
+
+const MANY: Work = Work {
+    slices: 1000,
+    slice_bytes: 1,
+};
+
+/// Jobs of one database that hold what they say and no more.
+pub(super) const SOME: Entry = Entry {
+    database: 1,
+    expected_bytes: 0,
+};
+
+const CPU: Candidate = Candidate {
+    device: HOST,
+    seconds: 1.0,
+};
+
+pub(super) fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
+    let grant = job
+        .slice(&[CPU], &CancelToken::new())
+        .expect("not cancelled");
+    grant.expect("the job goes on")
+}
+
+/// Whether a wish is not fulfilled as things are; it is withdrawn then.
+pub(super) fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    wish(&cancel).is_err()
+}
+
+/// Waits until as many wishes wait.
+pub(super) fn queue_of(budget: &Budget, wishes: usize) {
+    while budget.state().waiting() != wishes {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn memory_is_given_back() {
+    let budget = Budget::new(4, 100, SystemClock::shared());
+    let job = admitted(&budget, 10, 40);
+    assert_eq!(job.slices_in_memory(), 2);
+    let (first, second) = (slice(&job), slice(&job));
+    assert_eq!(budget.state().used_bytes(), 90);
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "a third does not fit"
+    );
+    drop(second);
+    drop(first);
+    assert_eq!(budget.state().used_bytes(), 50, "one slice stays the job's");
+    drop(job);
+    assert_eq!(budget.state().used_bytes(), 0);
+}
+
+#[test]
+fn indexes_of_all_jobs_count() {
+    let budget = Budget::new(4, 100, SystemClock::shared());
+    let first = admitted(&budget, 30, 20);
+    let cancel = CancelToken::new();
+    let second = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    second.hold(40).expect("there is as much");
+    assert!(waits(|cancel| second.admit(20, cancel)));
+    second.admit(10, &cancel).expect("it fits");
+    drop((first, second));
+
+    let greedy = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    greedy.hold(60).expect("there is as much");
+    let error = greedy.hold(60).expect_err("there is less");
+    let reason = DeclineReason::MemoryBudget;
+    assert_eq!(error.kind, ErrorKind::Declined(reason));
+}
+
+#[test]
+fn one_job_of_a_database_opens_its_inputs_at_a_time() {
+    let budget = Budget::new(4, 100, SystemClock::shared());
+    let cancel = CancelToken::new();
+    let first = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
+    first.admit(10, &cancel).expect("it fits");
+    let second = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("the first is done opening");
+    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
+    drop(second);
+    budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("the second has gone");
+}
+
+#[test]
+fn a_job_goes_on_whatever_others_hold() {
+    let budget = Budget::new(8, 100, SystemClock::shared());
+    let large = admitted(&budget, 0, 40);
+    let small = admitted(&budget, 0, 10);
+    let running = (slice(&large), slice(&large));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| drop(slice(&large)));
+        queue_of(&budget, 1);
+        let own = slice(&small);
+        assert!(
+            waits(|cancel| small.slice(&[CPU], cancel)),
+            "what is free is kept for the third of the large ones"
+        );
+        drop(own);
+        drop(running);
+        waiting.join().expect("no panic");
+    });
+}
+
+#[test]
+fn small_slices_do_not_keep_a_large_one_waiting() {
+    let budget = Budget::new(8, 100, SystemClock::shared());
+    let small = admitted(&budget, 0, 20);
+    let running = [slice(&small), slice(&small), slice(&small)];
+    let cancel = CancelToken::new();
+    let large = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| large.admit(70, &cancel));
+        queue_of(&budget, 1);
+        assert!(
+            waits(|cancel| small.slice(&[CPU], cancel)),
+            "what is free is kept for the large one"
+        );
+        drop(running);
+        waiting.join().expect("no panic").expect("admitted");
+    });
+}
+
+#[test]
+fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
+    let budget = Budget::new(8, 100, SystemClock::shared());
+    let first = admitted(&budget, 0, 20);
+    let own = slice(&first);
+    let cancel = CancelToken::new();
+    let second = budget
+        .enter(SOME, Urgency::Usual, &cancel)
+        .expect("its turn");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.admit(90, &cancel));
+        queue_of(&budget, 1);
+        drop(slice(&first));
+        drop(own);
+        drop(first);
+        waiting.join().expect("no panic").expect("admitted");
+    });
+}
+
+#[test]
+fn slots_go_round() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
+    let order = Mutex::new(Vec::new());
+    let running = slice(&a);
+    let take = |job: &JobShare<'_>, name| {
+        let grant = slice(job);
+        order.lock().expect("no panic").push(name);
+        drop(grant);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| take(&a, "a"));
+        queue_of(&budget, 1);
+        scope.spawn(|| take(&b, "b"));
+        queue_of(&budget, 2);
+        scope.spawn(|| take(&a, "a again"));
+        queue_of(&budget, 3);
+        drop(running);
+    });
+    assert_eq!(*order.lock().expect("no panic"), ["a", "b", "a again"]);
+}
+
+#[test]
+fn who_waits_for_a_slice_of_an_ended_job_goes() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    let _running = slice(&job);
+    let cancel = CancelToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(|grant| grant.is_some()));
+        queue_of(&budget, 1);
+        job.end();
+        assert_eq!(waiting.join().expect("no panic"), Ok(false));
+    });
+}
+
+#[test]
+fn a_budget_grows_and_shrinks_while_slices_run() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 40);
+    let first = slice(&job);
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is one slot"
+    );
+    budget.resize(3, 100);
+    let second = slice(&job);
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is no memory"
+    );
+    budget.resize(3, 120);
+    let third = slice(&job);
+    budget.resize(1, 10);
+    drop((second, third));
+    assert!(
+        waits(|cancel| job.slice(&[CPU], cancel)),
+        "there is one slot again"
+    );
+    drop(first);
+    drop(slice(&job));
+    assert!(
+        waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)?.admit(5, cancel)),
+        "what is held is more than there is"
+    );
+    drop(job);
+    admitted(&budget, 5, 20);
+}
+
+#[test]
+fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
+    let budget = Budget::new(2, 100, SystemClock::shared());
+    let job = admitted(&budget, 60, 20);
+    budget.resize(2, 10);
+    assert_eq!(job.held_bytes(), 60);
+    let _running = slice(&job);
+    assert!(waits(|cancel| job.slice(&[CPU], cancel)), "one at a time");
+}
+
+#[test]
+fn calls_left_behind_count_what_their_job_holds_once() {
+    let budget = Arc::new(Budget::new(4, 200, SystemClock::shared()));
+    let job = admitted(&budget, 30, 40);
+    let grants = [(); 2].map(|()| slice(&job));
+    assert_eq!(budget.taken_bytes(), 30 + 40 + 40);
+    let [first, second] = grants.map(|grant| LeftBehind::leave(&budget, &grant, 40));
+    assert_eq!(
+        budget.taken_bytes(),
+        30 + 40 + 2 * 40,
+        "one place is the job's"
+    );
+    drop(job);
+    assert_eq!(budget.taken_bytes(), 30 + 2 * 40);
+    drop(first);
+    assert_eq!(budget.taken_bytes(), 30 + 40);
+    drop(second);
+    assert_eq!(budget.taken_bytes(), 0);
+    let job = admitted(&budget, 30, 40);
+    drop(LeftBehind::leave(&budget, &slice(&job), 40));
+    drop(job);
+    assert_eq!(budget.taken_bytes(), 0, "the call came back before");
+}
+
+#[test]
+fn jobs_go_one_at_a_time_where_calls_left_behind_hold_all() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let job = admitted(&budget, 0, 40);
+    let calls = [(); 3].map(|()| LeftBehind::leave(&budget, &slice(&job), 40));
+    drop(job);
+    assert_eq!((budget.bytes(), budget.all_bytes()), (0, 100));
+    let next = admitted(&budget, 60, 40);
+    let own = slice(&next);
+    assert!(waits(|cancel| next.slice(&[CPU], cancel)));
+    assert!(waits(|cancel| budget
+        .enter(SOME, Urgency::Usual, cancel)?
+        .admit(5, cancel)));
+    drop((own, next));
+    let greedy = budget.enter(SOME, Urgency::Usual, &CancelToken::new());
+    let error = greedy.expect("its turn").hold(101);
+    let reason = DeclineReason::MemoryBudget;
+    assert_eq!(error.expect_err("never").kind, ErrorKind::Declined(reason));
+    drop(calls);
+    assert_eq!(budget.bytes(), 100);
+}
+
+#[test]
+fn waiting_ends_when_cancelled() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    let _running = slice(&job);
+    let cancel = CancelToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(drop));
+        queue_of(&budget, 1);
+        cancel.cancel();
+        let error = waiting.join().expect("no panic").expect_err("cancelled");
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+    });
+    assert_eq!(budget.state().waiting(), 0);
+}
+
+#[test]
+fn each_device_has_room_for_as_many_slices() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    let gpu = Candidate { device: 1, ..CPU };
+    let take = || job.slice(&[CPU, gpu], &CancelToken::new());
+    let take = || take().expect("not cancelled").expect("the job goes on");
+    let both = [take(), take()];
+    assert_eq!(both.each_ref().map(|grant| grant.place().device), [0, 1]);
+    assert!(waits(|cancel| job.slice(&[CPU, gpu], cancel)));
+    let [first, second] = both;
+    second.put_back();
+    assert_eq!(take().place().device, 1);
+    drop(first);
+}
+
+#[test]
+fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
+    let budget = Budget::new(2, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    let work = Work {
+        slices: 5,
+        slice_bytes: 100,
+    };
+    job.plan(work);
+    assert_eq!(
+        budget.queued_bytes(HOST),
+        0,
+        "it has not asked for a device"
+    );
+    let running = [slice(&job), slice(&job)];
+    assert_eq!(
+        (budget.queued_bytes(HOST), budget.queued_bytes(1)),
+        (500, 0)
+    );
+    drop(running);
+    assert_eq!(budget.queued_bytes(HOST), 300);
+    drop(job);
+    assert_eq!(budget.queued_bytes(HOST), 0);
+}
+
+#[test]
+fn a_job_has_as_many_slices_as_it_said() {
+    let budget = Budget::new(4, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    job.plan(Work { slices: 1, ..MANY });
+    let cancel = CancelToken::new();
+    slice(&job).put_back();
+    drop(slice(&job));
+    assert!(job.slice(&[CPU], &cancel).expect("not cancelled").is_none());
+}
+
+#[test]
+fn a_slice_that_waits_for_a_late_device_goes_to_another() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let job = admitted(&budget, 0, 10);
+    job.plan(Work { slices: 2, ..MANY });
+    // Fast enough that the CPU would be in nobody's time.
+    let [cpu, gpu] =
+        [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
+    let cancel = CancelToken::new();
+    let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");
+    let first = take().expect("there are two");
+    let second = take().expect("there is one");
+    assert_eq!((first.place().device, second.place().device), (1, HOST));
+    assert!(second.place().moved && !first.place().moved);
+}
+
+#[test]
+fn urgent_jobs_go_first_and_nobody_starves() {
+    let budget = Budget::new(1, 100, SystemClock::shared());
+    let urgent = admitted_as(Urgency::First, &budget, 0, 10);
+    let idle = admitted_as(Urgency::Last, &budget, 0, 10);
+    let order = Mutex::new(Vec::new());
+    let running = slice(&idle);
+    let take = |job: &JobShare<'_>, name| {
+        let grant = slice(job);
+        order.lock().expect("no panic").push(name);
+        drop(grant);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| take(&idle, "idle"));
+        queue_of(&budget, 1);
+        for waiting in 2..=4 {
+            scope.spawn(|| take(&urgent, "urgent"));
+            queue_of(&budget, waiting);
+        }
+        drop(running);
+    });
+    let order = std::mem::take(&mut *order.lock().expect("no panic"));
+    assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
+}
+
+/// A job with many slices that has opened its inputs, and asks for the memory of one.
+fn asks_for_memory(state: &mut State, urgency: Urgency, slice_bytes: u64) -> JobId {
+    let ticket = state.queue(Wish::Enter(SOME), urgency);
+    state.serve();
+    let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
+        panic!("nobody else opens inputs");
+    };
+    state.set_slice_bytes(job, slice_bytes);
+    state.queue(Wish::Admit(job), urgency);
+    state.set_work(job, MANY);
+    state.set_candidates(job, &[CPU]);
+    state.serve();
+    job
+}
+
+#[test]
+fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
+    const MORE_THAN_ITS_TURN: usize = 256;
+    let mut state = State::new(1, 100);
+    let mut job = |urgency| asks_for_memory(&mut state, urgency, 10);
+    let (urgent, idle) = (job(Urgency::First), job(Urgency::Last));
+    let mut next = state.queue(Wish::Slice(urgent), Urgency::First);
+    state.serve();
+    let waiting = state.queue(Wish::Slice(idle), Urgency::Last);
+    let served = (0..MORE_THAN_ITS_TURN).find(|_| {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is its turn");
+        };
+        next = state.queue(Wish::Slice(urgent), Urgency::First);
+        state.give_back(urgent, &running, true);
+        state.serve();
+        matches!(state.take_answer(waiting), Some(Answer::Slice(_)))
+    });
+    assert!(served > Some(1), "{served:?}");
+}
+
+#[test]
+fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
+    const SERVED: usize = 300;
+    let mut state = State::new(1, 100);
+    let mut job = |urgency, slice_bytes| asks_for_memory(&mut state, urgency, slice_bytes);
+    let (usual, idle) = (job(Urgency::Usual, 10), job(Urgency::Last, 10));
+    let waits = job(Urgency::Usual, 90);
+    assert_eq!(state.waiting(), 1, "{waits} has no room beside the others");
+    let mut next = state.queue(Wish::Slice(usual), Urgency::Usual);
+    state.serve();
+    for _ in 0..SERVED {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is alone");
+        };
+        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        state.give_back(usual, &running, true);
+        state.serve();
+    }
+    let late = state.queue(Wish::Slice(idle), Urgency::Last);
+    for _ in 0..3 {
+        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+            panic!("it is more urgent");
+        };
+        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        state.give_back(usual, &running, true);
+        state.serve();
+        assert!(state.take_answer(late).is_none());
+    }
+}

@@ -1,0 +1,265 @@
+//! The devices of an engine: opened beside other work, each with its standing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use rockmill_core::{DynBackend, Error, ErrorKind, Result};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
+
+use crate::device::{Device, DeviceList, Registered};
+use crate::device_health::Standing;
+use crate::opening::Opening;
+use rockmill_storage::clock::Clock;
+
+/// What an engine computes with. The CPU is always there: it redoes what another device could not do.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The host's processors.
+    pub cpu: CpuBackend,
+    /// Whether the CPU also takes slices that other devices could do.
+    pub host_shares: bool,
+    places: Vec<Place>,
+}
+
+/// What the settings ask for beside the CPU; it is used as soon as it is open.
+#[derive(Debug)]
+struct Place {
+    opening: Opening<Vec<Arc<Opened>>>,
+    /// As it was asked for.
+    device: Device,
+    /// What became of it, once told.
+    text: OnceLock<String>,
+}
+
+/// A device that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// What runs slices there.
+    pub backend: Arc<dyn DynBackend>,
+    /// Whether it is trusted, over all jobs.
+    pub standing: Standing,
+    /// What it calls itself.
+    model: String,
+}
+
+/// An open device that a job may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Offload<'a> {
+    /// Its number among the engine's; 0 is the host's.
+    pub number: usize,
+    /// The device.
+    pub device: &'a Arc<Opened>,
+    /// Whether jobs are the CPU's that do not end sooner there: nobody named the device.
+    pub only_if_sooner: bool,
+}
+
+impl Opened {
+    /// Opens a GPU, and makes what its first slice would wait for.
+    fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
+        let backend = CudaBackend::new(target, cuda)?;
+        if let Err(error) = backend.warm_up() {
+            // The first slice will say so too, if it needs as much.
+            tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
+        }
+        Ok(Arc::new(Self {
+            model: backend.device().about().name.clone(),
+            backend: Arc::new(backend),
+            standing: Standing::default(),
+        }))
+    }
+
+    /// A backend of the program's own.
+    fn registered(registered: Registered, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            model: "registered".to_owned(),
+            backend: registered.open(cuda.memory_bytes, clock),
+            standing: Standing::default(),
+        })
+    }
+
+    /// Opens the first GPU that can be used.
+    fn first_gpu(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
+        let mut trouble = None;
+        for gpu in Gpu::all_gpus()? {
+            match Self::gpu(Target::Cuda(gpu.number()), cuda) {
+                Ok(gpu) => return Ok(vec![gpu]),
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        let none = || Error::new(ErrorKind::Device, "the machine has none");
+        Err(trouble.unwrap_or_else(none))
+    }
+}
+
+impl Place {
+    fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
+        let one = |target| Opening::start(move || Ok(vec![Opened::gpu(target, cuda)?]));
+        let opening = match device {
+            Device::Cpu => return None,
+            Device::Auto => Opening::start(move || Opened::first_gpu(cuda)),
+            Device::Registered(registered) => {
+                let opened = Opened::registered(registered, cuda, clock);
+                Opening::start(move || Ok(vec![opened]))
+            }
+            Device::Cuda(number) => one(Target::Cuda(number)),
+            Device::Kernels(target) => one(target),
+        };
+        Some(Self {
+            opening,
+            device,
+            text: OnceLock::new(),
+        })
+    }
+
+    fn opened(&self) -> &[Arc<Opened>] {
+        let opened = self.opening.get().and_then(|opened| opened.as_ref().ok());
+        opened.map_or(&[], Vec::as_slice)
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        let error = self.opening.get()?.as_ref().err()?;
+        let text = || format!("device {}: {}", self.device, error.what);
+        (self.device != Device::Auto).then(|| self.text.get_or_init(text).as_str())
+    }
+
+    fn choice(&self) -> Option<&str> {
+        let opened = self.opening.get()?;
+        let text = || match opened {
+            Ok(gpus) => {
+                let gpus = gpus
+                    .iter()
+                    .map(|gpu| format!("{}, {}", gpu.backend.name(), gpu.model));
+                let gpus = gpus.collect::<Vec<_>>().join(", ");
+                format!("{gpus}, for jobs that end sooner there, the CPU for others")
+            }
+            Err(error) => format!("the CPU; no GPU: {}", error.what),
+        };
+        (self.device == Device::Auto).then(|| self.text.get_or_init(text).as_str())
+    }
+}
+
+impl Fleet {
+    /// Begins to open `devices`; until one is open, others and the CPU do what there is to do.
+    pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {
+        let places = devices
+            .iter()
+            .filter_map(|device| Place::open(device, cuda, clock));
+        Self {
+            cpu: CpuBackend,
+            host_shares: devices.contains(Device::Cpu),
+            places: places.collect(),
+        }
+    }
+
+    /// The devices beside the CPU that are open.
+    pub fn opened(&self) -> Vec<Offload<'_>> {
+        let open = self.places.iter().enumerate().flat_map(|(at, place)| {
+            let numbered = place.opened().iter().enumerate();
+            // One place has one device, or is the only one.
+            numbered.map(move |(nth, device)| Offload {
+                number: 1 + at + nth,
+                device,
+                only_if_sooner: place.device == Device::Auto,
+            })
+        });
+        open.collect()
+    }
+
+    /// Waits until all devices are open.
+    ///
+    /// # Errors
+    /// One sentence about what is missing; none of [`Device::Auto`].
+    pub fn wait(&self) -> std::result::Result<(), String> {
+        for place in &self.places {
+            let _ = place.opening.wait();
+        }
+        self.trouble().map_or(Ok(()), |what| Err(what.to_owned()))
+    }
+
+    /// How often which fault was made on purpose, on all devices.
+    pub fn faults(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for opened in self.places.iter().flat_map(Place::opened) {
+            for (fault, times) in opened.backend.faults() {
+                *sums.entry(fault.to_owned()).or_default() += times;
+            }
+        }
+        sums
+    }
+
+    /// Why the first device that was asked for and cannot be used is not, if that is known.
+    pub fn trouble(&self) -> Option<&str> {
+        self.places.iter().find_map(Place::trouble)
+    }
+
+    /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices, and as long as
+    /// it is not known.
+    pub fn choice(&self) -> Option<&str> {
+        self.places.iter().find_map(Place::choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rockmill_storage::clock::SystemClock;
+
+    const KERNELS: Device = Device::Kernels(Target::Host);
+
+    fn opened(devices: impl Into<DeviceList>) -> Fleet {
+        let fleet = Fleet::open(
+            devices.into(),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
+        assert_eq!(fleet.wait(), Ok(()));
+        fleet
+    }
+
+    #[test]
+    fn what_is_left_open_is_told_and_only_that_has_to_end_sooner() {
+        let auto = opened(Device::Auto);
+        let choice = auto.choice().expect("it was left open");
+        match auto.opened().first() {
+            Some(gpu) => {
+                assert!(choice.starts_with(gpu.device.backend.name()), "{choice}");
+                assert!(gpu.only_if_sooner);
+            }
+            None => assert!(choice.starts_with("the CPU; no GPU: "), "{choice}"),
+        }
+        let kernels = opened(KERNELS);
+        assert!(kernels.choice().is_none() && !kernels.opened()[0].only_if_sooner);
+        assert!(!auto.host_shares && !kernels.host_shares);
+        let cpu = opened(Device::Cpu);
+        assert!(cpu.opened().is_empty());
+        let own = Registered::new("own", Box::new(|_, _| Arc::new(CpuBackend)));
+        let own = opened(Device::Registered(own));
+        assert!(own.wait().is_ok() && own.opened().len() == 1);
+    }
+
+    #[test]
+    fn each_device_has_a_number_of_its_own() {
+        let list = DeviceList::try_from([KERNELS, Device::Cpu, KERNELS].as_slice());
+        let fleet = opened(list.expect("tests may name them twice"));
+        let devices = fleet.opened();
+        let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
+        assert_eq!(numbers, [1, 2]);
+        assert!(fleet.host_shares);
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_used_is_named_and_leaves_jobs_to_the_others() {
+        let list = DeviceList::try_from([Device::Cuda(4711), KERNELS].as_slice());
+        let fleet = Fleet::open(
+            list.expect("two"),
+            CudaSettings::default(),
+            &SystemClock::shared(),
+        );
+        let error = fleet.wait().expect_err("so many there are not");
+        assert!(error.starts_with("device cuda:4711: "), "{error}");
+        assert_eq!(fleet.trouble(), Some(&*error));
+        assert_eq!(fleet.opened().len(), 1);
+        assert!(fleet.choice().is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! Entry by entry: internal keys and values of two databases.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use rockmill_compaction::verify::table;
+use rockmill_core::{CancelToken, open_table};
+use rockmill_format::key;
+use rockmill_storage::{InputFileReader, LocalStorage};
+use rockmill_terminal::outcome::Failure;
+use rust_rocksdb::{DB, Options};
+
+use crate::{measure, progress, rocksdb};
+
+/// Entries handed over at a time, and hand-overs that may wait.
+const BATCH_ENTRIES: usize = 1024;
+const WAITING_BATCHES: usize = 4;
+
+/// Internal key and value.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// The first difference between RocksDB's result and Rockmill's, which lie in the first level of each;
+/// `None` if they hold the same entries with the same sequence numbers.
+pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
+    let spinner = progress::spinner("comparing entry by entry".to_owned());
+    let (files_a, files_b) = (files(a)?, files(b)?);
+    let compared = std::thread::scope(|scope| {
+        let (to_a, from_a) = sync_channel(WAITING_BATCHES);
+        let (to_b, from_b) = sync_channel(WAITING_BATCHES);
+        let read_a = scope.spawn(move || send(a, &files_a, &to_a));
+        let read_b = scope.spawn(move || send(b, &files_b, &to_b));
+        let difference = first_difference(&from_a, &from_b);
+        drop((from_a, from_b));
+        let results = [read_a.join(), read_b.join()];
+        for result in results {
+            result.map_err(|_| Failure::Environment("a reader panicked".to_owned()))??;
+        }
+        Ok(difference)
+    });
+    spinner.finish_and_clear();
+    compared
+}
+
+/// Files of the first level, in key order.
+fn files(path: &Path) -> Result<Vec<String>, Failure> {
+    let db = DB::open_for_read_only(&Options::default(), path, false)
+        .map_err(|e| rocksdb::failed("open a database", &e))?;
+    let mut files = measure::first_level(&db)?;
+    files.sort_by(|x, y| x.start_key.cmp(&y.start_key));
+    Ok(files.into_iter().map(|file| file.name).collect())
+}
+
+/// Sends all entries of `files`; a receiver that is gone ends it.
+fn send(dir: &Path, files: &[String], to: &SyncSender<Vec<Entry>>) -> Result<(), Failure> {
+    let mut batch = Vec::with_capacity(BATCH_ENTRIES);
+    let mut gone = false;
+    for name in files {
+        let path = dir.join(name.trim_start_matches('/'));
+        let table = open_table(Box::new(InputFileReader::open(&LocalStorage, &path)?))?;
+        table::scan(&table, &CancelToken::new(), |user_key, tag, value| {
+            batch.push((key::join(user_key, tag), value.to_vec()));
+            if batch.len() == BATCH_ENTRIES && !gone {
+                gone = to.send(std::mem::take(&mut batch)).is_err();
+            }
+            if gone {
+                batch.clear();
+            }
+            Ok(())
+        })?;
+    }
+    // A receiver that is gone has seen a difference already.
+    let _ = to.send(batch);
+    Ok(())
+}
+
+fn first_difference(a: &Receiver<Vec<Entry>>, b: &Receiver<Vec<Entry>>) -> Option<String> {
+    let mut a = a.iter().flatten();
+    let mut b = b.iter().flatten();
+    let mut number = 0u64;
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) => return None,
+            (x, y) if x == y => number += 1,
+            (x, y) => {
+                let show = |entry: Option<Entry>| match entry {
+                    Some((key, value)) => {
+                        format!("{} with {} bytes of value", key.escape_ascii(), value.len())
+                    }
+                    None => "no entry".to_owned(),
+                };
+                return Some(format!(
+                    "entry {number} is {} for RocksDB and {} for Rockmill",
+                    show(x),
+                    show(y)
+                ));
+            }
+        }
+    }
+}

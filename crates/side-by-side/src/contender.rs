@@ -1,0 +1,186 @@
+//! Who compacts, with what.
+
+use std::path::Path;
+
+use rockmill::{Device, DeviceList, Stats};
+use rockmill_terminal::outcome::Failure;
+use serde::{Deserialize, Serialize};
+
+use crate::device::{GiveDevices, Jobs, Tuning};
+use crate::measure::{self, Measured, PeakMemory};
+use crate::plane::Plane;
+use crate::spec::Spec;
+use crate::system::System;
+
+/// A system with its settings, and what it is to compact.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Contender {
+    /// The data plane.
+    pub system: System,
+    /// The database.
+    pub spec: Spec,
+    /// Slices at once, or subcompactions.
+    pub threads: u32,
+    /// Rockmill's settings.
+    pub tuning: Tuning,
+}
+
+impl Contender {
+    /// Memory in bytes that it may take, if that is bounded.
+    pub fn budget_bytes(&self) -> Option<u64> {
+        match self.system {
+            System::Rocksdb => None,
+            System::Rockmill(_) => Some(self.tuning.budget_bytes()),
+        }
+    }
+}
+
+/// A contender that is ready to compact.
+#[derive(Debug)]
+pub struct Ready {
+    contender: Contender,
+    plane: Plane,
+    memory: PeakMemory,
+}
+
+impl Ready {
+    /// Makes the contender ready.
+    ///
+    /// # Errors
+    /// Those of [`Plane::new`].
+    pub fn new(contender: Contender, give: GiveDevices) -> Result<Self, Failure> {
+        let plane = Plane::new(
+            contender.system,
+            contender.threads,
+            &contender.tuning,
+            Jobs::All,
+            give,
+        )?;
+        Ok(Self {
+            contender,
+            plane,
+            memory: PeakMemory::default(),
+        })
+    }
+
+    /// Compacts everything in the database at `path`.
+    ///
+    /// # Errors
+    /// Environment or Data if it could not, by whose fault that was.
+    pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
+        let Contender {
+            system,
+            spec,
+            threads,
+            ..
+        } = &self.contender;
+        let mut options = spec.options(system.subcompactions(*threads));
+        self.plane.attach(&mut options);
+        let (title, memory) = (system.title(), &mut self.memory);
+        let compact = || measure::compact(path, &options, spec.above_older, title, memory);
+        let (measured, taken) = self.plane.measured(compact);
+        let measured = Measured {
+            stages: taken.stages,
+            energy: taken.energy,
+            ..measured?
+        };
+        match &self.plane.service {
+            Some(service) => {
+                let stats = service.stats();
+                check_done(&stats)?;
+                Ok(Measured {
+                    left_to_cpu: left_to_cpu(&stats, system.device()),
+                    ..measured
+                })
+            }
+            None => {
+                check_level_0(measured.files_in_level_0)?;
+                Ok(measured)
+            }
+        }
+    }
+}
+
+/// Looks whether RocksDB did its work.
+///
+/// # Errors
+/// Environment if it has left files in level 0.
+pub fn check_level_0(files: usize) -> Result<(), Failure> {
+    if files == 0 {
+        return Ok(());
+    }
+    let what = "RocksDB could not compact: is the disk full?";
+    Err(Failure::Environment(what.to_owned()))
+}
+
+/// Looks whether Rockmill failed at a job.
+///
+/// # Errors
+/// Environment or Data, by whose fault that was.
+pub fn check_failures(stats: &Stats) -> Result<(), Failure> {
+    if stats.jobs_failed > 0 {
+        let error = stats.last_error.as_deref().unwrap_or("no reason is known");
+        let what = format!("Rockmill could not compact: {error}");
+        let is_storage = ["cannot make", "cannot write", "cannot sync"]
+            .iter()
+            .any(|doing| error.contains(doing));
+        return Err(match is_storage {
+            true => Failure::Environment(what),
+            false => Failure::Data(what),
+        });
+    }
+    Ok(())
+}
+
+/// Looks whether Rockmill did all of the work, and on its device, where it was told to.
+///
+/// # Errors
+/// Those of [`check_failures`]; Data if RocksDB did some of the work; Environment if the CPU did some of a device's.
+pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
+    check_done(stats)?;
+    match left_to_cpu(stats, device) {
+        Some(what) => Err(Failure::Environment(what)),
+        None => Ok(()),
+    }
+}
+
+/// Looks whether Rockmill did all of the work, on whatever device.
+///
+/// # Errors
+/// Those of [`check_failures`]; Data if RocksDB did some of the work.
+fn check_done(stats: &Stats) -> Result<(), Failure> {
+    check_failures(stats)?;
+    if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
+        return Err(Failure::Data(format!(
+            "RocksDB did not take Rockmill's work:\n{stats}"
+        )));
+    }
+    Ok(())
+}
+
+/// Why the CPU did some of the work of a device that was named, if it did.
+fn left_to_cpu(stats: &Stats, device: DeviceList) -> Option<String> {
+    let is_so = stats.jobs_device_refused > 0 && !device.contains(Device::Auto);
+    let why = stats.last_error.as_deref().unwrap_or("no reason is known");
+    is_so.then(|| format!("the CPU did some or all of the work: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_fault_of_the_data() {
+        let failed = |error: &str| {
+            let mut stats = rockmill::Service::builder().build().expect("good").stats();
+            stats.jobs_scheduled = 1;
+            stats.jobs_failed = 1;
+            stats.last_error = Some(error.to_owned());
+            check_stats(&stats, DeviceList::default())
+                .expect_err("failed")
+                .exit_code()
+        };
+        assert_eq!(failed("000001.sst: cannot write it: no space left"), 3);
+        assert_eq!(failed("000007.sst: bad block (at offset 7)"), 1);
+    }
+}

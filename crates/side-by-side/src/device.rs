@@ -1,0 +1,154 @@
+//! What Rockmill computes on, and how it is told.
+
+use rockmill::{Builder, CudaSettings, DeviceList, OutputCache, Service, Verification};
+use rockmill_terminal::outcome::Failure;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::BLOOM_BITS_PER_KEY;
+
+/// Settings of services that are measured; the same for all measurements of a command.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+pub struct Tuning {
+    /// Host memory in MiB that Rockmill's jobs hold at most.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    memory_mib: u64,
+    /// MiB that Rockmill reads and writes a second at most [default: no limit].
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    io_mib_per_s: u64,
+    /// How sure Rockmill is of its output: default, sampled, sampled:N or full.
+    #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
+    #[serde(with = "text")]
+    verification: Verification,
+    /// Whether Rockmill's output goes through the page cache: database, which is as the database's options say, or
+    /// bypass.
+    #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
+    #[serde(with = "text")]
+    pub output_cache: OutputCache,
+    /// By how much Rockmill's threads are nicer than RocksDB's.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
+    nice: u8,
+    /// KiB that are copied to a GPU and back at a time.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    gpu_chunk_kib: u64,
+    /// MiB of pinned memory through which input and output go [default: as many threads' as the machine keeps busy].
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    gpu_pinned_mib: u64,
+    /// Threads that load each slice's input for a GPU.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
+    gpu_io_threads: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            memory_mib: 512,
+            io_mib_per_s: 0,
+            verification: Verification::Default,
+            output_cache: OutputCache::Database,
+            nice: 0,
+            gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
+            gpu_pinned_mib: 0,
+            gpu_io_threads: CudaSettings::default().io_threads as u64,
+        }
+    }
+}
+
+impl Tuning {
+    /// The same with another way of writing output.
+    pub fn with(&self, output_cache: OutputCache) -> Self {
+        Self {
+            output_cache,
+            ..self.clone()
+        }
+    }
+
+    /// Host memory in bytes that Rockmill's jobs hold at most.
+    pub fn budget_bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
+}
+
+/// Values that go to another process as their text.
+pub mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// The text of a value.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    /// A value from its text.
+    ///
+    /// # Errors
+    /// Those of `from`, and of text that stands for no value.
+    pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: FromStr<Err: Display>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Says on standard error what `auto` came to.
+pub fn tell(choice: Option<&str>) {
+    if let Some(choice) = choice {
+        eprintln!("rockmill: device auto: {choice}");
+    }
+}
+
+/// Which jobs a service takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jobs {
+    /// Those that it would take of a user's database.
+    Usual,
+    /// Each, however small.
+    All,
+}
+
+/// Tells a builder of services what to compute on.
+pub type GiveDevices = fn(Builder, DeviceList) -> Builder;
+
+/// A service that compacts on devices; says what `auto` came to.
+///
+/// # Errors
+/// Environment if one of them cannot be used, Usage if the settings make no sense.
+pub fn service(
+    device: DeviceList,
+    threads: u32,
+    tuning: &Tuning,
+    jobs: Jobs,
+    give: GiveDevices,
+) -> Result<Service, Failure> {
+    let mut builder = Service::builder();
+    if jobs == Jobs::All {
+        builder = builder.min_job_bytes(0);
+    }
+    let built = give(builder, device)
+        .threads(threads as usize)
+        .io_bytes_per_second(tuning.io_mib_per_s << 20)
+        .memory_budget_bytes(tuning.budget_bytes())
+        .verification(tuning.verification)
+        .output_cache(tuning.output_cache)
+        .nice(tuning.nice)
+        .filter_bits_per_key(BLOOM_BITS_PER_KEY)
+        .cuda(CudaSettings {
+            chunk_bytes: (tuning.gpu_chunk_kib << 10) as usize,
+            pinned_bytes: (tuning.gpu_pinned_mib > 0).then_some(tuning.gpu_pinned_mib << 20),
+            io_threads: tuning.gpu_io_threads as usize,
+            ..CudaSettings::default()
+        })
+        .build();
+    let service = built.map_err(|e| Failure::Usage(e.to_string()))?;
+    let opened = service.wait_for_device();
+    opened.map_err(|e| Failure::Environment(e.to_string()))?;
+    tell(service.device_choice());
+    Ok(service)
+}

@@ -1,0 +1,146 @@
+//! A system that is ready to compact for databases, and what it takes.
+
+use std::collections::BTreeMap;
+
+use rockmill::{DeclineReason, Resource, Service, Stats};
+use rockmill_terminal::outcome::Failure;
+use rust_rocksdb::Options;
+use serde::{Deserialize, Serialize};
+
+use crate::device::{self, GiveDevices, Jobs, Tuning};
+use crate::energy::{self, Energy, EnergyMeter};
+use crate::machine::process_cpu;
+use crate::stages::{self, Stage};
+use crate::system::System;
+
+/// A system with its service and meter. A service lives as long as in a process that uses it: what it makes
+/// once, such as a GPU's context, is made by the first compaction.
+#[derive(Debug)]
+pub struct Plane {
+    /// Rockmill; none where RocksDB compacts.
+    pub service: Option<Service>,
+    meter: Result<Option<EnergyMeter>, String>,
+}
+
+/// What some work took beside time.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Consumption {
+    /// Processor time of the process, seconds.
+    pub cpu_s: f64,
+    /// Where Rockmill's time went, on devices that measure.
+    pub stages: Vec<Stage>,
+    /// What a GPU took, if one was used.
+    pub energy: Option<Energy>,
+    /// Slices that each device did, by its name; none of RocksDB's own work.
+    #[serde(default)]
+    pub slices: BTreeMap<String, u64>,
+    /// Bytes of files that devices wrote themselves and not through the host.
+    #[serde(default)]
+    pub near_data_bytes: u64,
+    /// Jobs that RocksDB offered to Rockmill.
+    #[serde(default)]
+    pub jobs_offered: u64,
+    /// Jobs that Rockmill left to RocksDB because of their size.
+    #[serde(default)]
+    pub jobs_too_small: u64,
+    /// Other jobs of which Rockmill left all to RocksDB or its device some to the CPU.
+    #[serde(default)]
+    pub jobs_elsewhere: u64,
+}
+
+impl Consumption {
+    /// Seconds that the device's kernels ran, summed over slices.
+    pub fn device_s(&self) -> f64 {
+        let of_device = self
+            .stages
+            .iter()
+            .filter(|s| s.resource == Resource::Device);
+        of_device.map(|stage| stage.seconds).sum()
+    }
+
+    /// Joules of the GPU, if they are known.
+    pub fn joules(&self) -> Option<f64> {
+        self.energy.as_ref().and_then(Energy::joules)
+    }
+}
+
+impl Plane {
+    /// Makes a system ready.
+    ///
+    /// # Errors
+    /// Environment if the device cannot be used, Usage if the settings make no sense.
+    pub fn new(
+        system: System,
+        threads: u32,
+        tuning: &Tuning,
+        jobs: Jobs,
+        give: GiveDevices,
+    ) -> Result<Self, Failure> {
+        let (service, meter) = match system {
+            System::Rocksdb => (None, Ok(None)),
+            System::Rockmill(device) => {
+                let service = device::service(device, threads, tuning, jobs, give)?;
+                (Some(service), EnergyMeter::new(device))
+            }
+        };
+        Ok(Self { service, meter })
+    }
+
+    /// Has a database's compactions offered to the service, if there is one.
+    pub fn attach(&self, options: &mut Options) {
+        if let Some(service) = &self.service {
+            options.set_compaction_service(service.clone());
+        }
+    }
+
+    /// How busy its GPUs are, as [`EnergyMeter::use_now`]; `None` without one.
+    pub fn gpu_use(&self) -> Option<f64> {
+        self.meter.as_ref().ok()?.as_ref()?.use_now()
+    }
+
+    /// Does `work` and says what that took.
+    pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, Consumption) {
+        let stats = || {
+            let stats = self.service.as_ref().map(Service::stats);
+            stats.unwrap_or_default()
+        };
+        let (before, cpu) = (stats(), process_cpu());
+        let (done, energy) = energy::measured(&self.meter, work);
+        let (cpu, after) = (process_cpu() - cpu, stats());
+        let taken = Consumption {
+            cpu_s: cpu.as_secs_f64(),
+            stages: stages::since(&before.stages, &after.stages),
+            energy,
+            slices: slices_since(&before, &after),
+            near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
+            jobs_offered: after.jobs_scheduled - before.jobs_scheduled,
+            jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
+            jobs_elsewhere: jobs_elsewhere(&after) - jobs_elsewhere(&before),
+        };
+        (done, taken)
+    }
+}
+
+/// Of all devices.
+fn near_data_bytes(stats: &Stats) -> u64 {
+    let devices = stats.devices.values();
+    devices.map(|device| device.near_data_bytes).sum()
+}
+
+fn jobs_too_small(stats: &Stats) -> u64 {
+    let small = stats.declines.get(DeclineReason::SmallJob.code());
+    small.copied().unwrap_or_default()
+}
+
+fn jobs_elsewhere(stats: &Stats) -> u64 {
+    stats.jobs_declined - jobs_too_small(stats) + stats.jobs_device_refused
+}
+
+/// Slices that each device did between two moments, of those that did any.
+fn slices_since(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
+    let since = after.devices.iter().map(|(name, now)| {
+        let earlier = before.devices.get(name).map_or(0, |device| device.slices);
+        (name.clone(), now.slices - earlier)
+    });
+    since.filter(|(_, slices)| *slices > 0).collect()
+}

@@ -1,0 +1,91 @@
+//! A process of this program that answers, a line of JSON for a line of JSON.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rockmill_terminal::outcome::Failure;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The process. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    process: Child,
+    /// Closed to end it.
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts this program with a hidden subcommand.
+    ///
+    /// # Errors
+    /// Environment if there can be no process.
+    pub fn start(subcommand: &str) -> Result<Self, Failure> {
+        let mut process = std::env::current_exe()
+            .and_then(|program| {
+                Command::new(program)
+                    .arg(subcommand)
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()
+            })
+            .map_err(|e| failed(&e))?;
+        let (Some(to), Some(from)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(failed(&io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(Self {
+            process,
+            to: Some(to),
+            from: BufReader::new(from),
+        })
+    }
+
+    /// Sends `what` and waits for the answer.
+    ///
+    /// # Errors
+    /// The answer's own; Environment if the process has ended.
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        what: &(impl Serialize + ?Sized),
+    ) -> Result<T, Failure> {
+        let answer = self.to.as_mut().and_then(|to| {
+            send(to, what).ok()?;
+            receive(&mut self.from).ok()?
+        });
+        answer.unwrap_or_else(|| {
+            let what =
+                "the process that compacts has ended; did the system end it for want of memory?";
+            Err(Failure::Environment(what.to_owned()))
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.to.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// Writes a line.
+pub fn send(to: &mut impl Write, what: &(impl Serialize + ?Sized)) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+/// Reads a line; `None` at the end.
+pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    match from.read_line(&mut line)? {
+        0 => Ok(None),
+        _ => Ok(Some(serde_json::from_str(&line)?)),
+    }
+}
+
+/// What went wrong between the processes.
+pub fn failed(error: &io::Error) -> Failure {
+    Failure::Environment(format!("cannot compact in a process of its own: {error}"))
+}

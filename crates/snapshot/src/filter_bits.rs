@@ -1,0 +1,289 @@
+//! How many bits a key a filter policy has when the OPTIONS file does not say.
+//!
+//! A policy that was made through RocksDB's C API, which is how every binding makes it, is written to
+//! the OPTIONS file as `bloomfilter` alone. The number then shows only in the sizes of the filters of
+//! existing files: a FastLocalBloom filter of `n` keys is `ceil(n * millibits / 8000)` bytes rounded
+//! up to 64, a legacy one `n * whole bits` rounded up to an odd number of lines; for Ribbon see
+//! `ribbon_bits`. One policy made several kinds where a database's format_version or policy has
+//! changed, so each kind speaks for the others.
+
+use rockmill_core::InputTable;
+use rockmill_format::filter::{FilterKind, FilterReader, LegacyLayout, METADATA_LEN, legacy};
+
+use crate::ribbon_bits;
+
+/// FastLocalBloom filters grow in cache lines.
+const LINE_BYTES: u64 = 64;
+
+/// 8 bits a byte, 1000 thousandths a bit.
+const MILLIBITS_PER_BYTE: u64 = 8000;
+
+/// Numbers of thousandths that a policy can have.
+const LOWEST: u64 = 1000;
+const HIGHEST: u64 = 100_000;
+
+/// Policies are whole numbers of bits in practice; 10 is what RocksDB's documentation names.
+const WHOLE: u64 = 1000;
+const USUAL: u64 = 10_000;
+
+/// Decimals to try, coarsest first, where no whole number fits.
+const FRACTIONS: [u64; 4] = [500, 100, 10, 1];
+
+/// What the inputs' filters say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inferred {
+    /// Only this number fits, among whole numbers of bits or the roundest fraction.
+    Certain(u32),
+    /// Several whole numbers fit; this one is taken. The filters are small then.
+    Likely(u32),
+    /// Nothing fits, or no input has a filter to learn from.
+    Unknown,
+}
+
+/// The filters that tell how many bits a key they were made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SampleKind {
+    /// FastLocalBloom.
+    FastLocalBloom,
+    /// The filter of format_version below 5.
+    Legacy(LegacyLayout),
+    /// Ribbon, of so many blocks.
+    Ribbon {
+        /// Blocks of 128 slots.
+        blocks: u64,
+    },
+}
+
+/// Size of a filter and the keys that went into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterSample {
+    /// Which filter it is.
+    pub kind: SampleKind,
+    /// Bytes of the filter's bits.
+    pub bits_bytes: u64,
+    /// Keys that were added.
+    pub keys: u64,
+}
+
+/// The sample that an input gives, if it has a Bloom filter with a known number of keys.
+pub fn sample(table: &InputTable, filter: &[u8]) -> Option<FilterSample> {
+    let reader = FilterReader::parse(filter).ok()?;
+    let kind = match reader.kind() {
+        FilterKind::Bloom => SampleKind::FastLocalBloom,
+        FilterKind::Ribbon => SampleKind::Ribbon {
+            blocks: ribbon_bits::blocks(filter)?,
+        },
+        _ => SampleKind::Legacy(reader.legacy_layout()?),
+    };
+    let keys = table.meta.properties.num_filter_entries;
+    let bits_bytes = (filter.len() as u64).checked_sub(METADATA_LEN as u64)?;
+    (keys > 0).then_some(FilterSample {
+        kind,
+        bits_bytes,
+        keys,
+    })
+}
+
+/// The number that fits all samples.
+pub fn infer(samples: &[FilterSample]) -> Inferred {
+    let Some((low, high)) = interval(samples) else {
+        return Inferred::Unknown;
+    };
+    let whole_above = low.div_ceil(WHOLE) * WHOLE;
+    let whole_below = high / WHOLE * WHOLE;
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    if whole_above == whole_below {
+        return Inferred::Certain(narrow(whole_above));
+    }
+    if whole_above < whole_below {
+        let usual = (whole_above..=whole_below).contains(&USUAL);
+        return Inferred::Likely(narrow(if usual { USUAL } else { whole_below }));
+    }
+    let fraction = FRACTIONS.iter().find_map(|step| {
+        let value = low.div_ceil(*step) * step;
+        (value <= high).then_some(value)
+    });
+    fraction.map_or(Inferred::Unknown, |value| Inferred::Certain(narrow(value)))
+}
+
+/// Smallest and largest number of thousandths of a bit that give every sample its size.
+fn interval(samples: &[FilterSample]) -> Option<(u64, u64)> {
+    if samples.is_empty() {
+        return None;
+    }
+    let (mut low, mut high) = (LOWEST, HIGHEST);
+    for sample in samples {
+        let (least, most) = match sample.kind {
+            SampleKind::FastLocalBloom => fast_local_interval(sample)?,
+            SampleKind::Legacy(layout) => legacy_interval(sample, layout)?,
+            SampleKind::Ribbon { blocks } => {
+                ribbon_bits::interval(blocks, sample.bits_bytes / ribbon_bits::SEGMENT_BYTES)?
+            }
+        };
+        (low, high) = (low.max(least), high.min(most));
+    }
+    (low <= high).then_some((low, high))
+}
+
+/// bits_bytes - 64 < ceil(keys * m / 8000) <= bits_bytes
+fn fast_local_interval(sample: &FilterSample) -> Option<(u64, u64)> {
+    let most = sample.bits_bytes.checked_mul(MILLIBITS_PER_BYTE)?;
+    let least = sample.bits_bytes.checked_sub(LINE_BYTES)? * MILLIBITS_PER_BYTE;
+    Some((least / sample.keys + 1, most / sample.keys))
+}
+
+/// The thousandths that round to the whole numbers of bits which give the sample's size and probes.
+/// Both only grow with the bits, so these numbers have no gap.
+fn legacy_interval(sample: &FilterSample, layout: LegacyLayout) -> Option<(u64, u64)> {
+    const MOST_BITS: u32 = (HIGHEST / WHOLE) as u32;
+    const HALF: u64 = WHOLE / 2;
+    let fits = |&bits: &u32| {
+        legacy::bits_len(sample.keys, bits, layout.line_len) == sample.bits_bytes
+            && legacy::num_probes(bits) == u32::from(layout.num_probes)
+    };
+    let fewest = u64::from((1..=MOST_BITS).find(fits)?);
+    let most = u64::from((1..=MOST_BITS).rfind(fits)?);
+    Some((fewest * WHOLE - HALF, most * WHOLE + HALF - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rockmill_format::filter::bloom;
+
+    fn sample(keys: u64, millibits: u32) -> FilterSample {
+        FilterSample {
+            kind: SampleKind::FastLocalBloom,
+            bits_bytes: bloom::bits_len(keys, millibits),
+            keys,
+        }
+    }
+
+    fn legacy_sample(keys: u64, millibits: u32, line_len: usize) -> FilterSample {
+        let bits = legacy::whole_bits_per_key(millibits);
+        FilterSample {
+            kind: SampleKind::Legacy(LegacyLayout {
+                line_len,
+                num_probes: legacy::num_probes(bits) as u8,
+            }),
+            bits_bytes: legacy::bits_len(keys, bits, line_len),
+            keys,
+        }
+    }
+
+    /// The sample of the same policy and as many keys.
+    fn sample_like(given: &FilterSample, millibits: u32) -> FilterSample {
+        match given.kind {
+            SampleKind::FastLocalBloom => sample(given.keys, millibits),
+            SampleKind::Legacy(layout) => legacy_sample(given.keys, millibits, layout.line_len),
+            SampleKind::Ribbon { .. } => unreachable!("ribbon_bits has tests of its own"),
+        }
+    }
+
+    /// `None`: FastLocalBloom; else the legacy filter's line length.
+    fn kinds() -> impl Strategy<Value = Option<usize>> {
+        prop::sample::select(vec![None, Some(64), Some(128)])
+    }
+
+    fn sample_of(kind: Option<usize>, keys: u64, millibits: u32) -> FilterSample {
+        kind.map_or_else(
+            || sample(keys, millibits),
+            |line_len| legacy_sample(keys, millibits, line_len),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whole_numbers_of_bits_are_found_in_filters_of_a_thousand_keys(
+            keys in 1000u64..1_000_000,
+            bits in 1u32..=100,
+        ) {
+            let found = infer(&[sample(keys, bits * 1000)]);
+            prop_assert_eq!(found, Inferred::Certain(bits * 1000));
+        }
+
+        // Lengths go up by two lines, which are at most 2048 bits here.
+        #[test]
+        fn whole_numbers_of_bits_are_found_in_legacy_filters_of_some_thousand_keys(
+            keys in 2049u64..1_000_000,
+            bits in 1u32..=100,
+            line_len in prop::sample::select(vec![64usize, 128]),
+        ) {
+            let found = infer(&[legacy_sample(keys, bits * 1000, line_len)]);
+            prop_assert_eq!(found, Inferred::Certain(bits * 1000));
+        }
+
+        #[test]
+        fn what_is_found_gives_the_same_sizes(
+            filters in prop::collection::vec((kinds(), 1u64..100_000), 1..5),
+            millibits in 1000u32..=100_000,
+        ) {
+            let samples: Vec<_> = filters
+                .iter()
+                .map(|&(kind, keys)| sample_of(kind, keys, millibits))
+                .collect();
+            let (Inferred::Certain(found) | Inferred::Likely(found)) = infer(&samples) else {
+                return Err(TestCaseError::fail("one number fits"));
+            };
+            for given in &samples {
+                prop_assert_eq!(sample_like(given, found), *given);
+            }
+        }
+
+        #[test]
+        fn one_kind_narrows_what_the_other_leaves_open(
+            small in 1u64..100,
+            large in 3000u64..100_000,
+            bits in 1u32..=100,
+            legacy_is_large: bool,
+        ) {
+            let millibits = bits * 1000;
+            let (fast, legacy) = if legacy_is_large { (small, large) } else { (large, small) };
+            let samples = [sample(fast, millibits), legacy_sample(legacy, millibits, 64)];
+            prop_assert_eq!(infer(&samples), Inferred::Certain(millibits));
+        }
+
+        #[test]
+        fn inference_is_total(
+            bits_bytes: u64,
+            keys in 1u64..,
+            line_log2 in 0u32..32,
+            num_probes in 1u8..=127,
+        ) {
+            let kind = SampleKind::Legacy(LegacyLayout { line_len: 1 << line_log2, num_probes });
+            let _ = infer(&[FilterSample { kind, bits_bytes, keys }]);
+            let kind = SampleKind::FastLocalBloom;
+            let _ = infer(&[FilterSample { kind, bits_bytes, keys }]);
+        }
+    }
+
+    #[test]
+    fn tiny_filters_are_taken_for_the_usual_ten_bits() {
+        assert_eq!(infer(&[sample(20, 10_000)]), Inferred::Likely(10_000));
+        let legacy = legacy_sample(20, 10_000, 64);
+        assert_eq!(infer(&[legacy]), Inferred::Likely(10_000));
+    }
+
+    #[test]
+    fn the_probes_of_a_tiny_legacy_filter_tell_its_bits() {
+        // One line holds any of them, but 11 bits alone have 7 probes; 12 and 13 have 8.
+        assert_eq!(
+            infer(&[legacy_sample(1, 11_000, 64)]),
+            Inferred::Certain(11_000)
+        );
+        assert_eq!(
+            infer(&[legacy_sample(1, 12_000, 64)]),
+            Inferred::Likely(13_000)
+        );
+    }
+
+    #[test]
+    fn filters_of_different_policies_fit_nothing() {
+        let samples = [sample(5000, 10_000), sample(5000, 16_000)];
+        assert_eq!(infer(&samples), Inferred::Unknown);
+        let samples = [sample(5000, 10_000), legacy_sample(5000, 16_000, 64)];
+        assert_eq!(infer(&samples), Inferred::Unknown);
+        assert_eq!(infer(&[]), Inferred::Unknown);
+    }
+}

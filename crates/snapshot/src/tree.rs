@@ -1,0 +1,260 @@
+//! The tree of each database as its MANIFEST tells it, read incrementally.
+
+use std::path::{Path, PathBuf};
+
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, FileSummary, InputFile, LevelSummary, Result, TreeView,
+};
+use rockmill_format::key;
+use rockmill_format::manifest::{ColumnFamily, FileMeta, Follower, Tree};
+use rockmill_format::wire::CompactionServiceInput;
+
+use crate::Findings;
+use rockmill_core::ReadAt;
+use rockmill_storage::{InputFileReader, Storage, base_name};
+
+/// Follows the MANIFEST of one database.
+#[derive(Debug, Default)]
+pub struct TreeFollower {
+    /// Name of the MANIFEST at hand, `MANIFEST-000005`.
+    manifest: String,
+    follower: Follower,
+}
+
+/// Bytes read from the MANIFEST at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// CURRENT may be replaced while it is read; so many attempts are made.
+const ATTEMPTS: usize = 4;
+
+impl TreeFollower {
+    /// Reads what was appended to the MANIFEST in `dir` since the last call.
+    ///
+    /// `floor` is the number and the length of the MANIFEST that the job's inputs are in; 0 if not
+    /// known.
+    ///
+    /// # Errors
+    /// Declined if the MANIFEST cannot be read or is older than the floor; Cancelled.
+    pub fn refresh(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &Path,
+        floor: (u64, u64),
+        cancel: &CancelToken,
+    ) -> Result<()> {
+        let mut tried = String::new();
+        for _ in 0..ATTEMPTS {
+            let Err(error) = self.try_refresh(storage, dir, floor, cancel) else {
+                return Ok(());
+            };
+            cancel.check()?;
+            // A follower that failed is of no further use; another try only if CURRENT has changed.
+            let failed = std::mem::take(self).manifest;
+            if failed == tried {
+                return Err(Error::declined(DeclineReason::Manifest, error.to_string()));
+            }
+            tried = failed;
+        }
+        Err(Error::declined(
+            DeclineReason::Manifest,
+            "CURRENT changes all the time",
+        ))
+    }
+
+    fn try_refresh(
+        &mut self,
+        storage: &dyn Storage,
+        dir: &Path,
+        floor: (u64, u64),
+        cancel: &CancelToken,
+    ) -> Result<()> {
+        let (manifest, number) = current_manifest(storage, dir)?;
+        if manifest != self.manifest {
+            *self = Self {
+                manifest,
+                follower: Follower::new(),
+            };
+        }
+        let file = InputFileReader::open(storage, &dir.join(&self.manifest))?;
+        let mut chunk = Vec::new();
+        while self.follower.bytes_fed() < file.len() {
+            cancel.check()?;
+            let at = self.follower.bytes_fed();
+            chunk.resize(CHUNK_BYTES.min((file.len() - at) as usize), 0);
+            file.read_exact_at(&mut chunk, at)?;
+            self.follower
+                .feed(&chunk)
+                .map_err(|e| Error::format(&self.manifest, e))?;
+        }
+        let reached = (number, self.follower.bytes_consumed());
+        if number < floor.0 || (number == floor.0 && reached.1 < floor.1) {
+            return Err(Error::corruption(
+                &self.manifest,
+                reached.1,
+                format!("the job needs MANIFEST {} up to byte {}", floor.0, floor.1),
+            ));
+        }
+        Ok(())
+    }
+
+    /// All column families as of the last refresh.
+    pub fn tree(&self) -> &Tree {
+        self.follower.tree()
+    }
+
+    /// What a job needs to know of the tree.
+    ///
+    /// # Errors
+    /// Declined if the column family or an input is not in the tree, or a file uses something that
+    /// rules the job out.
+    pub fn view(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeView> {
+        let mut found = Findings::default();
+        let view = self.examine(input, cf_id, &mut found)?;
+        found.first()?;
+        Ok(view)
+    }
+
+    /// As [`TreeFollower::view`], but what rules the job out goes to `found`.
+    ///
+    /// # Errors
+    /// Declined if the column family or an input is not in the tree.
+    pub fn examine(
+        &self,
+        input: &CompactionServiceInput,
+        cf_id: u32,
+        found: &mut Findings,
+    ) -> Result<TreeView> {
+        let missing = |what: String| Error::declined(DeclineReason::Manifest, what);
+        let tree = self.follower.tree();
+        let family = tree
+            .column_families
+            .get(&cf_id)
+            .filter(|family| family.name == input.cf_name)
+            .ok_or_else(|| missing("the column family is not in the MANIFEST".to_owned()))?;
+        let families = tree.column_families.values();
+        let mut files = families
+            .flat_map(|family| family.levels.values())
+            .flat_map(|level| level.values());
+        if files.any(|file| file.path_id != 0) {
+            found.note(Err(Error::declined(
+                DeclineReason::DbPaths,
+                "files lie in more than one directory",
+            )));
+        }
+        let mut inputs = Vec::with_capacity(input.input_files.len());
+        for name in &input.input_files {
+            let (level, file) = name
+                .strip_suffix(".sst")
+                .and_then(|number| number.parse().ok())
+                .and_then(|number| family.file(number))
+                .ok_or_else(|| missing(format!("{name} is not in the MANIFEST")))?;
+            check_file(name, file, found);
+            inputs.push(input_file(name, level, file));
+        }
+        Ok(TreeView {
+            beneath: files_beneath(family, &inputs, input.output_level),
+            levels: level_sizes(family),
+            inputs,
+        })
+    }
+}
+
+/// Name and number of the MANIFEST that CURRENT names.
+fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> {
+    const LONGEST: u64 = 64;
+    let path: PathBuf = dir.join("CURRENT");
+    let bytes = rockmill_storage::read_from(storage, &path, 0, LONGEST)?;
+    let name = String::from_utf8_lossy(&bytes);
+    let name = name.trim_end();
+    let number = name
+        .strip_prefix("MANIFEST-")
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| Error::corruption(&base_name(&path), 0, "names no MANIFEST"))?;
+    Ok((name.to_owned(), number))
+}
+
+/// What the MANIFEST says of an input and is not handled.
+fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
+    let rules_out = [
+        (file.oldest_blob_file.is_some(), DeclineReason::BlobFiles),
+        (
+            file.has_timestamps || !file.user_defined_timestamps_persisted,
+            DeclineReason::UserTimestamps,
+        ),
+    ];
+    for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
+        found.note(Err(
+            Error::declined(reason, "the MANIFEST says so").in_file(name)
+        ));
+    }
+}
+
+fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
+    InputFile {
+        name: name.to_owned(),
+        size: file.size,
+        level,
+        smallest: file.smallest.clone(),
+        largest: file.largest.clone(),
+        epoch_number: file.epoch_number,
+        oldest_ancester_time: file.oldest_ancester_time,
+        unique_id: file.unique_id,
+    }
+}
+
+/// The user key of an internal key of the MANIFEST, which may be damaged.
+pub fn user_key(internal_key: &[u8]) -> &[u8] {
+    key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
+}
+
+/// Files deeper than the output that overlap the inputs, by level and key.
+fn files_beneath(
+    family: &ColumnFamily,
+    inputs: &[InputFile],
+    output_level: i32,
+) -> Vec<(u32, Vec<FileSummary>)> {
+    let smallest = inputs.iter().map(|file| user_key(&file.smallest)).min();
+    let largest = inputs.iter().map(|file| user_key(&file.largest)).max();
+    let (Some(smallest), Some(largest)) = (smallest, largest) else {
+        return Vec::new();
+    };
+    let deeper = family
+        .levels
+        .iter()
+        .filter(|(level, _)| i64::from(**level) > i64::from(output_level));
+    let overlapping = deeper.map(|(&level, files)| {
+        let mut files: Vec<_> = files
+            .values()
+            .map(|file| FileSummary {
+                smallest: user_key(&file.smallest).to_vec(),
+                largest: user_key(&file.largest).to_vec(),
+                size: file.size,
+            })
+            .filter(|file| {
+                file.smallest.as_slice() <= largest && file.largest.as_slice() >= smallest
+            })
+            .collect();
+        // Two files may share a user key, one of them holding nothing else.
+        files.sort_by(|a, b| (&a.smallest, &a.largest).cmp(&(&b.smallest, &b.largest)));
+        (level, files)
+    });
+    overlapping.filter(|(_, files)| !files.is_empty()).collect()
+}
+
+/// The sum of files' sizes, of which a damaged MANIFEST may say anything.
+pub fn total_bytes(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
+fn level_sizes(family: &ColumnFamily) -> Vec<LevelSummary> {
+    family
+        .levels
+        .iter()
+        .filter(|(_, files)| !files.is_empty())
+        .map(|(&level, files)| LevelSummary {
+            level,
+            files: files.len() as u64,
+            bytes: total_bytes(files.values().map(|file| file.size)),
+        })
+        .collect()
+}

@@ -1,0 +1,292 @@
+//! How many files the slices of all jobs hold open at once.
+//!
+//! A process has so many descriptors, and an open that fails for want of one is a fatal error for RocksDB. So slices
+//! share a part of what is left: each takes all that it needs before it begins, in the order in which they asked.
+//! Who holds descriptors waits for no others, so all go on in the end.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+
+use crate::Storage;
+use crate::clock::CANCEL_POLL;
+use crate::clock::{Clock, Signal};
+
+/// Of the descriptors that the process has beside those that others hold, slices have one in so many.
+const SHARE: u64 = 4;
+
+/// Output files that a slice has open at once, about: devices begin all of a slice before they write the first.
+pub const OUTPUT_FILES: u64 = 4;
+
+/// Descriptors of slices.
+#[derive(Debug)]
+pub struct Descriptors {
+    state: Mutex<State>,
+    changed: Signal,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug)]
+struct State {
+    most: u64,
+    held: u64,
+    /// Slices that hold any.
+    slices: u64,
+    /// Slices that wait, by their turns.
+    waiting: VecDeque<u64>,
+    next_turn: u64,
+}
+
+impl Descriptors {
+    /// Any number of them, until a job [begins](Self::job_begins); slices wait in the time of `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            state: Mutex::new(State {
+                most: u64::MAX,
+                held: 0,
+                slices: 0,
+                waiting: VecDeque::new(),
+                next_turn: 0,
+            }),
+            changed: Signal::default(),
+            clock,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what the process has left now: RocksDB opens files as its databases grow.
+    pub fn job_begins(&self, storage: &dyn Storage) {
+        let left = storage.descriptors_left();
+        let mut state = self.state();
+        let all = left.map(|left| left.saturating_add(state.held));
+        state.most = all.map_or(u64::MAX, |all| all / SHARE);
+    }
+
+    /// Whether slices may hold so many input files each.
+    ///
+    /// # Errors
+    /// Declined if they may not.
+    pub fn require(&self, inputs: u64) -> Result<()> {
+        let (most, needed) = (self.state().most, inputs.saturating_add(OUTPUT_FILES));
+        if needed <= most {
+            return Ok(());
+        }
+        Err(Error::declined(
+            DeclineReason::OpenFiles,
+            format!(
+                "{needed} files would be open at once, {inputs} of them inputs, and {most} may be: a quarter of what \
+                 the limit of open files (ulimit -n) leaves this process"
+            ),
+        ))
+    }
+
+    /// Waits behind those who came before.
+    pub fn queue(self: &Arc<Self>) -> Turn {
+        let mut state = self.state();
+        let turn = state.next_turn;
+        state.next_turn += 1;
+        state.waiting.push_back(turn);
+        drop(state);
+        Turn {
+            of: Arc::clone(self),
+            turn,
+        }
+    }
+
+    /// One more, if nobody waits for it.
+    pub fn spare(self: &Arc<Self>) -> Option<Held> {
+        let mut state = self.state();
+        let is_spare = state.waiting.is_empty() && state.held < state.most;
+        is_spare.then(|| state.give(1, false, self))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.clock.notify(&self.changed);
+    }
+}
+
+impl State {
+    fn give(&mut self, count: u64, is_slice: bool, of: &Arc<Descriptors>) -> Held {
+        self.held += count;
+        self.slices += u64::from(is_slice);
+        Held {
+            of: Arc::clone(of),
+            count,
+            is_slice,
+        }
+    }
+}
+
+/// A slice that waits for descriptors.
+#[derive(Debug)]
+pub struct Turn {
+    of: Arc<Descriptors>,
+    turn: u64,
+}
+
+impl Turn {
+    /// Takes so many, if they are there and nobody came before. One slice may always run, whatever calls hold that
+    /// were left behind.
+    pub fn take(&self, count: u64) -> Option<Held> {
+        let mut state = self.of.state();
+        let is_next = state.waiting.front() == Some(&self.turn);
+        let fits = state.held.saturating_add(count) <= state.most || state.slices == 0;
+        (is_next && fits).then(|| state.give(count, true, &self.of))
+    }
+
+    /// Calls `attempt` until it returns something: now, and whenever something has changed.
+    ///
+    /// # Errors
+    /// Cancelled.
+    pub fn wait<T>(
+        self,
+        cancel: &CancelToken,
+        mut attempt: impl FnMut(&Self) -> Option<T>,
+    ) -> Result<T> {
+        loop {
+            let seen = self.of.changed.seen();
+            cancel.check()?;
+            if let Some(done) = attempt(&self) {
+                return Ok(done);
+            }
+            self.of.clock.wait(&self.of.changed, seen, CANCEL_POLL);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let turn = self.turn;
+        self.of
+            .change(|state| state.waiting.retain(|&other| other != turn));
+    }
+}
+
+/// Some descriptors, until dropped.
+#[derive(Debug)]
+pub struct Held {
+    of: Arc<Descriptors>,
+    count: u64,
+    is_slice: bool,
+}
+
+impl Held {
+    /// One of them, to be given back by itself.
+    pub fn split_one(&mut self) -> Self {
+        self.count -= 1;
+        Self {
+            of: Arc::clone(&self.of),
+            count: 1,
+            is_slice: false,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let (count, slices) = (self.count, u64::from(self.is_slice));
+        self.of.change(|state| {
+            state.held -= count;
+            state.slices -= slices;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::LocalStorage;
+    use crate::clock::SystemClock;
+
+    fn descriptors(most: u64) -> Arc<Descriptors> {
+        let all = Descriptors::new(SystemClock::shared());
+        all.state().most = most;
+        Arc::new(all)
+    }
+
+    #[test]
+    fn no_more_are_held_than_there_are() {
+        let all = descriptors(10);
+        let first = all.queue().take(7).expect("so many are there");
+        assert!(all.queue().take(4).is_none());
+        let second = all.queue().take(3).expect("so many are left");
+        assert!(all.queue().take(1).is_none() && all.spare().is_none());
+        drop(first);
+        let spare = all.spare().expect("some are left");
+        assert_eq!(all.state().held, 4);
+        drop((second, spare));
+        let state = all.state();
+        assert_eq!((state.held, state.slices), (0, 0));
+    }
+
+    #[test]
+    fn slices_begin_in_their_order() {
+        let all = descriptors(10);
+        let first = all.queue().take(8).expect("so many are there");
+        let (large, small) = (all.queue(), all.queue());
+        assert!(large.take(9).is_none() && small.take(1).is_none());
+        drop(first);
+        assert!(small.take(1).is_none(), "the other one came before");
+        let held = large.take(9).expect("so many are there");
+        drop(large);
+        assert!(small.take(1).is_some());
+        drop(held);
+    }
+
+    #[test]
+    fn what_is_split_off_stays_held_and_hinders_no_slice_for_ever() {
+        let all = descriptors(4);
+        let mut slice = all.queue().take(4).expect("so many are there");
+        let left_behind = slice.split_one();
+        assert!(all.queue().take(4).is_none());
+        drop(slice);
+        assert_eq!(all.state().held, 1);
+        let alone = all.queue().take(4).expect("no other slice runs");
+        assert!(all.queue().take(1).is_none());
+        drop((left_behind, alone));
+        assert_eq!(all.state().held, 0);
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_it_can_and_when_the_job_ends() {
+        let all = descriptors(2);
+        let held = all.queue().take(2).expect("so many are there");
+        std::thread::scope(|scope| {
+            let waiting = all.queue();
+            let stop = CancelToken::new();
+            let other = scope.spawn(move || waiting.wait(&stop, |turn| turn.take(1)));
+            drop(held);
+            let got = other.join().expect("no panic");
+            assert_eq!(got.expect("it was not cancelled").count, 1);
+        });
+        let cancelled = CancelToken::new();
+        cancelled.cancel();
+        assert!(all.queue().wait(&cancelled, |turn| turn.take(1)).is_err());
+        assert!(all.state().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_quarter_of_what_the_process_has_left_is_for_slices() {
+        let all = Arc::new(Descriptors::new(SystemClock::shared()));
+        assert!(all.require(u64::MAX).is_ok(), "nobody has counted");
+        let files = [(); 8].map(|()| LocalStorage.open(Path::new("/")).expect("it is there"));
+        let left = LocalStorage.descriptors_left().expect("Linux tells");
+        drop(files);
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        assert!(left + 8 <= limit.current.expect("a limit"));
+        all.job_begins(&LocalStorage);
+        let most = all.state().most;
+        // Other tests open files meanwhile.
+        assert!(most >= left / SHARE / 2 && most <= limit.current.expect("a limit") / SHARE);
+        assert!(all.require(most - OUTPUT_FILES).is_ok());
+        let error = all.require(most).expect_err("too many");
+        assert!(error.to_string().contains("ulimit -n"), "{error}");
+    }
+}

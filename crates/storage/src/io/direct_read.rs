@@ -1,0 +1,169 @@
+//! Reads past the page cache, several ahead of the slice.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use rockmill_core::{Chunk, Error, Result};
+
+use crate::base_name;
+use crate::direct::{ALIGNMENT, DirectFile, DirectStorage, Direction, InTransfer};
+
+/// Reads of each input of a slice at once, the one that is being used included.
+pub const DEPTH: usize = 4;
+
+/// Memory of a slice's reads of one input beyond the bytes that it asks for: they begin and end at
+/// boundaries, and the memory has to be aligned.
+pub const SLACK_BYTES: usize = DEPTH * 3 * ALIGNMENT;
+
+/// Bytes read at once on behalf of those who do not read ahead.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A file that is read past the page cache, at any offset.
+#[derive(Debug)]
+pub struct DirectInput {
+    file: Box<dyn DirectFile>,
+    /// Length of the file.
+    pub len: u64,
+    /// Name for errors.
+    pub name: String,
+}
+
+/// A read that was begun.
+#[derive(Debug)]
+struct Begun {
+    wanted: Range<u64>,
+    /// Where the read begins: at a boundary.
+    start: u64,
+    transfer: Box<dyn InTransfer<Chunk>>,
+}
+
+impl DirectInput {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// Whatever the system says; Unsupported if the file system has no such files.
+    pub fn open(storage: &dyn DirectStorage, path: &Path) -> io::Result<Self> {
+        let file = storage.open(path, Direction::Read)?;
+        Ok(Self {
+            len: file.size()?,
+            name: base_name(path),
+            file,
+        })
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// Storage, or Corruption if the file ends too early.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut chunk = Chunk::default();
+        let mut at = offset;
+        for piece in buf.chunks_mut(PIECE_BYTES) {
+            let wanted = at..at + piece.len() as u64;
+            at = wanted.end;
+            chunk = self.finish(self.begin(wanted, chunk))?;
+            piece.copy_from_slice(&chunk.memory[chunk.bytes.clone()]);
+        }
+        Ok(())
+    }
+
+    /// Begins to read into the memory of `spare`.
+    fn begin(&self, wanted: Range<u64>, spare: Chunk) -> Begun {
+        let alignment = self.file.alignment() as u64;
+        let start = wanted.start & !(alignment - 1);
+        let len = (wanted.end - start).next_multiple_of(alignment);
+        let chunk = spare.aligned(len as usize, alignment as usize);
+        Begun {
+            wanted,
+            start,
+            transfer: self.file.read(chunk, start),
+        }
+    }
+
+    /// Waits until all wanted bytes are there.
+    fn finish(&self, begun: Begun) -> Result<Chunk> {
+        let Begun {
+            wanted,
+            start,
+            mut transfer,
+        } = begun;
+        let (mut all, mut done) = (None, 0);
+        loop {
+            let (chunk, read) = transfer.wait();
+            let failed = |e| Error {
+                offset: Some(start + done as u64),
+                ..Error::storage(&self.name, "read it", &e)
+            };
+            let Some(mut chunk) = chunk else {
+                let lost = || io::Error::other("the memory is lost");
+                return Err(failed(read.err().unwrap_or_else(lost)));
+            };
+            let all = all.get_or_insert_with(|| chunk.bytes.clone());
+            match read {
+                Ok(n) if start + (done + n) as u64 >= wanted.end => {
+                    let place = |offset: u64| all.start + (offset - start) as usize;
+                    chunk.bytes = place(wanted.start)..place(wanted.end);
+                    return Ok(chunk);
+                }
+                // What was read up to a boundary; less is the end of the file.
+                Ok(n) if n >= self.file.alignment() => done += n - n % self.file.alignment(),
+                Ok(n) => {
+                    let at = start + (done + n) as u64;
+                    return Err(Error::corruption(&self.name, at, "file ends too early"));
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(e)),
+            }
+            chunk.bytes = all.start + done..all.end;
+            let at = start + done as u64;
+            transfer = self.file.read(chunk, at);
+        }
+    }
+}
+
+/// Reads of one slice, front to back.
+#[derive(Debug)]
+pub struct DirectReads<'a> {
+    input: &'a DirectInput,
+    begun: VecDeque<Begun>,
+    /// Memory for the next read.
+    spare: Chunk,
+}
+
+impl<'a> DirectReads<'a> {
+    /// Reads of a file.
+    pub fn new(input: &'a DirectInput) -> Self {
+        Self {
+            input,
+            begun: VecDeque::new(),
+            spare: Chunk::default(),
+        }
+    }
+
+    /// Begins to read a range.
+    pub fn expect(&mut self, range: Range<u64>) {
+        let spare = std::mem::take(&mut self.spare);
+        self.begun.push_back(self.input.begin(range, spare));
+    }
+
+    /// Length of the oldest range that was begun.
+    pub fn next_len(&self) -> Option<u64> {
+        let begun = self.begun.front()?;
+        Some(begun.wanted.end - begun.wanted.start)
+    }
+
+    /// Waits for the oldest range that was begun.
+    ///
+    /// # Errors
+    /// As [`DirectInput::read_exact_at`]; Internal if none was begun.
+    pub fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
+        let Some(begun) = self.begun.pop_front() else {
+            return Err(Error::internal("bytes are taken that nobody expects"));
+        };
+        let read = self.input.finish(begun)?;
+        self.spare = std::mem::replace(chunk, read);
+        Ok(())
+    }
+}

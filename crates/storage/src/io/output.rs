@@ -1,0 +1,224 @@
+//! Output files, written front to back.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rockmill_core::{Borrower, Error, Lent, Memory, Result, SstFile};
+
+use super::direct_write::DirectOutput;
+use super::{JobIo, SliceFiles, Stage, Task, Unsynced, Written};
+use crate::direct::{DirectFile, Direction};
+use crate::{WritableFile, base_name};
+
+/// Bytes handed to the page cache at a time; the CPU backend has more at once, which go without a copy.
+const WRITE_BUFFER_BYTES: usize = 64 << 10;
+
+/// Makes a slice's file at `path`, which goes where the job's options say.
+///
+/// # Errors
+/// Storage.
+pub fn create(io: &Arc<JobIo>, slice: &Arc<SliceFiles>, path: &Path) -> Result<Box<dyn SstFile>> {
+    let output = Output {
+        name: base_name(path),
+        written: 0,
+        io: Arc::clone(io),
+        slice: Arc::clone(slice),
+    };
+    let opened = output.open(path);
+    let opened = opened.map_err(|e| Error::storage(&output.name, "make it", &e))?;
+    Ok(match opened {
+        Opened::Direct(file) => Box::new(DirectSst {
+            file: DirectOutput::new(file, io.options.reserves),
+            output,
+        }),
+        Opened::Cached(file) => Box::new(CachedSst {
+            file,
+            buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
+            sent: 0,
+            output,
+        }),
+    })
+}
+
+/// A new file.
+enum Opened {
+    Cached(Box<dyn WritableFile>),
+    Direct(Box<dyn DirectFile>),
+}
+
+/// What all output files are.
+#[derive(Debug)]
+struct Output {
+    name: String,
+    /// Bytes that the system was given.
+    written: u64,
+    io: Arc<JobIo>,
+    slice: Arc<SliceFiles>,
+}
+
+impl Output {
+    /// Makes the file, and opens it once more if it is to pass by the page cache.
+    fn open(&self, path: &Path) -> io::Result<Opened> {
+        // Some file systems make a file and then say that it cannot be written past the page cache.
+        let file = self.io.storage.create(path, self.io.output_mode())?;
+        if !self.io.options.direct_writes {
+            return Ok(Opened::Cached(file));
+        }
+        let opened = self.io.direct_writes().map_or_else(
+            || Err(io::ErrorKind::Unsupported.into()),
+            |direct| direct.open(path, Direction::Write),
+        );
+        match opened {
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                if self.io.cached_instead.fetch_add(1, Ordering::Relaxed) == 0 {
+                    let folder = path.parent().unwrap_or(path).display();
+                    tracing::warn!(%folder, "no way past the page cache here: outputs go through it");
+                }
+                Ok(Opened::Cached(file))
+            }
+            opened => Ok(Opened::Direct(opened?)),
+        }
+    }
+
+    /// Hands so many bytes over.
+    fn write(&mut self, len: u64, write: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        self.io.wait_for_limit(len)?;
+        self.time(len, write)?;
+        self.written += len;
+        Ok(())
+    }
+
+    /// Measures a part of writing, and says which file it failed at.
+    fn time<T>(&self, bytes: u64, work: impl FnOnce() -> io::Result<T>) -> Result<T> {
+        let done = self.io.meter.time(Stage::Write, bytes, work);
+        done.map_err(|e| Error::storage(&self.name, "write it", &e))
+    }
+
+    /// Leaves the file to those who make files durable, or does it.
+    fn finish(self, file: Written) -> Result<()> {
+        let unsynced = Unsynced::new(file, self.name, self.written, &self.slice);
+        let left = match self.io.descriptors.spare() {
+            Some(held) => (self.io.finishing).offer(Task::Sync(unsynced.holding(held))),
+            None => Some(Task::Sync(unsynced)),
+        };
+        match left {
+            // Its slice is not complete, so nothing comes next.
+            Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file in the page cache, which collects small pieces before it hands them to the system.
+#[derive(Debug)]
+struct CachedSst {
+    file: Box<dyn WritableFile>,
+    buffer: Vec<u8>,
+    /// Bytes on their way to the disk, of those that the system was given.
+    sent: u64,
+    output: Output,
+}
+
+impl CachedSst {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = &mut self.file;
+        self.output
+            .write(bytes.len() as u64, || file.append(bytes))?;
+        if self.output.written - self.sent >= self.output.io.options.bytes_per_sync {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what was written on to the disk, so that the sync finds little left to do.
+    fn send(&mut self) -> Result<()> {
+        let range = self.sent..self.output.written;
+        let file = &mut self.file;
+        self.output.time(0, || file.start_writeback(range))?;
+        self.sent = self.output.written;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let written = self.write(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        written
+    }
+}
+
+impl SstFile for CachedSst {
+    fn expect(&mut self, bytes: u64) {
+        if self.output.io.options.reserves {
+            // What cannot be done now shows when the bytes come.
+            let _ = self.file.reserve(bytes);
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() > WRITE_BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() >= WRITE_BUFFER_BYTES {
+            return self.write(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.flush()?;
+        self.output.finish(Written::Cached(self.file))
+    }
+}
+
+/// A file past the page cache.
+#[derive(Debug)]
+struct DirectSst {
+    file: DirectOutput,
+    output: Output,
+}
+
+impl Borrower for DirectSst {
+    fn alignment(&self) -> usize {
+        self.file.alignment()
+    }
+
+    fn append(&mut self, bytes: Lent) -> Result<()> {
+        let file = &mut self.file;
+        let len = bytes.bytes.len() as u64;
+        self.output.write(len, || file.append_lent(bytes))
+    }
+
+    fn take_back(&mut self) -> Result<Option<Box<dyn Memory>>> {
+        let file = &mut self.file;
+        self.output.time(0, || file.take_back())
+    }
+}
+
+impl SstFile for DirectSst {
+    fn borrower(&mut self) -> Option<&mut dyn Borrower> {
+        Some(self)
+    }
+
+    fn expect(&mut self, bytes: u64) {
+        self.file.expect(bytes);
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = &mut self.file;
+        self.output.write(bytes.len() as u64, || file.append(bytes))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        let Self { file, output } = *self;
+        let (file, size) = output.time(0, || file.end())?;
+        output.finish(Written::Direct(file, size))
+    }
+}

@@ -1,0 +1,65 @@
+//! How a command starts and ends.
+
+use std::ffi::OsStr;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::outcome::Failure;
+
+/// Reads the arguments, starts the log, does `work` and says on standard error why it failed. Where clap does not
+/// understand the arguments, `removed` may tell what to use instead.
+///
+/// The log goes to standard error; `ROCKMILL_LOG` says how much of it.
+pub fn run<Arguments: Parser>(
+    name: &str,
+    removed: fn(&clap::Error) -> Option<Failure>,
+    work: impl FnOnce(Arguments) -> Result<(), Failure>,
+) -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => match removed(&error) {
+            Some(removed) => return fail(name, &removed),
+            None => error.exit(),
+        },
+    };
+    let asked = std::env::var("ROCKMILL_LOG");
+    let log = asked.map_or_else(|_| EnvFilter::new("error"), EnvFilter::new);
+    tracing_subscriber::fmt()
+        .with_env_filter(log)
+        .with_writer(std::io::stderr)
+        .with_ansi(has_colors(
+            std::io::stderr().is_terminal(),
+            std::env::var_os("NO_COLOR").as_deref(),
+        ))
+        .init();
+    match work(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(name, &failure),
+    }
+}
+
+fn fail(name: &str, failure: &Failure) -> ExitCode {
+    // Where standard error takes nothing, the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "{name}: {failure}");
+    ExitCode::from(failure.exit_code())
+}
+
+/// Whether what is logged has colours; see <https://no-color.org>.
+fn has_colors(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_for_terminals_and_can_be_refused() {
+        let said = OsStr::new("1");
+        assert!(has_colors(true, None) && has_colors(true, Some(OsStr::new(""))));
+        assert!(!has_colors(false, None) && !has_colors(true, Some(said)));
+    }
+}

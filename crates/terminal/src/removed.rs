@@ -1,0 +1,41 @@
+//! What older versions of the commands took, and what to use instead.
+
+use clap::error::{ContextKind, ContextValue};
+
+use crate::outcome::Failure;
+
+/// Options that are gone, each with a sentence that says what to do instead.
+const OPTIONS: [(&str, &str); 4] = [
+    (
+        "--gpu-input",
+        "--gpu-input was removed: input is always read, so leave the option out",
+    ),
+    (
+        "--gpu-mapped-mib",
+        "--gpu-mapped-mib was removed: input is always read, so leave the option out",
+    ),
+    (
+        "--gpu-unmap-early",
+        "--gpu-unmap-early was removed: input is always read, so leave the option out",
+    ),
+    (
+        "--calibration",
+        "--calibration was removed: how long slices take is learned from those that run, so leave the option out",
+    ),
+];
+
+/// The subcommand or option that an error of the arguments is about, if it is about one that is not known.
+pub fn unknown(error: &clap::Error) -> Option<&str> {
+    let kinds = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    kinds.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(named)) => Some(named.as_str()),
+        _ => None,
+    })
+}
+
+/// Usage, if an error of the arguments is about an option that is gone.
+pub fn explain_option(error: &clap::Error) -> Option<Failure> {
+    let named = unknown(error)?;
+    let (_, instead) = OPTIONS.iter().find(|(removed, _)| *removed == named)?;
+    Some(Failure::Usage((*instead).to_owned()))
+}

@@ -1,0 +1,383 @@
+//! The published model of an FPGA compaction unit: X-Engine's, "FPGA-Accelerated Compactions for LSM-based Key-Value
+//! Store" (FAST'20).
+//!
+//! A unit is a pipeline, so its slowest stage decides. A stage passes `f / (b + (A * key + value) / bus)` pairs a
+//! second: base cycles, then the bytes of a pair over the bus, the key `A` times. The merger handles keys alone. Decoder,
+//! transfer and merger see all pairs of the input, the encoder those that are left.
+
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::faults::FaultRates;
+
+/// What parameters may be. What is beyond is a slip: neither a board nor a chip to be built has it, and with less than
+/// the least a slice would not end.
+const UNITS: RangeInclusive<u32> = 1..=1024;
+const CLOCK_HZ: RangeInclusive<f64> = 1e3..=1e12;
+/// From a single wire on.
+const BUS_BYTES: RangeInclusive<f64> = 0.125..=65_536.0;
+const BASE_CYCLES: RangeInclusive<f64> = 0.001..=1e6;
+const PASSES: RangeInclusive<f64> = 0.0..=1000.0;
+/// Bytes a second.
+const LINK: RangeInclusive<f64> = 1e3..=1e15;
+const MEMORY_BYTES: RangeInclusive<u64> = 1..=1 << 50;
+
+/// No sound file is larger.
+const MOST_FILE_BYTES: u64 = 64 << 10;
+
+/// The profiles that ship: X-Engine's board, eight units of four ways at 200 MHz; a drive that computes, slower than
+/// the host, as Co-KV has it; a GPU of the middle range.
+const SHIPPED: [(&str, &str); 3] = [
+    ("fpga-cu", include_str!("../profiles/fpga-cu.json")),
+    (
+        "near-data-ssd",
+        include_str!("../profiles/near-data-ssd.json"),
+    ),
+    ("mid-gpu", include_str!("../profiles/mid-gpu.json")),
+];
+
+/// Parameters of an accelerator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitProfile {
+    /// Units that work side by side, each on a slice.
+    pub units: u32,
+    /// Cycles a second.
+    pub clock_hz: f64,
+    /// Bytes that a stage moves in a cycle.
+    pub bus_bytes: f64,
+    /// Decoder of the inputs' blocks.
+    pub decoder: UnitStage,
+    /// From decoder to key buffer and ring buffer.
+    pub transfer: UnitStage,
+    /// Comparison of keys.
+    pub merger: UnitStage,
+    /// Encoder of the output's blocks.
+    pub encoder: UnitStage,
+    /// What all units share to get inputs and give back outputs; none where the data lies at the device.
+    #[serde(default)]
+    pub link: Option<UnitLink>,
+    /// Memory for inputs and outputs of all slices.
+    pub memory_bytes: u64,
+    /// How often what goes wrong.
+    #[serde(default)]
+    pub faults: FaultRates,
+    /// What the choice of slices that meet a fault begins with.
+    #[serde(default)]
+    pub fault_seed: u64,
+}
+
+/// A link, both ways at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitLink {
+    /// Bytes a second to the device.
+    pub to_device: f64,
+    /// Bytes a second back.
+    pub from_device: f64,
+}
+
+/// A stage of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitStage {
+    /// Cycles for any pair.
+    pub base_cycles: f64,
+    /// How often a key passes the bus.
+    pub key_passes: f64,
+    /// How often a value does.
+    pub value_passes: f64,
+}
+
+/// How fast a unit is for pairs of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct UnitSpeed {
+    /// Bytes of keys.
+    pub key_bytes: u32,
+    /// Bytes of values.
+    pub value_bytes: u32,
+    /// Pairs of input a second that each stage passes: decoder, transfer, merger, encoder.
+    pub stages: [f64; 4],
+    /// The least of them.
+    pub pairs_per_second: f64,
+    /// Whose that is.
+    pub bottleneck: &'static str,
+}
+
+/// Names of the stages, in the order of [`UnitSpeed::stages`].
+pub const UNIT_STAGES: [&str; 4] = ["decoder", "transfer", "merger", "encoder"];
+
+impl UnitProfile {
+    /// Names of the profiles that ship.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SHIPPED.into_iter().map(|(name, _)| name)
+    }
+
+    /// A profile that ships, by its name, or one from a file whose name ends in `.json`.
+    ///
+    /// # Errors
+    /// One sentence about what is wrong.
+    pub fn find(name: &str) -> Result<Self, String> {
+        if name.ends_with(".json") {
+            let text = read(name).map_err(|e| format!("cannot read the profile {name}: {e}"))?;
+            if text.len() as u64 > MOST_FILE_BYTES {
+                return Err(format!(
+                    "{name} is no profile: it has more than {MOST_FILE_BYTES} bytes"
+                ));
+            }
+            return Self::parse(&text).map_err(|why| format!("{name}: {why}"));
+        }
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        shipped.map_or_else(
+            || {
+                let names = Self::names().collect::<Vec<_>>().join(", ");
+                let or_file = "or a file that ends in .json, without + or , in its name";
+                Err(format!(
+                    "there is no profile {name:?}: say {names} {or_file}"
+                ))
+            },
+            |(_, text)| Self::parse(text),
+        )
+    }
+
+    /// A profile from its text.
+    ///
+    /// # Errors
+    /// One sentence about what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let profile: Self = parse_named(text).map_err(|e| format!("this is no profile: {e}"))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Looks whether a device can have such parameters.
+    ///
+    /// # Errors
+    /// One sentence about what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let link = self.link.iter();
+        let link = link.flat_map(|link| [link.to_device, link.from_device]);
+        within(self.units, &UNITS, "units")
+            .and_then(|()| within(self.clock_hz, &CLOCK_HZ, "clock_hz"))
+            .and_then(|()| within(self.bus_bytes, &BUS_BYTES, "bus_bytes"))
+            .and_then(|()| within(self.memory_bytes, &MEMORY_BYTES, "memory_bytes"))
+            .and_then(|()| self.stages().iter().try_for_each(|stage| stage.check()))
+            .and_then(|()| { link }.try_for_each(|speed| within(speed, &LINK, "link")))
+            .and_then(|()| self.faults.check())
+            .map_err(|why| format!("this profile makes no sense: {why}"))
+    }
+
+    /// In the order of [`UNIT_STAGES`].
+    fn stages(&self) -> [UnitStage; 4] {
+        [self.decoder, self.transfer, self.merger, self.encoder]
+    }
+
+    /// How fast one unit is for such pairs, of which the share `kept` (above 0, at most 1) survives.
+    pub fn unit_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> UnitSpeed {
+        let stages = self.stage_speeds(f64::from(key_bytes), f64::from(value_bytes), kept);
+        let (bottleneck, pairs_per_second) = UNIT_STAGES
+            .into_iter()
+            .zip(stages)
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or(("decoder", stages[0]));
+        UnitSpeed {
+            key_bytes,
+            value_bytes,
+            stages,
+            pairs_per_second,
+            bottleneck,
+        }
+    }
+
+    /// Pairs of input a second that each stage passes, of keys and values of so many bytes in the mean, of which the
+    /// share `kept` (at most 1) survives.
+    pub fn stage_speeds(&self, key_bytes: f64, value_bytes: f64, kept: f64) -> [f64; 4] {
+        let speed = |stage: UnitStage| {
+            let bytes = stage.key_passes * key_bytes + stage.value_passes * value_bytes;
+            self.clock_hz / (stage.base_cycles + bytes / self.bus_bytes)
+        };
+        let [decoder, transfer, merger, encoder] = self.stages().map(speed);
+        [decoder, transfer, merger, encoder / kept]
+    }
+
+    /// Pairs of input a second that the link passes, both ways at once; `None` if nothing needs to pass one.
+    pub fn link_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> Option<f64> {
+        let bytes = f64::from(key_bytes) + f64::from(value_bytes);
+        let speed = |link: UnitLink| (link.to_device / bytes).min(link.from_device / bytes / kept);
+        self.link.map(speed)
+    }
+}
+
+impl UnitStage {
+    fn check(&self) -> Result<(), String> {
+        within(self.base_cycles, &BASE_CYCLES, "base_cycles")
+            .and_then(|()| within(self.key_passes, &PASSES, "key_passes"))
+            .and_then(|()| within(self.value_passes, &PASSES, "value_passes"))
+    }
+}
+
+fn within<T: PartialOrd + Debug>(
+    value: T,
+    bounds: &RangeInclusive<T>,
+    what: &str,
+) -> Result<(), String> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = (bounds.start(), bounds.end());
+    Err(format!(
+        "its {what} is {value:?}; say {least:?} to {most:?}"
+    ))
+}
+
+/// A value from its text; an error begins with the name of the field that is wrong, if it is one.
+fn parse_named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let mut text = serde_json::Deserializer::from_str(text);
+    let value =
+        serde_path_to_error::deserialize(&mut text).map_err(|e| match e.path().iter().len() {
+            0 => e.inner().to_string(),
+            _ => e.to_string(),
+        })?;
+    text.end().map_err(|e| e.to_string())?;
+    Ok(value)
+}
+
+/// The text of a file, or so much of it that it is too long.
+fn read(name: &str) -> io::Result<String> {
+    // A pipe would be waited for.
+    if !fs::metadata(name)?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    let mut text = String::new();
+    let mut file = File::open(name)?.take(MOST_FILE_BYTES + 1);
+    file.read_to_string(&mut text).map(|_| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped() -> UnitProfile {
+        UnitProfile::find("fpga-cu").expect("it ships")
+    }
+
+    /// By hand from the published parameters, at 200 MHz over 8 bytes: for 8 B/32 B the decoder takes
+    /// 10 + 48/8 cycles, transfer 18 + 40/8, the merger 50 + 40/8 and the encoder 46 + 48/8.
+    #[test]
+    fn the_published_formulas_come_out() {
+        for (key, value, cycles, bottleneck) in [
+            (8, 32, [16.0, 23.0, 55.0, 52.0], "merger"),
+            (16, 64, [22.0, 28.0, 60.0, 58.0], "merger"),
+            (16, 128, [30.0, 36.0, 60.0, 66.0], "encoder"),
+            (8, 1024, [140.0, 147.0, 55.0, 176.0], "encoder"),
+            (64, 0, [26.0, 26.0, 90.0, 62.0], "merger"),
+        ] {
+            let speed = shipped().unit_speed(key, value, 1.0);
+            for (pairs, cycles) in speed.stages.into_iter().zip(cycles) {
+                assert!(
+                    (pairs * cycles / 200e6 - 1.0).abs() < 1e-12,
+                    "{key}x{value}"
+                );
+            }
+            let least = cycles.into_iter().fold(0.0, f64::max);
+            assert!((speed.pairs_per_second * least / 200e6 - 1.0).abs() < 1e-12);
+            assert_eq!(speed.bottleneck, bottleneck, "{key}x{value}");
+        }
+    }
+
+    /// Published: a unit is bound by computing keys for short pairs, by moving bytes for long ones.
+    #[test]
+    fn what_is_dropped_need_not_be_encoded() {
+        let half = shipped().unit_speed(8, 1024, 0.5);
+        assert_eq!(half.bottleneck, "transfer");
+        assert!(half.pairs_per_second > shipped().unit_speed(8, 1024, 1.0).pairs_per_second);
+    }
+
+    #[test]
+    fn what_ships_can_be_read_and_written() {
+        for name in UnitProfile::names() {
+            let profile = UnitProfile::find(name).expect("it ships");
+            let text = serde_json::to_string(&profile).expect("plain numbers");
+            assert_eq!(UnitProfile::parse(&text), Ok(profile));
+        }
+        let near_data = UnitProfile::find("near-data-ssd").expect("it ships");
+        assert_eq!(near_data.link_speed(16, 100, 1.0), None);
+        assert_eq!(shipped().link_speed(8, 92, 0.5), Some(120e6));
+        assert_eq!(shipped().link_speed(8, 92, 1.0), Some(120e6));
+    }
+
+    #[test]
+    fn profiles_that_make_no_sense_are_refused_in_a_sentence() {
+        let text = serde_json::to_string(&shipped()).expect("plain numbers");
+        for (from, to, what) in [
+            ("200000000.0", "0.0", "clock_hz"),
+            ("200000000.0", "1e-300", "clock_hz is 1e-300"),
+            ("200000000.0", "1e300", "clock_hz"),
+            ("\"units\":8", "\"units\":0", "units"),
+            (
+                "\"units\":8",
+                "\"units\":4000000000",
+                "units is 4000000000; say 1 to 1024",
+            ),
+            ("\"bus_bytes\":8.0", "\"bus_bytes\":1e-9", "bus_bytes"),
+            (
+                "\"base_cycles\":18.0",
+                "\"base_cycles\":1e18",
+                "base_cycles",
+            ),
+            (
+                "\"value_passes\":1.0",
+                "\"value_passes\":1e9",
+                "value_passes",
+            ),
+            ("units", "unit", "unknown field `unit`"),
+            ("\"units\":8", "\"units\":\"8\"", ": units: invalid type"),
+            (
+                "\"base_cycles\":18.0",
+                "\"base_cycles\":null",
+                ": transfer.base_cycles: ",
+            ),
+            ("\"key_passes\":2.0", "\"key_passes\":-1", "key_passes"),
+            ("12000000000.0", "0", "link"),
+            ("12000000000.0", "1e-6", "link"),
+            ("68719476736", "0", "memory_bytes"),
+            ("68719476736", "18446744073709551615", "memory_bytes"),
+            (",\"memory_bytes\":68719476736", "", "memory_bytes"),
+            ("\"faults\":{}", "\"faults\":{\"hang\":1.5}", "hang is 1.5"),
+            ("\"faults\":{}", "\"faults\":{\"hang\":-1}", "hang is -1"),
+            (
+                "\"faults\":{}",
+                "\"faults\":{\"hang\":0.7,\"slow\":0.7}",
+                "sum to 1.4",
+            ),
+            ("\"faults\":{}", "\"faults\":{\"rust\":0}", "`rust`"),
+        ] {
+            let broken = text.replacen(from, to, 1);
+            assert_ne!(broken, text, "{from}");
+            let why = UnitProfile::parse(&broken).expect_err(&broken);
+            assert!(why.contains(what) && !why.contains('\n'), "{why}");
+        }
+        let refused = UnitProfile::find("fpga").expect_err("no such profile");
+        assert!(
+            refused.contains("fpga-cu, near-data-ssd, mid-gpu"),
+            "{refused}"
+        );
+        let refused = UnitProfile::find("/nowhere/board.json").expect_err("no such file");
+        assert!(refused.contains("/nowhere/board.json: "), "{refused}");
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("endless.json");
+        std::os::unix::fs::symlink("/dev/zero", &path).expect("there is room");
+        let path = path.to_str().expect("a plain name");
+        let refused = UnitProfile::find(path).expect_err("a profile ends");
+        assert!(refused.contains("no plain file"), "{refused}");
+        std::fs::remove_file(path).expect("it is there");
+        std::fs::write(path, [b' '; MOST_FILE_BYTES as usize + 1]).expect("there is room");
+        let refused = UnitProfile::find(path).expect_err("it is too large");
+        assert!(refused.contains("65536 bytes"), "{refused}");
+    }
+}

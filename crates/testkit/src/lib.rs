@@ -1,0 +1,14 @@
+//! What tests and benchmarks run jobs on: a machine's storage in memory that fails and crashes as a test plans, virtual
+//! time, and simulated devices with their faults.
+
+#![forbid(unsafe_code)]
+
+mod faults;
+mod fpga;
+pub mod simulated;
+pub mod storage_model;
+mod virtual_clock;
+
+pub use faults::{Fault, FaultRates};
+pub use fpga::{UNIT_STAGES, UnitLink, UnitProfile, UnitSpeed, UnitStage};
+pub use virtual_clock::VirtualClock;

@@ -1,0 +1,253 @@
+//! Devices that are not there: slices are compacted by the CPU backend, and take the time that a profile says.
+//!
+//! ```text
+//!   device memory --> link there --> a unit --> link back --> files
+//!    waits for room     shared      one of n      shared
+//! ```
+//!
+//! Stages of a slice follow each other, and those of different slices overlap. What the host takes longer for than
+//! the profile says is not taken back.
+
+mod damage;
+mod memory;
+mod profile;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rockmill_core::{
+    CancelToken, DynBackend, Error, ErrorKind, Footprint, Operator, ReadTask, Request, Result,
+    SstSink, Support, TaskReport, Unsupported,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_format::key::TAG_SIZE;
+use twox_hash::XxHash3_64;
+
+use crate::{Fault, UnitProfile};
+use damage::Images;
+use memory::Memory;
+pub use profile::Profile;
+use rockmill_storage::clock::CANCEL_POLL;
+use rockmill_storage::clock::Clock;
+use timeline::{Stages, Timeline};
+
+/// How long a driver takes to replace a context that broke.
+const CONTEXT_TIME: Duration = Duration::from_secs(30);
+
+/// A call that hangs comes back after so long, when nobody waits for it any more.
+const HANG_TIME: Duration = Duration::from_secs(60 * 60);
+
+/// How many times as long a slow slice takes.
+const SLOW_TIMES: f64 = 10.0;
+
+/// Inputs and outputs, which are no larger, lie in the device's memory together.
+const MEMORY_TIMES: u64 = 2;
+
+/// A device that is not there.
+#[derive(Debug)]
+pub struct Simulated {
+    name: String,
+    profile: UnitProfile,
+    clock: Arc<dyn Clock>,
+    memory: Memory,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    timeline: Timeline,
+    /// By when the context is whole again.
+    broken_until: Duration,
+    faults: BTreeMap<&'static str, u64>,
+}
+
+impl Simulated {
+    /// A device as `profile` says, with `memory_bytes` at most, in the time of `clock`.
+    pub fn new(profile: &Profile, memory_bytes: Option<u64>, clock: Arc<dyn Clock>) -> Self {
+        let name = profile.device_name();
+        let profile = profile.parameters().clone();
+        let bytes =
+            memory_bytes.map_or(profile.memory_bytes, |most| most.min(profile.memory_bytes));
+        Self {
+            name,
+            memory: Memory::new(bytes, Arc::clone(&clock)),
+            state: Mutex::new(State {
+                timeline: Timeline::new(profile.units),
+                broken_until: Duration::ZERO,
+                faults: BTreeMap::new(),
+            }),
+            profile,
+            clock,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What chance there is in a slice, which is the same wherever its job is repeated.
+    fn lot(&self, request: &Request<'_>) -> u64 {
+        let plan = request.purpose.output_plan();
+        let session = plan.map_or("", |plan| &plan.properties.session_id);
+        let begin = request.range.begin.as_deref().unwrap_or_default();
+        let of = [session.as_bytes(), begin].concat();
+        XxHash3_64::oneshot_with_seed(self.profile.fault_seed, &of)
+    }
+
+    fn count(&self, fault: Fault) {
+        *self.state().faults.entry(fault.name()).or_default() += 1;
+    }
+
+    /// Fails as a device does, if that is the slice's lot.
+    fn strike(&self, fault: Fault) -> Result<()> {
+        let what = match fault {
+            Fault::Allocation => "there is no device memory for a slice",
+            Fault::Launch => "a kernel did not start",
+            Fault::Context => {
+                self.state().broken_until = self.clock.now() + CONTEXT_TIME;
+                "the context broke"
+            }
+            Fault::Hang => {
+                self.count(fault);
+                self.clock.pause(HANG_TIME);
+                return Err(trouble("a call hung"));
+            }
+            Fault::Slow | Fault::Truncated | Fault::Flipped | Fault::WrongResult => return Ok(()),
+        };
+        self.count(fault);
+        Err(trouble(what))
+    }
+
+    /// Has the CPU make the files, with what is wrong in them.
+    fn make(
+        &self,
+        task: ReadTask<'_>,
+        sink: &mut dyn SstSink,
+        fault: Option<Fault>,
+        lot: u64,
+    ) -> Result<TaskReport> {
+        let cpu: &dyn DynBackend = &CpuBackend;
+        let Some(fault) = fault.filter(|fault| fault.damages()) else {
+            return cpu.run(task, Operator::WriteSst { sink });
+        };
+        let mut images = Images::new(sink);
+        let operator = Operator::WriteSst { sink: &mut images };
+        let report = cpu.run(task, operator)?;
+        if images.give_back(fault, &mut SmallRng::seed_from_u64(lot))? {
+            self.count(fault);
+        }
+        Ok(report)
+    }
+
+    /// How long the stages of a slice take that came to this.
+    fn stages(&self, report: &TaskReport) -> Stages {
+        let pairs = report.read.entries.iter().sum::<u64>() as f64;
+        let mean = |bytes: u64| {
+            if pairs > 0.0 {
+                bytes as f64 / pairs
+            } else {
+                0.0
+            }
+        };
+        let key_bytes = (mean(report.read.key_bytes) - TAG_SIZE as f64).max(0.0);
+        let kept = mean(report.read.kept);
+        let speeds = (self.profile).stage_speeds(key_bytes, mean(report.read.value_bytes), kept);
+        let slowest = speeds.into_iter().fold(f64::INFINITY, f64::min);
+        let written = report.files().iter().map(|file| file.size).sum::<u64>() as f64;
+        let link = self.profile.link.map(|link| {
+            let there = report.read.bytes as f64 / link.to_device;
+            (there, written / link.from_device)
+        });
+        let (there, back) = link.unwrap_or_default();
+        Stages {
+            there,
+            unit: pairs / slowest,
+            back,
+        }
+    }
+
+    fn wait_until(&self, end: Duration, cancel: &CancelToken) -> Result<()> {
+        loop {
+            cancel.check()?;
+            match end.saturating_sub(self.clock.now()) {
+                Duration::ZERO => return Ok(()),
+                left => self.clock.pause(left.min(CANCEL_POLL)),
+            }
+        }
+    }
+}
+
+fn trouble(what: &str) -> Error {
+    Error::new(ErrorKind::Device, format!("simulated: {what}"))
+}
+
+impl DynBackend for Simulated {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Support {
+        match request.purpose.output_plan() {
+            Some(_) => request.support(),
+            None => Support::No(Unsupported::Purpose),
+        }
+    }
+
+    fn footprint(&self, request: &Request<'_>) -> Footprint {
+        DynBackend::footprint(&CpuBackend, request)
+    }
+
+    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
+        let Operator::WriteSst { sink } = operator else {
+            return Err(operator.unannounced());
+        };
+        if self.clock.now() < self.state().broken_until {
+            return Err(trouble("the context is broken"));
+        }
+        let lot = self.lot(&task.request);
+        let fault = self.profile.faults.draw(share(lot));
+        fault.map_or(Ok(()), |fault| self.strike(fault))?;
+        let tables = task.request.tables.iter();
+        let bytes: u64 = tables
+            .map(|table| table.stored_bytes(task.request.range))
+            .sum();
+        let _held = self
+            .memory
+            .take(bytes.saturating_mul(MEMORY_TIMES), task.cancel)?;
+        let begun = self.clock.now();
+        let mut report = self.make(task, sink, fault, lot)?;
+        // The host has verified what it made, not what came of it on the way.
+        if let Some(ssts) = report.output.ssts_mut() {
+            ssts.verified &= !self.profile.faults.damage();
+        }
+        let mut stages = self.stages(&report);
+        if fault == Some(Fault::Slow) {
+            self.count(Fault::Slow);
+            stages.unit *= SLOW_TIMES;
+        }
+        let end = self.state().timeline.add(begun, &stages);
+        self.wait_until(end, task.cancel)?;
+        Ok(report)
+    }
+
+    /// What has no link lies where the data does.
+    fn is_near_data(&self) -> bool {
+        self.profile.link.is_none()
+    }
+
+    fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.state().faults.clone()
+    }
+}
+
+/// A lot as a share, from 0 to below 1.
+fn share(lot: u64) -> f64 {
+    const SPARE_BITS: u32 = u64::BITS - f64::MANTISSA_DIGITS;
+    (lot >> SPARE_BITS) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64
+}

@@ -1,0 +1,163 @@
+//! Files that come back from a device other than it was told to make them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, seq::IndexedRandom};
+use rockmill_core::{Error, ReadAt, Result, SstFile, SstSink, open_table};
+use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+
+use crate::Fault;
+
+/// A slice's files, whose bytes are kept until all are made.
+pub struct Images<'a> {
+    sink: &'a mut dyn SstSink,
+    kept: Arc<Mutex<Vec<Image>>>,
+}
+
+struct Image {
+    number: u64,
+    file: Box<dyn SstFile>,
+    bytes: Vec<u8>,
+}
+
+/// A file of which nothing is written yet.
+struct Pending {
+    position: usize,
+    kept: Arc<Mutex<Vec<Image>>>,
+}
+
+fn lock(kept: &Mutex<Vec<Image>>) -> MutexGuard<'_, Vec<Image>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SstSink for Images<'_> {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        let (number, file) = self.sink.create()?;
+        let mut kept = lock(&self.kept);
+        let pending = Pending {
+            position: kept.len(),
+            kept: Arc::clone(&self.kept),
+        };
+        kept.push(Image {
+            number,
+            file,
+            bytes: Vec::new(),
+        });
+        Ok((number, Box::new(pending)))
+    }
+}
+
+impl SstFile for Pending {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        lock(&self.kept)[self.position]
+            .bytes
+            .extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> Images<'a> {
+    /// Files that go to `sink` in the end.
+    pub fn new(sink: &'a mut dyn SstSink) -> Self {
+        let kept = Arc::default();
+        Self { sink, kept }
+    }
+
+    /// Writes all files, one of them damaged; false if there is none.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn give_back(self, fault: Fault, rng: &mut SmallRng) -> Result<bool> {
+        let mut images = std::mem::take(&mut *lock(&self.kept));
+        let victim = (0..images.len()).collect::<Vec<_>>().choose(rng).copied();
+        if let Some(victim) = victim {
+            let Image { number, bytes, .. } = &mut images[victim];
+            damage(bytes, *number, fault, rng)?;
+        }
+        for Image {
+            mut file, bytes, ..
+        } in images
+        {
+            file.append(&bytes)?;
+            file.finish()?;
+        }
+        Ok(victim.is_some())
+    }
+}
+
+fn damage(bytes: &mut Vec<u8>, number: u64, fault: Fault, rng: &mut SmallRng) -> Result<()> {
+    match fault {
+        Fault::Truncated => bytes.truncate(rng.random_range(0..bytes.len())),
+        Fault::WrongResult => alter_block(bytes, number, rng)?,
+        _ => flip(bytes, rng),
+    }
+    Ok(())
+}
+
+fn flip(bytes: &mut [u8], rng: &mut SmallRng) {
+    let at = rng.random_range(0..bytes.len());
+    bytes[at] ^= 1 << rng.random_range(0..u8::BITS);
+}
+
+/// Alters what a data block holds, and gives it the checksum of that. Another encoding of the same content would be no
+/// wrong result.
+fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> {
+    let image = Box::new(InMemory {
+        name: format!("{number:06}.sst"),
+        bytes: bytes.to_vec(),
+    });
+    let table = open_table(image)?;
+    let Some(block) = table.meta.index.choose(rng) else {
+        return Ok(());
+    };
+    let start = block.handle.offset as usize;
+    let end = start + block.handle.size as usize;
+    let kind = CompressionType::from_code(bytes[end]);
+    let mut decompressor = Decompressor::new(table.meta.dictionary.clone());
+    let mut content = |payload: &[u8]| {
+        let mut content = Vec::new();
+        let done = decompressor.decompress(kind?, payload, &mut content);
+        done.is_ok().then_some(content)
+    };
+    let before = content(&bytes[start..end]);
+    while before.is_some() && content(&bytes[start..end]) == before {
+        flip(&mut bytes[start..end], rng);
+    }
+    let guard = table.meta.footer.guard;
+    let checksum = guard.checksum(&bytes[start..end], bytes[end], block.handle.offset);
+    bytes[end + 1..end + BLOCK_TRAILER_SIZE].copy_from_slice(&checksum.to_le_bytes());
+    Ok(())
+}
+
+/// A file's bytes.
+#[derive(Debug)]
+struct InMemory {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl ReadAt for InMemory {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(buf.len());
+        let found = self.bytes.get(start..end);
+        let found = found
+            .ok_or_else(|| Error::corruption(&self.name, self.len(), "the file ends too early"))?;
+        buf.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

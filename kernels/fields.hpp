@@ -1,0 +1,72 @@
+// Where the fields of the records lie that the host and the kernels share, to be compared with where Rust has them
+// (crates/cuda/src/driver/ffi/records.rs): two of one size that are exchanged would go unnoticed by the records' sizes.
+#pragma once
+
+#include <cstddef>
+
+#include "table.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Of the record itself, without a name, its size.
+#define ROCKMILL_RECORD(Record, ...) \
+  {#Record, "", 0, sizeof(Record)}, ROCKMILL_FOR_EACH(ROCKMILL_FIELD, Record, __VA_ARGS__)
+#define ROCKMILL_FIELD(Record, name) {#Record, #name, offsetof(Record, name), sizeof(Record::name)},
+
+// macro(Record, a) macro(Record, b) .. for some 80 names: each expansion goes over what the one before has left.
+#define ROCKMILL_FOR_EACH(macro, Record, ...) ROCKMILL_EXPAND(ROCKMILL_NEXT(macro, Record, __VA_ARGS__))
+#define ROCKMILL_NEXT(macro, Record, name, ...) \
+  macro(Record, name) __VA_OPT__(ROCKMILL_AGAIN ROCKMILL_PARENS(macro, Record, __VA_ARGS__))
+#define ROCKMILL_AGAIN() ROCKMILL_NEXT
+#define ROCKMILL_PARENS ()
+#define ROCKMILL_EXPAND(...) ROCKMILL_EXPAND_3(ROCKMILL_EXPAND_3(ROCKMILL_EXPAND_3(__VA_ARGS__)))
+#define ROCKMILL_EXPAND_3(...) ROCKMILL_EXPAND_2(ROCKMILL_EXPAND_2(ROCKMILL_EXPAND_2(__VA_ARGS__)))
+#define ROCKMILL_EXPAND_2(...) ROCKMILL_EXPAND_1(ROCKMILL_EXPAND_1(ROCKMILL_EXPAND_1(__VA_ARGS__)))
+#define ROCKMILL_EXPAND_1(...) ROCKMILL_EXPAND_0(ROCKMILL_EXPAND_0(ROCKMILL_EXPAND_0(__VA_ARGS__)))
+#define ROCKMILL_EXPAND_0(...) __VA_ARGS__
+
+constexpr FieldPlace FIELDS[] = {
+    ROCKMILL_RECORD(BlockRef, at, file_offset, stored_size, raw_size, codec, checksum_base, checksum,
+                    restart_interval, sequence)
+    ROCKMILL_RECORD(Key, hi, lo, tag, entry, len)
+    ROCKMILL_RECORD(KeyBytes, bytes, at)
+    ROCKMILL_RECORD(ValueRef, at, len)
+    ROCKMILL_RECORD(OutBlock, at, file_offset, size, raw_size, codec, file, first, count, key_start)
+    ROCKMILL_RECORD(FileIndex, data_size, size, prefix_len, internal_keys, smallest_len, largest_len, check)
+    ROCKMILL_RECORD(FilePlace, image, index, edges)
+    ROCKMILL_RECORD(FoundFile, index_hash, tags_hash, edges_hash)
+    ROCKMILL_RECORD(UserKey, hi, lo, bytes, len, present)
+    ROCKMILL_RECORD(KeySpan, first, last, file_size)
+    ROCKMILL_RECORD(RetainRules, snapshots, num_snapshots, earliest, beneath, level_ends, num_levels,
+                    bottommost, beneath_unknown, enforce_single_delete)
+    ROCKMILL_RECORD(SnapshotRules, sequence, keep_tombstones, mark_undecided)
+    ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
+    ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
+                    rows_hash)
+    ROCKMILL_RECORD(FileTotals, content_hash, rows_hash, deletions, key_bytes, value_bytes, smallest_seqno,
+                    largest_seqno, filter_entries)
+    ROCKMILL_RECORD(Layout, block_size, restart_interval, delta_keys, common_prefix, checksum)
+    ROCKMILL_RECORD(IndexLayout, format_version, restart_interval, shortening, common_prefix)
+    ROCKMILL_RECORD(Splitting, file_size, grandparents, num_grandparents, target_file_size,
+                    max_compaction_bytes, stored, uncompressed, level_style, unused)
+    ROCKMILL_RECORD(FilterRules, format, whole_keys, prefix_kind, unused, prefix_len)
+    ROCKMILL_RECORD(Exec, stream, scratch, scratch_bytes, processors, unused)
+    ROCKMILL_RECORD(DecodeArgs, arena, blocks, num_blocks, counts, starts, key_sums, key_starts, longest,
+                    keys, values, hashes, key_bytes, key_at, errors, types, unused)
+    ROCKMILL_RECORD(RetainArgs, keys, n, key_bytes, values, hashes, rules, heads, has_older, keep, places,
+                    survivors, totals, errors, one_by_one, unused)
+    ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
+    ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
+    ROCKMILL_RECORD(LayoutArgs, arena, survivors, n, key_bytes, values, hashes, layout, index, splitting,
+                    filter, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
+                    grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, index_sizes, index_sums,
+                    blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
+                    edges, most_files, unused, errors)
+    ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
+    ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,
+                    file_blocks, indexes, layout, index, filter, bases, refs, found, decode)
+    ROCKMILL_RECORD(DeviceInfo, name, pci_bus_id, memory_bytes, compute_major, compute_minor,
+                    multiprocessors, unused)
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET

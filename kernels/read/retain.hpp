@@ -1,0 +1,153 @@
+// Which entries survive (`db/compaction/compaction_iterator.cc`; crates/cpu/src/read/retain.rs is the
+// sequential form). Snapshots cut the versions of a key into stripes; the newest entry of a stripe, its
+// head, hides the others.
+//
+//   MarkHeads    the stripe's head, by position           -> inclusive_max -> head of every entry
+//   MarkOlder    heads below which the key has an older stripe
+//   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
+//   Gather       survivors with their final tags
+//
+// Where a slice has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
+#pragma once
+
+#include "../common/sums.hpp"
+#include "decode.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+ROCKMILL_HD u64 sequence_of(u64 tag) { return tag >> 8; }
+
+// How many snapshots do not see the sequence number: the number of its stripe.
+ROCKMILL_HD u64 stripe_of(const RetainRules& rules, u64 sequence) {
+  u64 from = 0, to = rules.num_snapshots;
+  while (from < to) {
+    const u64 middle = from + (to - from) / 2;
+    if (rules.snapshots[middle] < sequence) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+// Whether no file beneath can hold the key.
+ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const KeyBytes& bytes, const Key& key) {
+  if (rules.beneath_unknown) return false;
+  u32 from = 0;
+  for (u32 level = 0; level < rules.num_levels; ++level) {
+    const u32 end = rules.level_ends[level];
+    u32 to = end;
+    // First file whose last key is not below the key.
+    while (from < to) {
+      const u32 middle = from + (to - from) / 2;
+      if (compare_user(bytes, key, rules.beneath[middle].last) > 0) from = middle + 1;
+      else to = middle;
+    }
+    if (from < end && compare_user(bytes, key, rules.beneath[from].first) >= 0) return false;
+    from = end;
+  }
+  return true;
+}
+
+// The tag with which an entry is written: what every reader sees and nothing older exists for gets sequence
+// number 0.
+ROCKMILL_HD u64 final_tag(const RetainRules& rules, u64 tag) {
+  const u64 sequence = sequence_of(tag);
+  return rules.bottommost && sequence <= rules.earliest && sequence < MAX_SEQUENCE ? tag & 0xff : tag;
+}
+
+// Sums over entries in the order in which they were decoded: what merging must not lose.
+struct SumInput {
+  const Key* keys;
+  const ValueRef* values;
+  const u64* hashes;
+
+  ROCKMILL_HD void operator()(u64 i, InputSums& sums) const {
+    sums.hash += entry_hash(hashes[i], keys[i].tag);
+    const u64 type = keys[i].tag & 0xff;
+    sums.tombstones +=
+        type == TYPE_DELETION || type == TYPE_SINGLE_DELETION || type == TYPE_DELETION_WITH_TIMESTAMP;
+    sums.single_deletes += type == TYPE_SINGLE_DELETION;
+    sums.key_bytes += keys[i].len + TAG_BYTES;
+    sums.value_bytes += values[i].len;
+  }
+};
+
+struct MarkHeads {
+  const Key* keys;
+  KeyBytes bytes;
+  RetainRules rules;
+  u32* heads;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    const bool is_head =
+        i == 0 || !same_user_key(bytes, keys[i - 1], keys[i]) ||
+        stripe_of(rules, sequence_of(keys[i - 1].tag)) != stripe_of(rules, sequence_of(keys[i].tag));
+    heads[i] = is_head ? u32(i) : 0;
+  }
+};
+
+struct MarkOlder {
+  const Key* keys;
+  KeyBytes bytes;
+  const u32* heads;
+  u8* has_older;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    if (i > 0 && heads[i] == i && same_user_key(bytes, keys[i - 1], keys[i])) has_older[heads[i - 1]] = 1;
+  }
+};
+
+struct Decide {
+  const Key* keys;
+  KeyBytes bytes;
+  const u32* heads;
+  const u8* has_older;
+  const u64* hashes;
+  RetainRules rules;
+  u32* keep;
+
+  // Whether a tombstone at the bottom is too new to go at once.
+  ROCKMILL_HD bool is_late_delete(u64 tag) const {
+    return rules.bottommost && (tag & 0xff) == TYPE_DELETION && sequence_of(tag) > rules.earliest;
+  }
+
+  ROCKMILL_HD bool decide(u64 i, RetainSums& sums) const {
+    const u64 tag = keys[i].tag;
+    if (heads[i] != i) {
+      // What a late tombstone hides goes uncounted, as in RocksDB.
+      sums.replaced += is_late_delete(keys[heads[i]].tag) ? 0 : 1;
+      return false;
+    }
+    if ((tag & 0xff) != TYPE_DELETION) return true;
+    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_beneath(rules, bytes, keys[i]);
+    // A late tombstone goes uncounted as well.
+    sums.tombstones_dropped += obsolete;
+    return !obsolete && (!rules.bottommost || has_older[i]);
+  }
+
+  ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {
+    const u64 kv = hashes[keys[i].entry], hash = entry_hash(kv, keys[i].tag);
+    const bool kept = decide(i, sums);
+    keep[i] = kept;
+    sums.hash_kept += kept ? hash : 0;
+    sums.hash_dropped += kept ? 0 : hash;
+    sums.kept += kept;
+    sums.rows_hash += kept ? entry_hash(kv, final_tag(rules, keys[i].tag)) : 0;
+  }
+};
+
+struct Gather {
+  const Key* keys;
+  const u32* keep;
+  const u32* places;
+  RetainRules rules;
+  Key* survivors;
+
+  ROCKMILL_HD void operator()(u64 i) const {
+    if (!keep[i]) return;
+    Key key = keys[i];
+    key.tag = final_tag(rules, key.tag);
+    survivors[places[i]] = key;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET

@@ -1,0 +1,50 @@
+// Which entries a snapshot sees (crates/cpu/src/read/snapshot.rs is the sequential form). Of a user key, the newest entry at
+// or below the snapshot's sequence number decides alone: those above it are passed over, older ones are hidden.
+#pragma once
+
+#include "retain.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+struct See {
+  const Key* keys;
+  KeyBytes bytes;
+  const u64* hashes;
+  SnapshotRules rules;
+  u32* keep;
+  u64* errors;
+
+  ROCKMILL_HD bool is_above(u64 i) const { return sequence_of(keys[i].tag) > rules.sequence; }
+
+  ROCKMILL_HD bool see(u64 i, RetainSums& sums) const {
+    if (is_above(i)) {
+      sums.above += 1;
+      return false;
+    }
+    // Newer entries come first.
+    if (i > 0 && !is_above(i - 1) && same_user_key(bytes, keys[i - 1], keys[i])) {
+      sums.replaced += 1;
+      return false;
+    }
+    const u64 type = keys[i].tag & 0xff;
+    if (type == TYPE_VALUE) return true;
+    if (type == TYPE_DELETION || type == TYPE_SINGLE_DELETION) {
+      sums.tombstones_dropped += !rules.keep_tombstones;
+      return rules.keep_tombstones;
+    }
+    if (!rules.mark_undecided) report(errors, i, ERROR_UNDECIDED);
+    return rules.mark_undecided;
+  }
+
+  ROCKMILL_HD void operator()(u64 i, RetainSums& sums) const {
+    const u64 hash = entry_hash(hashes[keys[i].entry], keys[i].tag);
+    const bool kept = see(i, sums);
+    keep[i] = kept;
+    sums.hash_kept += kept ? hash : 0;
+    sums.hash_dropped += kept ? 0 : hash;
+    sums.rows_hash += kept ? hash : 0;
+    sums.kept += kept;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET
