@@ -37,8 +37,8 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(FoundFile, index_hash, tags_hash, edges_hash)
     ROCKMILL_RECORD(UserKey, hi, lo, bytes, len, present)
     ROCKMILL_RECORD(KeySpan, first, last, file_size)
-    ROCKMILL_RECORD(RetainRules, snapshots, num_snapshots, earliest, beneath, level_ends, num_levels,
-                    bottommost, beneath_unknown, enforce_single_delete)
+    ROCKMILL_RECORD(RetainRules, snapshots, num_snapshots, earliest, deeper, level_ends, num_levels,
+                    bottommost, deeper_unknown, enforce_single_delete)
     ROCKMILL_RECORD(SnapshotRules, sequence, keep_tombstones, mark_undecided)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
@@ -61,7 +61,7 @@ constexpr FieldPlace FIELDS[] = {
                     filter, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
                     grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, index_sizes, index_sums,
                     blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
-                    edges, most_files, unused, errors)
+                    edges, max_files, unused, errors)
     ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
     ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,
                     file_blocks, indexes, layout, index, filter, bases, refs, found, decode)

@@ -140,12 +140,12 @@ inline int split(const Exec* exec, const LayoutArgs* a) {
                                           a->grandparent_places}));
   ROCKMILL_STEP(for_each(*exec, 1,
                          SplitFiles{sum, a->key_bytes, a->splitting, a->grandparent_places, a->n,
-                                  a->most_files, a->file_starts, a->num_files, a->errors}));
+                                  a->max_files, a->file_starts, a->num_files, a->errors}));
   ROCKMILL_STEP(
       for_each(*exec, a->n, MarkBlocks{sum, a->layout, a->file_starts, a->num_files, a->begins}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->begins, a->before, a->n + 1));
   ROCKMILL_STEP(for_each(*exec, a->n + 1, StartBlocks{a->begins, a->before, a->n, a->block_starts}));
-  return for_each(*exec, a->most_files + 1,
+  return for_each(*exec, a->max_files + 1,
                   FindFileBlocks{a->before, a->file_starts, a->num_files, a->file_blocks});
 }
 
@@ -166,7 +166,7 @@ inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
   // What is not compressed is stored as it is.
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{a->raw_sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
-  return for_each(*exec, a->most_files + 1,
+  return for_each(*exec, a->max_files + 1,
                   FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
 }
 
@@ -179,14 +179,14 @@ inline IndexEntries index_entries(const LayoutArgs* a) {
 }
 
 inline int measure_index(const Exec* exec, const LayoutArgs* a) {
-  ROCKMILL_STEP(for_each(*exec, a->most_files,
+  ROCKMILL_STEP(for_each(*exec, a->max_files,
                          DescribeFiles{separators(a), a->file_starts, a->file_blocks, a->num_files,
                                        a->indexes}));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
                          MarkInternal{separators(a), a->file_blocks, a->num_files, a->indexes}));
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, MeasureIndex{index_entries(a), a->index_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->index_sizes, a->index_sums, a->num_blocks + 1));
-  return for_each(*exec, a->most_files,
+  return for_each(*exec, a->max_files,
                   SizeIndexes{index_entries(a), a->index_sums, a->indexes, a->errors});
 }
 

@@ -37,7 +37,7 @@ struct DecodeArgs {
   Key* keys;
   ValueRef* values;
   u64* hashes;
-  // Null in a narrow slice (key.hpp:KeyBytes).
+  // Null in a narrow task (key.hpp:KeyBytes).
   u8* key_bytes;
   u64* key_at;
   u64* errors;
@@ -109,7 +109,7 @@ struct LayoutArgs {
   u32* begins;
   u32* before;
   u32* block_starts;
-  // n + 1, in a wide slice; else null.
+  // n + 1, in a wide task; else null.
   u64* key_sums;
   // n, if some keys may have no prefix; else null.
   u32* last_with_prefix;
@@ -125,7 +125,7 @@ struct LayoutArgs {
   u64* index_sums;
   OutBlock* blocks;
   u64 num_blocks;
-  // most_files + 1 each.
+  // max_files + 1 each.
   u32* file_starts;
   u32* num_files;
   // First block of each file, and how many bytes of blocks lie before it.
@@ -136,7 +136,7 @@ struct LayoutArgs {
   const FilePlace* places;
   // Internal keys at the files' ends.
   u8* edges;
-  u32 most_files;
+  u32 max_files;
   u32 unused;
   u64* errors;
 };
@@ -153,7 +153,7 @@ struct VerifyArgs {
   const OutBlock* blocks;
   u64 num_blocks;
   u64 num_entries;
-  // Bytes of all survivors' internal keys, in a wide slice.
+  // Bytes of all survivors' internal keys, in a wide task.
   u64 num_key_bytes;
   u64 num_files;
   // As in LayoutArgs.

@@ -10,7 +10,7 @@
 #   disk       output through the page cache and past it, beside what the disk takes by itself
 #   paranoid   what paranoid_file_checks costs
 #   kill       processes that compact on the GPU are killed with SIGKILL, and their databases checked (kill.json)
-#   slices     sizes of slices, and how many at once
+#   subcompactions     sizes of subcompactions, and how many at once
 #   system     whole systems under load; goes on where an earlier call with the same --out has stopped
 #
 # Without sections: tests, sanitize and bench. Options:
@@ -44,7 +44,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | disk | paranoid | kill | slices | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -87,7 +87,7 @@ section_tests() {
     for program in "$bin"/*; do
         case ${program##*/} in
             # These have nothing to do with tests.
-            rockmill | rockmill-bench | one_slice | crash.gz) ;;
+            rockmill | rockmill-bench | one_task | crash.gz) ;;
             *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
         esac
     done
@@ -128,7 +128,7 @@ section_bench() {
 8x32 48 4
 16x256 40 1"
     done
-    step bench-one-slice "$bin/one_slice"
+    step bench-one-task "$bin/one_task"
 }
 
 section_small() {
@@ -162,11 +162,11 @@ section_kill() {
     rm -r "$unpacked"
 }
 
-# Slices of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.
-section_slices() {
+# Subcompactions of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.
+section_subcompactions() {
     local workload millions
     while read -r workload millions; do
-        compaction "slices-$workload" --dir "$memory_dir" --rocksdb no --device "$device" \
+        compaction "subcompactions-$workload" --dir "$memory_dir" --rocksdb no --device "$device" \
             --workload "$workload:none:$(entries "$millions" "$scale")" --threads 1,2,8 \
             --target-file-mib 32,128,512
     done <<<"16x256 40

@@ -5,7 +5,7 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// CRC-32C, reflected. Multiplication is that of polynomials modulo the CRC's own, bit 31 standing for 1.
+// CRC-32C, reflected. Multiplication is that of polynomials modulo the CRC's own, bit 31 health for 1.
 constexpr u32 CRC_POLYNOMIAL = 0x82f63b78, CRC_ONE = 0x80000000, CRC_MASK_DELTA = 0xa282ead8;
 // x^8.
 constexpr u32 CRC_BYTE = CRC_ONE >> 8;

@@ -5,11 +5,11 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Where the bytes of long user keys lie. If no user key of a slice is longer than its two words, it is narrow,
+// Where the bytes of long user keys lie. If no user key of a task is longer than its two words, it is narrow,
 // and has no bytes; if one is, all entries have theirs, tag included.
 struct KeyBytes {
   const u8* bytes;
-  // Of each entry; null in a narrow slice.
+  // Of each entry; null in a narrow task.
   const u64* at;
 
   ROCKMILL_HD bool wide() const { return at != nullptr; }

@@ -90,7 +90,7 @@ struct OutBlock {
   u32 file;
   u32 first;
   u32 count;
-  // In a wide slice: bytes of the internal keys in front of the block.
+  // In a wide task: bytes of the internal keys in front of the block.
   u64 key_start;
 };
 
@@ -131,12 +131,12 @@ struct RetainRules {
   u64 num_snapshots;
   u64 earliest;
   // Files beneath, level by level, ascending in each; level i ends at level_ends[i].
-  const KeySpan* beneath;
+  const KeySpan* deeper;
   const u32* level_ends;
   u32 num_levels;
   u32 bottommost;
   // Whether anything may lie beneath.
-  u32 beneath_unknown;
+  u32 deeper_unknown;
   // Whether a SingleDelete that meets a Delete is an error.
   u32 enforce_single_delete;
 };
@@ -149,13 +149,13 @@ struct SnapshotRules {
   u32 mark_undecided;
 };
 
-// Sums over the entries of a slice as they were decoded.
+// Sums over the entries of a task as they were decoded.
 struct InputTotals {
   u64 hash;
   u64 tombstones, single_deletes, key_bytes, value_bytes;
 };
 
-// Sums over the entries of a slice once they are merged.
+// Sums over the entries of a task once they are merged.
 struct RetainTotals {
   u64 hash_kept, hash_dropped;
   u64 replaced, tombstones_dropped, kept;

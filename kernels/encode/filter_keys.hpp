@@ -47,7 +47,7 @@ struct FilterKeys {
 
  private:
   // Entries to go back at most: one more has the CPU build the filter.
-  static constexpr u64 MOST_BACK = 4096;
+  static constexpr u64 MAX_BACK = 4096;
 
   struct MaybeHash {
     u64 hash;
@@ -84,7 +84,7 @@ struct FilterKeys {
     if (i == 0) return {0, false};
     u64 known = i - 1;
     for (; !key_is_last(start, known); --known) {
-      if (i - known < MOST_BACK) continue;
+      if (i - known < MAX_BACK) continue;
       report(errors, start + i, ERROR_FILTER);
       return {0, false};
     }

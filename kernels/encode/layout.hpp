@@ -181,7 +181,7 @@ struct PlaceBlocks {
   const u64* file_offsets;
   u32 num_files;
   const FilePlace* places;
-  // In a wide slice; else null.
+  // In a wide task; else null.
   const u64* key_sums;
   const u32* raw_sizes;
   OutBlock* blocks;

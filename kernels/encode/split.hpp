@@ -10,7 +10,7 @@ namespace rockmill::ROCKMILL_TARGET {
 // RocksDB's thresholds for splitting at a grandparent's boundary: boundaries crossed at once, and percentages of the
 // target size by boundaries crossed in all.
 constexpr u64 BOUNDARIES_IN_FILE = 3, BOUNDARIES_IN_GAP = 2, SKIPPED_SHARE = 8;
-constexpr u64 BASE_PERCENT = 50, PERCENT_PER_BOUNDARY = 5, MOST_EXTRA_PERCENT = 40;
+constexpr u64 BASE_PERCENT = 50, PERCENT_PER_BOUNDARY = 5, MAX_EXTRA_PERCENT = 40;
 
 ROCKMILL_HD u64 saturating_add(u64 a, u64 b) { return a + b < a ? ~u64{0} : a + b; }
 
@@ -58,7 +58,7 @@ struct SplitFiles {
   Splitting splitting;
   const u64* places;
   u64 n;
-  u32 most_files;
+  u32 max_files;
   u32* file_starts;
   u32* num_files;
   u64* errors;
@@ -79,7 +79,7 @@ struct SplitFiles {
     u64 start = 0;
     cross(walk, 0);
     while (start < n) {
-      if (files == most_files) {
+      if (files == max_files) {
         report(errors, start, ERROR_TOO_MANY_FILES);
         break;
       }
@@ -163,7 +163,7 @@ struct SplitFiles {
     const u64 skipped = walk.overlapped > before ? walk.overlapped - before : 0;
     if (crossed >= enough && skipped > splitting.target_file_size / SKIPPED_SHARE) return true;
     const u64 extra = walk.crossed_in_file * PERCENT_PER_BOUNDARY;
-    const u64 percent = BASE_PERCENT + (extra < MOST_EXTRA_PERCENT ? extra : MOST_EXTRA_PERCENT);
+    const u64 percent = BASE_PERCENT + (extra < MAX_EXTRA_PERCENT ? extra : MAX_EXTRA_PERCENT);
     const unsigned __int128 share =
         (static_cast<unsigned __int128>(splitting.target_file_size) + 99) / 100 * percent;
     return size >= share;

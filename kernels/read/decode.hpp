@@ -83,7 +83,7 @@ struct CountEntries {
   }
 };
 
-// The internal key that a lane has come to, as big-endian words; of a narrow slice.
+// The internal key that a lane has come to, as big-endian words; of a narrow task.
 struct RunningKey {
   u64 words[3] = {0, 0, 0};
   u32 len = 0;
@@ -127,7 +127,7 @@ ROCKMILL_HD Key key_of(const u8* bytes, u32 len, u32 entry) {
   return key;
 }
 
-// Block i's entries go to [starts[i], starts[i + 1]), and in a wide slice their keys to
+// Block i's entries go to [starts[i], starts[i + 1]), and in a wide task their keys to
 // [key_starts[i], key_starts[i + 1]), whatever the block says.
 struct DecodeEntries {
   const u8* arena;
@@ -135,7 +135,7 @@ struct DecodeEntries {
   const u32* starts;
   Key* keys;
   ValueRef* values;
-  // Of a wide slice; else null.
+  // Of a wide task; else null.
   const u64* key_starts;
   u8* key_bytes;
   u64* key_at;

@@ -44,7 +44,7 @@ struct RetainGroup {
     }
     ROCKMILL_HD bool obsolete(u64 i) const {
       return sequence_of(tag(i)) <= all.rules.earliest &&
-             absent_beneath(all.rules, all.bytes, all.keys[i]);
+             absent_in_deeper_levels(all.rules, all.bytes, all.keys[i]);
     }
     // Whether there is an older version behind `i`. Tags of entries in front may have changed, keys do not.
     ROCKMILL_HD bool more(u64 i) const {

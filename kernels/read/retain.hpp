@@ -7,7 +7,7 @@
 //   Decide       keep or drop, sums                       -> exclusive_sum -> places of survivors
 //   Gather       survivors with their final tags
 //
-// Where a slice has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
+// Where a task has SingleDeletes, user keys are gone through one by one instead (groups.hpp).
 #pragma once
 
 #include "../common/sums.hpp"
@@ -29,8 +29,8 @@ ROCKMILL_HD u64 stripe_of(const RetainRules& rules, u64 sequence) {
 }
 
 // Whether no file beneath can hold the key.
-ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const KeyBytes& bytes, const Key& key) {
-  if (rules.beneath_unknown) return false;
+ROCKMILL_HD bool absent_in_deeper_levels(const RetainRules& rules, const KeyBytes& bytes, const Key& key) {
+  if (rules.deeper_unknown) return false;
   u32 from = 0;
   for (u32 level = 0; level < rules.num_levels; ++level) {
     const u32 end = rules.level_ends[level];
@@ -38,10 +38,10 @@ ROCKMILL_HD bool absent_beneath(const RetainRules& rules, const KeyBytes& bytes,
     // First file whose last key is not below the key.
     while (from < to) {
       const u32 middle = from + (to - from) / 2;
-      if (compare_user(bytes, key, rules.beneath[middle].last) > 0) from = middle + 1;
+      if (compare_user(bytes, key, rules.deeper[middle].last) > 0) from = middle + 1;
       else to = middle;
     }
-    if (from < end && compare_user(bytes, key, rules.beneath[from].first) >= 0) return false;
+    if (from < end && compare_user(bytes, key, rules.deeper[from].first) >= 0) return false;
     from = end;
   }
   return true;
@@ -118,7 +118,7 @@ struct Decide {
       return false;
     }
     if ((tag & 0xff) != TYPE_DELETION) return true;
-    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_beneath(rules, bytes, keys[i]);
+    const bool obsolete = sequence_of(tag) <= rules.earliest && absent_in_deeper_levels(rules, bytes, keys[i]);
     // A late tombstone goes uncounted as well.
     sums.tombstones_dropped += obsolete;
     return !obsolete && (!rules.bottommost || has_older[i]);

@@ -44,7 +44,7 @@ pub use measure::Measures;
 use pick::Pick;
 use view::View;
 
-/// Slices in flight at most, in each database.
+/// Subcompactions in flight at most, in each database.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 const BACKGROUND_JOBS: i32 = 4;

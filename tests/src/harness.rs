@@ -14,7 +14,7 @@ use crate::content::Content;
 /// Where Rockmill keeps files before RocksDB takes them, below the database's directory.
 pub const STAGING: &str = "rockmill.staging";
 
-/// Slices in flight at most.
+/// Subcompactions in flight at most.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 /// How often [`fill`] flushes: so many overlapping files in L0.

@@ -92,7 +92,7 @@ pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
 pub const SMALL_JOB: &str = "small-job";
 /// The staging folder is a link or another user's, or RocksDB cannot rename files from there.
 pub const STAGING_FOLDER: &str = "staging-folder";
-/// A slice needs more files open at once than the process may have for it.
+/// A subcompaction needs more files open at once than the process may have for it.
 pub const OPEN_FILES: &str = "open-files";
 
 /// Every reason that there is.

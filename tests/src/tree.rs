@@ -8,7 +8,7 @@ use rust_rocksdb::{DBCompactionStyle, Options};
 /// The fewest levels a generated tree has: L0, one in between, and the bottom.
 const FEWEST_LEVELS: i32 = 3;
 /// The most levels: RocksDB's default `num_levels`.
-const MOST_LEVELS: i32 = 7;
+const MAX_LEVELS: i32 = 7;
 
 /// Style, levels and sizes of a tree. Sizes are bytes.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Default for TreeShape {
     fn default() -> Self {
         Self {
             universal: false,
-            levels: MOST_LEVELS,
+            levels: MAX_LEVELS,
             dynamic_level_bytes: true,
             write_buffer_size: 1 << 20,
             target_file_size: 1 << 20,
@@ -56,7 +56,7 @@ impl TreeShape {
             .expect("not empty");
         Self {
             universal: rng.random_bool(0.25),
-            levels: rng.random_range(FEWEST_LEVELS..=MOST_LEVELS),
+            levels: rng.random_range(FEWEST_LEVELS..=MAX_LEVELS),
             dynamic_level_bytes: rng.random_bool(0.4),
             write_buffer_size: *[64 << 10, 256 << 10, 2 << 20]
                 .choose(rng)

@@ -23,8 +23,8 @@ pub const TTL_SECONDS: u64 = 1;
 /// Keys that begin so are deleted with SingleDelete only; no other key begins so.
 pub const SINGLE_DELETE_PREFIX: &[u8] = b"single/";
 
-const MOST_FAMILIES: usize = 4;
-const MOST_SUBCOMPACTIONS: u32 = 4;
+const MAX_FAMILIES: usize = 4;
+const MAX_SUBCOMPACTIONS: u32 = 4;
 /// The blocks of a large case, bytes.
 const LARGE_BLOCK: usize = 1 << 20;
 
@@ -159,14 +159,14 @@ impl Case {
         let extras = Extras::random(&mut rng, breaks_single_delete, auto_compactions);
         let filter_bits_per_key = rng.random_range(1.0..20.0);
         let tells_filter_bits = rng.random_bool(0.8);
-        let mut families: Vec<Family> = (0..rng.random_range(1..=MOST_FAMILIES))
+        let mut families: Vec<Family> = (0..rng.random_range(1..=MAX_FAMILIES))
             .map(|index| Family::random(&mut rng, index, extras))
             .collect();
         for family in &mut families {
             family.before.filter = family.before.filter.with_bits(filter_bits_per_key);
             family.after.filter = family.after.filter.with_bits(filter_bits_per_key);
         }
-        let subcompactions = rng.random_range(1..=MOST_SUBCOMPACTIONS);
+        let subcompactions = rng.random_range(1..=MAX_SUBCOMPACTIONS);
         let mut writer = Writer {
             live: families.iter().map(|f| vec![0; f.keys.len()]).collect(),
             families: &families,

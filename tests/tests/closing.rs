@@ -28,7 +28,7 @@ fn three(service: &rockmill::Service, directory: &Path) -> [(DB, Content); NAMES
 }
 
 fn gated(gate: &Gate) -> rockmill::Service {
-    // A job has one slice here, and each database has one job.
+    // A job has one subcompaction here, and each database has one job.
     rockmill::Service::builder()
         .min_job_bytes(0)
         .threads(NAMES.len())

@@ -153,7 +153,7 @@ fn a_recorder_hears_what_the_documentation_lists() {
     );
     assert_eq!(
         heard.counter("rockmill_subcompactions_total", "cpu"),
-        stats.slices
+        stats.subcompactions
     );
     assert_eq!(counter("rockmill_read_bytes_total"), stats.bytes_read);
     assert_eq!(counter("rockmill_written_bytes_total"), stats.bytes_written);
@@ -164,14 +164,14 @@ fn a_recorder_hears_what_the_documentation_lists() {
     assert_eq!(heard.samples("rockmill_job_seconds", "cpu"), done);
     assert_eq!(heard.samples("rockmill_job_cpu_seconds", "cpu"), done);
     assert_eq!(heard.samples("rockmill_job_read_bytes", ""), done);
-    let slices = stats.slice_times.count();
+    let subcompactions = stats.subcompaction_times.count();
     assert_eq!(
         heard.samples("rockmill_subcompaction_seconds", "cpu"),
-        slices
+        subcompactions
     );
     assert_eq!(
         heard.samples("rockmill_subcompaction_wait_seconds", "cpu"),
-        slices
+        subcompactions
     );
     for stage in &stats.stages {
         assert_eq!(heard.samples("rockmill_stage_seconds", stage.stage), done);

@@ -14,7 +14,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Enough for several slices of files of the size below.
+/// Enough for several subcompactions of files of the size below.
 const WRITES: usize = 20_000;
 const FILE_BYTES: u64 = 32 << 10;
 
@@ -91,9 +91,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keep {
     }
 }
 
-/// The subscriber is the process's, since slices run on threads of their own, so this is one test.
+/// The subscriber is the process's, since subcompactions run on threads of their own, so this is one test.
 #[test]
-fn slices_have_spans_below_their_job_and_declines_tell_why() {
+fn subcompactions_have_spans_below_their_job_and_declines_tell_why() {
     let keep = Keep::default();
     let subscriber = tracing_subscriber::registry().with(keep.clone());
     tracing::subscriber::set_global_default(subscriber).expect("no other subscriber");
@@ -120,34 +120,43 @@ fn slices_have_spans_below_their_job_and_declines_tell_why() {
     assert_eq!(job.fields.0["database"], path.display().to_string());
     assert_eq!(job.fields.0["column_family"], "default");
     assert_eq!(job.fields.0["device"], "cpu");
-    let slices: Vec<_> = of_name("slice")
+    let subcompactions: Vec<_> = of_name("subcompaction")
         .map(|(_, span)| span)
         .filter(|span| span.parent == Some(job_id))
         .collect();
-    assert!(slices.len() > 2, "{slices:?}");
-    assert_eq!(slices.len() as u64, job.fields.number("slices"));
-    assert_eq!(of_name("slice").count() as u64, stats.slices);
+    assert!(subcompactions.len() > 2, "{subcompactions:?}");
+    assert_eq!(
+        subcompactions.len() as u64,
+        job.fields.number("subcompactions")
+    );
+    assert_eq!(
+        of_name("subcompaction").count() as u64,
+        stats.subcompactions
+    );
     let sum = |field| {
-        slices
+        subcompactions
             .iter()
-            .map(|slice| slice.fields.number(field))
+            .map(|subcompaction| subcompaction.fields.number(field))
             .sum::<u64>()
     };
     assert!(
-        slices
+        subcompactions
             .iter()
-            .all(|slice| slice.entered && slice.fields.0["device"] == "cpu")
+            .all(|subcompaction| subcompaction.entered && subcompaction.fields.0["device"] == "cpu")
     );
     assert_eq!(sum("entries_in"), stats.entries_in);
     assert_eq!(sum("entries_out"), stats.entries_out);
     assert_eq!(sum("files"), job.fields.number("files"));
     assert_eq!(sum("bytes"), stats.bytes_begun);
-    let mut indexes: Vec<_> = slices
+    let mut indexes: Vec<_> = subcompactions
         .iter()
-        .map(|slice| slice.fields.number("index"))
+        .map(|subcompaction| subcompaction.fields.number("index"))
         .collect();
     indexes.sort_unstable();
-    assert_eq!(indexes, (0..slices.len() as u64).collect::<Vec<_>>());
+    assert_eq!(
+        indexes,
+        (0..subcompactions.len() as u64).collect::<Vec<_>>()
+    );
 
     options.set_compaction_filter("keep", |_, _, _| Decision::Keep);
     let db = open(&options, &path);

@@ -62,7 +62,7 @@ pub struct CompactionArgs {
     /// a repetition; the least counts.
     #[arg(long)]
     floor: bool,
-    /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
+    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB
     /// [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
@@ -367,7 +367,7 @@ fn print_table(spec: &Spec, rows: &[BenchRow], profile: bool) -> Result<(), Fail
             let summary = stages::summary(&row.stages, cpu_s, row.cpu_s_per_gb, energy);
             writeln!(
                 out,
-                "{device}, {threads} slices at once\n{stages}\n{summary}"
+                "{device}, {threads} subcompactions at once\n{stages}\n{summary}"
             )?;
         }
         Ok(())

@@ -265,7 +265,7 @@ fn the_host_does_not_write_what_a_device_at_the_data_wrote() {
     let load = phases(result)[0];
     let by_device = number(load, "/taken/near_data_bytes");
     assert!(
-        number(load, "/taken/slices/sim:near-data-ssd") > 0.0 && by_device > 0.0,
+        number(load, "/taken/subcompactions/sim:near-data-ssd") > 0.0 && by_device > 0.0,
         "{load}"
     );
     assert!(

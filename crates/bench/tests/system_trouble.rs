@@ -80,7 +80,7 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
         .run(ENVIRONMENT, "scaling", &["--device", "cpu,cuda:99"])
         .1;
     assert!(err.contains("device cuda:99: "), "{err}");
-    assert!(!place.out().exists(), "nothing is left behind");
+    assert!(!place.out().exists(), "nothing is abandoned");
     fs::create_dir(place.out()).expect("make a folder");
     place.run(ENVIRONMENT, "scaling", &["--device", "cuda:99"]);
     fs::remove_dir(place.out()).expect("it is there, and nothing is in it");
@@ -199,7 +199,7 @@ fn cells_without_room_are_left_out_before_they_begin() {
         err.contains("and 1 more lack room as well; make room"),
         "{err}"
     );
-    assert!(!place.out().exists(), "nothing is left behind");
+    assert!(!place.out().exists(), "nothing is abandoned");
     let both = [
         "--scale",
         "0.1",

@@ -25,7 +25,7 @@ pub struct DemoArgs {
     /// Puts and Deletes to write.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     entries: u64,
-    /// Threads of each system: slices in flight for Rockmill, subcompactions for RocksDB
+    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB
     /// [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,

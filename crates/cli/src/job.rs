@@ -59,7 +59,7 @@ pub struct RunArgs {
     /// Keep the output files in this folder.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Slices in flight at most [default: all cores].
+    /// Subcompactions in flight at most [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Memory budget in MiB.
@@ -163,7 +163,7 @@ fn input_of(job: &Job, error: &Error) -> Option<String> {
 struct Report {
     entries_in: u64,
     entries_out: u64,
-    slices: usize,
+    subcompactions: usize,
     /// The devices that did the job.
     device: String,
     wall_s: f64,
@@ -236,7 +236,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
     let report = Report {
         entries_in: outcome.entries_read,
         entries_out: outcome.totals.read.kept,
-        slices: outcome.slices,
+        subcompactions: outcome.subcompactions,
         device: outcome.device.clone(),
         stages,
         wall_s: outcome.elapsed.as_secs_f64(),
@@ -325,8 +325,12 @@ fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
     output::document_or_text(args.json, report, |out| {
         writeln!(
             out,
-            "{} entries in, {} out, {} slices, {:.3} s, {:.3} CPU-s",
-            report.entries_in, report.entries_out, report.slices, report.wall_s, report.cpu_s
+            "{} entries in, {} out, {} subcompactions, {:.3} s, {:.3} CPU-s",
+            report.entries_in,
+            report.entries_out,
+            report.subcompactions,
+            report.wall_s,
+            report.cpu_s
         )?;
         if args.profile {
             writeln!(out, "{}", stages::table(&report.stages, report.wall_s))?;

@@ -125,7 +125,7 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_memory_and_output_cache(
         ];
         let (out, _) = expect(DONE, &args);
         let report: Value = serde_json::from_str(&out).expect("JSON");
-        assert!(report["slices"].as_u64() > Some(3), "{report}");
+        assert!(report["subcompactions"].as_u64() > Some(3), "{report}");
         assert!(
             report["files"].as_object().expect("files").len() > 3,
             "{report}"

@@ -133,9 +133,9 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     assert_eq!(plan["bytes"], sizes.sum::<u64>());
     assert_eq!(step["inputs"][0]["level"], 0);
     let work = &step["work"];
-    assert!(work["slices"].as_u64() > Some(3), "{work}");
-    assert!(work["output_files"].as_u64() >= work["slices"].as_u64());
-    assert_eq!(work["slices_at_once"], 2);
+    assert!(work["subcompactions"].as_u64() > Some(3), "{work}");
+    assert!(work["output_files"].as_u64() >= work["subcompactions"].as_u64());
+    assert_eq!(work["subcompactions_at_once"], 2);
     assert_eq!(work["filter_bits_per_key"], 10.0);
     let (out, _) = expect(DONE, &dry_run);
     assert!(out.contains("Rockmill on cpu"), "{out}");

@@ -17,7 +17,7 @@ use crate::stats::{Stats, StatsCell};
 use databases::Database;
 pub use execute::Finished;
 use rockmill_exec::budget::Budget;
-use rockmill_exec::device_registry::Fleet;
+use rockmill_exec::device_registry::DeviceRegistry;
 use rockmill_exec::pace::Paces;
 use rockmill_storage::Storage;
 use rockmill_storage::descriptors::Descriptors;
@@ -30,8 +30,8 @@ pub struct Engine {
     /// What has become of `settings.mutable`.
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
-    fleet: Fleet,
-    /// How long slices take on each device.
+    registry: DeviceRegistry,
+    /// How long subcompactions take on each device.
     paces: Paces,
     budget: Arc<Budget>,
     limiter: Arc<RateLimiter>,
@@ -54,7 +54,7 @@ impl Engine {
     /// One sentence if a setting makes no sense.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
-        let fleet = Fleet::open(settings.device, settings.cuda, &storage.clock());
+        let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
         metrics::describe();
         Ok(Self {
             budget: Arc::new(Budget::new(
@@ -67,7 +67,7 @@ impl Engine {
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,
-            fleet,
+            registry,
             paces: Paces::default(),
             stats: StatsCell::default(),
             databases: Mutex::default(),
@@ -108,25 +108,25 @@ impl Engine {
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
-        self.fleet.wait()
+        self.registry.wait()
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
     /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {
-        self.fleet.choice()
+        self.registry.choice()
     }
 
     /// The counters now.
     pub fn stats(&self) -> Stats {
         Stats {
-            device_trouble: self.fleet.trouble().map(str::to_owned),
-            simulated_faults: self.fleet.faults(),
+            device_trouble: self.registry.trouble().map(str::to_owned),
+            simulated_faults: self.registry.faults(),
             ..self.stats.snapshot()
         }
     }
 
-    /// Bytes of the memory budget that are taken now: by jobs, by their slices, and by calls of devices that
+    /// Bytes of the memory budget that are taken now: by jobs, by their subcompactions, and by calls of devices that
     /// nobody waits for any more.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.budget.taken_bytes()

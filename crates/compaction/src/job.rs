@@ -1,4 +1,4 @@
-//! One job: open the inputs, plan, run the slices on several threads, verify, gather.
+//! One job: open the inputs, plan, run the subcompactions on several threads, verify, gather.
 
 mod accounts;
 mod call;
@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    DynBackend, Error, InputTable, Job, JobInfo, Plan, Progress, ReadTask, Result, Slice,
-    StageTime, TaskReport, thread_cpu,
+    DynBackend, Error, InputTable, Job, JobInfo, Plan, Progress, ReadTask, Result, StageTime,
+    Subcompaction, TaskReport, thread_cpu,
 };
 use tracing::Span;
 
@@ -32,9 +32,9 @@ pub use context::RunContext;
 pub use inputs::Inputs;
 pub use outcome::{DeviceWork, Outcome};
 use pick::Left;
-use rockmill_exec::budget::{HOST, JobShare, Urgency, Work};
+use rockmill_exec::budget::{HOST, JobShare, Priority, Work};
 use rockmill_exec::device_health::Attempt;
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::pace::JobSize;
 use rockmill_storage::clock::{Crew, Worker};
 use rockmill_storage::descriptors::Held;
@@ -55,25 +55,25 @@ pub fn run(
     let cpu = thread_cpu();
     let share = context
         .budget
-        .enter(entry(job, input_dir), urgency(&job.info), context.cancel)?;
+        .enter(entry(job, input_dir), priority(&job.info), context.cancel)?;
     let files = context.files(admitted)?;
     let prepared = prepare(&context, &files, &share, job, admitted, input_dir)?;
     let prepared = Arc::new(prepared);
-    share.admit(prepared.slice_memory_bytes, context.cancel)?;
+    share.admit(prepared.subcompaction_memory_bytes, context.cancel)?;
     let devices = std::mem::take(&mut context.devices).into_iter();
     let devices = devices.filter(|device| prepared.devices.contains(&device.number));
     let Prepared {
         tables,
         closed,
         plan,
-        slices,
-        slice_bytes,
+        subcompactions,
+        subcompaction_bytes,
         size,
         ..
     } = &*prepared;
     share.plan(Work {
-        slices: slices.len() as u64,
-        slice_bytes: size.mean().bytes,
+        subcompactions: subcompactions.len() as u64,
+        subcompaction_bytes: size.mean().bytes,
     });
     let crew = Crew::new(&context.clock);
     let shared = Shared {
@@ -87,28 +87,31 @@ pub fn run(
         plan,
         tables,
         inputs: Inputs::new(tables, closed, context.descriptors),
-        slices,
+        subcompactions,
         verifier: Verifier {
             level: context.verification,
             cpu: context.cpu,
             files: &files,
             staging,
             session_id: &job.identity.session_id,
-            slices: slices.len(),
+            subcompactions: subcompactions.len(),
         },
         share: &share,
-        slice_memory_bytes: prepared.slice_memory_bytes,
+        subcompaction_memory_bytes: prepared.subcompaction_memory_bytes,
         staging,
-        left: Left::all(slices.len()),
+        left: Left::all(subcompactions.len()),
         workers: AtomicUsize::new(1),
         crew,
         at_work: AtomicUsize::new(0),
         files: Arc::clone(&files),
-        progress: context.counters.begin(slice_bytes.iter().sum()),
+        progress: context.counters.begin(subcompaction_bytes.iter().sum()),
         span: Span::current(),
-        slice_bytes,
-        done_by: slices.iter().map(|_| AtomicUsize::new(HOST)).collect(),
-        attempts: slices.iter().map(|_| OnceLock::new()).collect(),
+        subcompaction_bytes,
+        done_by: subcompactions
+            .iter()
+            .map(|_| AtomicUsize::new(HOST))
+            .collect(),
+        attempts: subcompactions.iter().map(|_| OnceLock::new()).collect(),
         done: Mutex::default(),
     };
     if let Some(error) = &prepared.device_refused {
@@ -129,7 +132,7 @@ pub fn run(
     StageTime::add_all(&mut outcome.totals.stages, &prepared.stages);
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
-    outcome.slices = slices.len();
+    outcome.subcompactions = subcompactions.len();
     outcome.files_cached_instead = files.cached_instead();
     let names: Vec<_> = devices.iter().map(|work| &*work.device).collect();
     outcome.device = names.join("+");
@@ -150,22 +153,22 @@ pub fn run(
 }
 
 /// How urgent a job is, as RocksDB describes it.
-fn urgency(info: &JobInfo) -> Urgency {
+fn priority(info: &JobInfo) -> Priority {
     match (info.base_input_level == 0, info.is_in_bottom_pool) {
         // It makes room in level 0, where writers stall.
-        (true, false) => Urgency::First,
-        (true, true) | (false, false) => Urgency::Usual,
+        (true, false) => Priority::High,
+        (true, true) | (false, false) => Priority::Normal,
         // RocksDB runs it where it runs what can wait, in the pool of bottommost compactions.
-        (false, true) => Urgency::Last,
+        (false, true) => Priority::Low,
     }
 }
 
 #[derive(Default)]
 struct Done {
-    /// By slice.
+    /// By subcompaction.
     reports: Vec<(usize, TaskReport)>,
     error: Option<Error>,
-    /// Slices of devices whose finished files did not pass verification, or that were left behind there.
+    /// Subcompactions of devices whose finished files did not pass verification, or that were abandoned there.
     again: Vec<(usize, Error)>,
     /// The first thing that a device did not do, and why.
     device_refused: Option<String>,
@@ -178,7 +181,7 @@ struct Shared<'a> {
     /// Without its devices.
     context: RunContext<'a>,
     /// Those that do such jobs.
-    devices: Vec<Offload<'a>>,
+    devices: Vec<DeviceEntry<'a>>,
     /// What calls take with them.
     prepared: &'a Arc<Prepared>,
     size: &'a JobSize,
@@ -186,28 +189,28 @@ struct Shared<'a> {
     /// Closed.
     tables: &'a [InputTable],
     inputs: Inputs<'a>,
-    slices: &'a [Slice],
-    /// Stored bytes of each slice's input.
-    slice_bytes: &'a [u64],
+    subcompactions: &'a [Subcompaction],
+    /// Stored bytes of each subcompaction's input.
+    subcompaction_bytes: &'a [u64],
     verifier: Verifier<'a>,
     share: &'a JobShare<'a>,
-    slice_memory_bytes: u64,
+    subcompaction_memory_bytes: u64,
     staging: &'a StagingDir,
     left: Left,
     /// Threads that work on the job or have.
     workers: AtomicUsize,
     /// All threads of the job but the calling one.
     crew: Crew,
-    /// Threads that may still begin a slice.
+    /// Threads that may still begin a subcompaction.
     at_work: AtomicUsize,
-    /// Its token is set when a slice has failed or the database closes, so that all stop.
+    /// Its token is set when a subcompaction has failed or the database closes, so that all stop.
     files: Arc<JobIo>,
     progress: JobProgress<'a>,
-    /// The job's, which is the parent of the slices' on any thread.
+    /// The job's, which is the parent of the subcompactions' on any thread.
     span: Span,
-    /// Number of the device that makes or has made a slice.
+    /// Number of the device that makes or has made a subcompaction.
     done_by: Vec<AtomicUsize>,
-    /// What slices tell of the devices that they began on.
+    /// What subcompactions tell of the devices that they began on.
     attempts: Vec<OnceLock<Attempt<'a>>>,
     done: Mutex<Done>,
 }
@@ -244,7 +247,9 @@ impl Shared<'_> {
     }
 
     fn fail(&self, error: Error) {
-        self.context.counters.slice_failed(self.cpu_name(), &error);
+        self.context
+            .counters
+            .subcompaction_failed(self.cpu_name(), &error);
         self.done().error.get_or_insert(error);
         self.files.stop.cancel();
         self.share.end();
@@ -262,16 +267,21 @@ impl Shared<'_> {
         let all = std::iter::once((HOST, cpu)).chain(others);
         let done = self.done();
         let work = all.map(|(number, backend)| {
-            let made = |slice: &usize| self.done_by[*slice].load(Ordering::Acquire) == number;
-            let slices = (0..self.slices.len()).filter(made);
-            let (count, bytes) = slices.fold((0, 0), |(count, sum), slice| {
-                (count + 1, sum + self.slice_bytes[slice])
+            let made = |subcompaction: &usize| {
+                self.done_by[*subcompaction].load(Ordering::Acquire) == number
+            };
+            let subcompactions = (0..self.subcompactions.len()).filter(made);
+            let (count, bytes) = subcompactions.fold((0, 0), |(count, sum), subcompaction| {
+                (count + 1, sum + self.subcompaction_bytes[subcompaction])
             });
-            let reports = done.reports.iter().filter(|(slice, _)| made(slice));
+            let reports = done
+                .reports
+                .iter()
+                .filter(|(subcompaction, _)| made(subcompaction));
             let files = reports.flat_map(|(_, report)| report.files());
             DeviceWork {
                 device: backend.name().to_owned(),
-                slices: count,
+                subcompactions: count,
                 bytes,
                 near_data_bytes: match backend.is_near_data() {
                     true => files.map(|file| file.size).sum(),
@@ -279,36 +289,36 @@ impl Shared<'_> {
                 },
             }
         });
-        work.filter(|work| work.slices > 0).collect()
+        work.filter(|work| work.subcompactions > 0).collect()
     }
 
-    /// A slice's inputs, open, and what they and its outputs count until it has ended.
-    fn open_inputs(&self, slice: &Slice) -> Result<(Vec<InputTable>, Held)> {
-        let open = || self.inputs.open(&slice.range, &self.files.stop);
+    /// A subcompaction's inputs, open, and what they and its outputs count until it has ended.
+    fn open_inputs(&self, subcompaction: &Subcompaction) -> Result<(Vec<InputTable>, Held)> {
+        let open = || self.inputs.open(&subcompaction.range, &self.files.stop);
         self.files.meter.time(Stage::WaitForBudget, 0, open)
     }
 
     fn work_on<'s>(
         &'s self,
-        slice: &'s Slice,
+        subcompaction: &'s Subcompaction,
         inputs: &'s [InputTable],
         progress: Option<&'s Progress<'s>>,
     ) -> ReadTask<'s> {
         let read_ahead_bytes = self.context.read_ahead_bytes;
         ReadTask {
-            request: (self.plan).request(inputs, &slice.range, read_ahead_bytes),
+            request: (self.plan).request(inputs, &subcompaction.range, read_ahead_bytes),
             cancel: &self.files.stop,
             progress,
         }
     }
 
-    /// What a slice tells of the device beside the CPU that makes it or has made it.
-    fn attempt_at(&self, slice: usize) -> Option<(Offload<'_>, &Attempt<'_>)> {
-        let device = self.offload(self.done_by[slice].load(Ordering::Acquire));
-        device.zip(self.attempts[slice].get())
+    /// What a subcompaction tells of the device beside the CPU that makes it or has made it.
+    fn attempt_at(&self, subcompaction: usize) -> Option<(DeviceEntry<'_>, &Attempt<'_>)> {
+        let device = self.entry(self.done_by[subcompaction].load(Ordering::Acquire));
+        device.zip(self.attempts[subcompaction].get())
     }
 
-    /// Keeps what a slice came to, in place of what it came to before.
+    /// Keeps what a subcompaction came to, in place of what it came to before.
     fn keep(&self, index: usize, report: TaskReport) {
         let reports = &mut self.done().reports;
         reports.retain(|(of, _)| *of != index);

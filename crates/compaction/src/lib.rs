@@ -1,7 +1,7 @@
 //! The engine: from RocksDB's request to finished files.
 //!
 //! ```text
-//!   request --prepare--> Job --admit--> Plan --slices--> Slice ..
+//!   request --prepare--> Job --admit--> Plan --subcompactions--> Subcompaction ..
 //!                                                          | on several threads, within a budget
 //!   result <--check accounts-- files <--tails-- sync <--verify-- backend
 //! ```

@@ -62,21 +62,21 @@ metrics_table! {
         "jobs that went back to RocksDB after an error";
     JOBS_REDONE = Counter Count "rockmill_jobs_redone_by_cpu_total",
         "jobs done of which the CPU did some or all subcompactions because a configured device could not";
-    SLICES_REDONE = Counter Count "rockmill_subcompactions_redone_by_cpu_total" by "device",
+    SUBCOMPACTIONS_REDONE = Counter Count "rockmill_subcompactions_redone_by_cpu_total" by "device",
         "subcompactions that the CPU did after the device had failed at them";
-    SLICES_LEFT_BEHIND = Counter Count "rockmill_subcompactions_abandoned_total" by "device",
+    SUBCOMPACTIONS_ABANDONED = Counter Count "rockmill_subcompactions_abandoned_total" by "device",
         "subcompactions that were abandoned because the device did not end them in time";
     DEVICE_SET_ASIDE = Counter Count "rockmill_device_quarantined_total" by "device",
         "times that the device was quarantined, after several failures in a row or an abandoned subcompaction";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
         "subcompactions whose output did not pass verification and was thrown away";
-    SLICES = Counter Count "rockmill_subcompactions_total" by "device",
+    SUBCOMPACTIONS = Counter Count "rockmill_subcompactions_total" by "device",
         "subcompactions of jobs done";
-    SLICE_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
+    SUBCOMPACTION_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
         "stored bytes of the input of subcompactions of jobs done";
     NEAR_DATA_BYTES = Counter Bytes "rockmill_subcompaction_near_data_bytes_total" by "device",
         "bytes of files of jobs done that a device beside the data wrote itself, not through the host";
-    SLICES_MOVED = Counter Count "rockmill_subcompactions_moved_total" by "device",
+    SUBCOMPACTIONS_MOVED = Counter Count "rockmill_subcompactions_moved_total" by "device",
         "subcompactions that waited for another device and went to this one, which was expected to end them sooner";
     READ_BYTES = Counter Bytes "rockmill_read_bytes_total",
         "bytes that jobs done read from input files";
@@ -96,15 +96,15 @@ metrics_table! {
         "bytes that a job done read";
     STAGE_SECONDS = Histogram Seconds "rockmill_stage_seconds" by "stage",
         "time of a stage in a job done, summed over its threads";
-    SLICE_SECONDS = Histogram Seconds "rockmill_subcompaction_seconds" by "device",
+    SUBCOMPACTION_SECONDS = Histogram Seconds "rockmill_subcompaction_seconds" by "device",
         "wall time of a subcompaction, from its start until its last file is written or it fails";
-    SLICE_WAIT_SECONDS = Histogram Seconds "rockmill_subcompaction_wait_seconds" by "device",
+    SUBCOMPACTION_WAIT_SECONDS = Histogram Seconds "rockmill_subcompaction_wait_seconds" by "device",
         "time that a subcompaction waited for memory and for the device that took it";
     JOBS_RUNNING = Gauge Count "rockmill_jobs_running",
         "jobs whose subcompactions run or wait";
-    SLICES_RUNNING = Gauge Count "rockmill_subcompactions_running",
+    SUBCOMPACTIONS_RUNNING = Gauge Count "rockmill_subcompactions_running",
         "subcompactions that run; the threads setting bounds them for each device";
-    SLICES_HELD_BYTES = Gauge Bytes "rockmill_subcompactions_held_bytes",
+    SUBCOMPACTIONS_HELD_BYTES = Gauge Bytes "rockmill_subcompactions_held_bytes",
         "memory that running subcompactions hold of the budget";
     BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
         "input of running jobs, without subcompactions that have ended";
@@ -156,7 +156,7 @@ pub fn job_offered() {
     guarded(|| JOBS_OFFERED.counter().increment(1));
 }
 
-/// A job's slices begin, over so many bytes of input.
+/// A job's subcompactions begin, over so many bytes of input.
 pub fn job_begins(bytes: u64) {
     guarded(|| {
         JOBS_RUNNING.gauge().increment(1);
@@ -164,7 +164,7 @@ pub fn job_begins(bytes: u64) {
     });
 }
 
-/// A job's slices have ended, one way or another, those over so many bytes without having begun.
+/// A job's subcompactions have ended, one way or another, those over so many bytes without having begun.
 pub fn job_ends(bytes_left: u64) {
     guarded(|| {
         JOBS_RUNNING.gauge().decrement(1);
@@ -179,8 +179,10 @@ pub fn job_done(outcome: &Outcome) {
         let device = outcome.device.as_str();
         JOBS_DONE.counter().increment(1);
         for work in &outcome.devices {
-            SLICES.counter_of(&work.device).increment(work.slices);
-            let bytes = SLICE_BYTES.counter_of(&work.device);
+            SUBCOMPACTIONS
+                .counter_of(&work.device)
+                .increment(work.subcompactions);
+            let bytes = SUBCOMPACTION_BYTES.counter_of(&work.device);
             bytes.increment(work.bytes);
             if work.near_data_bytes > 0 {
                 let bytes = NEAR_DATA_BYTES.counter_of(&work.device);
@@ -218,46 +220,52 @@ pub fn job_returned(error: &Error) {
     guarded(|| metric.counter_of(error.kind.code()).increment(1));
 }
 
-/// A slice begins that holds so much memory, after it waited for it.
-pub fn slice_begins(device: &str, held_bytes: u64, waited: Duration) {
+/// A subcompaction begins that holds so much memory, after it waited for it.
+pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration) {
     guarded(|| {
-        SLICES_RUNNING.gauge().increment(1);
-        SLICES_HELD_BYTES.gauge().increment(held_bytes as f64);
-        SLICE_WAIT_SECONDS.histogram_of(device).record(waited);
+        SUBCOMPACTIONS_RUNNING.gauge().increment(1);
+        SUBCOMPACTIONS_HELD_BYTES
+            .gauge()
+            .increment(held_bytes as f64);
+        SUBCOMPACTION_WAIT_SECONDS
+            .histogram_of(device)
+            .record(waited);
     });
 }
 
-/// A slice over so many bytes of input has ended, one way or another, and gives its memory back.
-pub fn slice_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
+/// A subcompaction over so many bytes of input has ended, one way or another, and gives its memory back.
+pub fn subcompaction_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
     guarded(|| {
-        SLICES_RUNNING.gauge().decrement(1);
-        SLICES_HELD_BYTES.gauge().decrement(held_bytes as f64);
+        SUBCOMPACTIONS_RUNNING.gauge().decrement(1);
+        SUBCOMPACTIONS_HELD_BYTES
+            .gauge()
+            .decrement(held_bytes as f64);
         BACKLOG_BYTES.gauge().decrement(bytes as f64);
-        SLICE_SECONDS.histogram_of(device).record(took);
+        SUBCOMPACTION_SECONDS.histogram_of(device).record(took);
     });
 }
 
-/// The device takes a slice that waited for another one.
-pub fn slice_moved(device: &str) {
-    guarded(|| SLICES_MOVED.counter_of(device).increment(1));
+/// The device takes a subcompaction that waited for another one.
+pub fn subcompaction_moved(device: &str) {
+    guarded(|| SUBCOMPACTIONS_MOVED.counter_of(device).increment(1));
 }
 
-/// The CPU has done a slice that the device failed at.
-pub fn slice_redone(device: &str) {
-    guarded(|| SLICES_REDONE.counter_of(device).increment(1));
+/// The CPU has done a subcompaction that the device failed at.
+pub fn subcompaction_redone(device: &str) {
+    guarded(|| SUBCOMPACTIONS_REDONE.counter_of(device).increment(1));
 }
 
-/// A device did not come back from a slice in time.
-pub fn slice_left_behind(device: &str) {
-    guarded(|| SLICES_LEFT_BEHIND.counter_of(device).increment(1));
+/// A device did not come back from a subcompaction in time.
+pub fn subcompaction_abandoned(device: &str) {
+    guarded(|| SUBCOMPACTIONS_ABANDONED.counter_of(device).increment(1));
 }
 
 /// The device is not used for a while.
-pub fn device_set_aside(device: &str) {
+pub fn device_quarantined(device: &str) {
     guarded(|| DEVICE_SET_ASIDE.counter_of(device).increment(1));
 }
 
-/// A slice's output did not pass verification.
+/// A subcompaction's output did not pass verification.
 pub fn verification_failed(device: &str) {
     guarded(|| VERIFICATION_FAILURES.counter_of(device).increment(1));
 }

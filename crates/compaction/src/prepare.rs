@@ -1,4 +1,4 @@
-//! What a job does before its first slice: open the inputs, plan, cut, fit into memory.
+//! What a job does before its first subcompaction: open the inputs, plan, cut, fit into memory.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
-    Resource, Result, Slice, StageTime, open_table,
+    Resource, Result, StageTime, Subcompaction, open_table,
 };
 use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
@@ -19,7 +19,7 @@ use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::subcompactions;
 use rockmill_exec::auto;
 use rockmill_exec::budget::{Entry, HOST, JobShare};
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::pace::JobSize;
 use rockmill_exec::parallel;
@@ -29,7 +29,7 @@ use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 /// A job that is ready to run.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The inputs, which are closed: each slice [opens](crate::job::Inputs) those that it reads.
+    /// The inputs, which are closed: each subcompaction [opens](crate::job::Inputs) those that it reads.
     pub tables: Vec<InputTable>,
     /// The same by themselves, in the same order.
     pub closed: Vec<Arc<ClosedInput>>,
@@ -37,16 +37,16 @@ pub struct Prepared {
     pub plan: Plan,
     /// How the filter's size was found.
     pub learned_filter: LearnedFilter,
-    /// The slices in key order.
-    pub slices: Vec<Slice>,
-    /// Stored bytes of each slice's data blocks. A block that two slices share counts for both.
-    pub slice_bytes: Vec<u64>,
+    /// The subcompactions in key order.
+    pub subcompactions: Vec<Subcompaction>,
+    /// Stored bytes of each subcompaction's data blocks. A block that two subcompactions share counts for both.
+    pub subcompaction_bytes: Vec<u64>,
     /// What is known of their contents.
     pub size: JobSize,
     /// Bytes of each input to hold ahead.
     pub read_ahead_bytes: usize,
-    /// Memory that a slice takes at most.
-    pub slice_memory_bytes: u64,
+    /// Memory that a subcompaction takes at most.
+    pub subcompaction_memory_bytes: u64,
     /// Numbers of the devices beside the CPU that do the job.
     pub devices: Vec<usize>,
     /// Why another one does not, if there is one.
@@ -89,37 +89,40 @@ pub fn prepare(
     let planning = Instant::now();
     let planned = eligibility::with_inputs(admitted, &tables, context.cancel)?;
     let threads = context.budget.slots();
-    let (slices, cpu_of_cutting) =
+    let (subcompactions, cpu_of_cutting) =
         subcompactions::cut(&planned.plan, &tables, threads, context.cancel)?;
-    let inputs = |slice: &Slice| subcompactions::inputs(&slice.range, &tables).count() as u64;
-    let most_inputs = slices.iter().map(inputs).max();
-    context.descriptors.require(most_inputs.unwrap_or(0))?;
-    let bytes = |slice: &Slice| subcompactions::stored_bytes(&slice.range, &tables);
-    let slice_bytes: Vec<u64> = slices.iter().map(bytes).collect();
-    let size = JobSize::new(&planned.plan, &tables, &slice_bytes);
+    let inputs = |subcompaction: &Subcompaction| {
+        subcompactions::inputs(&subcompaction.range, &tables).count() as u64
+    };
+    let max_inputs = subcompactions.iter().map(inputs).max();
+    context.descriptors.require(max_inputs.unwrap_or(0))?;
+    let bytes =
+        |subcompaction: &Subcompaction| subcompactions::stored_bytes(&subcompaction.range, &tables);
+    let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
+    let size = JobSize::new(&planned.plan, &tables, &subcompaction_bytes);
     let indexes = share.held_bytes();
-    let fit = |devices: &[Offload<'_>]| {
+    let fit = |devices: &[DeviceEntry<'_>]| {
         fit_memory(context, devices, files, indexes, &planned.plan, &tables)
     };
     let mut device_refused = None;
     let mut devices = context.devices.clone();
-    devices.retain(|offload| {
+    devices.retain(|entry| {
         let queues = auto::Queues {
-            device_bytes: context.budget.queued_bytes(offload.number),
+            device_bytes: context.budget.queued_bytes(entry.number),
             cpu_bytes: context.budget.queued_bytes(HOST),
             slots: context.budget.slots(),
         };
-        let name = offload.device.backend.name();
-        !offload.only_if_sooner || auto::takes(context.paces, name, &size, queues)
+        let name = entry.device.backend.name();
+        !entry.only_if_sooner || auto::takes(context.paces, name, &size, queues)
     });
-    devices.retain(|offload| {
+    devices.retain(|entry| {
         let request = planned.plan.request(&tables, &planned.plan.range, 0);
-        let trouble = offload.device.backend.supports(&request).check().err();
+        let trouble = entry.device.backend.supports(&request).check().err();
         let is_accepted = trouble.is_none();
         device_refused = device_refused.take().or(trouble);
         is_accepted
     });
-    let (read_ahead_bytes, slice_memory_bytes) = match fit(&devices) {
+    let (read_ahead_bytes, subcompaction_memory_bytes) = match fit(&devices) {
         Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
             devices.clear();
             device_refused = Some(error);
@@ -128,23 +131,25 @@ pub fn prepare(
         fitted => fitted?,
     };
     let checks = (context.sync_threads as u64).saturating_mul(check_bytes(&planned.plan, &tables));
-    let needed = share.held_bytes().saturating_add(slice_memory_bytes);
+    let needed = share
+        .held_bytes()
+        .saturating_add(subcompaction_memory_bytes);
     if needed.saturating_add(checks) <= context.budget.bytes() {
         share.hold(checks)?;
     } else {
-        // Slices check their files themselves, in their own memory.
+        // Subcompactions check their files themselves, in their own memory.
         files.finishing.close();
     }
     Ok(Prepared {
-        devices: devices.iter().map(|offload| offload.number).collect(),
+        devices: devices.iter().map(|entry| entry.number).collect(),
         device_refused,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
-        slices,
-        slice_bytes,
+        subcompactions,
+        subcompaction_bytes,
         size,
         read_ahead_bytes,
-        slice_memory_bytes,
+        subcompaction_memory_bytes,
         cpu_elsewhere: cpu_of_opening + cpu_of_cutting,
         stages: [opened, host_stage("plan", planning)],
         tables,
@@ -228,7 +233,7 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
     }
 }
 
-/// Memory that a look at the tail of an output file takes beside the slices: its filter, and its index as it
+/// Memory that a look at the tail of an output file takes beside the subcompactions: its filter, and its index as it
 /// is stored and as it is kept.
 fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     const MILLIBITS_PER_BYTE: u64 = 8 * 1000;
@@ -240,12 +245,12 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
-/// Read-ahead and memory of a slice such that one fits the budget beside the inputs' `indexes`, which stay
-/// in memory as long as the job runs. What calls hold that were left behind is not there for other devices; from the
+/// Read-ahead and memory of a subcompaction such that one fits the budget beside the inputs' `indexes`, which stay
+/// in memory as long as the job runs. What calls hold that were abandoned is not there for other devices; from the
 /// CPU it takes no more than the read-ahead.
 fn fit_memory(
     context: &RunContext<'_>,
-    devices: &[Offload<'_>],
+    devices: &[DeviceEntry<'_>],
     files: &JobIo,
     indexes: u64,
     plan: &Plan,
@@ -256,7 +261,7 @@ fn fit_memory(
         let (window, held) = files.read_ahead(read_ahead);
         let request = plan.request(tables, &plan.range, held);
         let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
-        let on_devices = devices.iter().map(|offload| of(&*offload.device.backend));
+        let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
         // What a device cannot do, the CPU does in its place.
         let bytes = on_devices.fold(of(context.cpu), u64::max);
         let bytes = bytes.saturating_add(files.written_file_bytes());
@@ -273,7 +278,7 @@ fn fit_memory(
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,
                 format!(
-                    "a slice over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
+                    "a subcompaction over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
                      is {most}",
                     tables.len()
                 ),

@@ -266,7 +266,7 @@ mod tests {
                     unique_id: None,
                 }],
                 levels: Vec::new(),
-                beneath: Vec::new(),
+                deeper: Vec::new(),
             },
             hints: Hints::default(),
             identity: Identity {

@@ -25,30 +25,30 @@ pub struct Settings {
     /// database's directory if there is none. It must lie on the databases' file system, on the same
     /// mount.
     pub staging_dir: Option<PathBuf>,
-    /// What slices run on.
+    /// What subcompactions run on.
     pub device: DeviceList,
     /// How a GPU is used.
     pub cuda: CudaSettings,
-    /// How long a slice on a device beside the CPU is waited for at least; another one for tests.
+    /// How long a subcompaction on a device beside the CPU is waited for at least; another one for tests.
     #[doc(hidden)]
     pub patience: Patience,
 }
 
 /// Settings that may change while the engine works, by [`crate::Engine::change_settings`]. A job takes those
-/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next slice on, and
+/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next subcompaction on, and
 /// `io_bytes_per_second`, which holds at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
-    /// Slices in flight at most on each device, over all jobs. Default: the processors that this process may use, by its
+    /// Subcompactions in flight at most on each device, over all jobs. Default: the processors that this process may use, by its
     /// affinity and by the quota of its control group, as they are when the settings are made; at most 1024.
     pub threads: usize,
-    /// Threads beside those that sync and check finished files of a job, so that slices need not wait
-    /// for the disk; with 0 each slice does it itself, and by default there is one for four slices.
+    /// Threads beside those that sync and check finished files of a job, so that subcompactions need not wait
+    /// for the disk; with 0 each subcompaction does it itself, and by default there is one for four subcompactions.
     pub sync_threads: Option<usize>,
     /// Bytes that are read and written a second at most, together and over all jobs, those that run
     /// included; 0 is no limit.
     pub io_bytes_per_second: u64,
-    /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their slices in flight.
+    /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their subcompactions in flight.
     pub memory_budget_bytes: u64,
     /// Bytes to read at a time from each input; less where the budget demands it. Other values are for tests.
     #[doc(hidden)]
@@ -64,17 +64,17 @@ pub struct MutableSettings {
     pub output_cache: OutputCache,
 }
 
-/// Enough for two slices over a dozen inputs each; see `Backend::slice_memory_bytes`.
+/// Enough for two subcompactions over a dozen inputs each; see `Backend::subcompaction_memory_bytes`.
 const DEFAULT_MEMORY_BUDGET_BYTES: u64 = 512 << 20;
 
-/// Below this the output buffers of a single slice do not fit.
+/// Below this the output buffers of a single subcompaction do not fit.
 pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 
 /// A thread's output is synced in less than a fourth of the time that it takes to make, or the disk is
 /// what all wait for.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
-/// More than any host has processors for; what is given out slice by slice is counted up to it.
+/// More than any host has processors for; what is given out subcompaction by subcompaction is counted up to it.
 const MAX_THREADS: usize = 1024;
 
 /// More threads than any disk needs to be kept busy with syncs.

@@ -1,4 +1,4 @@
-//! The spans that jobs and slices leave with the process's `tracing` subscriber.
+//! The spans that jobs and subcompactions leave with the process's `tracing` subscriber.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn job(job: &Job, dir: &Path) -> Span {
         session = job.identity.session_id,
         inputs = job.tree.inputs.len(),
         device = Empty,
-        slices = Empty,
+        subcompactions = Empty,
         files = Empty,
     )
 }
@@ -35,15 +35,15 @@ pub fn admitted(span: &Span, input: &CompactionServiceInput) {
 /// What the job's end adds to its span.
 pub fn job_done(span: &Span, outcome: &Outcome) {
     span.record("device", outcome.device.as_str());
-    span.record("slices", outcome.slices);
+    span.record("subcompactions", outcome.subcompactions);
     span.record("files", outcome.files.len());
 }
 
-/// The span of a slice over so many bytes of input, below its job's, which may belong to another thread.
+/// The span of a subcompaction over so many bytes of input, below its job's, which may belong to another thread.
 pub fn slice(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
     tracing::info_span!(
         parent: job,
-        "slice",
+        "subcompaction",
         index,
         device,
         bytes,
@@ -53,8 +53,8 @@ pub fn slice(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
     )
 }
 
-/// What the slice's end adds to its span.
-pub fn slice_done(span: &Span, report: &TaskReport) {
+/// What the subcompaction's end adds to its span.
+pub fn subcompaction_done(span: &Span, report: &TaskReport) {
     span.record("entries_in", report.read.entries.iter().sum::<u64>());
     span.record("entries_out", report.read.kept);
     span.record("files", report.files().len());

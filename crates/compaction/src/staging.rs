@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rockmill_core::{Error, Result, SstFile, SstSink};
 use rockmill_format::unique_id::SessionId;
 
-use rockmill_storage::io::{self as job_io, JobIo, SliceFiles};
+use rockmill_storage::io::{self as job_io, JobIo, SubcompactionFiles};
 use rockmill_storage::syncs::Syncs;
 use rockmill_storage::{Storage, base_name};
 
@@ -107,14 +107,14 @@ impl StagingDir {
         })
     }
 
-    /// Removes what a slice has written, so that it can be made again. Files of it that are still open
+    /// Removes what a subcompaction has written, so that it can be made again. Files of it that are still open
     /// may go on to be written and synced.
     ///
     /// # Errors
     /// Storage.
-    pub fn remove_slice(&self, slice: usize) -> Result<()> {
-        for made in 0..NUMBERS_PER_SLICE {
-            let path = self.file(file_number(slice, made)?);
+    pub fn remove_subcompaction(&self, subcompaction: usize) -> Result<()> {
+        for made in 0..NUMBERS_PER_SUBCOMPACTION {
+            let path = self.file(file_number(subcompaction, made)?);
             match self.storage.remove_file(&path) {
                 Ok(()) => {}
                 // They are made one after another.
@@ -209,50 +209,50 @@ fn remove_job(storage: &dyn Storage, path: &Path) -> io::Result<()> {
     }
 }
 
-/// A slice's files, numbered so that no two slices' numbers meet.
+/// A subcompaction's files, numbered so that no two subcompactions' numbers meet.
 #[derive(Debug)]
 pub struct StagingSink {
     dir: PathBuf,
     io: Arc<JobIo>,
-    files: Arc<SliceFiles>,
+    files: Arc<SubcompactionFiles>,
     made: u64,
 }
 
-/// File numbers of a slice: enough for any, and small enough that block-cache keys, which mix number
+/// File numbers of a subcompaction: enough for any, and small enough that block-cache keys, which mix number
 /// and offset, stay apart.
-const NUMBERS_PER_SLICE: u64 = 1 << 16;
+const NUMBERS_PER_SUBCOMPACTION: u64 = 1 << 16;
 
-/// Number of the file that a slice makes after `made` others.
+/// Number of the file that a subcompaction makes after `made` others.
 ///
 /// # Errors
 /// Internal if that is one too many.
-pub fn file_number(slice: usize, made: u64) -> Result<u64> {
-    if made >= NUMBERS_PER_SLICE {
-        return Err(Error::internal("a slice has too many output files"));
+pub fn file_number(subcompaction: usize, made: u64) -> Result<u64> {
+    if made >= NUMBERS_PER_SUBCOMPACTION {
+        return Err(Error::internal("a subcompaction has too many output files"));
     }
-    Ok(slice as u64 * NUMBERS_PER_SLICE + made + 1)
+    Ok(subcompaction as u64 * NUMBERS_PER_SUBCOMPACTION + made + 1)
 }
 
 impl StagingSink {
-    /// The sink of slice number `slice`.
-    pub fn new(dir: &StagingDir, io: Arc<JobIo>, slice: usize) -> Self {
+    /// The sink of subcompaction number `subcompaction`.
+    pub fn new(dir: &StagingDir, io: Arc<JobIo>, subcompaction: usize) -> Self {
         Self {
             dir: dir.path.clone(),
             io,
-            files: SliceFiles::new(slice),
+            files: SubcompactionFiles::new(subcompaction),
             made: 0,
         }
     }
 
     /// What becomes of the files once they are written.
-    pub fn into_files(self) -> Arc<SliceFiles> {
+    pub fn into_files(self) -> Arc<SubcompactionFiles> {
         self.files
     }
 }
 
 impl SstSink for StagingSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let number = file_number(self.files.slice, self.made)?;
+        let number = file_number(self.files.subcompaction, self.made)?;
         self.made += 1;
         let path = self.dir.join(file_name(number));
         let file = job_io::create(&self.io, &self.files, &path)?;

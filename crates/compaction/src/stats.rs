@@ -31,11 +31,11 @@ pub struct Stats {
     pub jobs_failed: u64,
     /// Declined jobs by reason code.
     pub declines: BTreeMap<String, u64>,
-    /// Jobs whose slices run or wait now.
+    /// Jobs whose subcompactions run or wait now.
     pub jobs_running: u64,
     /// Bytes of input that jobs have begun upon, done or not.
     pub bytes_begun: u64,
-    /// Those of them that lie behind: what running slices have read, or of a GPU's about half when it is
+    /// Those of them that lie behind: what running subcompactions have read, or of a GPU's about half when it is
     /// loaded, and all of what has ended in any way.
     pub bytes_passed: u64,
     /// Bytes read from input files by jobs done.
@@ -51,13 +51,13 @@ pub struct Stats {
     /// Of those, files that were to pass by the page cache and went through it, since their file system has no
     /// way past it.
     pub files_cached_instead: u64,
-    /// Slices of jobs done.
-    pub slices: u64,
-    /// Slices that run now, of any job.
-    pub slices_running: u64,
+    /// Subcompactions of jobs done.
+    pub subcompactions: u64,
+    /// Subcompactions that run now, of any job.
+    pub subcompactions_running: u64,
     /// Memory that they hold of the budget, bytes.
     pub held_bytes: u64,
-    /// The most that slices have held at a time, bytes.
+    /// The most that subcompactions have held at a time, bytes.
     pub peak_held_bytes: u64,
     /// Wall time of jobs done, microseconds.
     pub busy_micros: u64,
@@ -65,26 +65,26 @@ pub struct Stats {
     pub cpu_micros: u64,
     /// Wall times of jobs done.
     pub job_times: Durations,
-    /// Wall times of slices that ended in any way, without their waits.
-    pub slice_times: Durations,
-    /// How long slices waited until threads and memory were free.
-    pub slice_waits: Durations,
-    /// Slices whose output did not pass verification and was thrown away.
+    /// Wall times of subcompactions that ended in any way, without their waits.
+    pub subcompaction_times: Durations,
+    /// How long subcompactions waited until threads and memory were free.
+    pub subcompaction_waits: Durations,
+    /// Subcompactions whose output did not pass verification and was thrown away.
     pub verification_failures: u64,
-    /// Jobs of which the CPU did some or all slices because the configured device could not.
+    /// Jobs of which the CPU did some or all subcompactions because the configured device could not.
     pub jobs_device_refused: u64,
     /// What each device did of jobs done, by its name.
     pub devices: BTreeMap<String, DeviceStats>,
-    /// Slices that waited for a device and went to another one, which was to end them sooner.
-    pub slices_moved: u64,
-    /// Slices that the CPU did after a device had failed at them.
-    pub slices_redone: u64,
-    /// Slices that a device did not come back from in time, which are redone as well.
-    pub slices_left_behind: u64,
+    /// Subcompactions that waited for a device and went to another one, which was to end them sooner.
+    pub subcompactions_moved: u64,
+    /// Subcompactions that the CPU did after a device had failed at them.
+    pub subcompactions_redone: u64,
+    /// Subcompactions that a device did not come back from in time, which are redone as well.
+    pub subcompactions_abandoned: u64,
     /// Faults that simulated devices made on purpose, by the names that profiles give them.
     pub simulated_faults: BTreeMap<String, u64>,
-    /// How often a device was set aside for a while, having failed at several slices in a row or not come back from one.
-    pub devices_set_aside: u64,
+    /// How often a device was quarantined for a while, having failed at several subcompactions in a row or not come back from one.
+    pub devices_quarantined: u64,
     /// Where the time of jobs done went, by stage; empty on devices that do not measure.
     pub stages: Vec<StageTime>,
     /// Why the configured device cannot be used, in a sentence, once that is known.
@@ -96,8 +96,8 @@ pub struct Stats {
 /// What a device did of jobs done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DeviceStats {
-    /// Slices.
-    pub slices: u64,
+    /// Subcompactions.
+    pub subcompactions: u64,
     /// Stored bytes of their input.
     pub bytes: u64,
     /// Bytes of their files, where the device lies at the data and wrote them itself, not through the host; else 0.
@@ -108,7 +108,7 @@ pub struct DeviceStats {
 #[derive(Debug, Default)]
 pub struct StatsCell {
     counts: Mutex<Stats>,
-    /// [`Stats::bytes_passed`], which slices add to as they go.
+    /// [`Stats::bytes_passed`], which subcompactions add to as they go.
     bytes_passed: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl StatsCell {
         metrics::job_offered();
     }
 
-    /// A job's slices begin, over so many bytes of input.
+    /// A job's subcompactions begin, over so many bytes of input.
     pub fn begin(&self, bytes: u64) -> JobProgress<'_> {
         let mut stats = self.lock();
         stats.jobs_running += 1;
@@ -155,14 +155,14 @@ impl StatsCell {
         stats.entries_out += outcome.totals.read.kept;
         stats.files_out += outcome.files.len() as u64;
         stats.files_cached_instead += outcome.files_cached_instead;
-        stats.slices += outcome.slices as u64;
+        stats.subcompactions += outcome.subcompactions as u64;
         stats.busy_micros += micros(outcome.elapsed);
         stats.cpu_micros += micros(outcome.cpu);
         stats.job_times.record(outcome.elapsed);
         StageTime::add_all(&mut stats.stages, &outcome.totals.stages);
         for work in &outcome.devices {
             let device = stats.devices.entry(work.device.clone()).or_default();
-            device.slices += work.slices;
+            device.subcompactions += work.subcompactions;
             device.bytes += work.bytes;
             device.near_data_bytes += work.near_data_bytes;
         }
@@ -174,36 +174,36 @@ impl StatsCell {
         metrics::job_done(outcome);
     }
 
-    /// A slice did not come to its end on `device`, or its files were not what was meant.
-    pub fn slice_failed(&self, device: &str, error: &Error) {
+    /// A subcompaction did not come to its end on `device`, or its files were not what was meant.
+    pub fn subcompaction_failed(&self, device: &str, error: &Error) {
         if error.kind == ErrorKind::Verification {
             self.lock().verification_failures += 1;
             metrics::verification_failed(device);
         }
     }
 
-    /// `device` takes a slice that waited for another one.
-    pub fn slice_moved(&self, device: &str) {
-        self.lock().slices_moved += 1;
-        metrics::slice_moved(device);
+    /// `device` takes a subcompaction that waited for another one.
+    pub fn subcompaction_moved(&self, device: &str) {
+        self.lock().subcompactions_moved += 1;
+        metrics::subcompaction_moved(device);
     }
 
-    /// The CPU has done a slice that `device` failed at.
-    pub fn slice_redone(&self, device: &str) {
-        self.lock().slices_redone += 1;
-        metrics::slice_redone(device);
+    /// The CPU has done a subcompaction that `device` failed at.
+    pub fn subcompaction_redone(&self, device: &str) {
+        self.lock().subcompactions_redone += 1;
+        metrics::subcompaction_redone(device);
     }
 
-    /// `device` did not come back from a slice in time.
-    pub fn slice_left_behind(&self, device: &str) {
-        self.lock().slices_left_behind += 1;
-        metrics::slice_left_behind(device);
+    /// `device` did not come back from a subcompaction in time.
+    pub fn subcompaction_abandoned(&self, device: &str) {
+        self.lock().subcompactions_abandoned += 1;
+        metrics::subcompaction_abandoned(device);
     }
 
     /// `device` is not used for a while.
-    pub fn device_set_aside(&self, device: &str) {
-        self.lock().devices_set_aside += 1;
-        metrics::device_set_aside(device);
+    pub fn device_quarantined(&self, device: &str) {
+        self.lock().devices_quarantined += 1;
+        metrics::device_quarantined(device);
     }
 
     /// A job went back to RocksDB.
@@ -223,7 +223,7 @@ impl StatsCell {
     }
 }
 
-/// How far a job is, in bytes of slices that have not begun. When it ends, well or not, nothing of it is
+/// How far a job is, in bytes of subcompactions that have not begun. When it ends, well or not, nothing of it is
 /// left.
 #[derive(Debug)]
 pub struct JobProgress<'a> {
@@ -232,24 +232,24 @@ pub struct JobProgress<'a> {
 }
 
 impl<'a> JobProgress<'a> {
-    /// A slice over so many bytes begins on `device` after it waited for `held_bytes` of memory.
-    pub fn slice_begins(
+    /// A subcompaction over so many bytes begins on `device` after it waited for `held_bytes` of memory.
+    pub fn subcompaction_begins(
         &self,
         device: &'a str,
         bytes: u64,
         held_bytes: u64,
         waited: Duration,
-    ) -> RunningSlice<'a> {
+    ) -> RunningSubcompaction<'a> {
         let counters = self.counters;
         self.left.fetch_sub(bytes, Ordering::Relaxed);
         let mut stats = counters.lock();
-        stats.slices_running += 1;
+        stats.subcompactions_running += 1;
         stats.held_bytes += held_bytes;
         stats.peak_held_bytes = stats.peak_held_bytes.max(stats.held_bytes);
-        stats.slice_waits.record(waited);
+        stats.subcompaction_waits.record(waited);
         drop(stats);
-        metrics::slice_begins(device, held_bytes, waited);
-        RunningSlice {
+        metrics::subcompaction_begins(device, held_bytes, waited);
+        RunningSubcompaction {
             counters,
             progress: Progress::new(bytes, &counters.bytes_passed),
             device,
@@ -270,9 +270,9 @@ impl Drop for JobProgress<'_> {
     }
 }
 
-/// A slice that runs; it has ended, well or not, when this is dropped.
+/// A subcompaction that runs; it has ended, well or not, when this is dropped.
 #[derive(Debug)]
-pub struct RunningSlice<'a> {
+pub struct RunningSubcompaction<'a> {
     counters: &'a StatsCell,
     progress: Progress<'a>,
     device: &'a str,
@@ -281,22 +281,22 @@ pub struct RunningSlice<'a> {
     began: Instant,
 }
 
-impl<'a> RunningSlice<'a> {
-    /// How far the slice is.
+impl<'a> RunningSubcompaction<'a> {
+    /// How far the subcompaction is.
     pub fn progress(&self) -> &Progress<'a> {
         &self.progress
     }
 }
 
-impl Drop for RunningSlice<'_> {
+impl Drop for RunningSubcompaction<'_> {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         let mut stats = self.counters.lock();
-        stats.slices_running -= 1;
+        stats.subcompactions_running -= 1;
         stats.held_bytes -= self.held_bytes;
-        stats.slice_times.record(took);
+        stats.subcompaction_times.record(took);
         drop(stats);
-        metrics::slice_ends(self.device, self.bytes, self.held_bytes, took);
+        metrics::subcompaction_ends(self.device, self.bytes, self.held_bytes, took);
     }
 }
 
@@ -314,43 +314,46 @@ mod tests {
         let (none, wait) = (0, Duration::ZERO);
         let first = counters.begin(10);
         let second = counters.begin(5);
-        let slice = first.slice_begins("cpu", 4, none, wait);
-        slice.progress().advance(1);
+        let subcompaction = first.subcompaction_begins("cpu", 4, none, wait);
+        subcompaction.progress().advance(1);
         assert_eq!(bytes(), (15, 1));
-        drop(slice);
+        drop(subcompaction);
         assert_eq!(bytes(), (15, 4));
         drop(first);
         assert_eq!(bytes(), (15, 10));
-        drop(second.slice_begins("cpu", 5, none, wait));
+        drop(second.subcompaction_begins("cpu", 5, none, wait));
         drop(second);
         assert_eq!(bytes(), (15, 15));
         assert_eq!(counters.snapshot().jobs_running, 0);
     }
 
     #[test]
-    fn slices_give_back_what_they_hold() {
+    fn subcompactions_give_back_what_they_hold() {
         let counters = StatsCell::default();
         let wait = Duration::from_millis(3);
         let job = counters.begin(0);
-        let first = job.slice_begins("cpu", 0, 100, wait);
-        let second = job.slice_begins("cpu", 0, 20, Duration::ZERO);
+        let first = job.subcompaction_begins("cpu", 0, 100, wait);
+        let second = job.subcompaction_begins("cpu", 0, 20, Duration::ZERO);
         drop(first);
-        counters.slice_failed(
+        counters.subcompaction_failed(
             "cpu",
             &Error::new(ErrorKind::Verification, "not what was meant"),
         );
-        counters.slice_failed("cpu", &Error::cancelled());
+        counters.subcompaction_failed("cpu", &Error::cancelled());
         let during = counters.snapshot();
-        assert_eq!((during.slices_running, during.held_bytes), (1, 20));
+        assert_eq!((during.subcompactions_running, during.held_bytes), (1, 20));
         drop(second);
         let after = counters.snapshot();
-        assert_eq!((after.slices_running, after.held_bytes), (0, 0));
+        assert_eq!((after.subcompactions_running, after.held_bytes), (0, 0));
         assert_eq!(after.peak_held_bytes, 120);
         assert_eq!(
-            (after.slice_times.count(), after.slice_waits.count()),
+            (
+                after.subcompaction_times.count(),
+                after.subcompaction_waits.count()
+            ),
             (2, 2)
         );
-        assert_eq!(after.slice_waits.longest(), Some(wait));
+        assert_eq!(after.subcompaction_waits.longest(), Some(wait));
         assert_eq!(after.verification_failures, 1);
     }
 }

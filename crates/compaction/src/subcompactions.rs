@@ -1,19 +1,21 @@
-//! Cutting a job into slices.
+//! Cutting a job into subcompactions.
 //!
 //! The cut is a function of job and inputs alone: it looks at the inputs' index blocks, which say how
 //! many stored bytes lie up to each separator, and never at threads or memory.
 
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, InputTable, KeyRange, OutputSplitting, Plan, Result, Slice};
+use rockmill_core::{
+    CancelToken, InputTable, KeyRange, OutputSplitting, Plan, Result, Subcompaction,
+};
 
 use rockmill_exec::parallel;
 
-/// Input bytes of a slice, in output files. RocksDB's subcompactions are at least one file; two keep
-/// the last, shorter file of a slice from becoming the rule.
-const FILES_PER_SLICE: u64 = 2;
+/// Input bytes of a subcompaction, in output files. RocksDB's subcompactions are at least one file; two keep
+/// the last, shorter file of a subcompaction from becoming the rule.
+const FILES_PER_SUBCOMPACTION: u64 = 2;
 
-/// Cuts the job, looking at several tables at once. Slices cover the job's range without gap or overlap, in key
+/// Cuts the job, looking at several tables at once. Subcompactions cover the job's range without gap or overlap, in key
 /// order. Also gives the processor time that other threads than the caller's took.
 ///
 /// # Errors
@@ -23,17 +25,21 @@ pub fn cut(
     tables: &[InputTable],
     threads: usize,
     cancel: &CancelToken,
-) -> Result<(Vec<Slice>, Duration)> {
+) -> Result<(Vec<Subcompaction>, Duration)> {
     let (borders, elsewhere) = if plan.output.splitting.single_file {
         Default::default()
     } else {
-        let slice_bytes = slice_bytes(&plan.output.splitting);
+        let subcompaction_bytes = subcompaction_bytes(&plan.output.splitting);
         let (grains, elsewhere) = parallel::map(tables, threads, |table| {
             cancel.check()?;
-            Ok(grains(table, &plan.range, slice_bytes / GRAINS_PER_SLICE))
+            Ok(grains(
+                table,
+                &plan.range,
+                subcompaction_bytes / GRAINS_PER_SUBCOMPACTION,
+            ))
         })?;
         (
-            borders(&plan.range, slice_bytes, grains.concat()),
+            borders(&plan.range, subcompaction_bytes, grains.concat()),
             elsewhere,
         )
     };
@@ -43,18 +49,20 @@ pub fn cut(
         .cloned()
         .map(Some)
         .chain(std::iter::once(plan.range.end.clone()));
-    let slices = begins.zip(ends).enumerate();
-    let slices = slices
-        .map(|(index, (begin, end))| Slice {
+    let subcompactions = begins.zip(ends).enumerate();
+    let subcompactions = subcompactions
+        .map(|(index, (begin, end))| Subcompaction {
             index,
             range: KeyRange { begin, end },
         })
         .collect();
-    Ok((slices, elsewhere))
+    Ok((subcompactions, elsewhere))
 }
 
-fn slice_bytes(cutting: &OutputSplitting) -> u64 {
-    cutting.max_output_file_size.saturating_mul(FILES_PER_SLICE)
+fn subcompaction_bytes(cutting: &OutputSplitting) -> u64 {
+    cutting
+        .max_output_file_size
+        .saturating_mul(FILES_PER_SUBCOMPACTION)
 }
 
 /// Positions of the inputs that may hold keys of a range.
@@ -69,8 +77,8 @@ pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
     tables.iter().map(|table| table.stored_bytes(range)).sum()
 }
 
-/// Borders are looked for among so many places a slice in each table: indexes have a million entries.
-const GRAINS_PER_SLICE: u64 = 128;
+/// Borders are looked for among so many places a subcompaction in each table: indexes have a million entries.
+const GRAINS_PER_SUBCOMPACTION: u64 = 128;
 
 /// A table's blocks in the range, put together to `grain_bytes` or a little more: the last separator and
 /// the stored bytes of each.
@@ -95,21 +103,22 @@ fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<
     grains
 }
 
-/// The first keys of all slices but the first, strictly ascending and inside the range.
-fn borders(range: &KeyRange, slice_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
+/// The first keys of all subcompactions but the first, strictly ascending and inside the range.
+fn borders(range: &KeyRange, subcompaction_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
     all.sort_unstable();
     let total: u64 = all.iter().map(|(_, size)| size).sum();
-    let slices = total.div_ceil(slice_bytes.max(1)).max(1);
+    let subcompactions = total.div_ceil(subcompaction_bytes.max(1)).max(1);
     let mut borders: Vec<Vec<u8>> = Vec::new();
     let mut passed = 0;
     for (separator, size) in all {
         passed += size;
         let next = borders.len() as u64 + 1;
-        // Border `next` belongs at next/slices of the bytes.
-        let due = u128::from(passed) * u128::from(slices) >= u128::from(total) * u128::from(next);
+        // Border `next` belongs at next/subcompactions of the bytes.
+        let due =
+            u128::from(passed) * u128::from(subcompactions) >= u128::from(total) * u128::from(next);
         let first = range.begin.as_deref().unwrap_or_default();
         let before = borders.last().map_or(first, Vec::as_slice);
-        if next < slices && due && separator > before {
+        if next < subcompactions && due && separator > before {
             borders.push(separator.to_vec());
         }
     }

@@ -1,10 +1,10 @@
 //! How sure a job is of its output before it reports it.
 //!
-//! | level | beyond the accounts that every slice must balance |
+//! | level | beyond the accounts that every subcompaction must balance |
 //! |---|---|
 //! | default | each file's tail is read back; data blocks too, unless the backend has verified them |
-//! | sampled | of chosen slices, every block is read back, and the CPU makes the files once more: they must be the same, byte for byte |
-//! | full | that of all slices |
+//! | sampled | of chosen subcompactions, every block is read back, and the CPU makes the files once more: they must be the same, byte for byte |
+//! | full | that of all subcompactions |
 //!
 //! The choice is a function of the job, so a recorded job is verified alike wherever it is repeated.
 
@@ -24,7 +24,7 @@ use crate::staging::{StagingDir, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
 
-/// One slice in so many is chosen unless the user says.
+/// One subcompaction in so many is chosen unless the user says.
 const USUAL_SAMPLE: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 
 /// What is done about faults of processors, devices and memory, and of our own.
@@ -33,30 +33,30 @@ pub enum Verification {
     /// What the backend wrote is decoded again and compared with what it meant to write.
     #[default]
     Default,
-    /// The CPU also makes some slices again, at least one of each job.
+    /// The CPU also makes some subcompactions again, at least one of each job.
     Sampled {
-        /// One slice in so many.
+        /// One subcompaction in so many.
         one_in: NonZeroU32,
     },
-    /// The CPU makes all slices again.
+    /// The CPU makes all subcompactions again.
     Full,
 }
 
 impl Verification {
-    /// One slice in 16.
+    /// One subcompaction in 16.
     pub const SAMPLED: Self = Self::Sampled {
         one_in: USUAL_SAMPLE,
     };
 
-    /// Whether slice number `slice` of so many is made again, in the attempt of that session id.
-    fn chooses(self, session_id: &str, slice: usize, slices: usize) -> bool {
+    /// Whether subcompaction number `subcompaction` of so many is made again, in the attempt of that session id.
+    fn chooses(self, session_id: &str, subcompaction: usize, subcompactions: usize) -> bool {
         let draw = |seed: u64| XxHash3_64::oneshot_with_seed(seed, session_id.as_bytes());
         match self {
             Self::Default => false,
             Self::Full => true,
             Self::Sampled { one_in } => {
-                draw(slice as u64).is_multiple_of(u64::from(one_in.get()))
-                    || draw(u64::MAX) % slices.max(1) as u64 == slice as u64
+                draw(subcompaction as u64).is_multiple_of(u64::from(one_in.get()))
+                    || draw(u64::MAX) % subcompactions.max(1) as u64 == subcompaction as u64
             }
         }
     }
@@ -89,12 +89,12 @@ impl FromStr for Verification {
     }
 }
 
-/// Verifies the slices of a job.
+/// Verifies the subcompactions of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Verifier<'a> {
     /// How sure to be.
     pub level: Verification,
-    /// What makes slices again.
+    /// What makes subcompactions again.
     pub cpu: &'a CpuBackend,
     /// How the files are read, and how fast.
     pub files: &'a Arc<JobIo>,
@@ -102,23 +102,29 @@ pub struct Verifier<'a> {
     pub staging: &'a StagingDir,
     /// Of the attempt.
     pub session_id: &'a str,
-    /// Number of slices of the job.
-    pub slices: usize,
+    /// Number of subcompactions of the job.
+    pub subcompactions: usize,
 }
 
 impl Verifier<'_> {
-    /// Whether the inputs of that slice are read again.
-    pub fn makes_again(&self, slice: usize) -> bool {
-        self.level.chooses(self.session_id, slice, self.slices)
+    /// Whether the inputs of that subcompaction are read again.
+    pub fn makes_again(&self, subcompaction: usize) -> bool {
+        self.level
+            .chooses(self.session_id, subcompaction, self.subcompactions)
     }
 
-    /// Verifies the files of slice number `slice`, which are synced.
+    /// Verifies the files of subcompaction number `subcompaction`, which are synced.
     ///
     /// # Errors
     /// Verification if they are not what was meant; Storage, Cancelled, and those of reading the inputs
-    /// if the slice is made again.
-    pub fn verify(&self, slice: usize, task: ReadTask<'_>, report: &TaskReport) -> Result<()> {
-        let chosen = self.makes_again(slice);
+    /// if the subcompaction is made again.
+    pub fn verify(
+        &self,
+        subcompaction: usize,
+        task: ReadTask<'_>,
+        report: &TaskReport,
+    ) -> Result<()> {
+        let chosen = self.makes_again(subcompaction);
         let plan = task.request.purpose.output_plan();
         let filter = plan.and_then(|plan| plan.table.filter.as_ref());
         for file in report.files() {
@@ -131,7 +137,7 @@ impl Verifier<'_> {
             }
         }
         match chosen {
-            true => self.compare_with_another_run(slice, task, report),
+            true => self.compare_with_another_run(subcompaction, task, report),
             false => Ok(()),
         }
     }
@@ -165,18 +171,22 @@ mod tests {
 
     #[test]
     fn a_sample_has_its_size_and_is_never_empty() {
-        const SLICES: usize = 16_000;
-        let count = |level: Verification, session: &str, slices| {
-            let chosen = (0..slices).filter(|&slice| level.chooses(session, slice, slices));
+        const SUBCOMPACTIONS: usize = 16_000;
+        let count = |level: Verification, session: &str, subcompactions| {
+            let chosen = (0..subcompactions)
+                .filter(|&subcompaction| level.chooses(session, subcompaction, subcompactions));
             chosen.count()
         };
-        let share = count(Verification::SAMPLED, "SOME-SESSION", SLICES);
-        assert!((900..1100).contains(&share), "{share} of {SLICES}");
+        let share = count(Verification::SAMPLED, "SOME-SESSION", SUBCOMPACTIONS);
+        assert!((900..1100).contains(&share), "{share} of {SUBCOMPACTIONS}");
         for session in ["A", "B", "C", "D"] {
-            for slices in 1..20 {
-                assert!(count(Verification::SAMPLED, session, slices) > 0);
-                assert_eq!(count(Verification::Default, session, slices), 0);
-                assert_eq!(count(Verification::Full, session, slices), slices);
+            for subcompactions in 1..20 {
+                assert!(count(Verification::SAMPLED, session, subcompactions) > 0);
+                assert_eq!(count(Verification::Default, session, subcompactions), 0);
+                assert_eq!(
+                    count(Verification::Full, session, subcompactions),
+                    subcompactions
+                );
             }
         }
     }

@@ -52,7 +52,7 @@ fn faulty(fault: Fault) -> UnitProfile {
     }
 }
 
-/// One that takes hours for a slice.
+/// One that takes hours for a subcompaction.
 fn crawls() -> UnitProfile {
     let mut crawls = profile(1);
     crawls.clock_hz = 1e3;
@@ -87,7 +87,7 @@ impl Machine {
         let settings = Settings {
             mutable: MutableSettings {
                 threads,
-                // A slice is checked before its thread takes another one.
+                // A subcompaction is checked before its thread takes another one.
                 sync_threads: Some(0),
                 ..MutableSettings::default()
             },
@@ -125,17 +125,17 @@ impl Machine {
     }
 }
 
-/// A database whose job has some slices.
+/// A database whose job has some subcompactions.
 fn database() -> Database {
     database_of(6..=usize::MAX)
 }
 
-/// A database whose job has so many slices.
-fn database_of(slices: RangeInclusive<usize>) -> Database {
+/// A database whose job has so many subcompactions.
+fn database_of(subcompactions: RangeInclusive<usize>) -> Database {
     let drawn = (1..).map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)));
     let mut fitting = drawn.filter(|database| {
         let machine = Machine::new(database, 1, &[("trial", profile(1))]);
-        slices.contains(&machine.run(database).0.slices)
+        subcompactions.contains(&machine.run(database).0.subcompactions)
     });
     fitting.next().expect("it goes on until there is one")
 }
@@ -194,7 +194,7 @@ fn what_a_device_at_the_data_writes_is_not_the_hosts() {
     for (name, profile, is_at_the_data) in [
         ("drive", profile(1), true),
         ("board", linked, false),
-        // The CPU does its slices.
+        // The CPU does its subcompactions.
         ("broken", faulty(Fault::Truncated), false),
     ] {
         let machine = Machine::new(&database, 1, &[(name, profile)]);
@@ -225,34 +225,46 @@ fn what_does_not_fit_the_devices_memory_is_refused() {
     let (outcome, seconds) = machine.run(&database);
     assert_eq!((&*outcome.device, seconds), ("cpu", 0.0));
     let why = outcome.device_refused.expect("it is told");
-    assert!(why.starts_with("sim:small: a slice needs "), "{why}");
+    assert!(
+        why.starts_with("sim:small: a subcompaction needs "),
+        "{why}"
+    );
 }
 
 #[test]
-fn a_broken_context_fails_all_calls_until_the_device_is_set_aside() {
+fn a_broken_context_fails_all_calls_until_the_device_is_quarantined() {
     let database = database();
     let machine = Machine::new(&database, 1, &[("breaks", faulty(Fault::Context))]);
     let (outcome, _) = machine.run(&database);
     assert_eq!(outcome.device, "cpu");
     let stats = machine.stats();
     assert_eq!(stats.simulated_faults.get("context"), Some(&1));
-    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
-    // It is whole again, and one slice tries it.
+    assert_eq!(
+        (stats.subcompactions_redone, stats.devices_quarantined),
+        (3, 1)
+    );
+    // It is whole again, and one subcompaction tries it.
     machine.clock.pause(Duration::from_secs(60));
     machine.run(&database);
     let stats = machine.stats();
     assert_eq!(stats.simulated_faults.get("context"), Some(&2));
-    assert_eq!((stats.slices_redone, stats.devices_set_aside), (4, 2));
+    assert_eq!(
+        (stats.subcompactions_redone, stats.devices_quarantined),
+        (4, 2)
+    );
 }
 
 #[test]
-fn a_call_that_hangs_is_left_behind() {
+fn a_call_that_hangs_is_abandoned() {
     let database = database();
     let machine = Machine::new(&database, 1, &[("hangs", faulty(Fault::Hang))]);
     let (outcome, _) = machine.run(&database);
     assert_eq!(outcome.device, "cpu");
     let stats = machine.stats();
-    assert_eq!((stats.slices_left_behind, stats.slices_redone), (1, 1));
+    assert_eq!(
+        (stats.subcompactions_abandoned, stats.subcompactions_redone),
+        (1, 1)
+    );
     let why = outcome.device_refused.expect("it is told");
     assert!(why.contains("not come back in 1000.0 s"), "{why}");
     // It comes back in an hour, which nobody else spends.
@@ -262,7 +274,7 @@ fn a_call_that_hangs_is_left_behind() {
 }
 
 #[test]
-fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
+fn a_call_that_is_only_slow_stops_once_it_is_abandoned() {
     let database = database();
     let machine = Machine::new(&database, 1, &[("crawls", crawls())]);
     let (outcome, _) = machine.run(&database);
@@ -272,11 +284,11 @@ fn a_call_that_is_only_slow_stops_once_it_is_left_behind() {
     }
     let ended = machine.clock.now().as_secs();
     assert!((1000..1001).contains(&ended), "{ended}");
-    assert_eq!(machine.stats().slices_left_behind, 1);
+    assert_eq!(machine.stats().subcompactions_abandoned, 1);
 }
 
 #[test]
-fn a_device_that_is_slow_gets_few_slices() {
+fn a_device_that_is_slow_gets_few_subcompactions() {
     let database = database();
     let machine = Machine::new(
         &database,
@@ -287,7 +299,7 @@ fn a_device_that_is_slow_gets_few_slices() {
         machine.run(&database);
     }
     let stats = machine.stats();
-    let of = |name| stats.devices.get(name).map_or(0, |did| did.slices);
+    let of = |name| stats.devices.get(name).map_or(0, |did| did.subcompactions);
     let (slow, usual) = (of("sim:slow"), of("sim:usual"));
     assert!(slow > 0 && usual > 4 * slow, "{slow} and {usual}");
     assert_eq!(stats.simulated_faults.get("slow"), Some(&slow));
@@ -304,28 +316,28 @@ fn damaged_files_are_found_and_made_again() {
         let times = stats.simulated_faults.get(fault.name()).copied();
         assert_eq!(times, Some(stats.verification_failures), "{fault}");
         assert!(
-            stats.slices_redone == stats.verification_failures,
+            stats.subcompactions_redone == stats.verification_failures,
             "{fault}"
         );
     }
 }
 
 #[test]
-fn a_device_whose_files_are_wrong_is_set_aside_and_tried_as_one_that_fails() {
+fn a_device_whose_files_are_wrong_is_quarantined_and_tried_as_one_that_fails() {
     let database = database();
     let machine = Machine::new(&database, 1, &[("damages", faulty(Fault::Flipped))]);
     machine.run(&database);
     let counts = || {
         let stats = machine.stats();
-        assert_eq!(stats.slices_redone, stats.verification_failures);
-        (stats.slices_redone, stats.devices_set_aside)
+        assert_eq!(stats.subcompactions_redone, stats.verification_failures);
+        (stats.subcompactions_redone, stats.devices_quarantined)
     };
     assert_eq!(counts(), (3, 1), "the others are not even begun there");
     machine.run(&database);
     assert_eq!(counts(), (3, 1));
     machine.clock.pause(Duration::from_secs(60));
     machine.run(&database);
-    assert_eq!(counts(), (4, 2), "one slice tries it, and is wrong");
+    assert_eq!(counts(), (4, 2), "one subcompaction tries it, and is wrong");
 }
 
 #[test]
@@ -336,11 +348,14 @@ fn wrong_files_of_small_jobs_add_up() {
         machine.run(&database);
     }
     let stats = machine.stats();
-    assert_eq!((stats.slices_redone, stats.devices_set_aside), (3, 1));
+    assert_eq!(
+        (stats.subcompactions_redone, stats.devices_quarantined),
+        (3, 1)
+    );
 }
 
 #[test]
-fn slices_with_wrong_files_are_made_again_at_once() {
+fn subcompactions_with_wrong_files_are_made_again_at_once() {
     const THREADS: usize = 16;
     const BYTES_PER_SECOND: f64 = 1e6;
     let database = database();
@@ -355,16 +370,16 @@ fn slices_with_wrong_files_are_made_again_at_once() {
         let storage = Some(BYTES_PER_SECOND);
         let machine = Machine::with_storage(&database, THREADS, &[("swift", swift)], storage);
         let (outcome, seconds) = machine.run(&database);
-        assert!(outcome.slices <= THREADS);
+        assert!(outcome.subcompactions <= THREADS);
         (
-            machine.stats().slices_redone,
-            outcome.slices as u64,
+            machine.stats().subcompactions_redone,
+            outcome.subcompactions as u64,
             seconds,
         )
     };
     let (redone, _, once) = run(FaultRates::default());
     assert_eq!(redone, 0);
-    let (redone, slices, twice) = run(FaultRates::from_iter([(Fault::Flipped, 1.0)]));
-    assert_eq!(redone, slices, "all had begun");
+    let (redone, subcompactions, twice) = run(FaultRates::from_iter([(Fault::Flipped, 1.0)]));
+    assert_eq!(redone, subcompactions, "all had begun");
     assert!(twice < 3.0 * once, "{twice} and {once}");
 }

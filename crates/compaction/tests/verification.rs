@@ -12,7 +12,8 @@ use rockmill_compaction::staging::{StagingDir, StagingSink};
 use rockmill_compaction::verify::Verifier;
 use rockmill_compaction::verify::table::scan;
 use rockmill_core::{
-    CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result, Slice, SstOutput, TaskReport,
+    CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result, SstOutput, Subcompaction,
+    TaskReport,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::LocalStorage;
@@ -22,21 +23,21 @@ use tempfile::TempDir;
 use common::{DELETE, Entry, PUT};
 
 const FILE_BYTES: u64 = 8 << 10;
-const SLICES: usize = 7;
+const SUBCOMPACTIONS: usize = 7;
 const SESSION: &str = "0123456789ABCDEFGHIJ";
 
-/// A slice whose files lie in a staging folder.
+/// A subcompaction whose files lie in a staging folder.
 struct Staged {
     inputs: Vec<InputTable>,
     plan: Plan,
-    slice: Slice,
+    subcompaction: Subcompaction,
     report: TaskReport,
     staging: StagingDir,
     _root: TempDir,
 }
 
 impl Staged {
-    /// A slice that a backend makes which goes by `made` instead of the plan, and says that it has
+    /// A subcompaction that a backend makes which goes by `made` instead of the plan, and says that it has
     /// verified what it wrote.
     fn new(made: impl Fn(&mut Plan)) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
@@ -46,7 +47,7 @@ impl Staged {
         plan.rules.bottommost = true;
         let mut staged = Self {
             inputs: inputs(),
-            slice: Slice {
+            subcompaction: Subcompaction {
                 index: 3,
                 range: KeyRange::default(),
             },
@@ -58,7 +59,10 @@ impl Staged {
         let mut other = staged.plan.clone();
         made(&mut other);
         staged.report = staged.make(&other).expect("the inputs are sound");
-        assert!(staged.report.files().len() > 2, "a slice of several files");
+        assert!(
+            staged.report.files().len() > 2,
+            "a subcompaction of several files"
+        );
         staged
     }
 
@@ -67,9 +71,9 @@ impl Staged {
         let mut sink = StagingSink::new(
             &self.staging,
             Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new())),
-            self.slice.index,
+            self.subcompaction.index,
         );
-        let task = common::task(&self.inputs, plan, &self.slice.range, &cancel);
+        let task = common::task(&self.inputs, plan, &self.subcompaction.range, &cancel);
         common::make(&CpuBackend, task, &mut sink)
     }
 
@@ -85,11 +89,11 @@ impl Staged {
             files: &Arc::new(files),
             staging: &self.staging,
             session_id,
-            slices: SLICES,
+            subcompactions: SUBCOMPACTIONS,
         };
         let cancel = CancelToken::new();
-        let task = common::task(&self.inputs, &self.plan, &self.slice.range, &cancel);
-        verifier.verify(self.slice.index, task, &self.report)
+        let task = common::task(&self.inputs, &self.plan, &self.subcompaction.range, &cancel);
+        verifier.verify(self.subcompaction.index, task, &self.report)
     }
 
     /// Whether a level finds fault with the files.
@@ -137,8 +141,8 @@ fn ssts(report: &mut TaskReport) -> &mut SstOutput {
     report.output.ssts_mut().expect("files were made")
 }
 
-fn one_in(slices: u32) -> Verification {
-    let one_in = NonZeroU32::new(slices).expect("it is not zero");
+fn one_in(subcompactions: u32) -> Verification {
+    let one_in = NonZeroU32::new(subcompactions).expect("it is not zero");
     Verification::Sampled { one_in }
 }
 
@@ -169,7 +173,7 @@ fn a_backend_that_does_not_verify_has_its_files_read_back_at_any_level() {
 }
 
 #[test]
-fn files_that_are_sound_and_wrong_are_noticed_where_the_slice_is_made_again() {
+fn files_that_are_sound_and_wrong_are_noticed_where_the_subcompaction_is_made_again() {
     // Each is a job that could have been; only it is not this one.
     let wrong: [fn(&mut Plan); 4] = [
         |plan| plan.rules.bottommost = false,
@@ -200,7 +204,7 @@ fn what_is_told_of_a_file_must_be_right_too() {
 }
 
 #[test]
-fn a_sample_notices_what_is_wrong_with_some_slices_and_draws_alike_again() {
+fn a_sample_notices_what_is_wrong_with_some_subcompactions_and_draws_alike_again() {
     let staged = Staged::new(|plan| plan.rules.bottommost = false);
     let noticed = |session: &String| staged.verify(one_in(4), session).is_err();
     let sessions: Vec<_> = (0..100).map(|i| format!("SESSION-{i}")).collect();

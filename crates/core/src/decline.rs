@@ -112,7 +112,7 @@ reasons! {
     SmallJob = "small-job",
     /// The memory budget is too small for the job.
     MemoryBudget = "memory-budget",
-    /// A slice of the job needs more files open at once than the process may have for it.
+    /// A subcompaction of the job needs more files open at once than the process may have for it.
     OpenFiles = "open-files",
     /// A SingleDelete meets a Delete, against its contract; RocksDB reports it.
     SingleDeleteContract = "single-delete-contract",

@@ -152,13 +152,13 @@ impl ReadStream for PlainStream<'_> {
     }
 }
 
-/// Where a slice's output files go, in key order.
+/// Where a task's output files go, in key order.
 pub trait SstSink {
-    /// Begins the slice's next file. The number is unique in the job and becomes the property
+    /// Begins the task's next file. The number is unique in the job and becomes the property
     /// `rocksdb.original.file.number`.
     ///
     /// # Errors
-    /// Storage if the file cannot be made; Internal if the slice has too many files.
+    /// Storage if the file cannot be made; Internal if the task has too many files.
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)>;
 }
 

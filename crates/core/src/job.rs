@@ -71,8 +71,9 @@ pub struct TreeView {
     pub inputs: Vec<InputFile>,
     /// Size and number of files of each level that has any, ascending.
     pub levels: Vec<LevelSummary>,
-    /// Files below the output level that overlap the inputs' key range, by level and key.
-    pub beneath: Vec<(u32, Vec<FileSummary>)>,
+    /// Files of deeper levels than the output's that overlap the inputs' key range, by level and key.
+    #[serde(rename = "beneath")]
+    pub deeper: Vec<(u32, Vec<FileSummary>)>,
 }
 
 /// An input file as the MANIFEST describes it.
@@ -209,7 +210,7 @@ mod tests {
                     unique_id: Some([5, 6]),
                 }],
                 levels: vec![],
-                beneath: vec![(6, vec![])],
+                deeper: vec![(6, vec![])],
             },
             hints: Hints::default(),
             identity: Identity {

@@ -1,11 +1,11 @@
 //! The nouns that backends and engine share.
 //!
 //! A [`Job`] is one compaction as a value: with the input files it determines every output byte. The
-//! engine turns it into a [`Plan`] (which entries survive, what to write) and cuts it into [`Slice`]s. Each becomes
+//! engine turns it into a [`Plan`] (which entries survive, what to write) and cuts it into [`Subcompaction`]s. Each becomes
 //! a [`Request`] to a [`Backend`]: to read tables, and to apply an [`Operator`] to the rows.
 //!
 //! ```text
-//!   Job + inputs --plan--> Plan, Slice ..                            engine
+//!   Job + inputs --plan--> Plan, Subcompaction ..                            engine
 //!   Request --read--> Rows --apply(Operator)--> TaskReport           backend
 //! ```
 
@@ -48,8 +48,8 @@ pub use job::{
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix};
 pub use plan::{
-    CompactionRules, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting, Plan,
-    PropertiesPlan, RangesBeneath, Slice, TablePlan,
+    CompactionRules, DeeperLevels, FilterPlan, Grandparent, KeyRange, OutputPlan, OutputSplitting,
+    Plan, PropertiesPlan, Subcompaction, TablePlan,
 };
 pub use progress::Progress;
 pub use report::{

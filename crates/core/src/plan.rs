@@ -51,7 +51,7 @@ impl KeyRange {
 
 /// A subcompaction: it starts and ends between user keys and owns whole output files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slice {
+pub struct Subcompaction {
     /// Position in key order, from 0.
     pub index: usize,
     /// Its keys.
@@ -110,7 +110,7 @@ pub struct CompactionRules {
     /// Whether nothing deeper overlaps the inputs.
     pub bottommost: bool,
     /// What lies deeper than the output.
-    pub beneath: RangesBeneath,
+    pub deeper: DeeperLevels,
     /// Whether a SingleDelete that meets a Delete is an error.
     pub enforce_single_del_contracts: bool,
 }
@@ -121,7 +121,7 @@ impl Default for CompactionRules {
         Self {
             snapshots: Vec::new(),
             bottommost: false,
-            beneath: RangesBeneath::Unknown,
+            deeper: DeeperLevels::Unknown,
             enforce_single_del_contracts: true,
         }
     }
@@ -152,7 +152,7 @@ impl CompactionRules {
 
 /// Key ranges of the files beneath the output level.
 #[derive(Debug, Clone)]
-pub enum RangesBeneath {
+pub enum DeeperLevels {
     /// Nothing lies beneath: the output is bottommost.
     Nothing,
     /// Anything may lie beneath (universal style, level 0).
@@ -161,7 +161,7 @@ pub enum RangesBeneath {
     Files(Vec<Vec<(Vec<u8>, Vec<u8>)>>),
 }
 
-impl RangesBeneath {
+impl DeeperLevels {
     /// Whether no file beneath can hold `user_key`
     /// (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
     pub fn absent(&self, user_key: &[u8]) -> bool {
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_key_is_absent_only_if_no_level_covers_it() {
-        let beneath = RangesBeneath::Files(vec![
+        let deeper = DeeperLevels::Files(vec![
             vec![range("b", "d"), range("f", "g")],
             vec![],
             vec![range("k", "k")],
@@ -364,10 +364,10 @@ mod tests {
             ("k", false),
             ("z", true),
         ] {
-            assert_eq!(beneath.absent(key.as_bytes()), absent, "{key}");
+            assert_eq!(deeper.absent(key.as_bytes()), absent, "{key}");
         }
-        assert!(RangesBeneath::Nothing.absent(b"b"));
-        assert!(!RangesBeneath::Unknown.absent(b"a"));
+        assert!(DeeperLevels::Nothing.absent(b"b"));
+        assert!(!DeeperLevels::Unknown.absent(b"a"));
     }
 
     #[test]

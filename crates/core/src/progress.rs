@@ -1,17 +1,17 @@
-//! How far a slice is.
+//! How far a task is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What of a slice's input lies behind, in stored bytes. Once it is dropped, all of it does.
+/// What of a task's input lies behind, in stored bytes. Once it is dropped, all of it does.
 #[derive(Debug)]
 pub struct Progress<'a> {
     left: AtomicU64,
-    /// Of all slices.
+    /// Of all tasks.
     passed: &'a AtomicU64,
 }
 
 impl<'a> Progress<'a> {
-    /// A slice over so many bytes of input, of which none lies behind; `passed` counts for all slices.
+    /// A task over so many bytes of input, of which none lies behind; `passed` counts for all tasks.
     pub fn new(bytes: u64, passed: &'a AtomicU64) -> Self {
         Self {
             left: AtomicU64::new(bytes),
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_passes_its_bytes_and_no_more() {
+    fn a_task_passes_its_bytes_and_no_more() {
         let passed = AtomicU64::new(5);
         let now = || passed.load(Ordering::Relaxed);
         let progress = Progress::new(100, &passed);

@@ -177,9 +177,9 @@ fn sst_memory_bytes(plan: &OutputPlan, inputs: &[InputTable]) -> u64 {
 /// together stay in the second-level cache until they are decoded, and enough to be worth a system call.
 fn cached_window_bytes(read_ahead_bytes: usize, inputs: usize) -> usize {
     const ALL_WINDOWS_BYTES: usize = 1 << 20;
-    const LEAST_BYTES: usize = 16 << 10;
+    const MIN_BYTES: usize = 16 << 10;
     let share = ALL_WINDOWS_BYTES / inputs.max(1);
-    read_ahead_bytes.min(share.max(LEAST_BYTES))
+    read_ahead_bytes.min(share.max(MIN_BYTES))
 }
 
 /// Filter hashes and index of the output file at hand.

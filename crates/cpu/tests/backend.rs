@@ -11,8 +11,8 @@ use common::{
 };
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, OutputSplitting, Plan,
-    RangesBeneath, ReadTask, TaskReport, open_table,
+    Backend, CancelToken, DeeperLevels, Error, ErrorKind, InputTable, KeyRange, Operator,
+    OutputSplitting, Plan, ReadTask, TaskReport, open_table,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cpu::retain::retain;
@@ -57,7 +57,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             plan.rules.snapshots = snapshots.into_iter().collect();
             plan.rules.bottommost = bottommost;
             if bottommost {
-                plan.rules.beneath = RangesBeneath::Nothing;
+                plan.rules.deeper = DeeperLevels::Nothing;
             }
             plan.output.table.block_size = 500;
             plan.output.splitting = OutputSplitting {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slice_is_what_its_stages_make_of_it(
+    fn a_task_is_what_its_stages_make_of_it(
         runs in runs(),
         plan in plans(),
         bound in proptest::option::of(any::<prop::sample::Index>()),
@@ -150,7 +150,7 @@ proptest! {
         let mut all = runs.concat();
         all.sort_by_key(Entry::order);
         let bound = bound.map(|at| all[at.index(all.len())].key.clone());
-        let slices: Vec<_> = match bound {
+        let tasks: Vec<_> = match bound {
             None => vec![KeyRange::default()],
             Some(key) => vec![
                 KeyRange { begin: None, end: Some(key.clone()) },
@@ -163,7 +163,7 @@ proptest! {
         let mut sums = [0u64; 6];
         let mut hashes = [0u64; 3];
         let mut read = vec![0u64; runs.len()];
-        for (i, range) in slices.iter().enumerate() {
+        for (i, range) in tasks.iter().enumerate() {
             let first_number = 1000 * i as u64;
             let (report, files) = match (compact(&inputs, &plan, range, 4096, first_number), &expected) {
                 (Ok(done), _) => done,
@@ -217,7 +217,7 @@ fn puts() -> Vec<Entry> {
 }
 
 #[test]
-fn a_damaged_input_fails_the_slice() {
+fn a_damaged_input_fails_the_task() {
     let mut bytes = common::one_file(&common::plan(), &puts());
     bytes[100] ^= 1;
     let inputs = [open(bytes).expect("data blocks are not read yet")];
@@ -231,7 +231,7 @@ fn a_damaged_input_fails_the_slice() {
 }
 
 #[test]
-fn a_slice_without_entries_makes_no_files() {
+fn a_task_without_entries_makes_no_files() {
     let inputs = tables(&[puts()], 400);
     let range = common::range(Some(&[250]), None);
     let (report, files) = compact(&inputs, &common::plan(), &range, 4096, 1).expect("runs");

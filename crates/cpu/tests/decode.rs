@@ -15,7 +15,7 @@ use rockmill_format::footer::FOOTER_SIZE;
 use rockmill_format::key::{join, pack_tag};
 
 /// More than any file here can hold.
-const MOST_ENTRIES: u64 = 10_000_000;
+const MAX_ENTRIES: u64 = 10_000_000;
 
 /// Reads a file of any bytes to its end.
 fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
@@ -31,7 +31,7 @@ fn survive(bytes: Vec<u8>) -> Result<Vec<Entry>, Error> {
         }
         entries.push(entry);
         run.advance()?;
-        assert!(run.totals().entries <= MOST_ENTRIES);
+        assert!(run.totals().entries <= MAX_ENTRIES);
     }
     assert_eq!(run.totals().entries, entries.len() as u64);
     assert_eq!(run.totals().hash, common::hash_sum(&entries));

@@ -1,4 +1,4 @@
-//! `Merge` is a sort, and slices are pieces of the whole.
+//! `Merge` is a sort, and tasks are pieces of the whole.
 
 mod common;
 
@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, ErrorKind, InputTable, KeyRange, Plan, Result};
 use rockmill_cpu::decode::{Accepted, RunReader, RunTotals};
 use rockmill_cpu::merge::Merge;
 
-const MOST_RUNS: usize = 20;
+const MAX_RUNS: usize = 20;
 
 /// Keys that agree in their first 16 bytes, differ by trailing zeros, or differ early.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
@@ -28,7 +28,7 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
 fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let entry = (keys(), 0u64..30, kinds(), 0usize..60);
     let run = proptest::collection::vec(entry, 1..25);
-    let runs = proptest::collection::vec(run, 1..=MOST_RUNS);
+    let runs = proptest::collection::vec(run, 1..=MAX_RUNS);
     let common = prop_oneof![3 => Just(0usize), 2 => 1usize..40];
     (common, runs).prop_map(|(common, runs)| {
         let common = vec![5; common];
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn slices_make_up_the_whole(
+    fn tasks_make_up_the_whole(
         runs in runs(),
         block_size in prop::sample::select(vec![1u64, 100, 4096]),
         bounds in proptest::collection::btree_set(keys(), 0..6),
@@ -138,17 +138,17 @@ proptest! {
         let tables = tables(&runs, block_size);
         let (mut out, mut counts, mut hash) = (Vec::new(), vec![0; runs.len()], 0u64);
         for range in ranges(&bounds) {
-            let (slice, totals) = merge(&tables, &range)?;
-            prop_assert!(slice.iter().all(|entry| range.contains(&entry.key)));
+            let (task, totals) = merge(&tables, &range)?;
+            prop_assert!(task.iter().all(|entry| range.contains(&entry.key)));
             prop_assert_eq!(
                 totals.iter().fold(0, |sum: u64, run| sum.wrapping_add(run.hash)),
-                hash_sum(&slice)
+                hash_sum(&task)
             );
             for (count, run) in counts.iter_mut().zip(&totals) {
                 *count += run.entries;
                 hash = hash.wrapping_add(run.hash);
             }
-            out.extend(slice);
+            out.extend(task);
         }
         prop_assert_eq!(out, sorted(&runs));
         prop_assert_eq!(hash, hash_sum(runs.iter().flatten()));

@@ -12,7 +12,7 @@ use std::{env, io};
 use crate::cache;
 
 /// Objects that are kept; the one that was used longest ago goes first.
-const MOST_KEPT: usize = 16;
+const MAX_KEPT: usize = 16;
 
 /// All that an object comes from: compilers, flags, sources.
 pub struct Key(Vec<u8>);
@@ -121,7 +121,7 @@ fn try_keep(key: &Key, object: &Path, folder: &Path) -> io::Result<()> {
         })
         .collect();
     kept.sort();
-    for (_, old) in kept.iter().rev().skip(MOST_KEPT) {
+    for (_, old) in kept.iter().rev().skip(MAX_KEPT) {
         fs::remove_dir_all(old)?;
     }
     Ok(())

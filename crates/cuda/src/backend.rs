@@ -249,7 +249,7 @@ impl CudaRows<'_> {
         all.add("lists back", Resource::FromDevice, 0.0, lists_back);
         let seconds = self.started.elapsed().as_secs_f64();
         let bytes = self.bytes_read + output_bytes;
-        all.add("slice, in all", Resource::Host, seconds, bytes);
+        all.add("task, in all", Resource::Host, seconds, bytes);
         let (stages, cpu_elsewhere) = all.take();
         Ok(TaskReport {
             read: self.report(),

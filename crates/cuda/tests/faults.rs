@@ -1,5 +1,5 @@
-//! Whatever goes wrong on the device, a slice ends with an error or with the right files, nothing stays behind,
-//! and the next slice is done.
+//! Whatever goes wrong on the device, a task ends with an error or with the right files, nothing stays behind,
+//! and the next task is done.
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
 
-/// Inputs and plan of a slice that makes several files, and the files.
+/// Inputs and plan of a task that makes several files, and the files.
 struct Job {
     inputs: Vec<InputTable>,
     plan: Plan,
@@ -156,7 +156,7 @@ fn fail_each_so(call: Call, plan: &impl Fn(&Faults, u64), trouble: Trouble) -> u
 }
 
 #[test]
-fn without_memory_streams_or_events_a_slice_ends_with_an_error() {
+fn without_memory_streams_or_events_a_task_ends_with_an_error() {
     // Asked once in vain, a device is asked for less.
     fail_each(Call::Allocate, |faults, nth| {
         faults.fail(Call::Allocate, nth);
@@ -172,7 +172,7 @@ fn without_memory_streams_or_events_a_slice_ends_with_an_error() {
 }
 
 #[test]
-fn a_launch_a_copy_or_a_wait_that_fails_ends_the_slice() {
+fn a_launch_a_copy_or_a_wait_that_fails_ends_the_task() {
     for (call, least) in [(Call::Stage, 15), (Call::Copy, 20), (Call::Wait, 20)] {
         let errors = fail_each(call, |faults, nth| faults.fail(call, nth));
         assert!(errors >= least, "{call:?}: {errors}");
@@ -188,7 +188,7 @@ fn a_device_that_breaks_down_gives_all_back_and_may_recover() {
 }
 
 #[test]
-fn a_slice_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
+fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
     let (faults, job) = (Faults::none(), Job::new());
     let backend = device().expect("it opens");
     let (mut refused, mut done) = (0, 0);
@@ -210,7 +210,7 @@ fn a_slice_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
 }
 
 #[test]
-fn cancelling_at_any_call_ends_the_slice_and_leaves_the_device_usable() {
+fn cancelling_at_any_call_ends_the_task_and_leaves_the_device_usable() {
     let (faults, job) = (Faults::none(), Job::new());
     let backend = device().expect("it opens");
     let before = faults.all_calls();

@@ -1,4 +1,4 @@
-//! Slices share the device's memory: within the budget, without asking the device again, and with the same
+//! Tasks share the device's memory: within the budget, without asking the device again, and with the same
 //! files as alone.
 
 #[path = "../../cpu/tests/common/mod.rs"]
@@ -16,7 +16,7 @@ fn device(settings: CudaSettings) -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")
 }
 
-/// A device of whose memory slices hold so much at most.
+/// A device of whose memory tasks hold so much at most.
 fn device_of(memory_bytes: u64) -> CudaBackend {
     device(CudaSettings {
         memory_bytes: Some(memory_bytes),
@@ -63,7 +63,7 @@ fn job(seed: u64) -> (Vec<InputTable>, Plan) {
     (runs.collect(), plan)
 }
 
-/// Device memory that is foreseen for a job's one slice.
+/// Device memory that is foreseen for a job's one task.
 fn need(job: &(Vec<InputTable>, Plan)) -> u64 {
     let error = all(&device_of(1), job).expect_err("one byte is not enough");
     let words = error.what.split(' ').map(str::parse);
@@ -119,10 +119,10 @@ fn filter() -> FilterOptions {
 }
 
 #[test]
-fn nothing_is_allocated_once_as_many_slices_have_run_as_run_at_once() {
+fn nothing_is_allocated_once_as_many_tasks_have_run_as_run_at_once() {
     const ROUNDS: usize = 20;
     // A region, memory for small copies, and three lanes of four chunks that write.
-    const A_SLICE: u64 = 1 + 1 + 3 * 4;
+    const A_TASK: u64 = 1 + 1 + 3 * 4;
     let jobs: Vec<_> = (0..4).map(job).collect();
     let backend = device(CudaSettings::default());
     let before = backend.device().allocations();
@@ -133,7 +133,7 @@ fn nothing_is_allocated_once_as_many_slices_have_run_as_run_at_once() {
         }
     });
     let allocations = backend.device().allocations() - before;
-    assert!(allocations <= jobs.len() as u64 * A_SLICE, "{allocations}");
+    assert!(allocations <= jobs.len() as u64 * A_TASK, "{allocations}");
     for job in &jobs {
         let before = backend.device().allocations();
         all(&backend, job).expect("there is memory");
@@ -142,7 +142,7 @@ fn nothing_is_allocated_once_as_many_slices_have_run_as_run_at_once() {
 }
 
 #[test]
-fn a_slice_that_never_fits_is_refused_at_once() {
+fn a_task_that_never_fits_is_refused_at_once() {
     let job = job(1);
     let backend = device_of(64 << 10);
     let error = all(&backend, &job).expect_err("too large");
@@ -154,7 +154,7 @@ fn a_slice_that_never_fits_is_refused_at_once() {
 /// A table whose last keys have many more entries a byte than the rest: what is foreseen of them is too
 /// little.
 #[test]
-fn a_slice_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
+fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
     const LARGE: u32 = 400;
     const SMALL: u32 = 20_000;
     let value_len = |key| if key < LARGE { 20_000 } else { 0 };
@@ -187,7 +187,7 @@ fn a_slice_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
 }
 
 #[test]
-fn a_cancelled_slice_gives_everything_back() {
+fn a_cancelled_task_gives_everything_back() {
     let job = job(2);
     let backend = device_of(need(&job));
     let cancel = CancelToken::new();

@@ -2,32 +2,32 @@
 
 use crate::pace::{self, CPU, JobSize, Paces};
 
-/// The floor below which a GPU loses: slices that take the CPU less time are not worth it, so much and so much more for each
-/// in flight. Copies, launches and waits take a GPU as long whatever is in a slice, and slices take turns there. An H200
-/// wins from slices on that take a thread 2 to 6 ms by themselves, and 20 to 75 ms with 16 in flight
+/// The floor below which a GPU loses: tasks that take the CPU less time are not worth it, so much and so much more for each
+/// in flight. Copies, launches and waits take a GPU as long whatever is in a task, and tasks take turns there. An H200
+/// wins from tasks on that take a thread 2 to 6 ms by themselves, and 20 to 75 ms with 16 in flight
 /// (docs/decisions/cost-model.md): the more, the larger values are, which the CPU is quick with.
-const LEAST_CPU_SECONDS: f64 = 4e-3;
-const LEAST_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
+const MIN_CPU_SECONDS: f64 = 4e-3;
+const MIN_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
 
 /// What a job finds at the device and at the CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Queues {
-    /// Bytes of input of slices that run on the device or wait for it.
+    /// Bytes of input of tasks that run on the device or wait for it.
     pub device_bytes: u64,
     /// The same of the CPU.
     pub cpu_bytes: u64,
-    /// Slices at once on each at most.
+    /// Tasks at once on each at most.
     pub slots: usize,
 }
 
 /// Whether a job goes to a device rather than to the CPU: above the floor, if what is queued there and the job take less time,
-/// or if no such slice has run there.
+/// or if no such task has run there.
 pub fn takes(paces: &Paces, device: &str, job: &JobSize, queues: Queues) -> bool {
     let mean = job.mean();
-    // In slices of this job's size.
+    // In tasks of this job's size.
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
-    if pace::on_cpu(&mean) < LEAST_CPU_SECONDS + LEAST_CPU_SECONDS_IN_FLIGHT * in_flight {
+    if pace::on_cpu(&mean) < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
         return false;
     }
     let Some(seconds) = paces.known(device, &mean) else {
@@ -46,7 +46,7 @@ mod tests {
     use rockmill_format::compression::CompressionType;
 
     use super::*;
-    use crate::pace::SliceSize;
+    use crate::pace::TaskSize;
 
     const GPU: &str = "cuda:0";
 
@@ -56,22 +56,22 @@ mod tests {
         slots: 16,
     };
 
-    const SLICE_BYTES: u64 = 128 << 20;
+    const TASK_BYTES: u64 = 128 << 20;
 
-    /// Slices of 100 bytes an entry.
-    fn job(slices: usize, slice_bytes: u64) -> JobSize {
-        let bytes = slices as u64 * slice_bytes;
-        let all = SliceSize {
+    /// Tasks of 100 bytes an entry.
+    fn job(tasks: usize, task_bytes: u64) -> JobSize {
+        let bytes = tasks as u64 * task_bytes;
+        let all = TaskSize {
             bytes,
             entries: bytes / 100,
             compression: CompressionType::None,
         };
-        JobSize::of_slices(all, &vec![slice_bytes; slices])
+        JobSize::of_tasks(all, &vec![task_bytes; tasks])
     }
 
-    /// Such slices took so many seconds there.
+    /// Such tasks took so many seconds there.
     fn paces(gpu: f64, cpu: f64) -> Paces {
-        let (paces, size) = (Paces::default(), job(1, SLICE_BYTES).mean());
+        let (paces, size) = (Paces::default(), job(1, TASK_BYTES).mean());
         paces.observed(GPU, &size, gpu);
         paces.observed(CPU, &size, cpu);
         paces
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_job_goes_where_what_is_queued_and_the_job_take_less_time() {
-        let job = job(16, SLICE_BYTES);
+        let job = job(16, TASK_BYTES);
         let takes = |gpu, cpu, queues| takes(&paces(gpu, cpu), GPU, &job, queues);
         assert!(takes(0.1, 0.2, IDLE) && !takes(0.2, 0.1, IDLE));
         assert!(!takes(0.1, 0.1, IDLE), "ties are the CPU's");
@@ -88,7 +88,7 @@ mod tests {
             cpu_bytes,
             ..IDLE
         };
-        let one_job = 16 * SLICE_BYTES;
+        let one_job = 16 * TASK_BYTES;
         assert!(takes(0.1, 0.2, busy(one_job / 2, 0)));
         assert!(
             !takes(0.1, 0.2, busy(2 * one_job, 0)),
@@ -101,14 +101,14 @@ mod tests {
     #[test]
     fn a_device_of_which_nothing_is_known_has_what_is_above_the_floor() {
         let paces = Paces::default();
-        paces.observed(CPU, &job(1, SLICE_BYTES).mean(), 1e-9);
-        assert!(takes(&paces, GPU, &job(16, SLICE_BYTES), IDLE));
+        paces.observed(CPU, &job(1, TASK_BYTES).mean(), 1e-9);
+        assert!(takes(&paces, GPU, &job(16, TASK_BYTES), IDLE));
         assert!(!takes(&paces, GPU, &job(16, 1 << 20), IDLE));
     }
 
     #[test]
     fn a_quick_device_has_nothing_below_the_floor() {
-        assert!(takes(&paces(1e-9, 1.0), GPU, &job(16, SLICE_BYTES), IDLE));
+        assert!(takes(&paces(1e-9, 1.0), GPU, &job(16, TASK_BYTES), IDLE));
         assert!(!takes(&paces(1e-9, 1.0), GPU, &job(16, 1 << 20), IDLE));
     }
 
@@ -116,13 +116,13 @@ mod tests {
     fn a_device_that_loses_is_tried_again_some_day() {
         const MANY: usize = 200;
         let paces = paces(0.3, 0.2);
-        let job = job(16, SLICE_BYTES);
+        let job = job(16, TASK_BYTES);
         let tried = (0..MANY).find(|_| takes(&paces, GPU, &job, IDLE));
         assert!(tried.is_some_and(|times| times > 10), "{tried:?}");
     }
 
-    /// Bytes of keys and values, and of input from which on slices take less time on an H200 by themselves and 16 at
-    /// once, as measured; of the largest values, no slice of a usual size does.
+    /// Bytes of keys and values, and of input from which on tasks take less time on an H200 by themselves and 16 at
+    /// once, as measured; of the largest values, no task of a usual size does.
     const WINS_FROM: [(u64, u64, u64, u64); 8] = [
         (8, 32, 794_620, 7_614_434),
         (8, 64, 1_724_409, 15_757_251),
@@ -138,14 +138,14 @@ mod tests {
     fn the_floor_is_about_where_a_gpu_was_measured_to_win() {
         let paces = Paces::default();
         for (key, value, alone, at_once) in WINS_FROM {
-            let is_worth = |slice_bytes: u64, slices: usize| {
-                let bytes = slices as u64 * slice_bytes;
-                let all = SliceSize {
+            let is_worth = |task_bytes: u64, tasks: usize| {
+                let bytes = tasks as u64 * task_bytes;
+                let all = TaskSize {
                     bytes,
                     entries: bytes / (key + 8 + value),
                     compression: CompressionType::None,
                 };
-                let job = JobSize::of_slices(all, &vec![slice_bytes; slices]);
+                let job = JobSize::of_tasks(all, &vec![task_bytes; tasks]);
                 takes(&paces, GPU, &job, IDLE)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");

@@ -1,16 +1,16 @@
-//! How much may run at once: slices and their memory, over all jobs of an engine.
+//! How much may run at once: tasks and their memory, over all jobs of an engine.
 //!
 //! ```text
 //!   enter   one job of a database at a time opens its inputs, of several if there is memory
 //!   hold    what they take is counted until the job ends
-//!   admit   waits for the memory of one slice, which then is the job's until it ends
-//!   slice   waits for a device with room and for that memory, or for as much again
+//!   admit   waits for the memory of one task, which then is the job's until it ends
+//!   task   waits for a device with room and for that memory, or for as much again
 //! ```
 //!
-//! A slice is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
+//! A task is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
 //! wait longer for another: see `running`. Who waits is
 //! served in order, the more urgent before the others, of whom one goes after every eight of them. A job that was
-//! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large slice that waits
+//! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large task that waits
 //! is not overtaken for ever by small ones, since what is free is kept for it.
 
 mod abandoned;
@@ -29,13 +29,13 @@ use rockmill_core::{CancelToken, Error, Result};
 
 use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
 
-pub use fair_queue::Urgency;
+pub use fair_queue::Priority;
 pub use running::{Candidate, HOST};
 pub use share::{Grant, JobShare};
 use state::{Answer, JobId, State, Wish};
 pub use state::{Entry, Work};
 
-/// Slots for slices, and bytes, that jobs share.
+/// Slots for tasks, and bytes, that jobs share.
 #[derive(Debug)]
 pub struct Budget {
     state: Mutex<State>,
@@ -45,35 +45,35 @@ pub struct Budget {
 
 /// Memory that a call holds which nobody waits for any more; given back when dropped.
 #[derive(Debug)]
-pub struct LeftBehind {
+pub struct Abandoned {
     budget: Arc<Budget>,
     job: JobId,
-    slice_bytes: u64,
+    task_bytes: u64,
 }
 
-impl LeftBehind {
-    /// Counts the memory of a running slice as lost until this is dropped, and that which its job keeps until it ends as
-    /// long as well. The slice's place is there for others again.
-    pub fn leave(budget: &Arc<Budget>, grant: &Grant<'_>, slice_bytes: u64) -> Self {
-        let job = grant.leave_behind(slice_bytes);
+impl Abandoned {
+    /// Counts the memory of a running task as lost until this is dropped, and that which its job keeps until it ends as
+    /// long as well. The task's place is there for others again.
+    pub fn leave(budget: &Arc<Budget>, grant: &Grant<'_>, task_bytes: u64) -> Self {
+        let job = grant.abandon(task_bytes);
         Self {
             budget: Arc::clone(budget),
             job,
-            slice_bytes,
+            task_bytes,
         }
     }
 }
 
-impl Drop for LeftBehind {
+impl Drop for Abandoned {
     fn drop(&mut self) {
-        let (job, slice_bytes) = (self.job, self.slice_bytes);
+        let (job, task_bytes) = (self.job, self.task_bytes);
         self.budget
-            .change(|state| state.come_back(job, slice_bytes));
+            .change(|state| state.give_back_abandoned(job, task_bytes));
     }
 }
 
 impl Budget {
-    /// A budget of `slots` slices on each device and `bytes` bytes.
+    /// A budget of `slots` tasks on each device and `bytes` bytes.
     pub fn new(slots: usize, bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State::new(slots, bytes)),
@@ -82,34 +82,34 @@ impl Budget {
         }
     }
 
-    /// Bytes in all, but for those that calls hold which were left behind.
+    /// Bytes in all, but for those that calls hold which were abandoned.
     pub fn bytes(&self) -> u64 {
-        self.state().most_bytes()
+        self.state().max_bytes()
     }
 
-    /// Bytes in all. A job that fits these is done, alone, even if calls that were left behind hold some: they may
+    /// Bytes in all. A job that fits these is done, alone, even if calls that were abandoned hold some: they may
     /// never give them back.
     pub fn all_bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// Bytes that are taken, those included that calls hold which were left behind.
+    /// Bytes that are taken, those included that calls hold which were abandoned.
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
-        state.used_bytes() + state.left_behind_bytes()
+        state.used_bytes() + state.abandoned_bytes()
     }
 
-    /// Slices at once on each device.
+    /// Tasks at once on each device.
     pub fn slots(&self) -> usize {
         self.state().slots
     }
 
-    /// Bytes of input of slices that run on a device, or that have not begun and may go there, of all jobs.
+    /// Bytes of input of tasks that run on a device, or that have not begun and may go there, of all jobs.
     pub fn queued_bytes(&self, device: usize) -> u64 {
         self.state().queued_bytes(device)
     }
 
-    /// Makes the budget another one. Slices that run go on; where they hold more than there is, no
+    /// Makes the budget another one. Tasks that run go on; where they hold more than there is, no
     /// further ones begin, but for one of each job, until enough is given back.
     pub fn resize(&self, slots: usize, bytes: u64) {
         self.change(|state| {
@@ -125,11 +125,11 @@ impl Budget {
     pub fn enter(
         &self,
         entry: Entry,
-        urgency: Urgency,
+        priority: Priority,
         cancel: &CancelToken,
     ) -> Result<JobShare<'_>> {
-        match self.wait(Wish::Enter(entry), urgency, cancel)? {
-            Answer::Entered { job } => Ok(JobShare::new(self, job, urgency)),
+        match self.wait(Wish::Enter(entry), priority, cancel)? {
+            Answer::Entered { job } => Ok(JobShare::new(self, job, priority)),
             _ => Err(Error::internal("a job waits for its turn alone")),
         }
     }
@@ -153,8 +153,8 @@ impl Budget {
         result
     }
 
-    fn wait(&self, wish: Wish, urgency: Urgency, cancel: &CancelToken) -> Result<Answer> {
-        let ticket = self.change(|state| state.queue(wish, urgency));
+    fn wait(&self, wish: Wish, priority: Priority, cancel: &CancelToken) -> Result<Answer> {
+        let ticket = self.change(|state| state.queue(wish, priority));
         loop {
             let seen = self.changed.seen();
             let mut state = self.state();

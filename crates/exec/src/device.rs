@@ -17,7 +17,7 @@ pub enum Device {
     /// CUDA device number `n`.
     Cuda(u32),
     /// The first GPU that can be used, for jobs that end sooner there; the CPU for others, and if there is no GPU.
-    /// What ends sooner is told by what is queued on each and by how long slices took there; small slices are always the CPU's.
+    /// What ends sooner is told by what is queued on each and by how long tasks took there; small tasks are always the CPU's.
     /// Several devices at once are for whoever names them: they share the host's copying, which limits one already.
     Auto,
     /// A backend of the program's own, as simulated devices are.
@@ -113,12 +113,12 @@ impl FromStr for Device {
 }
 
 /// The CPU and as many GPUs as a host has.
-const MOST_DEVICES: usize = 9;
+const MAX_DEVICES: usize = 9;
 
-/// Devices that share a job's slices: `cuda:0`, `cpu+cuda:0`, `cuda:0+cuda:1`. One that the list does not name
-/// does no slices, but for the CPU, which does those that all others fail at.
+/// Devices that share a job's tasks: `cuda:0`, `cpu+cuda:0`, `cuda:0+cuda:1`. One that the list does not name
+/// does no tasks, but for the CPU, which does those that all others fail at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct DeviceList([Option<Device>; MOST_DEVICES]);
+pub struct DeviceList([Option<Device>; MAX_DEVICES]);
 
 impl DeviceList {
     /// The devices in their order.
@@ -161,7 +161,7 @@ impl Default for DeviceList {
 
 impl From<Device> for DeviceList {
     fn from(device: Device) -> Self {
-        let mut list = [None; MOST_DEVICES];
+        let mut list = [None; MAX_DEVICES];
         list[0] = Some(device);
         Self(list)
     }
@@ -175,9 +175,9 @@ impl TryFrom<&[Device]> for DeviceList {
     /// # Errors
     /// One sentence if there are none or too many, if one that is there once comes twice, or `auto` with others.
     fn try_from(devices: &[Device]) -> Result<Self, String> {
-        if devices.is_empty() || devices.len() > MOST_DEVICES {
+        if devices.is_empty() || devices.len() > MAX_DEVICES {
             let given = devices.len();
-            return Err(format!("{given} devices: name 1 to {MOST_DEVICES}"));
+            return Err(format!("{given} devices: name 1 to {MAX_DEVICES}"));
         }
         if devices.len() > 1 && devices.contains(&Device::Auto) {
             return Err("auto chooses between the CPU and the first GPU: name it alone".to_owned());
@@ -188,7 +188,7 @@ impl TryFrom<&[Device]> for DeviceList {
                 return Err(format!("{device} is named twice"));
             }
         }
-        let mut list = [None; MOST_DEVICES];
+        let mut list = [None; MAX_DEVICES];
         for (place, device) in list.iter_mut().zip(devices) {
             *place = Some(*device);
         }
@@ -252,7 +252,7 @@ mod tests {
         let both: DeviceList = "cpu+cuda".parse().expect("two devices");
         assert!(both.contains(Device::Cuda(0)) && both.contains(Device::Cpu));
         assert!(!both.is_cpu_alone() && DeviceList::default().is_cpu_alone());
-        let many = (0..=MOST_DEVICES).map(|number| format!("cuda:{number}"));
+        let many = (0..=MAX_DEVICES).map(|number| format!("cuda:{number}"));
         let many = many.collect::<Vec<_>>().join("+");
         for wrong in [
             "",

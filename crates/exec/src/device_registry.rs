@@ -1,4 +1,4 @@
-//! The devices of an engine: opened beside other work, each with its standing.
+//! The devices of an engine: opened beside other work, each with its health.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -8,16 +8,16 @@ use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, Target};
 
 use crate::device::{Device, DeviceList, Registered};
-use crate::device_health::Standing;
+use crate::device_health::DeviceHealth;
 use crate::opening::Opening;
 use rockmill_storage::clock::Clock;
 
 /// What an engine computes with. The CPU is always there: it redoes what another device could not do.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct DeviceRegistry {
     /// The host's processors.
     pub cpu: CpuBackend,
-    /// Whether the CPU also takes slices that other devices could do.
+    /// Whether the CPU also takes tasks that other devices could do.
     pub host_shares: bool,
     places: Vec<Place>,
 }
@@ -25,7 +25,7 @@ pub struct Fleet {
 /// What the settings ask for beside the CPU; it is used as soon as it is open.
 #[derive(Debug)]
 struct Place {
-    opening: Opening<Vec<Arc<Opened>>>,
+    opening: Opening<Vec<Arc<OpenDevice>>>,
     /// As it was asked for.
     device: Device,
     /// What became of it, once told.
@@ -34,38 +34,38 @@ struct Place {
 
 /// A device that is open.
 #[derive(Debug)]
-pub struct Opened {
-    /// What runs slices there.
+pub struct OpenDevice {
+    /// What runs tasks there.
     pub backend: Arc<dyn DynBackend>,
     /// Whether it is trusted, over all jobs.
-    pub standing: Standing,
+    pub health: DeviceHealth,
     /// What it calls itself.
     model: String,
 }
 
 /// An open device that a job may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Offload<'a> {
+pub struct DeviceEntry<'a> {
     /// Its number among the engine's; 0 is the host's.
     pub number: usize,
     /// The device.
-    pub device: &'a Arc<Opened>,
+    pub device: &'a Arc<OpenDevice>,
     /// Whether jobs are the CPU's that do not end sooner there: nobody named the device.
     pub only_if_sooner: bool,
 }
 
-impl Opened {
-    /// Opens a GPU, and makes what its first slice would wait for.
+impl OpenDevice {
+    /// Opens a GPU, and makes what its first task would wait for.
     fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
         let backend = CudaBackend::new(target, cuda)?;
         if let Err(error) = backend.warm_up() {
-            // The first slice will say so too, if it needs as much.
-            tracing::warn!(%error, "the GPU was opened, but has not all that a slice usually needs");
+            // The first task will say so too, if it needs as much.
+            tracing::warn!(%error, "the GPU was opened, but has not all that a task usually needs");
         }
         Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
             backend: Arc::new(backend),
-            standing: Standing::default(),
+            health: DeviceHealth::default(),
         }))
     }
 
@@ -74,7 +74,7 @@ impl Opened {
         Arc::new(Self {
             model: "registered".to_owned(),
             backend: registered.open(cuda.memory_bytes, clock),
-            standing: Standing::default(),
+            health: DeviceHealth::default(),
         })
     }
 
@@ -94,12 +94,12 @@ impl Opened {
 
 impl Place {
     fn open(device: Device, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Option<Self> {
-        let one = |target| Opening::start(move || Ok(vec![Opened::gpu(target, cuda)?]));
+        let one = |target| Opening::start(move || Ok(vec![OpenDevice::gpu(target, cuda)?]));
         let opening = match device {
             Device::Cpu => return None,
-            Device::Auto => Opening::start(move || Opened::first_gpu(cuda)),
+            Device::Auto => Opening::start(move || OpenDevice::first_gpu(cuda)),
             Device::Registered(registered) => {
-                let opened = Opened::registered(registered, cuda, clock);
+                let opened = OpenDevice::registered(registered, cuda, clock);
                 Opening::start(move || Ok(vec![opened]))
             }
             Device::Cuda(number) => one(Target::Cuda(number)),
@@ -112,7 +112,7 @@ impl Place {
         })
     }
 
-    fn opened(&self) -> &[Arc<Opened>] {
+    fn opened(&self) -> &[Arc<OpenDevice>] {
         let opened = self.opening.get().and_then(|opened| opened.as_ref().ok());
         opened.map_or(&[], Vec::as_slice)
     }
@@ -139,7 +139,7 @@ impl Place {
     }
 }
 
-impl Fleet {
+impl DeviceRegistry {
     /// Begins to open `devices`; until one is open, others and the CPU do what there is to do.
     pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {
         let places = devices
@@ -153,11 +153,11 @@ impl Fleet {
     }
 
     /// The devices beside the CPU that are open.
-    pub fn opened(&self) -> Vec<Offload<'_>> {
+    pub fn opened(&self) -> Vec<DeviceEntry<'_>> {
         let open = self.places.iter().enumerate().flat_map(|(at, place)| {
             let numbered = place.opened().iter().enumerate();
             // One place has one device, or is the only one.
-            numbered.map(move |(nth, device)| Offload {
+            numbered.map(move |(nth, device)| DeviceEntry {
                 number: 1 + at + nth,
                 device,
                 only_if_sooner: place.device == Device::Auto,
@@ -207,14 +207,14 @@ mod tests {
 
     const KERNELS: Device = Device::Kernels(Target::Host);
 
-    fn opened(devices: impl Into<DeviceList>) -> Fleet {
-        let fleet = Fleet::open(
+    fn opened(devices: impl Into<DeviceList>) -> DeviceRegistry {
+        let registry = DeviceRegistry::open(
             devices.into(),
             CudaSettings::default(),
             &SystemClock::shared(),
         );
-        assert_eq!(fleet.wait(), Ok(()));
-        fleet
+        assert_eq!(registry.wait(), Ok(()));
+        registry
     }
 
     #[test]
@@ -241,25 +241,25 @@ mod tests {
     #[test]
     fn each_device_has_a_number_of_its_own() {
         let list = DeviceList::try_from([KERNELS, Device::Cpu, KERNELS].as_slice());
-        let fleet = opened(list.expect("tests may name them twice"));
-        let devices = fleet.opened();
+        let registry = opened(list.expect("tests may name them twice"));
+        let devices = registry.opened();
         let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
         assert_eq!(numbers, [1, 2]);
-        assert!(fleet.host_shares);
+        assert!(registry.host_shares);
     }
 
     #[test]
     fn a_gpu_that_cannot_be_used_is_named_and_leaves_jobs_to_the_others() {
         let list = DeviceList::try_from([Device::Cuda(4711), KERNELS].as_slice());
-        let fleet = Fleet::open(
+        let registry = DeviceRegistry::open(
             list.expect("two"),
             CudaSettings::default(),
             &SystemClock::shared(),
         );
-        let error = fleet.wait().expect_err("so many there are not");
+        let error = registry.wait().expect_err("so many there are not");
         assert!(error.starts_with("device cuda:4711: "), "{error}");
-        assert_eq!(fleet.trouble(), Some(&*error));
-        assert_eq!(fleet.opened().len(), 1);
-        assert!(fleet.choice().is_none());
+        assert_eq!(registry.trouble(), Some(&*error));
+        assert_eq!(registry.opened().len(), 1);
+        assert!(registry.choice().is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! How long slices take on each device, learned from those that ran.
+//! How long tasks take on each device, learned from those that ran.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use rockmill_format::compression::CompressionType;
 /// Name of the host's processors among devices.
 pub const CPU: &str = "cpu";
 
-/// What a slice's time depends on.
+/// What a task's time depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SliceSize {
+pub struct TaskSize {
     /// Stored bytes of its input.
     pub bytes: u64,
     /// Entries of its input.
@@ -20,66 +20,66 @@ pub struct SliceSize {
     pub compression: CompressionType,
 }
 
-/// What is known of a job's slices before they run.
+/// What is known of a job's tasks before they run.
 #[derive(Debug)]
 pub struct JobSize {
     /// Of all inputs.
-    all: SliceSize,
-    slices: u64,
-    /// Stored bytes of all slices' input. A block that two slices share counts for both.
+    all: TaskSize,
+    tasks: u64,
+    /// Stored bytes of all tasks' input. A block that two tasks share counts for both.
     bytes: u64,
 }
 
 impl JobSize {
-    /// Of slices over so many stored bytes each.
-    pub fn new(plan: &Plan, tables: &[InputTable], slice_bytes: &[u64]) -> Self {
+    /// Of tasks over so many stored bytes each.
+    pub fn new(plan: &Plan, tables: &[InputTable], task_bytes: &[u64]) -> Self {
         let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
-        let all = SliceSize {
+        let all = TaskSize {
             bytes: sum(|table| table.meta.properties.data_size),
             entries: sum(|table| table.meta.properties.num_entries),
             compression: plan.output.table.compression.kind,
         };
-        Self::of_slices(all, slice_bytes)
+        Self::of_tasks(all, task_bytes)
     }
 
     /// The same of a job whose inputs together have that size.
-    pub fn of_slices(all: SliceSize, slice_bytes: &[u64]) -> Self {
+    pub fn of_tasks(all: TaskSize, task_bytes: &[u64]) -> Self {
         Self {
             all,
-            slices: (slice_bytes.len() as u64).max(1),
-            bytes: slice_bytes.iter().fold(0, |a, b| a.saturating_add(*b)),
+            tasks: (task_bytes.len() as u64).max(1),
+            bytes: task_bytes.iter().fold(0, |a, b| a.saturating_add(*b)),
         }
     }
 
-    /// The size of a slice over so many stored bytes.
-    pub fn of(&self, bytes: u64) -> SliceSize {
+    /// The size of a task over so many stored bytes.
+    pub fn of(&self, bytes: u64) -> TaskSize {
         let share = bytes as f64 / self.all.bytes.max(1) as f64;
-        SliceSize {
+        TaskSize {
             bytes,
             entries: (self.all.entries as f64 * share) as u64,
             ..self.all
         }
     }
 
-    /// The size of a mean slice.
-    pub fn mean(&self) -> SliceSize {
-        self.of(self.bytes / self.slices)
+    /// The size of a mean task.
+    pub fn mean(&self) -> TaskSize {
+        self.of(self.bytes / self.tasks)
     }
 
-    /// Stored bytes of all slices' input.
+    /// Stored bytes of all tasks' input.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Seconds that a slice takes for each of its parts.
+/// Seconds that a task takes for each of its parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pace {
     byte: f64,
     entry: f64,
 }
 
-/// What a slice in flight takes the CPU, measured: 0.34 ns a byte and 245 ns an entry.
+/// What a task in flight takes the CPU, measured: 0.34 ns a byte and 245 ns an entry.
 const CPU_PACE: Pace = Pace {
     byte: 0.34e-9,
     entry: 245e-9,
@@ -88,11 +88,11 @@ const CPU_PACE: Pace = Pace {
 /// A device that has done nothing yet is thought to be so much quicker than the CPU.
 const FIRST_SPEEDUP: f64 = 3.0;
 
-/// Weight of the last slice against all before it.
+/// Weight of the last task against all before it.
 const WEIGHT: f64 = 0.25;
 
 impl Pace {
-    fn seconds(self, size: &SliceSize) -> f64 {
+    fn seconds(self, size: &TaskSize) -> f64 {
         let seconds = self.byte * size.bytes as f64 + self.entry * size.entries as f64;
         seconds.max(f64::MIN_POSITIVE)
     }
@@ -104,9 +104,9 @@ impl Pace {
         }
     }
 
-    /// Comes nearer to what a slice took, by the least change of both rates, where an entry counts as the bytes that take
+    /// Comes nearer to what a task took, by the least change of both rates, where an entry counts as the bytes that take
     /// the CPU as long.
-    fn learn(&mut self, size: &SliceSize, seconds: f64) {
+    fn learn(&mut self, size: &TaskSize, seconds: f64) {
         const BYTES_PER_ENTRY: f64 = CPU_PACE.entry / CPU_PACE.byte;
         let (bytes, entries) = (size.bytes as f64, size.entries as f64 * BYTES_PER_ENTRY);
         let step = WEIGHT * (seconds - self.seconds(size)) / (bytes * bytes + entries * entries);
@@ -124,15 +124,15 @@ impl Paces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds that such a slice takes on a device; `None` if none has run there.
-    pub fn known(&self, device: &str, size: &SliceSize) -> Option<f64> {
+    /// Seconds that such a task takes on a device; `None` if none has run there.
+    pub fn known(&self, device: &str, size: &TaskSize) -> Option<f64> {
         let paces = self.lock();
         let pace = paces.get(&(device.to_owned(), size.compression));
         pace.map(|pace| pace.seconds(size))
     }
 
     /// The same, or a guess; more than 0.
-    pub fn expected(&self, device: &str, size: &SliceSize) -> f64 {
+    pub fn expected(&self, device: &str, size: &TaskSize) -> f64 {
         let guess = || match device {
             CPU => on_cpu(size),
             _ => on_cpu(size) / FIRST_SPEEDUP,
@@ -140,8 +140,8 @@ impl Paces {
         self.known(device, size).unwrap_or_else(guess)
     }
 
-    /// Such a slice took so long.
-    pub fn observed(&self, device: &str, size: &SliceSize, seconds: f64) {
+    /// Such a task took so long.
+    pub fn observed(&self, device: &str, size: &TaskSize, seconds: f64) {
         if size.bytes == 0 && size.entries == 0 {
             return;
         }
@@ -161,8 +161,8 @@ impl Paces {
     }
 }
 
-/// Seconds that such a slice takes the CPU, as measured once.
-pub fn on_cpu(size: &SliceSize) -> f64 {
+/// Seconds that such a task takes the CPU, as measured once.
+pub fn on_cpu(size: &TaskSize) -> f64 {
     CPU_PACE.seconds(size)
 }
 
@@ -170,8 +170,8 @@ pub fn on_cpu(size: &SliceSize) -> f64 {
 mod tests {
     use super::*;
 
-    fn size(bytes: u64, entries: u64) -> SliceSize {
-        SliceSize {
+    fn size(bytes: u64, entries: u64) -> TaskSize {
+        TaskSize {
             bytes,
             entries,
             compression: CompressionType::None,
@@ -184,23 +184,23 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_expected_again_on_that_device_with_that_compression() {
-        let (paces, slice) = (Paces::default(), size(100_000_000, 1_000_000));
-        assert_eq!(paces.known("cuda:0", &slice), None);
-        assert!(paces.expected("cuda:0", &slice) < paces.expected(CPU, &slice));
-        paces.observed("cuda:0", &slice, 2.0);
-        assert!(is_near(paces.known("cuda:0", &slice), 2.0));
-        assert_eq!(paces.known("cuda:1", &slice), None);
-        let compressed = SliceSize {
+        let (paces, task) = (Paces::default(), size(100_000_000, 1_000_000));
+        assert_eq!(paces.known("cuda:0", &task), None);
+        assert!(paces.expected("cuda:0", &task) < paces.expected(CPU, &task));
+        paces.observed("cuda:0", &task, 2.0);
+        assert!(is_near(paces.known("cuda:0", &task), 2.0));
+        assert_eq!(paces.known("cuda:1", &task), None);
+        let compressed = TaskSize {
             compression: CompressionType::Zstd,
-            ..slice
+            ..task
         };
         assert_eq!(paces.known("cuda:0", &compressed), None);
-        paces.observed("cuda:0", &slice, 4.0);
-        assert!(is_near(paces.known("cuda:0", &slice), 2.5), "by a quarter");
+        paces.observed("cuda:0", &task, 4.0);
+        assert!(is_near(paces.known("cuda:0", &task), 2.5), "by a quarter");
         for _ in 0..100 {
-            paces.observed("cuda:0", &slice, 4.0);
+            paces.observed("cuda:0", &task, 4.0);
         }
-        assert!(is_near(paces.known("cuda:0", &slice), 4.0));
+        assert!(is_near(paces.known("cuda:0", &task), 4.0));
         assert!(is_near(
             paces.known("cuda:0", &size(50_000_000, 500_000)),
             2.0
@@ -211,19 +211,19 @@ mod tests {
     fn bytes_and_entries_have_rates_of_their_own() {
         let paces = Paces::default();
         let (byte, entry) = (2e-9, 30e-9);
-        let slices = [
+        let tasks = [
             size(1_000_000, 100),
             size(1_000_000, 30_000),
             size(300_000, 9000),
         ];
-        let took = |size: &SliceSize| byte * size.bytes as f64 + entry * size.entries as f64;
-        for slice in slices.iter().cycle().take(3000) {
-            paces.observed("cuda:0", slice, took(slice));
+        let took = |size: &TaskSize| byte * size.bytes as f64 + entry * size.entries as f64;
+        for task in tasks.iter().cycle().take(3000) {
+            paces.observed("cuda:0", task, took(task));
         }
-        for slice in [size(1_000_000, 1), size(1000, 10_000)] {
+        for task in [size(1_000_000, 1), size(1000, 10_000)] {
             assert!(
-                is_near(paces.known("cuda:0", &slice), took(&slice)),
-                "{slice:?}"
+                is_near(paces.known("cuda:0", &task), took(&task)),
+                "{task:?}"
             );
         }
     }
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_has_its_share_of_a_jobs_entries() {
-        let job = JobSize::of_slices(size(1000, 50), &[400, 200, 600]);
+    fn a_task_has_its_share_of_a_jobs_entries() {
+        let job = JobSize::of_tasks(size(1000, 50), &[400, 200, 600]);
         assert_eq!(job.bytes(), 1200);
         assert_eq!(job.mean(), size(400, 20));
         assert_eq!(job.of(100), size(100, 5));
-        let empty = JobSize::of_slices(size(0, 0), &[]);
+        let empty = JobSize::of_tasks(size(0, 0), &[]);
         assert_eq!(empty.mean(), size(0, 0));
     }
 }

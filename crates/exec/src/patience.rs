@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// How long a slice is waited for, even if it was expected to take no time. It gets twenty times what was
+/// How long a task is waited for, even if it was expected to take no time. It gets twenty times what was
 /// expected if that is more. Then the CPU makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Where it is known how long such slices take on the device.
+    /// Where it is known how long such tasks take on the device.
     pub known: Duration,
     /// Where none has run there.
     pub unknown: Duration,
@@ -21,7 +21,7 @@ impl Patience {
         }
     }
 
-    /// How long a slice is waited for that is expected to take so many seconds, with those beside which it may run
+    /// How long a task is waited for that is expected to take so many seconds, with those beside which it may run
     /// moves so many bytes, and whether that is known.
     pub fn at_most(&self, expected_seconds: f64, moved_bytes: u64, is_known: bool) -> Duration {
         /// What is right within a factor of ten may be late twice over.
@@ -44,7 +44,7 @@ fn seconds(seconds: f64) -> Duration {
 
 impl Default for Patience {
     /// A minute where nobody knows yet how slow the storage is. Then ten seconds, for what stops a call once and has
-    /// nothing to do with its slice: a driver that loads kernels in a new process or resets a device, a file system that
+    /// nothing to do with its task: a driver that loads kernels in a new process or resets a device, a file system that
     /// flushes its journal, a host on which the call's threads get no processor. Each may take some seconds; two may meet.
     fn default() -> Self {
         Self {

@@ -58,7 +58,7 @@ const MILLI: f64 = 1000.0;
 const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
 
 impl Builder {
-    /// Slices in flight at most on each device, over all jobs and databases. Default: the processors that this process
+    /// Subcompactions in flight at most on each device, over all jobs and databases. Default: the processors that this process
     /// may use, by its affinity and by the quota of its control group. May change later
     /// ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
@@ -66,15 +66,15 @@ impl Builder {
         self
     }
 
-    /// Host memory in bytes that jobs hold at most: their inputs' indexes and their slices in flight.
-    /// Default: 512 MiB; at least 32 MiB. A job of which not even one slice fits is declined. May change
+    /// Host memory in bytes that jobs hold at most: their inputs' indexes and their subcompactions in flight.
+    /// Default: 512 MiB; at least 32 MiB. A job of which not even one subcompaction fits is declined. May change
     /// later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.memory_budget_bytes = bytes;
         self
     }
 
-    /// Threads of a job that sync and check finished files beside its slices; with 0, slices do it
+    /// Threads of a job that sync and check finished files beside its subcompactions; with 0, subcompactions do it
     /// themselves. Default: one for four of [`Builder::threads`]. May change later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);
@@ -156,7 +156,7 @@ impl Builder {
         self
     }
 
-    /// What slices run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work together, as
+    /// What subcompactions run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work together, as
     /// `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot. A GPU is
     /// opened beside other work; what it cannot be used for [`Service::wait_for_device`] and the statistics
     /// tell. The files do not depend on which device made them.
@@ -165,15 +165,15 @@ impl Builder {
         self
     }
 
-    /// How long a slice on another device than the CPU is waited for at least; for tests.
+    /// How long a subcompaction on another device than the CPU is waited for at least; for tests.
     #[doc(hidden)]
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience::at_least(least);
         self
     }
 
-    /// GPU memory in bytes that slices hold at most, over all jobs and databases. Default: four fifths of
-    /// what is free when the GPU is opened. It is taken as slices need it, and kept. A slice that needs more
+    /// GPU memory in bytes that subcompactions hold at most, over all jobs and databases. Default: four fifths of
+    /// what is free when the GPU is opened. It is taken as subcompactions need it, and kept. A subcompaction that needs more
     /// is done by the CPU.
     pub fn device_memory_bytes(mut self, bytes: u64) -> Self {
         self.settings.cuda.memory_bytes = Some(bytes);

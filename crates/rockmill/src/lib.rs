@@ -16,7 +16,7 @@
 //! it declines, counted by reason in [`Stats`], and RocksDB does it itself; the same holds after any
 //! error. Nothing that goes wrong here becomes an error of the database.
 //!
-//! The same counts go to the process's `metrics` recorder, and spans of jobs and slices to its `tracing`
+//! The same counts go to the process's `metrics` recorder, and spans of jobs and subcompactions to its `tracing`
 //! subscriber, if the application installs them before it builds the service.
 
 #![forbid(unsafe_code)]

@@ -92,7 +92,7 @@ impl Service {
     /// # }
     /// ```
     ///
-    /// Slices that run go on; [`MutableSettings`] says from when on each setting holds.
+    /// Subcompactions that run go on; [`MutableSettings`] says from when on each setting holds.
     ///
     /// # Errors
     /// One sentence that names the setting.

@@ -19,7 +19,7 @@ pub struct Contender {
     pub system: System,
     /// The database.
     pub spec: Spec,
-    /// Slices at once, or subcompactions.
+    /// Subcompactions at once, or subcompactions.
     pub threads: u32,
     /// Rockmill's settings.
     pub tuning: Tuning,

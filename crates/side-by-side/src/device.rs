@@ -33,7 +33,7 @@ pub struct Tuning {
     /// MiB of pinned memory through which input and output go [default: as many threads' as the machine keeps busy].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     gpu_pinned_mib: u64,
-    /// Threads that load each slice's input for a GPU.
+    /// Threads that load each subcompaction's input for a GPU.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpu_io_threads: u64,
 }

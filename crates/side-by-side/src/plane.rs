@@ -31,9 +31,9 @@ pub struct Consumption {
     pub stages: Vec<Stage>,
     /// What a GPU took, if one was used.
     pub energy: Option<Energy>,
-    /// Slices that each device did, by its name; none of RocksDB's own work.
+    /// Subcompactions that each device did, by its name; none of RocksDB's own work.
     #[serde(default)]
-    pub slices: BTreeMap<String, u64>,
+    pub subcompactions: BTreeMap<String, u64>,
     /// Bytes of files that devices wrote themselves and not through the host.
     #[serde(default)]
     pub near_data_bytes: u64,
@@ -49,7 +49,7 @@ pub struct Consumption {
 }
 
 impl Consumption {
-    /// Seconds that the device's kernels ran, summed over slices.
+    /// Seconds that the device's kernels ran, summed over subcompactions.
     pub fn device_s(&self) -> f64 {
         let of_device = self
             .stages
@@ -111,7 +111,7 @@ impl Plane {
             cpu_s: cpu.as_secs_f64(),
             stages: stages::since(&before.stages, &after.stages),
             energy,
-            slices: slices_since(&before, &after),
+            subcompactions: subcompactions_since(&before, &after),
             near_data_bytes: near_data_bytes(&after) - near_data_bytes(&before),
             jobs_offered: after.jobs_scheduled - before.jobs_scheduled,
             jobs_too_small: jobs_too_small(&after) - jobs_too_small(&before),
@@ -136,11 +136,16 @@ fn jobs_elsewhere(stats: &Stats) -> u64 {
     stats.jobs_declined - jobs_too_small(stats) + stats.jobs_device_refused
 }
 
-/// Slices that each device did between two moments, of those that did any.
-fn slices_since(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
+/// Subcompactions that each device did between two moments, of those that did any.
+fn subcompactions_since(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
     let since = after.devices.iter().map(|(name, now)| {
-        let earlier = before.devices.get(name).map_or(0, |device| device.slices);
-        (name.clone(), now.slices - earlier)
+        let earlier = before
+            .devices
+            .get(name)
+            .map_or(0, |device| device.subcompactions);
+        (name.clone(), now.subcompactions - earlier)
     });
-    since.filter(|(_, slices)| *slices > 0).collect()
+    since
+        .filter(|(_, subcompactions)| *subcompactions > 0)
+        .collect()
 }

@@ -16,7 +16,7 @@ pub struct Row {
     pub system: &'static str,
     /// What it computes on.
     pub device: String,
-    /// Slices at once, or subcompactions.
+    /// Subcompactions at once, or subcompactions.
     pub threads: u32,
     /// Size of the files to write.
     pub target_file_bytes: u64,

@@ -14,7 +14,7 @@ pub struct Stage {
     pub stage: String,
     /// What it keeps busy.
     pub resource: Resource,
-    /// Summed over slices and threads.
+    /// Summed over subcompactions and threads.
     pub seconds: f64,
     /// Bytes that it moved.
     pub bytes: u64,
@@ -69,16 +69,16 @@ pub fn summary(stages: &[Stage], cpu_s: f64, cpu_s_per_gb: f64, energy: Option<&
 }
 
 /// What shows as zero is less.
-const LEAST_SHOWN_S: f64 = 0.000_05;
+const MIN_SHOWN_S: f64 = 0.000_05;
 
-/// A line a stage: seconds summed over slices and threads, their share of the wall time, bytes moved and
+/// A line a stage: seconds summed over subcompactions and threads, their share of the wall time, bytes moved and
 /// the rate of one thread or stream. Stages that did nothing have none.
 pub fn table(stages: &[Stage], wall_s: f64) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_header(["stage", "resource", "s", "of wall", "MB", "GB/s"]);
-    let shown = |stage: &&Stage| stage.seconds >= LEAST_SHOWN_S || stage.bytes > 0;
+    let shown = |stage: &&Stage| stage.seconds >= MIN_SHOWN_S || stage.bytes > 0;
     for stage in stages.iter().filter(shown) {
         let rate = match stage.bytes {
             bytes if bytes == 0 || stage.seconds == 0.0 => "-".to_owned(),

@@ -20,7 +20,7 @@ const MANUAL: i32 = 9;
 
 /// The files that say what a database is.
 #[derive(Debug)]
-pub struct AtRest {
+pub struct ClosedDatabase {
     /// Number of the OPTIONS file.
     pub options_number: u64,
     /// Its text.
@@ -31,7 +31,7 @@ pub struct AtRest {
     pub follower: TreeFollower,
 }
 
-impl AtRest {
+impl ClosedDatabase {
     /// Reads the files in `dir`.
     ///
     /// # Errors

@@ -135,14 +135,14 @@ fn fast_local_interval(sample: &FilterSample) -> Option<(u64, u64)> {
 /// The thousandths that round to the whole numbers of bits which give the sample's size and probes.
 /// Both only grow with the bits, so these numbers have no gap.
 fn legacy_interval(sample: &FilterSample, layout: LegacyLayout) -> Option<(u64, u64)> {
-    const MOST_BITS: u32 = (HIGHEST / WHOLE) as u32;
+    const MAX_BITS: u32 = (HIGHEST / WHOLE) as u32;
     const HALF: u64 = WHOLE / 2;
     let fits = |&bits: &u32| {
         legacy::bits_len(sample.keys, bits, layout.line_len) == sample.bits_bytes
             && legacy::num_probes(bits) == u32::from(layout.num_probes)
     };
-    let fewest = u64::from((1..=MOST_BITS).find(fits)?);
-    let most = u64::from((1..=MOST_BITS).rfind(fits)?);
+    let fewest = u64::from((1..=MAX_BITS).find(fits)?);
+    let most = u64::from((1..=MAX_BITS).rfind(fits)?);
     Some((fewest * WHOLE - HALF, most * WHOLE + HALF - 1))
 }
 

@@ -4,7 +4,7 @@ use rockmill_format::options_file::Options;
 use rockmill_format::{Error, Result};
 
 /// More than anybody uses. Whatever goes from level to level ends so.
-const MOST_LEVELS: u64 = 256;
+const MAX_LEVELS: u64 = 256;
 
 /// RocksDB's default.
 const LEVELS: u64 = 7;
@@ -15,9 +15,9 @@ const LEVELS: u64 = 7;
 /// Corruption if it is malformed, Unsupported if it is more than any column family has.
 pub fn num_levels(options: &Options) -> Result<u32> {
     match options.u64("num_levels", LEVELS)? {
-        levels @ 0..=MOST_LEVELS => Ok(levels as u32),
+        levels @ 0..=MAX_LEVELS => Ok(levels as u32),
         levels => {
-            let what = format!("num_levels is {levels}, and more than {MOST_LEVELS} are not done");
+            let what = format!("num_levels is {levels}, and more than {MAX_LEVELS} are not done");
             Err(Error::unsupported(0_u64, what))
         }
     }

@@ -152,7 +152,7 @@ impl TreeFollower {
             inputs.push(input_file(name, level, file));
         }
         Ok(TreeView {
-            beneath: files_beneath(family, &inputs, input.output_level),
+            deeper: deeper_files(family, &inputs, input.output_level),
             levels: level_sizes(family),
             inputs,
         })
@@ -208,7 +208,7 @@ pub fn user_key(internal_key: &[u8]) -> &[u8] {
 }
 
 /// Files deeper than the output that overlap the inputs, by level and key.
-fn files_beneath(
+fn deeper_files(
     family: &ColumnFamily,
     inputs: &[InputFile],
     output_level: i32,

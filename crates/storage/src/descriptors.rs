@@ -1,6 +1,6 @@
-//! How many files the slices of all jobs hold open at once.
+//! How many files the subcompactions of all jobs hold open at once.
 //!
-//! A process has so many descriptors, and an open that fails for want of one is a fatal error for RocksDB. So slices
+//! A process has so many descriptors, and an open that fails for want of one is a fatal error for RocksDB. So subcompactions
 //! share a part of what is left: each takes all that it needs before it begins, in the order in which they asked.
 //! Who holds descriptors waits for no others, so all go on in the end.
 
@@ -13,13 +13,13 @@ use crate::Storage;
 use crate::clock::CANCEL_POLL;
 use crate::clock::{Clock, Signal};
 
-/// Of the descriptors that the process has beside those that others hold, slices have one in so many.
+/// Of the descriptors that the process has beside those that others hold, subcompactions have one in so many.
 const SHARE: u64 = 4;
 
-/// Output files that a slice has open at once, about: devices begin all of a slice before they write the first.
+/// Output files that a subcompaction has open at once, about: devices begin all of a subcompaction before they write the first.
 pub const OUTPUT_FILES: u64 = 4;
 
-/// Descriptors of slices.
+/// Descriptors of subcompactions.
 #[derive(Debug)]
 pub struct Descriptors {
     state: Mutex<State>,
@@ -31,21 +31,21 @@ pub struct Descriptors {
 struct State {
     most: u64,
     held: u64,
-    /// Slices that hold any.
-    slices: u64,
-    /// Slices that wait, by their turns.
+    /// Subcompactions that hold any.
+    subcompactions: u64,
+    /// Subcompactions that wait, by their turns.
     waiting: VecDeque<u64>,
     next_turn: u64,
 }
 
 impl Descriptors {
-    /// Any number of them, until a job [begins](Self::job_begins); slices wait in the time of `clock`.
+    /// Any number of them, until a job [begins](Self::job_begins); subcompactions wait in the time of `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State {
                 most: u64::MAX,
                 held: 0,
-                slices: 0,
+                subcompactions: 0,
                 waiting: VecDeque::new(),
                 next_turn: 0,
             }),
@@ -66,7 +66,7 @@ impl Descriptors {
         state.most = all.map_or(u64::MAX, |all| all / SHARE);
     }
 
-    /// Whether slices may hold so many input files each.
+    /// Whether subcompactions may hold so many input files each.
     ///
     /// # Errors
     /// Declined if they may not.
@@ -111,18 +111,18 @@ impl Descriptors {
 }
 
 impl State {
-    fn give(&mut self, count: u64, is_slice: bool, of: &Arc<Descriptors>) -> Held {
+    fn give(&mut self, count: u64, is_subcompaction: bool, of: &Arc<Descriptors>) -> Held {
         self.held += count;
-        self.slices += u64::from(is_slice);
+        self.subcompactions += u64::from(is_subcompaction);
         Held {
             of: Arc::clone(of),
             count,
-            is_slice,
+            is_subcompaction,
         }
     }
 }
 
-/// A slice that waits for descriptors.
+/// A subcompaction that waits for descriptors.
 #[derive(Debug)]
 pub struct Turn {
     of: Arc<Descriptors>,
@@ -130,12 +130,12 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Takes so many, if they are there and nobody came before. One slice may always run, whatever calls hold that
-    /// were left behind.
+    /// Takes so many, if they are there and nobody came before. One subcompaction may always run, whatever calls hold that
+    /// were abandoned.
     pub fn take(&self, count: u64) -> Option<Held> {
         let mut state = self.of.state();
         let is_next = state.waiting.front() == Some(&self.turn);
-        let fits = state.held.saturating_add(count) <= state.most || state.slices == 0;
+        let fits = state.held.saturating_add(count) <= state.most || state.subcompactions == 0;
         (is_next && fits).then(|| state.give(count, true, &self.of))
     }
 
@@ -172,7 +172,7 @@ impl Drop for Turn {
 pub struct Held {
     of: Arc<Descriptors>,
     count: u64,
-    is_slice: bool,
+    is_subcompaction: bool,
 }
 
 impl Held {
@@ -182,17 +182,17 @@ impl Held {
         Self {
             of: Arc::clone(&self.of),
             count: 1,
-            is_slice: false,
+            is_subcompaction: false,
         }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let (count, slices) = (self.count, u64::from(self.is_slice));
+        let (count, subcompactions) = (self.count, u64::from(self.is_subcompaction));
         self.of.change(|state| {
             state.held -= count;
-            state.slices -= slices;
+            state.subcompactions -= subcompactions;
         });
     }
 }
@@ -223,11 +223,11 @@ mod tests {
         assert_eq!(all.state().held, 4);
         drop((second, spare));
         let state = all.state();
-        assert_eq!((state.held, state.slices), (0, 0));
+        assert_eq!((state.held, state.subcompactions), (0, 0));
     }
 
     #[test]
-    fn slices_begin_in_their_order() {
+    fn subcompactions_begin_in_their_order() {
         let all = descriptors(10);
         let first = all.queue().take(8).expect("so many are there");
         let (large, small) = (all.queue(), all.queue());
@@ -241,16 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_split_off_stays_held_and_hinders_no_slice_for_ever() {
+    fn what_is_split_off_stays_held_and_hinders_no_subcompaction_for_ever() {
         let all = descriptors(4);
-        let mut slice = all.queue().take(4).expect("so many are there");
-        let left_behind = slice.split_one();
+        let mut subcompaction = all.queue().take(4).expect("so many are there");
+        let abandoned = subcompaction.split_one();
         assert!(all.queue().take(4).is_none());
-        drop(slice);
+        drop(subcompaction);
         assert_eq!(all.state().held, 1);
-        let alone = all.queue().take(4).expect("no other slice runs");
+        let alone = all.queue().take(4).expect("no other subcompaction runs");
         assert!(all.queue().take(1).is_none());
-        drop((left_behind, alone));
+        drop((abandoned, alone));
         assert_eq!(all.state().held, 0);
     }
 
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_what_the_process_has_left_is_for_slices() {
+    fn a_quarter_of_what_the_process_has_left_is_for_subcompactions() {
         let all = Arc::new(Descriptors::new(SystemClock::shared()));
         assert!(all.require(u64::MAX).is_ok(), "nobody has counted");
         let files = [(); 8].map(|()| LocalStorage.open(Path::new("/")).expect("it is there"));

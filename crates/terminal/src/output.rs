@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::outcome::Failure;
 
 /// Columns that tables have at most.
-const MOST_COLUMNS: u16 = 100;
+const MAX_COLUMNS: u16 = 100;
 
 /// Columns of tables where the output is no terminal, or one that does not say.
 pub const USUAL_COLUMNS: u16 = 80;
@@ -129,7 +129,7 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
 pub fn fit(table: &mut Table) -> u16 {
     let columns = if io::stdout().is_terminal() {
         let said = table.width().filter(|&columns| columns > 0);
-        said.unwrap_or(USUAL_COLUMNS).min(MOST_COLUMNS)
+        said.unwrap_or(USUAL_COLUMNS).min(MAX_COLUMNS)
     } else {
         USUAL_COLUMNS
     };

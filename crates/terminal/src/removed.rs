@@ -20,7 +20,7 @@ const OPTIONS: [(&str, &str); 4] = [
     ),
     (
         "--calibration",
-        "--calibration was removed: how long slices take is learned from those that run, so leave the option out",
+        "--calibration was removed: how long subcompactions take is learned from those that run, so leave the option out",
     ),
 ];
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What becomes of a slice that a device fails at.
+/// What becomes of a task that a device fails at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -67,7 +67,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The share of slices that each fault meets; a slice meets one at most.
+/// The share of tasks that each fault meets; a task meets one at most.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct FaultRates(BTreeMap<Fault, f64>);
@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for EachOnce {
 }
 
 impl FaultRates {
-    /// The fault that a slice meets which drew `lot`, from 0 to below 1.
+    /// The fault that a task meets which drew `lot`, from 0 to below 1.
     pub fn draw(&self, lot: f64) -> Option<Fault> {
         let mut above = 0.0;
         let mut shares = self.0.iter();

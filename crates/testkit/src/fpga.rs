@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::faults::FaultRates;
 
 /// What parameters may be. What is beyond is a slip: neither a board nor a chip to be built has it, and with less than
-/// the least a slice would not end.
+/// the least a task would not end.
 const UNITS: RangeInclusive<u32> = 1..=1024;
 const CLOCK_HZ: RangeInclusive<f64> = 1e3..=1e12;
 /// From a single wire on.
@@ -28,7 +28,7 @@ const LINK: RangeInclusive<f64> = 1e3..=1e15;
 const MEMORY_BYTES: RangeInclusive<u64> = 1..=1 << 50;
 
 /// No sound file is larger.
-const MOST_FILE_BYTES: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The profiles that ship: X-Engine's board, eight units of four ways at 200 MHz; a drive that computes, slower than
 /// the host, as Co-KV has it; a GPU of the middle range.
@@ -45,7 +45,7 @@ const SHIPPED: [(&str, &str); 3] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitProfile {
-    /// Units that work side by side, each on a slice.
+    /// Units that work side by side, each on a task.
     pub units: u32,
     /// Cycles a second.
     pub clock_hz: f64,
@@ -62,12 +62,12 @@ pub struct UnitProfile {
     /// What all units share to get inputs and give back outputs; none where the data lies at the device.
     #[serde(default)]
     pub link: Option<UnitLink>,
-    /// Memory for inputs and outputs of all slices.
+    /// Memory for inputs and outputs of all tasks.
     pub memory_bytes: u64,
     /// How often what goes wrong.
     #[serde(default)]
     pub faults: FaultRates,
-    /// What the choice of slices that meet a fault begins with.
+    /// What the choice of tasks that meet a fault begins with.
     #[serde(default)]
     pub fault_seed: u64,
 }
@@ -125,9 +125,9 @@ impl UnitProfile {
     pub fn find(name: &str) -> Result<Self, String> {
         if name.ends_with(".json") {
             let text = read(name).map_err(|e| format!("cannot read the profile {name}: {e}"))?;
-            if text.len() as u64 > MOST_FILE_BYTES {
+            if text.len() as u64 > MAX_FILE_BYTES {
                 return Err(format!(
-                    "{name} is no profile: it has more than {MOST_FILE_BYTES} bytes"
+                    "{name} is no profile: it has more than {MAX_FILE_BYTES} bytes"
                 ));
             }
             return Self::parse(&text).map_err(|why| format!("{name}: {why}"));
@@ -254,7 +254,7 @@ fn read(name: &str) -> io::Result<String> {
         return Err(io::Error::other("it is no plain file"));
     }
     let mut text = String::new();
-    let mut file = File::open(name)?.take(MOST_FILE_BYTES + 1);
+    let mut file = File::open(name)?.take(MAX_FILE_BYTES + 1);
     file.read_to_string(&mut text).map(|_| text)
 }
 
@@ -376,7 +376,7 @@ mod tests {
         let refused = UnitProfile::find(path).expect_err("a profile ends");
         assert!(refused.contains("no plain file"), "{refused}");
         std::fs::remove_file(path).expect("it is there");
-        std::fs::write(path, [b' '; MOST_FILE_BYTES as usize + 1]).expect("there is room");
+        std::fs::write(path, [b' '; MAX_FILE_BYTES as usize + 1]).expect("there is room");
         let refused = UnitProfile::find(path).expect_err("it is too large");
         assert!(refused.contains("65536 bytes"), "{refused}");
     }

@@ -1,11 +1,11 @@
-//! Devices that are not there: slices are compacted by the CPU backend, and take the time that a profile says.
+//! Devices that are not there: tasks are compacted by the CPU backend, and take the time that a profile says.
 //!
 //! ```text
 //!   device memory --> link there --> a unit --> link back --> files
 //!    waits for room     shared      one of n      shared
 //! ```
 //!
-//! Stages of a slice follow each other, and those of different slices overlap. What the host takes longer for than
+//! Stages of a task follow each other, and those of different tasks overlap. What the host takes longer for than
 //! the profile says is not taken back.
 
 mod damage;
@@ -43,7 +43,7 @@ const CONTEXT_TIME: Duration = Duration::from_secs(30);
 /// A call that hangs comes back after so long, when nobody waits for it any more.
 const HANG_TIME: Duration = Duration::from_secs(60 * 60);
 
-/// How many times as long a slow slice takes.
+/// How many times as long a slow task takes.
 const SLOW_TIMES: f64 = 10.0;
 
 /// Inputs and outputs, which are no larger, lie in the device's memory together.
@@ -91,7 +91,7 @@ impl Simulated {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What chance there is in a slice, which is the same wherever its job is repeated.
+    /// What chance there is in a task, which is the same wherever its job is repeated.
     fn lot(&self, request: &Request<'_>) -> u64 {
         let plan = request.purpose.output_plan();
         let session = plan.map_or("", |plan| &plan.properties.session_id);
@@ -104,10 +104,10 @@ impl Simulated {
         *self.state().faults.entry(fault.name()).or_default() += 1;
     }
 
-    /// Fails as a device does, if that is the slice's lot.
+    /// Fails as a device does, if that is the task's lot.
     fn strike(&self, fault: Fault) -> Result<()> {
         let what = match fault {
-            Fault::Allocation => "there is no device memory for a slice",
+            Fault::Allocation => "there is no device memory for a task",
             Fault::Launch => "a kernel did not start",
             Fault::Context => {
                 self.state().broken_until = self.clock.now() + CONTEXT_TIME;
@@ -145,7 +145,7 @@ impl Simulated {
         Ok(report)
     }
 
-    /// How long the stages of a slice take that came to this.
+    /// How long the stages of a task take that came to this.
     fn stages(&self, report: &TaskReport) -> Stages {
         let pairs = report.read.entries.iter().sum::<u64>() as f64;
         let mean = |bytes: u64| {

@@ -82,8 +82,8 @@ impl Campaign {
         if summary.jobs_done == 0 || summary.batches_acknowledged == 0 {
             return Err("no job was done, or nothing was written".to_owned());
         }
-        if !self.device.is_cpu_alone() && summary.device_slices == 0 {
-            return Err(format!("{} did no slice", self.device));
+        if !self.device.is_cpu_alone() && summary.device_subcompactions == 0 {
+            return Err(format!("{} did no subcompaction", self.device));
         }
         if self.kills < ENOUGH_KILLS {
             return Ok(());
@@ -124,14 +124,14 @@ mod tests {
             databases_verified: 1,
             jobs_done: 1,
             batches_acknowledged: 1,
-            cpu_slices: 1,
+            cpu_subcompactions: 1,
             ..Summary::default()
         };
         assert_eq!(campaign.check(&summary), Ok(()));
         campaign.device = device::named("cuda:0").expect("a device");
         let why = campaign.check(&summary).expect_err("it did nothing");
-        assert_eq!(why, "cuda:0 did no slice");
-        summary.device_slices = 1;
+        assert_eq!(why, "cuda:0 did no subcompaction");
+        summary.device_subcompactions = 1;
         assert_eq!(campaign.check(&summary), Ok(()));
     }
 

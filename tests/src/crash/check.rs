@@ -15,7 +15,7 @@ use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{InputFileReader, LocalStorage};
 use rust_rocksdb::{BottommostLevelCompaction, CompactOptions, DB, Options, WaitForCompactOptions};
 
-use super::device::Slices;
+use super::device::Subcompactions;
 use super::script::{CHECKER, Model, Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FAMILIES};
 use super::writer::{count, service};
@@ -98,8 +98,8 @@ pub fn remains(dir: &Path) -> Result<Remains, String> {
 /// What a service did that was started again.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// Who did its slices.
-    pub slices: Slices,
+    /// Who did its subcompactions.
+    pub subcompactions: Subcompactions,
     /// SST files that were read.
     pub files: u64,
 }
@@ -181,7 +181,7 @@ impl<'a> Checker<'a> {
         check_content(&db, model)?;
         drop(db);
         Ok(Restarted {
-            slices: Slices::from(&stats),
+            subcompactions: Subcompactions::from(&stats),
             files: check_files(self.dir)?,
         })
     }

@@ -37,9 +37,9 @@ pub fn tested() -> Result<DeviceList, String> {
     }
 }
 
-/// Who did how many slices of a service's jobs.
+/// Who did how many subcompactions of a service's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slices {
+pub struct Subcompactions {
     /// The CPU, what a device failed at included.
     pub cpu: u64,
     /// All other devices.
@@ -48,14 +48,21 @@ pub struct Slices {
     pub redone: u64,
 }
 
-impl From<&Stats> for Slices {
+impl From<&Stats> for Subcompactions {
     fn from(stats: &Stats) -> Self {
-        let all: u64 = stats.devices.values().map(|device| device.slices).sum();
-        let cpu = stats.devices.get(CPU).map_or(0, |device| device.slices);
+        let all: u64 = stats
+            .devices
+            .values()
+            .map(|device| device.subcompactions)
+            .sum();
+        let cpu = stats
+            .devices
+            .get(CPU)
+            .map_or(0, |device| device.subcompactions);
         Self {
             cpu,
             device: all - cpu,
-            redone: stats.slices_redone,
+            redone: stats.subcompactions_redone,
         }
     }
 }
@@ -85,9 +92,9 @@ mod tests {
 
     #[test]
     fn what_the_cpu_did_no_device_did() {
-        let did = |name: &str, slices| {
+        let did = |name: &str, subcompactions| {
             let done = DeviceStats {
-                slices,
+                subcompactions,
                 ..DeviceStats::default()
             };
             (name.to_owned(), done)
@@ -96,7 +103,7 @@ mod tests {
         stats
             .devices
             .extend([did("cuda:0", 3), did("cpu", 2), did("cuda:1", 4)]);
-        let slices = Slices::from(&stats);
-        assert_eq!((slices.cpu, slices.device), (2, 7));
+        let subcompactions = Subcompactions::from(&stats);
+        assert_eq!((subcompactions.cpu, subcompactions.device), (2, 7));
     }
 }

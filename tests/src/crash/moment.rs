@@ -17,8 +17,8 @@ const LATEST: Duration = Duration::from_millis(600);
 /// The longest time from a step to the kill.
 const LONGEST_DELAY: Duration = Duration::from_millis(20);
 /// Each job takes every step; of steps that it takes for each file there are more.
-const MOST_JOB_STEPS: u64 = 12;
-const MOST_FILE_STEPS: u64 = 60;
+const MAX_JOB_STEPS: u64 = 12;
+const MAX_FILE_STEPS: u64 = 60;
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ impl Moment {
             false => *Point::OF_A_JOB.choose(rng).expect("not empty"),
         };
         let most = match point {
-            Point::Created | Point::Written | Point::Synced => MOST_FILE_STEPS,
-            Point::Begun | Point::Staged | Point::Taken | Point::Removed => MOST_JOB_STEPS,
+            Point::Created | Point::Written | Point::Synced => MAX_FILE_STEPS,
+            Point::Begun | Point::Staged | Point::Taken | Point::Removed => MAX_JOB_STEPS,
             Point::Cleaned => 1,
         };
         let trap = Trap {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::device::Slices;
+use super::device::Subcompactions;
 use super::script::WRITERS;
 
 /// Bytes of a number.
@@ -33,8 +33,8 @@ pub struct Gauges {
     pub jobs_done: u64,
     /// Snapshots that showed what they should.
     pub snapshots_read: u64,
-    /// Who did the slices of jobs done, some milliseconds ago.
-    pub slices: Slices,
+    /// Who did the subcompactions of jobs done, some milliseconds ago.
+    pub subcompactions: Subcompactions,
 }
 
 impl Gauges {
@@ -46,9 +46,9 @@ impl Gauges {
             self.installing,
             self.jobs_done,
             self.snapshots_read,
-            self.slices.cpu,
-            self.slices.device,
-            self.slices.redone,
+            self.subcompactions.cpu,
+            self.subcompactions.device,
+            self.subcompactions.redone,
         ]
     }
 
@@ -71,7 +71,7 @@ impl Gauges {
             installing,
             jobs_done,
             snapshots_read,
-            slices: Slices {
+            subcompactions: Subcompactions {
                 cpu,
                 device,
                 redone,
@@ -187,7 +187,7 @@ mod tests {
         let gauges = Gauges {
             computing: 2,
             snapshots_read: 3,
-            slices: Slices {
+            subcompactions: Subcompactions {
                 cpu: 4,
                 device: 5,
                 redone: 6,

@@ -16,7 +16,7 @@ pub const CHECKER: usize = WRITERS;
 const KEYS: u32 = 1500;
 /// Keys that get many versions.
 const HOT_KEYS: u32 = 40;
-const MOST_OPERATIONS: usize = 12;
+const MAX_OPERATIONS: usize = 12;
 /// One batch in so many is a large one, which fills several blocks of the WAL.
 const LARGE_EVERY: u32 = 400;
 const LARGE_OPERATIONS: usize = 600;
@@ -59,7 +59,7 @@ impl Script {
         let count = if rng.random_ratio(1, LARGE_EVERY) {
             LARGE_OPERATIONS
         } else {
-            rng.random_range(1..=MOST_OPERATIONS)
+            rng.random_range(1..=MAX_OPERATIONS)
         };
         let mut operations: Vec<_> = (0..count).map(|_| random(&mut rng, writer)).collect();
         operations.extend((0..FAMILIES.len()).map(|family| Operation {

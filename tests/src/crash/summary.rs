@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::check::{Remains, Restarted};
-use super::device::Slices;
+use super::device::Subcompactions;
 use super::progress::Gauges;
 use super::script::WRITERS;
 use super::watch::{Point, Trap};
@@ -36,12 +36,12 @@ pub struct Summary {
     pub unlisted_files_left: u64,
     /// Jobs that were done in killed processes.
     pub jobs_done: u64,
-    /// Slices of jobs done that the CPU did, in killed processes and after restarts.
-    pub cpu_slices: u64,
+    /// Subcompactions of jobs done that the CPU did, in killed processes and after restarts.
+    pub cpu_subcompactions: u64,
     /// Those that the device did.
-    pub device_slices: u64,
-    /// Slices that the device failed at.
-    pub redone_slices: u64,
+    pub device_subcompactions: u64,
+    /// Subcompactions that the device failed at.
+    pub redone_subcompactions: u64,
     /// Snapshots that were read in killed processes.
     pub snapshots_read: u64,
     /// Batches that were acknowledged, and found again.
@@ -90,14 +90,14 @@ impl Summary {
         self.staged_files_left += remains.staged_files;
         self.unlisted_files_left += remains.unlisted_files;
         self.jobs_done += gauges.jobs_done;
-        self.sliced(gauges.slices);
+        self.subcompactiond(gauges.subcompactions);
         self.snapshots_read += gauges.snapshots_read;
     }
 
-    fn sliced(&mut self, slices: Slices) {
-        self.cpu_slices += slices.cpu;
-        self.device_slices += slices.device;
-        self.redone_slices += slices.redone;
+    fn subcompactiond(&mut self, subcompactions: Subcompactions) {
+        self.cpu_subcompactions += subcompactions.cpu;
+        self.device_subcompactions += subcompactions.device;
+        self.redone_subcompactions += subcompactions.redone;
     }
 
     /// The kill came just after this step.
@@ -110,7 +110,7 @@ impl Summary {
     pub fn restarted(&mut self, restarted: Restarted) {
         self.restarts_verified += 1;
         self.sst_files_verified += restarted.files;
-        self.sliced(restarted.slices);
+        self.subcompactiond(restarted.subcompactions);
     }
 
     /// Takes in a database that was found to hold what it should: the numbers of the last batches before
@@ -158,8 +158,11 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "compacted with {}: {} slices, and {} by the CPU, {} of them after the device had failed",
-            self.device, self.device_slices, self.cpu_slices, self.redone_slices
+            "compacted with {}: {} subcompactions, and {} by the CPU, {} of them after the device had failed",
+            self.device,
+            self.device_subcompactions,
+            self.cpu_subcompactions,
+            self.redone_subcompactions
         )?;
         write!(
             f,

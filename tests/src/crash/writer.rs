@@ -11,23 +11,23 @@ use rand::{Rng, SeedableRng};
 use rockmill::{DeviceList, Service};
 use rust_rocksdb::{DB, Options, Snapshot};
 
-use super::device::{self, Slices};
+use super::device::{self, Subcompactions};
 use super::progress::Progress;
 use super::script::{Script, WRITERS, count_key, handles};
 use super::shape::{DatabaseShape, FILTER_BITS_PER_KEY};
 use super::watch::{Trap, Watched};
 use crate::content::read_everything;
 
-/// Slices in flight at most.
+/// Subcompactions in flight at most.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 128 << 20;
 /// A writer takes a snapshot every so many batches, and looks at it after at most as many.
 const SNAPSHOT_EVERY: u64 = 400;
 /// One batch in so many is followed by a flush of a family.
 const FLUSH_EVERY: u32 = 3000;
-/// Slices are small: a device that has not answered by then hangs.
+/// Subcompactions are small: a device that has not answered by then hangs.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a process says how many slices it has done.
+/// How often a process says how many subcompactions it has done.
 const COUNT_EVERY: Duration = Duration::from_millis(5);
 
 /// The first argument of a program that is to be a writer.
@@ -236,12 +236,12 @@ impl Process {
         }
     }
 
-    /// Says again and again who did how many slices, and never ends but with an error.
+    /// Says again and again who did how many subcompactions, and never ends but with an error.
     fn count(&self) -> Result<Infallible, String> {
         loop {
-            let slices = Slices::from(&self.service.stats());
+            let subcompactions = Subcompactions::from(&self.service.stats());
             self.watched
-                .note(|gauges| gauges.slices = slices)
+                .note(|gauges| gauges.subcompactions = subcompactions)
                 .map_err(|e| format!("progress: {e}"))?;
             std::thread::sleep(COUNT_EVERY);
         }

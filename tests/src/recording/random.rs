@@ -21,11 +21,11 @@ pub const DATABASES: u64 = 72;
 /// Values are pieces of one text, so that jobs pack well. Half of it compresses.
 const TEXT_BYTES: usize = 32 << 10;
 /// Longest key, bytes: long random keys do not pack.
-const MOST_KEY_BYTES: usize = 48;
+const MAX_KEY_BYTES: usize = 48;
 /// The most jobs of one compaction that are kept.
-const MOST_JOBS: usize = 3;
+const MAX_JOBS: usize = 3;
 /// The most snapshots of a database.
-const MOST_SNAPSHOTS: usize = 4;
+const MAX_SNAPSHOTS: usize = 4;
 
 /// What the compressions of every other database are; a GPU leaves them to the CPU.
 const CODECS: [(&str, DBCompressionType); 5] = [
@@ -190,7 +190,7 @@ impl Writer<'_, '_> {
                 self.db.delete_cf(cf, key)
             };
             done.map_err(|e| e.to_string())?;
-            if with_snapshots && self.snapshots.len() < MOST_SNAPSHOTS && self.rng.random_bool(0.03)
+            if with_snapshots && self.snapshots.len() < MAX_SNAPSHOTS && self.rng.random_bool(0.03)
             {
                 self.snapshots.push(self.db.snapshot());
             }
@@ -240,7 +240,7 @@ fn keys(rng: &mut StdRng) -> Vec<Vec<u8>> {
     keys.extend(
         (0..singles).map(|n| [SINGLE_DELETE_PREFIX, format!("{n:03}").as_bytes()].concat()),
     );
-    keys.iter_mut().for_each(|key| key.truncate(MOST_KEY_BYTES));
+    keys.iter_mut().for_each(|key| key.truncate(MAX_KEY_BYTES));
     keys.sort();
     keys.dedup();
     keys
@@ -298,7 +298,7 @@ pub fn make(recorder: &Recorder, number: u64) -> Result<(), String> {
         held.append(&mut writer.snapshots);
         let take = Take {
             least: 0,
-            most: MOST_JOBS,
+            most: MAX_JOBS,
             hints: shape.hints,
             ..Take::one(&format!("{}-{name}", shape.name))
         };

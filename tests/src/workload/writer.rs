@@ -7,7 +7,7 @@ use super::draw::{Sizes, Value};
 use super::{Change, Compaction, Extras, Family, SINGLE_DELETE_PREFIX, Step};
 
 /// Snapshots held at once: each costs a full read of the database after each comparison.
-const MOST_SNAPSHOTS: usize = 5;
+const MAX_SNAPSHOTS: usize = 5;
 
 /// Makes the steps of a case.
 pub struct Writer<'a> {
@@ -136,7 +136,7 @@ impl Writer<'_> {
     }
 
     fn snapshot(&mut self) {
-        if self.snapshots < MOST_SNAPSHOTS {
+        if self.snapshots < MAX_SNAPSHOTS {
             self.snapshots += 1;
             self.steps.push(Step::Snapshot);
         }

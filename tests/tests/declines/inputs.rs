@@ -296,7 +296,7 @@ fn some_files_in_another_directory() {
 }
 
 /// The smallest memory budget that a service takes, bytes.
-const LEAST_BUDGET_BYTES: u64 = 32 << 20;
+const MIN_BUDGET_BYTES: u64 = 32 << 20;
 
 #[test]
 fn a_memory_budget_that_is_too_small_is_refused() {
@@ -306,9 +306,9 @@ fn a_memory_budget_that_is_too_small_is_refused() {
             .memory_budget_bytes(bytes)
             .build()
     };
-    let error = built(LEAST_BUDGET_BYTES - 1).expect_err("refused");
+    let error = built(MIN_BUDGET_BYTES - 1).expect_err("refused");
     assert!(error.to_string().contains("memory_budget_bytes"), "{error}");
-    assert!(built(LEAST_BUDGET_BYTES).is_ok());
+    assert!(built(MIN_BUDGET_BYTES).is_ok());
 }
 
 /// Compacts files of one value each, under the smallest memory budget.
@@ -316,7 +316,7 @@ fn compact_values_on_the_least_budget(value_bytes: usize) -> rockmill::Stats {
     const FILES: u8 = 4;
     let builder = rockmill::Service::builder()
         .min_job_bytes(0)
-        .memory_budget_bytes(LEAST_BUDGET_BYTES);
+        .memory_budget_bytes(MIN_BUDGET_BYTES);
     let service = builder.build().expect("the settings are good");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let db = open(&options(&service), directory.path());

@@ -62,7 +62,7 @@ pub struct SystemArgs {
     /// compaction off the host. It reads more files, and its database grows without end.
     #[arg(long)]
     pub bound: bool,
-    /// Slices in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
+    /// Subcompactions in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Clients that read and write [default: all cores].

@@ -17,7 +17,7 @@ pub struct Cell {
     /// Where it lies in the experiment: name and value of each axis.
     pub point: Vec<(String, String)>,
     pub system: System,
-    /// Slices in flight, or background jobs and subcompactions.
+    /// Subcompactions in flight, or background jobs and subcompactions.
     pub threads: u32,
     pub tuning: Tuning,
     /// What its simulated devices are, by name, since the file of a profile may change: JSON as text, of which no

@@ -18,7 +18,7 @@ const WRITE_BUFFERS: i32 = 4;
 /// Bytes of the first level for each of a write buffer: RocksDB's own ratio.
 const LEVEL_BASE_BUFFERS: u64 = 4;
 /// One to flush and one to compact.
-const LEAST_BACKGROUND_JOBS: u32 = 2;
+const MIN_BACKGROUND_JOBS: u32 = 2;
 
 const MICROS: f64 = 1e6;
 
@@ -60,7 +60,7 @@ impl Database {
         options.set_max_write_buffer_number(WRITE_BUFFERS);
         options.set_target_file_size_base(work.write_buffer_bytes);
         options.set_max_bytes_for_level_base(LEVEL_BASE_BUFFERS * work.write_buffer_bytes);
-        options.set_max_background_jobs(cell.threads.max(LEAST_BACKGROUND_JOBS) as i32);
+        options.set_max_background_jobs(cell.threads.max(MIN_BACKGROUND_JOBS) as i32);
         options.set_max_subcompactions(cell.system.subcompactions(cell.threads));
         plane.attach(&mut options);
         if !work.compacts {

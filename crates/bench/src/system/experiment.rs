@@ -29,7 +29,7 @@ const INDEX_UPDATE_PERCENT: u32 = 25;
 /// A quarter of Co-KV's load.
 const RATIO_RECORDS: f64 = 5e6;
 /// A smaller database has not a file to compact.
-const LEAST_RECORDS: u64 = 1000;
+const MIN_RECORDS: u64 = 1000;
 
 /// A family's records fill so many write buffers, as far as these have one of the usual sizes, so that a small
 /// scale has compactions as well.
@@ -160,7 +160,7 @@ fn scaling(args: &SystemArgs) -> Vec<Point> {
             let mut workload = records(args, 16, 256, 1.0);
             let bytes = megabytes as f64 * MEGABYTE * args.scale / PERCENT;
             let entries = (bytes / workload.entry_bytes() as f64) as u64;
-            workload.entries = entries.max(LEAST_RECORDS);
+            workload.entries = entries.max(MIN_RECORDS);
             let spec = Spec {
                 workload,
                 versions: JOB_VERSIONS,
@@ -219,7 +219,7 @@ fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -
         key_bytes,
         value_bytes,
         compression: Compression::None,
-        entries: ((full * args.scale / PERCENT) as u64).max(LEAST_RECORDS),
+        entries: ((full * args.scale / PERCENT) as u64).max(MIN_RECORDS),
     }
 }
 

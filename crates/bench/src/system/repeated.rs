@@ -64,17 +64,20 @@ impl Phases<'_> {
         })
     }
 
-    /// Slices that each device did, in the median; of those that did any.
-    pub fn slices(&self) -> Vec<(&str, u64)> {
+    /// Subcompactions that each device did, in the median; of those that did any.
+    pub fn subcompactions(&self) -> Vec<(&str, u64)> {
         let names: BTreeSet<_> = (self.of.iter())
-            .flat_map(|phase| phase.taken.slices.keys())
+            .flat_map(|phase| phase.taken.subcompactions.keys())
             .collect();
-        let slices = |name: &String| {
-            let each = self.of.iter().map(|phase| &phase.taken.slices);
-            median_count(each.map(|slices| slices.get(name).copied().unwrap_or(0)))
+        let subcompactions = |name: &String| {
+            let each = self.of.iter().map(|phase| &phase.taken.subcompactions);
+            median_count(each.map(|subcompactions| subcompactions.get(name).copied().unwrap_or(0)))
         };
-        let each = names.into_iter().map(|name| (name.as_str(), slices(name)));
-        each.filter(|(_, slices)| *slices > 0).collect()
+        let each = names
+            .into_iter()
+            .map(|name| (name.as_str(), subcompactions(name)));
+        each.filter(|(_, subcompactions)| *subcompactions > 0)
+            .collect()
     }
 
     /// Points over time: of intervals of the same number, the median, as far as most times got.
@@ -121,7 +124,7 @@ mod tests {
     use crate::system::metric::{RATE_COURSE, READ_P99, SETTLE, WALL};
     use crate::system::tests::{args, phase};
 
-    /// One phase, of which each time took so long, had as many intervals and did as many slices.
+    /// One phase, of which each time took so long, had as many intervals and did as many subcompactions.
     fn measured(times: &[u32]) -> Measured {
         let outcome = |&seconds: &u32| {
             let mut phase = phase();
@@ -136,9 +139,9 @@ mod tests {
                 traffic: phase.traffic,
             };
             phase.timeline = (0..seconds).map(interval).collect();
-            phase.taken.slices = [("cpu".to_owned(), u64::from(seconds))].into();
+            phase.taken.subcompactions = [("cpu".to_owned(), u64::from(seconds))].into();
             if seconds == 9 {
-                phase.taken.slices.insert("cuda:0".to_owned(), 1);
+                phase.taken.subcompactions.insert("cuda:0".to_owned(), 1);
             }
             phase.taken.jobs_too_small = u64::from(seconds);
             Outcome {
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(
             (
                 phases[0].count(|taken| taken.jobs_too_small),
-                phases[0].slices()
+                phases[0].subcompactions()
             ),
             (5, vec![("cpu", 5)])
         );
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(phases.spread(&WALL), Some((2.0, 9.0)));
         assert_eq!(phases.median(&SETTLE), Some(2.0));
         // One time of three is not what the device usually does.
-        assert_eq!(phases.slices(), [("cpu", 4)]);
+        assert_eq!(phases.subcompactions(), [("cpu", 4)]);
         let course = phases.course(&RATE_COURSE);
         assert_eq!(course.last().map(|point| point.0), Some(4.0));
         let four = measured(&[9, 2, 4, 5]);

@@ -104,10 +104,10 @@ impl Experiment {
 
 /// A line for each phase of each cell, in Markdown, with all there is; of several measurements the medians.
 pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
-    let counts = ["slices", "small jobs", "jobs elsewhere"];
+    let counts = ["subcompactions", "small jobs", "jobs elsewhere"];
     of_metrics(experiment.shown().columns, measured, &counts, |phases| {
         vec![
-            slices(phases),
+            subcompactions(phases),
             phases.count(|taken| taken.jobs_too_small).to_string(),
             phases.count(|taken| taken.jobs_elsewhere).to_string(),
         ]
@@ -195,11 +195,11 @@ fn number(metric: &Metric, phases: &Phases<'_>) -> String {
     median.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// How many slices each device did.
-fn slices(phases: &Phases<'_>) -> String {
-    let each = phases.slices().into_iter();
+/// How many subcompactions each device did.
+fn subcompactions(phases: &Phases<'_>) -> String {
+    let each = phases.subcompactions().into_iter();
     let each: Vec<_> = each
-        .map(|(name, slices)| format!("{name} {slices}"))
+        .map(|(name, subcompactions)| format!("{name} {subcompactions}"))
         .collect();
     match each.is_empty() {
         true => "-".to_owned(),

@@ -41,10 +41,10 @@ pub struct CompactArgs {
     /// Last user key, as text or as hex after 0x [default: to the end].
     #[arg(long, value_name = "KEY")]
     to: Option<Key>,
-    /// Slices in flight at most, and subcompactions of what RocksDB does itself [default: all cores].
+    /// Subcompactions in flight at most, and subcompactions of what RocksDB does itself [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Host memory in MiB that slices in flight hold at most.
+    /// Host memory in MiB that subcompactions in flight hold at most.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
     memory_mib: u64,
     /// By how much Rockmill's threads are nicer than RocksDB's.

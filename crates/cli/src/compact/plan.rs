@@ -26,9 +26,9 @@ struct Input {
 /// How Rockmill would do a step.
 #[derive(Debug, Serialize)]
 struct Work {
-    slices: u64,
-    slices_at_once: u64,
-    slice_memory_bytes: u64,
+    subcompactions: u64,
+    subcompactions_at_once: u64,
+    subcompaction_memory_bytes: u64,
     /// Stored bytes of the data blocks to read.
     bytes_to_read: u64,
     /// Output files if no entry is dropped.
@@ -160,7 +160,7 @@ impl Plan {
             "step",
             "done by",
             "jobs",
-            "slices",
+            "subcompactions",
             "at once",
             "memory MB",
             "read MB",
@@ -177,9 +177,9 @@ impl Plan {
                 number,
                 "Rockmill".to_owned(),
                 jobs,
-                work.slices.to_string(),
-                work.slices_at_once.to_string(),
-                megabytes(work.slice_memory_bytes * work.slices_at_once),
+                work.subcompactions.to_string(),
+                work.subcompactions_at_once.to_string(),
+                megabytes(work.subcompaction_memory_bytes * work.subcompactions_at_once),
                 megabytes(work.bytes_to_read),
                 format!("<= {}", work.output_files),
                 megabytes(work.output_file_bytes),
@@ -219,9 +219,9 @@ impl Work {
     fn new(expected: &Expected) -> Self {
         let bits = expected.filter_millibits_per_key;
         Self {
-            slices: expected.slices,
-            slices_at_once: expected.slices_at_once,
-            slice_memory_bytes: expected.slice_memory_bytes,
+            subcompactions: expected.subcompactions,
+            subcompactions_at_once: expected.subcompactions_at_once,
+            subcompaction_memory_bytes: expected.subcompaction_memory_bytes,
             bytes_to_read: expected.bytes,
             output_files: expected.output_files,
             output_file_bytes: expected.output_file_bytes,

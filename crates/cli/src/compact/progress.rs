@@ -1,4 +1,4 @@
-//! A progress bar over the bytes that Rockmill's slices have passed.
+//! A progress bar over the bytes that Rockmill's subcompactions have passed.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::service_args::ServiceArgs;
 
-/// Below this a slice, which is two files, is over before its inputs are opened and its outputs are
+/// Below this a subcompaction, which is two files, is over before its inputs are opened and its outputs are
 /// synced.
 const SMALL_FILE_BYTES: u64 = 16 << 20;
 
@@ -114,7 +114,7 @@ fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
         option: "target_file_size_base",
         value: size.to_string(),
         set: DEFAULT_FILE_BYTES.to_string(),
-        why: "slices are two files, and small ones take longer to begin than to do",
+        why: "subcompactions are two files, and small ones take longer to begin than to do",
     })
 }
 

@@ -19,7 +19,7 @@ pub fn expect(code: i32, args: &[&str]) -> (String, String) {
     command::run(env!("CARGO_BIN_EXE_rockmill"), code, args)
 }
 
-/// A closed database with overlapping files in level 0, large enough for many slices.
+/// A closed database with overlapping files in level 0, large enough for many subcompactions.
 fn database(dir: &Path) {
     const RUNS: usize = 4;
     const KEYS: usize = 20_000;

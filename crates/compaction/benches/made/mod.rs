@@ -1,4 +1,4 @@
-//! A workload's files, and what a slice over them is to do.
+//! A workload's files, and what a subcompaction over them is to do.
 
 mod workload;
 
@@ -17,7 +17,7 @@ use rockmill_storage::{LocalStorage, base_name};
 pub use workload::Workload;
 use workload::{fill, plan};
 
-/// A workload's files, which go away when dropped, and what a slice over them is to do.
+/// A workload's files, which go away when dropped, and what a subcompaction over them is to do.
 #[derive(Debug)]
 pub struct Made {
     /// The files, in a folder of their own.

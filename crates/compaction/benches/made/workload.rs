@@ -1,7 +1,7 @@
-//! Slices to measure: entries of given sizes in overlapping runs.
+//! Subcompactions to measure: entries of given sizes in overlapping runs.
 
 use rockmill_core::{
-    CompactionRules, OutputPlan, OutputSplitting, Plan, PropertiesPlan, RangesBeneath, TablePlan,
+    CompactionRules, DeeperLevels, OutputPlan, OutputSplitting, Plan, PropertiesPlan, TablePlan,
 };
 use rockmill_format::compression::{CompressionSettings, CompressionType};
 use rockmill_format::filter::FilterOptions;
@@ -9,7 +9,7 @@ use rockmill_format::filter::FilterOptions;
 const TARGET_FILE_BYTES: u64 = 64 << 20;
 const BLOOM_MILLIBITS: u32 = 10_000;
 
-/// What a slice is made of. Keys differ in their first eight bytes at the latest; the rest of a key, and a value, are
+/// What a subcompaction is made of. Keys differ in their first eight bytes at the latest; the rest of a key, and a value, are
 /// random, half of a value if something compresses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
@@ -89,7 +89,7 @@ pub(super) fn plan(workload: &Workload) -> Plan {
     Plan {
         rules: CompactionRules {
             bottommost: true,
-            beneath: RangesBeneath::Nothing,
+            deeper: DeeperLevels::Nothing,
             ..CompactionRules::default()
         },
         output: OutputPlan {

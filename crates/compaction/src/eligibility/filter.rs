@@ -18,7 +18,7 @@ const BARE_RIBBON: &str = "ribbonfilter";
 
 /// Small filters leave several numbers of bits possible. Up to so many keys one is guessed, which can
 /// cost a kilobyte; beyond, the job is left to RocksDB, whose output then tells.
-const MOST_KEYS_TO_GUESS_FOR: u64 = 1000;
+const MAX_KEYS_TO_GUESS_FOR: u64 = 1000;
 
 /// Whether the number of bits a key was learned from the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +211,7 @@ pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilte
     let keys: u64 = samples.0.iter().map(|sample| sample.keys).sum();
     match filter_bits::infer(&samples.0) {
         Inferred::Certain(millibits) => Ok((millibits, LearnedFilter::Certain(millibits))),
-        Inferred::Likely(millibits) if keys <= MOST_KEYS_TO_GUESS_FOR => {
+        Inferred::Likely(millibits) if keys <= MAX_KEYS_TO_GUESS_FOR => {
             Ok((millibits, LearnedFilter::Likely(millibits)))
         }
         Inferred::Likely(_) | Inferred::Unknown => Err(Error::declined(

@@ -12,8 +12,8 @@ mod output_splitting;
 mod table;
 
 use rockmill_core::{
-    CancelToken, CompactionRules, DeclineReason, Error, InputFile, InputTable, Job, KeyRange,
-    OutputPlan, Plan, PropertiesPlan, RangesBeneath, Result,
+    CancelToken, CompactionRules, DeclineReason, DeeperLevels, Error, InputFile, InputTable, Job,
+    KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use rockmill_format::wire::CompactionServiceInput;
@@ -121,7 +121,7 @@ pub fn with_inputs(
         rules: CompactionRules {
             snapshots: admitted.input.snapshots.clone(),
             bottommost: job.info.is_bottommost_level,
-            beneath: beneath(job, splitting.level_style),
+            deeper: deeper(job, splitting.level_style),
             enforce_single_del_contracts: admitted
                 .file
                 .db
@@ -234,20 +234,20 @@ fn require_object(
 const NULL: &str = "nullptr";
 
 /// What lies deeper than the output, for tombstones.
-fn beneath(job: &Job, level_style: bool) -> RangesBeneath {
+fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
     if job.info.is_bottommost_level {
-        return RangesBeneath::Nothing;
+        return DeeperLevels::Nothing;
     }
     if !level_style || job.info.output_level == 0 {
-        return RangesBeneath::Unknown;
+        return DeeperLevels::Unknown;
     }
-    let levels = job.tree.beneath.iter().map(|(_, files)| {
+    let levels = job.tree.deeper.iter().map(|(_, files)| {
         let ranges = files
             .iter()
             .map(|f| (f.smallest.clone(), f.largest.clone()));
         ranges.collect()
     });
-    RangesBeneath::Files(levels.collect())
+    DeeperLevels::Files(levels.collect())
 }
 
 /// Of an input, 0 if unknown. What a MANIFEST of an older version does not say, the file does, which RocksDB

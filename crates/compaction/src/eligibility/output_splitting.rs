@@ -60,7 +60,7 @@ fn is_level_style(cf: &Options) -> bool {
 /// Files of the first deeper level that has any in the inputs' range
 /// (`compaction_picker.cc:GetGrandparents`).
 fn grandparents(job: &Job) -> Vec<Grandparent> {
-    let Some((_, files)) = job.tree.beneath.first() else {
+    let Some((_, files)) = job.tree.deeper.first() else {
         return Vec::new();
     };
     let grandparents = files.iter().map(|file| Grandparent {

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::eligibility::{self, Admitted, FilterSamples};
 use rockmill_exec::parallel;
 use rockmill_snapshot::Findings;
-use rockmill_snapshot::closed_database::AtRest;
+use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
 use rockmill_storage::InputFileReader;
 
@@ -66,7 +66,7 @@ impl Engine {
     /// # Errors
     /// Declined if OPTIONS or MANIFEST cannot be read; Storage if the system refuses a file.
     pub fn diagnose(&self, dir: &Path) -> Result<Diagnosis> {
-        let database = AtRest::read(&*self.storage, dir)?;
+        let database = ClosedDatabase::read(&*self.storage, dir)?;
         let mut found = Findings::default();
         eligibility::check_db(&database.options, self.policy(), &mut found);
         let families = database.follower.tree().column_families.values();
@@ -82,7 +82,7 @@ impl Engine {
     fn diagnose_family(
         &self,
         dir: &Path,
-        database: &AtRest,
+        database: &ClosedDatabase,
         name: &[u8],
     ) -> Result<FamilyDiagnosis> {
         let (info, input) = database.full_request(dir, name)?;

@@ -14,7 +14,7 @@ use crate::result;
 use crate::settings::{MutableSettings, THREADS_PER_SYNC_THREAD};
 use crate::spans;
 use crate::staging::StagingDir;
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::niceness;
 
 /// A finished job: what to tell RocksDB, and the folder that holds the files until it took them.
@@ -32,7 +32,7 @@ impl Engine {
     /// Runs a job whose inputs lie in `input_dir`; the files wait in the staging folder of `output_dir`.
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]; nothing is left behind then.
+    /// Any of [`rockmill_core::ErrorKind`]; nothing is abandoned then.
     pub fn run(
         &self,
         job: &Job,
@@ -64,9 +64,9 @@ impl Engine {
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let context = self.context(settings, self.fleet.opened(), cancel);
+        let context = self.context(settings, self.registry.opened(), cancel);
         let mut outcome = job::run(context, job, &admitted, input_dir, &staging)?;
-        let trouble = self.fleet.trouble().map(str::to_owned);
+        let trouble = self.registry.trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);
         self.learn(job, &admitted.input, &outcome, input_dir);
         if let Some(dir) = recorded {
@@ -92,13 +92,13 @@ impl Engine {
     pub(super) fn context<'a>(
         &'a self,
         settings: MutableSettings,
-        devices: Vec<Offload<'a>>,
+        devices: Vec<DeviceEntry<'a>>,
         cancel: &'a CancelToken,
     ) -> RunContext<'a> {
         RunContext {
             devices,
-            cpu: &self.fleet.cpu,
-            host_shares: self.fleet.host_shares,
+            cpu: &self.registry.cpu,
+            host_shares: self.registry.host_shares,
             paces: &self.paces,
             patience: self.settings.patience,
             verification: settings.verification,

@@ -9,9 +9,9 @@ use rockmill_format::manifest::ColumnFamily;
 use super::Engine;
 use crate::eligibility::{self, Admitted};
 use crate::prepare::{self, Prepared};
-use rockmill_exec::budget::Urgency;
+use rockmill_exec::budget::Priority;
 use rockmill_snapshot::Findings;
-use rockmill_snapshot::closed_database::AtRest;
+use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::manual::{self, Step, UserKeys};
 
 /// A manual compaction before it is made: its steps from level to level; none if no file holds such keys.
@@ -69,12 +69,12 @@ impl Forecast {
 /// How the engine would do a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// Slices in all.
-    pub slices: u64,
-    /// Slices that run at the same time at most.
-    pub slices_at_once: u64,
+    /// Subcompactions in all.
+    pub subcompactions: u64,
+    /// Subcompactions that run at the same time at most.
+    pub subcompactions_at_once: u64,
     /// Memory that each of them takes at most.
-    pub slice_memory_bytes: u64,
+    pub subcompaction_memory_bytes: u64,
     /// Stored bytes of the data blocks to read.
     pub bytes: u64,
     /// Output files if no entry is dropped.
@@ -93,7 +93,7 @@ impl Engine {
     /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family; what
     /// else keeps the engine from a step is the step's verdict.
     pub fn forecast(&self, dir: &Path, cf_name: &[u8], keys: &UserKeys) -> Result<Forecast> {
-        let database = AtRest::read(&*self.storage, dir)?;
+        let database = ClosedDatabase::read(&*self.storage, dir)?;
         let (_, family) = database.family(cf_name)?;
         let steps = manual::steps(family, &database.shape(cf_name)?, keys);
         let steps = steps.iter();
@@ -106,7 +106,7 @@ impl Engine {
     fn forecast_step(
         &self,
         dir: &Path,
-        database: &AtRest,
+        database: &ClosedDatabase,
         cf_name: &[u8],
         step: &Step,
     ) -> Result<ForecastStep> {
@@ -162,8 +162,8 @@ impl Engine {
         let cancel = CancelToken::new();
         let settings = self.settings();
         let entry = prepare::entry(job, dir);
-        let share = self.budget.enter(entry, Urgency::Usual, &cancel)?;
-        let devices = self.fleet.opened();
+        let share = self.budget.enter(entry, Priority::Normal, &cancel)?;
+        let devices = self.registry.opened();
         let context = self.context(settings, devices, &cancel);
         let files = context.files(&admitted)?;
         let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
@@ -173,15 +173,17 @@ impl Engine {
     fn expected(&self, prepared: &Prepared) -> Expected {
         let cutting = &prepared.plan.output.splitting;
         let file_bytes = cutting.max_output_file_size.max(1);
-        let slices = &prepared.slice_bytes;
-        let files = slices.iter().map(|bytes| bytes.div_ceil(file_bytes).max(1));
-        let in_memory = self.budget.bytes() / prepared.slice_memory_bytes.max(1);
+        let subcompactions = &prepared.subcompaction_bytes;
+        let files = subcompactions
+            .iter()
+            .map(|bytes| bytes.div_ceil(file_bytes).max(1));
+        let in_memory = self.budget.bytes() / prepared.subcompaction_memory_bytes.max(1);
         let at_once = in_memory.min(self.budget.slots() as u64);
         Expected {
-            slices: slices.len() as u64,
-            slices_at_once: at_once.min(slices.len() as u64),
-            slice_memory_bytes: prepared.slice_memory_bytes,
-            bytes: slices.iter().sum(),
+            subcompactions: subcompactions.len() as u64,
+            subcompactions_at_once: at_once.min(subcompactions.len() as u64),
+            subcompaction_memory_bytes: prepared.subcompaction_memory_bytes,
+            bytes: subcompactions.iter().sum(),
             output_files: if cutting.single_file { 1 } else { files.sum() },
             output_file_bytes: file_bytes,
             filter_millibits_per_key: prepared

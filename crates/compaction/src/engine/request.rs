@@ -12,7 +12,7 @@ use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
 use crate::eligibility;
-use rockmill_snapshot::closed_database::{AtRest, read_options};
+use rockmill_snapshot::closed_database::{ClosedDatabase, read_options};
 use rockmill_snapshot::tree::total_bytes;
 
 /// The upper half of a session id has 62 bits.
@@ -96,7 +96,7 @@ impl Engine {
     /// # Errors
     /// Declined, or Storage if there is no database in `dir`.
     pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
-        let database = AtRest::read(&*self.storage, dir)?;
+        let database = ClosedDatabase::read(&*self.storage, dir)?;
         let (info, input) = database.full_request(dir, cf_name)?;
         if input.input_files.is_empty() {
             let what = "the column family has no files";

@@ -1,4 +1,4 @@
-//! What the slices of a job come to in sum, and whether that can be.
+//! What the subcompactions of a job come to in sum, and whether that can be.
 
 use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime, TaskReport};
 use rockmill_format::key;
@@ -20,7 +20,7 @@ pub fn entries_by_input(reports: &[(usize, TaskReport)], inputs: usize) -> Vec<u
     sums
 }
 
-/// Puts the slices' reports together, in key order.
+/// Puts the subcompactions' reports together, in key order.
 pub fn gather(mut reports: Vec<(usize, TaskReport)>) -> Outcome {
     reports.sort_by_key(|(index, _)| *index);
     let mut outcome = Outcome::default();

@@ -1,7 +1,7 @@
-//! A slice on a device that may never answer: on a thread of its own, which can be left behind.
+//! A subcompaction on a device that may never answer: on a thread of its own, which can be abandoned.
 //!
 //! Nothing ends a call into a driver from outside. So the thread owns all that it works with, and its files are
-//! made through a gate: once that is closed, no file appears any more where others make the slice anew. What
+//! made through a gate: once that is closed, no file appears any more where others make the subcompaction anew. What
 //! it holds of memory stays counted until it comes back. It is told to stop, which one that is only slow does at its
 //! next look.
 
@@ -19,21 +19,21 @@ use tracing::Span;
 use crate::prepare::Prepared;
 use crate::staging::StagingSink;
 use crate::stats::StatsCell;
-use rockmill_exec::budget::{Budget, Grant, LeftBehind};
+use rockmill_exec::budget::{Abandoned, Budget, Grant};
 use rockmill_exec::device_health::Attempt;
-use rockmill_exec::device_registry::Opened;
+use rockmill_exec::device_registry::OpenDevice;
 use rockmill_storage::clock::CANCEL_POLL;
 use rockmill_storage::clock::{Clock, Signal, Worker};
-use rockmill_storage::io::{SliceFiles, measured_by_this_thread};
+use rockmill_storage::io::{SubcompactionFiles, measured_by_this_thread};
 
 /// All that the thread works with.
 #[derive(Debug)]
 pub struct Call {
-    pub device: Arc<Opened>,
+    pub device: Arc<OpenDevice>,
     pub job: Arc<Prepared>,
-    /// Position of the slice.
-    pub slice: usize,
-    /// The job's inputs, those open that the slice reads.
+    /// Position of the subcompaction.
+    pub subcompaction: usize,
+    /// The job's inputs, those open that the subcompaction reads.
     pub inputs: Vec<InputTable>,
     pub sink: StagingSink,
     /// Set when the job ends early.
@@ -45,7 +45,7 @@ pub struct Call {
 #[derive(Debug)]
 pub struct Answer {
     pub report: Result<TaskReport>,
-    pub files: Arc<SliceFiles>,
+    pub files: Arc<SubcompactionFiles>,
     /// Time without that of reading and writing.
     pub computed: Duration,
     /// Processor time of the thread.
@@ -59,10 +59,10 @@ pub struct Terms<'a> {
     pub clock: &'a Arc<dyn Clock>,
     pub budget: &'a Arc<Budget>,
     pub counters: &'a StatsCell,
-    /// What the slice holds of the budget.
+    /// What the subcompaction holds of the budget.
     pub grant: &'a Grant<'a>,
     /// Memory that the call holds beside what it shares with the job.
-    pub slice_bytes: u64,
+    pub subcompaction_bytes: u64,
     /// What it tells of its device.
     pub attempt: &'a Attempt<'a>,
 }
@@ -80,9 +80,9 @@ enum GivenUp {
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Closed once it holds what a call took with it.
-type Gate = Arc<Mutex<Option<LeftBehind>>>;
+type Gate = Arc<Mutex<Option<Abandoned>>>;
 
-fn lock(gate: &Gate) -> MutexGuard<'_, Option<LeftBehind>> {
+fn lock(gate: &Gate) -> MutexGuard<'_, Option<Abandoned>> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -107,7 +107,7 @@ impl Call {
     /// it is.
     ///
     /// # Errors
-    /// Device if the call is left behind; Internal if it panicked.
+    /// Device if the call is abandoned; Internal if it panicked.
     pub fn run(self, progress: &Progress<'_>, terms: &Terms<'_>) -> Result<Answer> {
         let (device, job) = (Arc::clone(&self.device), self.stop.clone());
         let stop = job.child();
@@ -133,7 +133,7 @@ impl Call {
         let work = move || worker.run(call);
         let thread = std::thread::Builder::new().name("rockmill-call".to_owned());
         let spawned = thread.spawn(work);
-        spawned.map_err(|e| trouble(format!("no thread for a slice: {e}")))?;
+        spawned.map_err(|e| trouble(format!("no thread for a subcompaction: {e}")))?;
         let clock = terms.clock;
         let late = clock.now() + terms.at_most;
         let mut until = late;
@@ -170,11 +170,11 @@ impl Call {
 
     fn work(mut self, gate: &Gate, passed: &AtomicU64, stop: &CancelToken) -> Answer {
         let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let slice = &self.job.slices[self.slice];
-        let progress = Progress::new(self.job.slice_bytes[self.slice], passed);
+        let subcompaction = &self.job.subcompactions[self.subcompaction];
+        let progress = Progress::new(self.job.subcompaction_bytes[self.subcompaction], passed);
         let (plan, read_ahead_bytes) = (&self.job.plan, self.job.read_ahead_bytes);
         let task = ReadTask {
-            request: plan.request(&self.inputs, &slice.range, read_ahead_bytes),
+            request: plan.request(&self.inputs, &subcompaction.range, read_ahead_bytes),
             cancel: stop,
             progress: Some(&progress),
         };
@@ -200,7 +200,7 @@ impl Call {
 /// The end of a call, in any way, with all that it held.
 struct Return {
     gate: Gate,
-    device: Weak<Opened>,
+    device: Weak<OpenDevice>,
     /// Who waits for the answer is told.
     came: Arc<Signal>,
     clock: Arc<dyn Clock>,
@@ -208,9 +208,9 @@ struct Return {
 
 impl Drop for Return {
     fn drop(&mut self) {
-        let left_behind = lock(&self.gate).take();
-        if let (Some(_), Some(device)) = (&left_behind, self.device.upgrade()) {
-            device.standing.came_back();
+        let abandoned = lock(&self.gate).take();
+        if let (Some(_), Some(device)) = (&abandoned, self.device.upgrade()) {
+            device.health.returned();
         }
         self.clock.notify(&self.came);
     }
@@ -222,7 +222,7 @@ fn leave(
     gate: &Gate,
     answers: &Receiver<Answer>,
     stop: &CancelToken,
-    device: &Opened,
+    device: &OpenDevice,
     terms: &Terms<'_>,
     why: GivenUp,
 ) -> Result<Answer> {
@@ -230,26 +230,28 @@ fn leave(
     if let Ok(answer) = answers.try_recv() {
         return Ok(answer);
     }
-    *gate = Some(LeftBehind::leave(
+    *gate = Some(Abandoned::leave(
         terms.budget,
         terms.grant,
-        terms.slice_bytes,
+        terms.subcompaction_bytes,
     ));
     // Not before its answer would be too late: this would end the job.
     stop.cancel();
     let error = trouble(match why {
         GivenUp::Late => format!(
-            "a slice has not come back in {:.1} s",
+            "a subcompaction has not come back in {:.1} s",
             terms.at_most.as_secs_f64()
         ),
-        GivenUp::WithItsJob => "a slice was given up with its job and has not come back".to_owned(),
+        GivenUp::WithItsJob => {
+            "a subcompaction was given up with its job and has not come back".to_owned()
+        }
     });
     let is_late = why == GivenUp::Late;
     let name = device.backend.name();
-    terms.counters.slice_left_behind(name);
-    let is_news = (terms.attempt).left_behind(terms.clock.now(), is_late, &error);
+    terms.counters.subcompaction_abandoned(name);
+    let is_news = (terms.attempt).abandoned(terms.clock.now(), is_late, &error);
     if is_news && is_late {
-        terms.counters.device_set_aside(name);
+        terms.counters.device_quarantined(name);
     }
     Err(error)
 }
@@ -259,5 +261,5 @@ fn trouble(what: String) -> Error {
 }
 
 fn panicked() -> Error {
-    Error::internal("the thread of a slice panicked")
+    Error::internal("the thread of a subcompaction panicked")
 }

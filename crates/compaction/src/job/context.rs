@@ -10,7 +10,7 @@ use crate::stats::StatsCell;
 use crate::verify::Verification;
 use rockmill_exec::Patience;
 use rockmill_exec::budget::Budget;
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::pace::Paces;
 use rockmill_storage::Storage;
 use rockmill_storage::clock::Clock;
@@ -21,15 +21,15 @@ use rockmill_storage::io::{JobIo, RateLimiter};
 /// What a job runs with.
 #[derive(Debug)]
 pub struct RunContext<'a> {
-    /// What slices run on beside the CPU, where it can do them.
-    pub devices: Vec<Offload<'a>>,
-    /// What does the others, and makes slices again to verify them.
+    /// What subcompactions run on beside the CPU, where it can do them.
+    pub devices: Vec<DeviceEntry<'a>>,
+    /// What does the others, and makes subcompactions again to verify them.
     pub cpu: &'a CpuBackend,
-    /// Whether the CPU also takes slices that other devices can do.
+    /// Whether the CPU also takes subcompactions that other devices can do.
     pub host_shares: bool,
-    /// How long slices take on each device.
+    /// How long subcompactions take on each device.
     pub paces: &'a Paces,
-    /// How long a slice on another device than the CPU is waited for at least.
+    /// How long a subcompaction on another device than the CPU is waited for at least.
     pub patience: Patience,
     /// How sure to be of the output.
     pub verification: Verification,
@@ -63,15 +63,15 @@ impl RunContext<'_> {
     pub fn files(&self, admitted: &Admitted<'_>) -> Result<Arc<JobIo>> {
         let options = admitted.io()?.with_outputs(self.output_cache);
         let io = JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(options);
-        // A slice that is made again to verify it takes the place of one that is made.
-        let most_waiting = match (self.sync_threads, self.verification) {
+        // A subcompaction that is made again to verify it takes the place of one that is made.
+        let max_waiting = match (self.sync_threads, self.verification) {
             (1.., Verification::Default) => self.budget.slots(),
             _ => 0,
         };
         Ok(Arc::new(io.sharing(
             self.limiter,
             self.descriptors,
-            most_waiting,
+            max_waiting,
         )))
     }
 }

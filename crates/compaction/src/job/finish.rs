@@ -1,13 +1,13 @@
-//! Finished files of slices: made durable, then verified.
+//! Finished files of subcompactions: made durable, then verified.
 
 use rockmill_core::{Error, Result, thread_cpu};
 
 use super::Shared;
 use rockmill_exec::device_trouble::is_device_trouble;
-use rockmill_storage::io::{SliceFiles, Stage, Task};
+use rockmill_storage::io::{Stage, SubcompactionFiles, Task};
 
 impl Shared<'_> {
-    /// Syncs and checks files until no slice is at work.
+    /// Syncs and checks files until no subcompaction is at work.
     pub(super) fn finish_files(&self) {
         while let Some(task) = self.files.finishing.next() {
             self.finish(task);
@@ -32,31 +32,31 @@ impl Shared<'_> {
         }
     }
 
-    /// Verifies a slice's files, all of them durable, by which the device that made them is judged.
-    fn check(&self, files: &SliceFiles) -> Result<()> {
+    /// Verifies a subcompaction's files, all of them durable, by which the device that made them is judged.
+    fn check(&self, files: &SubcompactionFiles) -> Result<()> {
         let Some(report) = files.take() else {
-            return Err(Error::internal("a slice is checked twice"));
+            return Err(Error::internal("a subcompaction is checked twice"));
         };
-        let slice = &self.slices[files.slice];
-        let opened = match self.verifier.makes_again(files.slice) {
-            true => Some(self.open_inputs(slice)?),
+        let subcompaction = &self.subcompactions[files.subcompaction];
+        let opened = match self.verifier.makes_again(files.subcompaction) {
+            true => Some(self.open_inputs(subcompaction)?),
             false => None,
         };
         let inputs = opened.as_ref().map_or(self.tables, |(inputs, _)| inputs);
-        let work = self.work_on(slice, inputs, None);
+        let work = self.work_on(subcompaction, inputs, None);
         let bytes = report.files().iter().map(|file| file.size).sum();
         let meter = &self.files.meter;
         let verified = meter.time(Stage::Verify, bytes, || {
-            self.verifier.verify(files.slice, work, &report)
+            self.verifier.verify(files.subcompaction, work, &report)
         });
-        let Some((device, attempt)) = self.attempt_at(files.slice) else {
+        let Some((device, attempt)) = self.attempt_at(files.subcompaction) else {
             return verified;
         };
         match verified {
             Ok(()) => attempt.worked(),
             Err(error) if is_device_trouble(&error) => {
                 self.distrust(device, attempt, &error);
-                self.done().again.push((files.slice, error));
+                self.done().again.push((files.subcompaction, error));
             }
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! The inputs of a job: each is open as long as slices read it, for all of these together.
+//! The inputs of a job: each is open as long as subcompactions read it, for all of these together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -37,7 +37,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Waits until the inputs that may hold keys of `range` may be open, and opens them. They are closed with the
-    /// last of their tables; what is held for a slice's outputs and for its turn is to be given back once it has ended.
+    /// last of their tables; what is held for a subcompaction's outputs and for its turn is to be given back once it has ended.
     ///
     /// # Errors
     /// Cancelled, Storage.
@@ -64,7 +64,7 @@ impl<'a> Inputs<'a> {
         let input = self.closed[at].open()?.holding(held.split_one());
         let input = Arc::new(input);
         let mut open = lock(&self.open[at]);
-        // Another slice may have come first.
+        // Another subcompaction may have come first.
         Ok(open.upgrade().unwrap_or_else(|| {
             *open = Arc::downgrade(&input);
             input

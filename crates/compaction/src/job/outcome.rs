@@ -9,12 +9,12 @@ use rockmill_core::{OutputFile, TaskReport};
 pub struct Outcome {
     /// Output files in key order.
     pub files: Vec<OutputFile>,
-    /// Sums over the slices, of stages by name; files and entries by input are left out.
+    /// Sums over the subcompactions, of stages by name; files and entries by input are left out.
     pub totals: TaskReport,
     /// Entries read in all.
     pub entries_read: u64,
-    /// Number of slices.
-    pub slices: usize,
+    /// Number of subcompactions.
+    pub subcompactions: usize,
     /// From start to end.
     pub elapsed: Duration,
     /// Processor time of all threads.
@@ -22,7 +22,7 @@ pub struct Outcome {
     /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
     /// and left no doubt.
     pub learned_filter: Option<u32>,
-    /// Names of the devices that did the job's slices, joined by `+`.
+    /// Names of the devices that did the job's subcompactions, joined by `+`.
     pub device: String,
     /// What each of them did, the CPU first.
     pub devices: Vec<DeviceWork>,
@@ -44,8 +44,8 @@ impl Outcome {
 pub struct DeviceWork {
     /// Its name.
     pub device: String,
-    /// Slices.
-    pub slices: u64,
+    /// Subcompactions.
+    pub subcompactions: u64,
     /// Stored bytes of their input.
     pub bytes: u64,
     /// Bytes of their files, where it wrote these itself and not through the host; else 0.

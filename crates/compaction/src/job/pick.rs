@@ -1,21 +1,21 @@
-//! Which device a thread's next slice goes to, and which slice that is.
+//! Which device a thread's next subcompaction goes to, and which subcompaction that is.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::Shared;
 use rockmill_exec::budget::{Candidate, HOST};
-use rockmill_exec::device_health::{Attempt, Trust};
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_health::{Attempt, Circuit};
+use rockmill_exec::device_registry::DeviceEntry;
 
-/// The slices that have not begun.
+/// The subcompactions that have not begun.
 #[derive(Debug)]
 pub struct Left(Mutex<BTreeSet<usize>>);
 
 impl Left {
     /// All of so many.
-    pub fn all(slices: usize) -> Self {
-        Self(Mutex::new((0..slices).collect()))
+    pub fn all(subcompactions: usize) -> Self {
+        Self(Mutex::new((0..subcompactions).collect()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<usize>> {
@@ -28,7 +28,10 @@ impl Left {
         let Some(bytes) = fewest_of else {
             return left.pop_first();
         };
-        let smallest = left.iter().copied().min_by_key(|&slice| bytes[slice])?;
+        let smallest = left
+            .iter()
+            .copied()
+            .min_by_key(|&subcompaction| bytes[subcompaction])?;
         left.take(&smallest)
     }
 
@@ -40,20 +43,22 @@ impl Left {
 
 impl<'a> Shared<'a> {
     /// The device of that number, unless it is the CPU.
-    pub(super) fn offload(&self, number: usize) -> Option<Offload<'a>> {
+    pub(super) fn entry(&self, number: usize) -> Option<DeviceEntry<'a>> {
         let mut devices = self.devices.iter().copied();
         devices.find(|device| device.number == number)
     }
 
-    /// The devices that may take a slice now, with what one takes there.
+    /// The devices that may take a subcompaction now, with what one takes there.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let now = self.context.clock.now();
         let mut candidates = Vec::new();
-        for offload in &self.devices {
-            let name = offload.device.backend.name();
-            match offload.device.standing.trust(now) {
-                Trust::Aside(why) => self.refused(format!("{name}: {why}")),
-                Trust::Full | Trust::Once => candidates.push(self.candidate(offload.number, name)),
+        for entry in &self.devices {
+            let name = entry.device.backend.name();
+            match entry.device.health.circuit(now) {
+                Circuit::Open(why) => self.refused(format!("{name}: {why}")),
+                Circuit::Closed | Circuit::HalfOpen => {
+                    candidates.push(self.candidate(entry.number, name))
+                }
             }
         }
         if self.context.host_shares || candidates.is_empty() {
@@ -69,31 +74,32 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Takes a slice that has not begun for a device, if that is still trusted: the smallest one if it has to
+    /// Takes a subcompaction that has not begun for a device, if that is still trusted: the smallest one if it has to
     /// show first that it works again.
-    pub(super) fn take(&self, device: Option<Offload<'a>>) -> Taken {
+    pub(super) fn take(&self, device: Option<DeviceEntry<'a>>) -> Taken {
         let now = self.context.clock.now();
-        let attempt = device.and_then(|offload| offload.device.standing.begin(now));
+        let attempt = device.and_then(|entry| entry.device.health.begin(now));
         if attempt.is_none() && device.is_some() {
             return Taken::Distrusted;
         }
         let is_trial = attempt.as_ref().is_some_and(Attempt::is_trial);
-        let Some(slice) = self.left.take(is_trial.then_some(self.slice_bytes)) else {
+        let Some(subcompaction) = self.left.take(is_trial.then_some(self.subcompaction_bytes))
+        else {
             return Taken::Nothing;
         };
         if let Some(attempt) = attempt {
-            self.attempts[slice].get_or_init(|| attempt);
+            self.attempts[subcompaction].get_or_init(|| attempt);
         }
-        Taken::Slice(slice)
+        Taken::Subcompaction(subcompaction)
     }
 }
 
 /// What a thread got for a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// That slice.
-    Slice(usize),
-    /// The device has failed meanwhile, or another slice tries it.
+    /// That subcompaction.
+    Subcompaction(usize),
+    /// The device has failed meanwhile, or another subcompaction tries it.
     Distrusted,
     /// There is none.
     Nothing,
@@ -104,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_begin_in_order_or_the_smallest_first() {
+    fn subcompactions_begin_in_order_or_the_smallest_first() {
         let left = Left::all(4);
         let bytes = [5, 9, 2, 7];
         assert_eq!(left.take(None), Some(0));

@@ -1,10 +1,12 @@
-//! One slice: on the device that was chosen for it, and on the CPU where that fails.
+//! One subcompaction: on the device that was chosen for it, and on the CPU where that fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{DynBackend, Error, Operator, Plan, Progress, Result, Slice, TaskReport};
+use rockmill_core::{
+    DynBackend, Error, Operator, Plan, Progress, Result, Subcompaction, TaskReport,
+};
 use rockmill_format::key;
 use tracing::Span;
 
@@ -14,44 +16,44 @@ use crate::spans;
 use crate::staging::StagingSink;
 use rockmill_exec::budget::{Grant, HOST};
 use rockmill_exec::device_health::Attempt;
-use rockmill_exec::device_registry::Offload;
+use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::device_trouble::is_device_trouble;
-use rockmill_storage::io::{SliceFiles, Stage, measured_by_this_thread};
+use rockmill_storage::io::{Stage, SubcompactionFiles, measured_by_this_thread};
 
 impl Shared<'_> {
-    /// Does a slice on the device that was chosen, and if it fails there, on the CPU. `None` of one that was left behind:
+    /// Does a subcompaction on the device that was chosen, and if it fails there, on the CPU. `None` of one that was abandoned:
     /// it is made again once there is memory for it beside what the call took with it.
     pub(super) fn slice(
         &self,
-        slice: &Slice,
-        device: Option<Offload<'_>>,
+        subcompaction: &Subcompaction,
+        device: Option<DeviceEntry<'_>>,
         grant: &Grant<'_>,
         waited: Duration,
     ) -> Result<Option<TaskReport>> {
         self.files.stop.check()?;
         self.files.meter.add(Stage::WaitForBudget, waited, 0);
-        let bytes = self.slice_bytes[slice.index];
+        let bytes = self.subcompaction_bytes[subcompaction.index];
         let began = self.context.clock.now();
         let number = device.map_or(HOST, |device| device.number);
-        self.done_by[slice.index].store(number, Ordering::Release);
+        self.done_by[subcompaction.index].store(number, Ordering::Release);
         if grant.place().moved {
             let name = device.map_or(self.cpu_name(), |device| device.device.backend.name());
-            self.context.counters.slice_moved(name);
+            self.context.counters.subcompaction_moved(name);
         }
-        let attempt = self.attempts[slice.index].get();
+        let attempt = self.attempts[subcompaction.index].get();
         let Some((device, attempt)) = device.zip(attempt) else {
-            let report = self.slice_on(None, slice, bytes, waited)?;
+            let report = self.subcompaction_on(None, subcompaction, bytes, waited)?;
             self.learn(self.cpu_name(), bytes, began);
             return Ok(Some(report));
         };
         let terms = self.terms(device, attempt, bytes, grant);
-        match self.slice_on(Some((device, terms)), slice, bytes, waited) {
-            Err(error) if grant.is_left_behind() => {
-                self.done().again.push((slice.index, error));
+        match self.subcompaction_on(Some((device, terms)), subcompaction, bytes, waited) {
+            Err(error) if grant.is_abandoned() => {
+                self.done().again.push((subcompaction.index, error));
                 Ok(None)
             }
             Err(error) if is_device_trouble(&error) => {
-                let report = self.redo(slice, &error)?;
+                let report = self.redo(subcompaction, &error)?;
                 // If the CPU had failed too, it might have been the input.
                 self.distrust(device, attempt, &error);
                 Ok(Some(report))
@@ -64,7 +66,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Takes in how long a slice over so many bytes took on a device, which it began at some time.
+    /// Takes in how long a subcompaction over so many bytes took on a device, which it began at some time.
     fn learn(&self, device: &str, bytes: u64, began: Duration) {
         let elapsed = self.context.clock.now().saturating_sub(began);
         let size = self.size.of(bytes);
@@ -73,35 +75,35 @@ impl Shared<'_> {
             .observed(device, &size, elapsed.as_secs_f64());
     }
 
-    /// Does a slice on the CPU that failed so on the device, or whose files were not what that had meant.
-    pub(super) fn redo(&self, slice: &Slice, error: &Error) -> Result<TaskReport> {
-        let failed = self.done_by[slice.index].swap(HOST, Ordering::AcqRel);
+    /// Does a subcompaction on the CPU that failed so on the device, or whose files were not what that had meant.
+    pub(super) fn redo(&self, subcompaction: &Subcompaction, error: &Error) -> Result<TaskReport> {
+        let failed = self.done_by[subcompaction.index].swap(HOST, Ordering::AcqRel);
         self.files.stop.check()?;
-        self.staging.remove_slice(slice.index)?;
-        let report = self.slice_on(None, slice, 0, Duration::ZERO)?;
-        if let Some(device) = self.offload(failed) {
+        self.staging.remove_subcompaction(subcompaction.index)?;
+        let report = self.subcompaction_on(None, subcompaction, 0, Duration::ZERO)?;
+        if let Some(device) = self.entry(failed) {
             let name = device.device.backend.name();
-            tracing::warn!(device = name, slice = slice.index, %error, "the CPU has done the slice instead");
+            tracing::warn!(device = name, subcompaction = subcompaction.index, %error, "the CPU has done the subcompaction instead");
             self.refused(format!("{name}: {error}"));
-            self.context.counters.slice_failed(name, error);
-            self.context.counters.slice_redone(name);
+            self.context.counters.subcompaction_failed(name, error);
+            self.context.counters.subcompaction_redone(name);
         }
         Ok(report)
     }
 
-    /// A device is to blame for what became of a slice.
-    pub(super) fn distrust(&self, device: Offload<'_>, attempt: &Attempt<'_>, error: &Error) {
+    /// A device is to blame for what became of a subcompaction.
+    pub(super) fn distrust(&self, device: DeviceEntry<'_>, attempt: &Attempt<'_>, error: &Error) {
         if attempt.failed(self.context.clock.now(), error) {
             let name = device.device.backend.name();
-            tracing::warn!(device = name, "set aside for a while");
-            self.context.counters.device_set_aside(name);
+            tracing::warn!(device = name, "quarantined for a while");
+            self.context.counters.device_quarantined(name);
         }
     }
 
     /// How long a call over so many bytes is waited for on a device.
     fn terms<'t>(
         &'t self,
-        device: Offload<'_>,
+        device: DeviceEntry<'_>,
         attempt: &'t Attempt<'t>,
         bytes: u64,
         grant: &'t Grant<'t>,
@@ -121,55 +123,58 @@ impl Shared<'_> {
             budget: self.context.budget,
             counters: self.context.counters,
             grant,
-            slice_bytes: self.slice_memory_bytes,
+            subcompaction_bytes: self.subcompaction_memory_bytes,
             attempt,
         }
     }
 
-    /// Does a slice on a device, or on the CPU.
-    fn slice_on(
+    /// Does a subcompaction on a device, or on the CPU.
+    fn subcompaction_on(
         &self,
-        device: Option<(Offload<'_>, Terms<'_>)>,
-        slice: &Slice,
+        device: Option<(DeviceEntry<'_>, Terms<'_>)>,
+        subcompaction: &Subcompaction,
         bytes: u64,
         waited: Duration,
     ) -> Result<TaskReport> {
         let name = match &device {
-            Some((offload, _)) => offload.device.backend.name(),
+            Some((entry, _)) => entry.device.backend.name(),
             None => self.cpu_name(),
         };
-        let held_bytes = self.slice_memory_bytes;
-        let running = self.progress.slice_begins(name, bytes, held_bytes, waited);
-        let span = spans::slice(&self.span, slice.index, name, bytes);
+        let held_bytes = self.subcompaction_memory_bytes;
+        let running = self
+            .progress
+            .subcompaction_begins(name, bytes, held_bytes, waited);
+        let span = spans::subcompaction(&self.span, subcompaction.index, name, bytes);
         let progress = running.progress();
-        let sink = StagingSink::new(self.staging, Arc::clone(&self.files), slice.index);
+        let sink = StagingSink::new(self.staging, Arc::clone(&self.files), subcompaction.index);
         let computed = match &device {
-            Some((offload, terms)) => self.call(*offload, terms, slice, sink, &span, progress),
-            None => span.in_scope(|| self.compute(slice, sink, progress)),
+            Some((entry, terms)) => self.call(*entry, terms, subcompaction, sink, &span, progress),
+            None => span.in_scope(|| self.compute(subcompaction, sink, progress)),
         };
-        let done = computed
-            .and_then(|(report, files)| span.in_scope(|| self.complete(slice, report, files)));
+        let done = computed.and_then(|(report, files)| {
+            span.in_scope(|| self.complete(subcompaction, report, files))
+        });
         if let Ok(report) = &done {
-            spans::slice_done(&span, report);
+            spans::subcompaction_done(&span, report);
         }
         done
     }
 
-    /// Has a device compute a slice.
+    /// Has a device compute a subcompaction.
     fn call(
         &self,
-        offload: Offload<'_>,
+        entry: DeviceEntry<'_>,
         terms: &Terms<'_>,
-        slice: &Slice,
+        subcompaction: &Subcompaction,
         sink: StagingSink,
         span: &Span,
         progress: &Progress<'_>,
-    ) -> Result<(TaskReport, Arc<SliceFiles>)> {
-        let (inputs, _held) = self.open_inputs(slice)?;
+    ) -> Result<(TaskReport, Arc<SubcompactionFiles>)> {
+        let (inputs, _held) = self.open_inputs(subcompaction)?;
         let call = Call {
-            device: Arc::clone(offload.device),
+            device: Arc::clone(entry.device),
             job: Arc::clone(self.prepared),
-            slice: slice.index,
+            subcompaction: subcompaction.index,
             inputs,
             sink,
             stop: self.files.stop.clone(),
@@ -189,16 +194,16 @@ impl Shared<'_> {
         }
     }
 
-    /// Computes a slice on the CPU.
+    /// Computes a subcompaction on the CPU.
     fn compute(
         &self,
-        slice: &Slice,
+        subcompaction: &Subcompaction,
         mut sink: StagingSink,
         progress: &Progress<'_>,
-    ) -> Result<(TaskReport, Arc<SliceFiles>)> {
-        let (inputs, _held) = self.open_inputs(slice)?;
+    ) -> Result<(TaskReport, Arc<SubcompactionFiles>)> {
+        let (inputs, _held) = self.open_inputs(subcompaction)?;
         let (started, measured) = (Instant::now(), measured_by_this_thread());
-        let work = self.work_on(slice, &inputs, Some(progress));
+        let work = self.work_on(subcompaction, &inputs, Some(progress));
         let operator = Operator::WriteSst { sink: &mut sink };
         let report = DynBackend::run(self.context.cpu, work, operator)?;
         let moved = measured_by_this_thread().saturating_sub(measured);
@@ -207,14 +212,14 @@ impl Shared<'_> {
         Ok((report, sink.into_files()))
     }
 
-    /// Looks at what a backend says of a slice, and has its files synced and checked.
+    /// Looks at what a backend says of a subcompaction, and has its files synced and checked.
     fn complete(
         &self,
-        slice: &Slice,
+        subcompaction: &Subcompaction,
         report: TaskReport,
-        files: Arc<SliceFiles>,
+        files: Arc<SubcompactionFiles>,
     ) -> Result<TaskReport> {
-        check_slice(&report, slice, self.plan)?;
+        check_subcompaction(&report, subcompaction, self.plan)?;
         let task = files.complete(report.clone());
         let task = task.and_then(|task| self.files.finishing.offer(task));
         task.map_or(Ok(()), |task| self.try_finish(task))?;
@@ -227,11 +232,15 @@ impl Shared<'_> {
     }
 }
 
-/// What must hold of any backend's slice: all entries read were kept or dropped, and files lie in the
-/// slice.
-fn check_slice(report: &TaskReport, slice: &Slice, plan: &Plan) -> Result<()> {
+/// What must hold of any backend's subcompaction: all entries read were kept or dropped, and files lie in the
+/// subcompaction.
+fn check_subcompaction(
+    report: &TaskReport,
+    subcompaction: &Subcompaction,
+    plan: &Plan,
+) -> Result<()> {
     let inside = |internal_key: &[u8]| {
-        key::split(internal_key).is_some_and(|(user_key, _)| slice.range.contains(user_key))
+        key::split(internal_key).is_some_and(|(user_key, _)| subcompaction.range.contains(user_key))
     };
     let files_inside = report
         .files()
@@ -243,7 +252,7 @@ fn check_slice(report: &TaskReport, slice: &Slice, plan: &Plan) -> Result<()> {
         ));
     }
     if !files_inside || (plan.output.splitting.single_file && report.files().len() > 1) {
-        return Err(unbalanced("output files do not fit their slice"));
+        return Err(unbalanced("output files do not fit their subcompaction"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The threads of a job: how many there are, and the order in which each takes slices and what is left to do.
+//! The threads of a job: how many there are, and the order in which each takes subcompactions and what is left to do.
 
 use std::sync::atomic::Ordering;
 use std::thread::Scope;
@@ -12,7 +12,7 @@ use rockmill_exec::budget::{HOST, Work};
 use rockmill_exec::parallel;
 use rockmill_storage::clock::Worker;
 
-/// A thread that may still begin a slice. When none is left, nothing comes to be synced any more. One that
+/// A thread that may still begin a subcompaction. When none is left, nothing comes to be synced any more. One that
 /// panics stops the others at once.
 struct AtWork<'s, 'a>(&'s Shared<'a>);
 
@@ -36,14 +36,14 @@ impl Drop for AtWork<'_, '_> {
 }
 
 impl Shared<'_> {
-    /// Starts as many threads as there is room for by now, if there are slices left for them.
+    /// Starts as many threads as there is room for by now, if there are subcompactions left for them.
     fn recruit<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
-        // Those that the memory does not suffice for would take turns, and each leave what its slices took
+        // Those that the memory does not suffice for would take turns, and each leave what its subcompactions took
         // to an arena of the allocator.
-        let at_once = self.share.slices_in_memory();
+        let at_once = self.share.subcompactions_in_memory();
         let host = usize::from(self.context.host_shares || self.devices.is_empty());
         let room = (self.context.budget.slots()).saturating_mul(self.devices.len() + host);
-        let wanted = room.min(self.slices.len()).min(at_once);
+        let wanted = room.min(self.subcompactions.len()).min(at_once);
         let one_more = |workers: usize| (workers < wanted).then_some(workers + 1);
         while !self.left.is_empty()
             && self
@@ -63,41 +63,41 @@ impl Shared<'_> {
         }
     }
 
-    /// Has the CPU make slices anew whose files were wrong or that were left behind, as many at once as there is room for.
+    /// Has the CPU make subcompactions anew whose files were wrong or that were abandoned, as many at once as there is room for.
     /// All others have been made.
     pub(super) fn redo_all(&self, again: &[(usize, Error)]) -> Result<()> {
         self.share.plan(Work {
-            slices: again.len() as u64,
-            slice_bytes: self.size.mean().bytes,
+            subcompactions: again.len() as u64,
+            subcompaction_bytes: self.size.mean().bytes,
         });
         let host = [self.candidate(HOST, self.cpu_name())];
         let redo = |(index, error): &(usize, Error)| {
             let grant = self.share.slice(&host, &self.files.stop)?;
-            let report = self.redo(&self.slices[*index], error)?;
+            let report = self.redo(&self.subcompactions[*index], error)?;
             self.keep(*index, report);
             drop(grant);
             Ok(())
         };
-        let at_once = (self.context.budget.slots()).min(self.share.slices_in_memory());
+        let at_once = (self.context.budget.slots()).min(self.share.subcompactions_in_memory());
         let clock = &self.context.clock;
         let (_, cpu) = Worker::new(clock).run(|| parallel::map_in(clock, again, at_once, redo))?;
         self.done().cpu += cpu;
         Ok(())
     }
 
-    /// Takes slices until none is left, then what others have left to do.
+    /// Takes subcompactions until none is left, then what others have left to do.
     pub(super) fn work<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         let _at_work = AtWork::new(self);
-        self.take_slices(scope);
+        self.take_subcompactions(scope);
         while let Some(task) = self.files.finishing.try_next() {
             self.finish(task);
         }
     }
 
-    fn take_slices<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
+    fn take_subcompactions<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         loop {
             self.recruit(scope);
-            match self.next_slice() {
+            match self.next_subcompaction() {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => return self.fail(error),
@@ -105,24 +105,24 @@ impl Shared<'_> {
         }
     }
 
-    /// Does the next slice on the device that should, as soon as it may; false if there is none.
-    fn next_slice(&self) -> Result<bool> {
+    /// Does the next subcompaction on the device that should, as soon as it may; false if there is none.
+    fn next_subcompaction(&self) -> Result<bool> {
         let waiting = Instant::now();
         let share = self.share;
         let Some(grant) = share.slice(&self.candidates(), &self.files.stop)? else {
             return Ok(false);
         };
-        let device = self.offload(grant.place().device);
-        let slice = match self.take(device) {
-            Taken::Slice(index) => &self.slices[index],
+        let device = self.entry(grant.place().device);
+        let subcompaction = match self.take(device) {
+            Taken::Subcompaction(index) => &self.subcompactions[index],
             Taken::Nothing => return Ok(false),
             Taken::Distrusted => {
                 grant.put_back();
                 return Ok(true);
             }
         };
-        if let Some(report) = self.slice(slice, device, &grant, waiting.elapsed())? {
-            self.keep(slice.index, report);
+        if let Some(report) = self.slice(subcompaction, device, &grant, waiting.elapsed())? {
+            self.keep(subcompaction.index, report);
         }
         Ok(true)
     }

@@ -60,7 +60,7 @@ impl Stats {
                 "running",
                 vec![
                     format!("{} jobs", self.jobs_running),
-                    format!("{} slices", self.slices_running),
+                    format!("{} subcompactions", self.subcompactions_running),
                     format!("{} held", show_bytes(self.held_bytes)),
                     format!("{} peak", show_bytes(self.peak_held_bytes)),
                 ],
@@ -79,7 +79,7 @@ impl Stats {
                 vec![
                     format!("{} in", self.entries_in),
                     format!("{} out", self.entries_out),
-                    format!("{} slices", self.slices),
+                    format!("{} subcompactions", self.subcompactions),
                 ],
             ),
             (
@@ -92,8 +92,8 @@ impl Stats {
         ];
         let times = [
             ("job time", &self.job_times),
-            ("slices", &self.slice_times),
-            ("waits", &self.slice_waits),
+            ("subcompactions", &self.subcompaction_times),
+            ("waits", &self.subcompaction_waits),
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
         // The CPU alone did what stands above.
@@ -101,7 +101,7 @@ impl Stats {
             let cells = |(name, did): (&String, &DeviceStats)| {
                 let mut cells = vec![
                     name.clone(),
-                    format!("{} slices", did.slices),
+                    format!("{} subcompactions", did.subcompactions),
                     show_bytes(did.bytes),
                 ];
                 if did.near_data_bytes > 0 {
@@ -118,9 +118,12 @@ impl Stats {
             );
             rows.push(("cached", vec![files]));
         }
-        if self.slices_moved > 0 {
-            let slices = format!("{} slices did not wait for the device", self.slices_moved);
-            rows.push(("moved", vec![slices]));
+        if self.subcompactions_moved > 0 {
+            let subcompactions = format!(
+                "{} subcompactions did not wait for the device",
+                self.subcompactions_moved
+            );
+            rows.push(("moved", vec![subcompactions]));
         }
         if self.jobs_device_refused > 0 {
             let jobs = format!(
@@ -129,26 +132,26 @@ impl Stats {
             );
             rows.push(("device", vec![jobs]));
         }
-        if self.slices_redone > 0 {
-            let slices = format!(
-                "{} slices failed there, set aside {} times",
-                self.slices_redone, self.devices_set_aside
+        if self.subcompactions_redone > 0 {
+            let subcompactions = format!(
+                "{} subcompactions failed there, quarantined {} times",
+                self.subcompactions_redone, self.devices_quarantined
             );
-            rows.push(("device", vec![slices]));
+            rows.push(("device", vec![subcompactions]));
         }
-        if self.slices_left_behind > 0 {
-            let slices = format!(
-                "{} slices did not come back in time",
-                self.slices_left_behind
+        if self.subcompactions_abandoned > 0 {
+            let subcompactions = format!(
+                "{} subcompactions did not come back in time",
+                self.subcompactions_abandoned
             );
-            rows.push(("device", vec![slices]));
+            rows.push(("device", vec![subcompactions]));
         }
         for (fault, times) in &self.simulated_faults {
             rows.push(("simulated", vec![format!("{times} x {fault}")]));
         }
         if self.verification_failures > 0 {
             let failed = format!(
-                "{} slices did not pass verification",
+                "{} subcompactions did not pass verification",
                 self.verification_failures
             );
             rows.push(("thrown out", vec![failed]));
@@ -264,20 +267,20 @@ mod tests {
             held_bytes: 64 << 20,
             jobs_device_refused: 1,
             files_cached_instead: 1_000_000_000,
-            slices_moved: 1_000_000,
+            subcompactions_moved: 1_000_000,
             devices: ["cpu", "sim:near-data-ssd"]
                 .map(|name| {
                     let did = DeviceStats {
-                        slices: 3_000_000,
+                        subcompactions: 3_000_000,
                         bytes: 999_000_000_000,
                         near_data_bytes: 999_000_000_000,
                     };
                     (name.to_owned(), did)
                 })
                 .into(),
-            slices_redone: 3_000_000,
-            devices_set_aside: 1_000_000,
-            slices_left_behind: 1_000_000,
+            subcompactions_redone: 3_000_000,
+            devices_quarantined: 1_000_000,
+            subcompactions_abandoned: 1_000_000,
             simulated_faults: [("wrong_result".to_owned(), 1_000_000)].into(),
             verification_failures: 1,
             declines: [("comparator", 2), ("merge-operands", 5)]
@@ -334,6 +337,9 @@ mod tests {
         assert_eq!(document["jobs_done"], 999_990);
         assert_eq!(document["declines"]["merge-operands"], 5);
         assert_eq!(document["job_times"]["p99_s"], 1.5);
-        assert_eq!(document["slice_waits"]["mean_s"], serde_json::Value::Null);
+        assert_eq!(
+            document["subcompaction_waits"]["mean_s"],
+            serde_json::Value::Null
+        );
     }
 }

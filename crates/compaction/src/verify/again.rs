@@ -1,4 +1,4 @@
-//! A slice made once more, into nothing but hashes, and compared with the files that lie on the disk.
+//! A subcompaction made once more, into nothing but hashes, and compared with the files that lie on the disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,18 +16,18 @@ use rockmill_storage::for_each_piece;
 type Digest = (u64, u128);
 
 impl Verifier<'_> {
-    /// Makes a slice again on the CPU and compares files, and what is told of them, with `report` and the
+    /// Makes a subcompaction again on the CPU and compares files, and what is told of them, with `report` and the
     /// bytes that the file system gives back.
     ///
     /// # Errors
     /// Verification if something differs; those of the CPU backend.
     pub(super) fn compare_with_another_run(
         &self,
-        slice: usize,
+        subcompaction: usize,
         task: ReadTask<'_>,
         report: &TaskReport,
     ) -> Result<()> {
-        let mut sink = DigestSink::new(slice);
+        let mut sink = DigestSink::new(subcompaction);
         let operator = Operator::WriteSst { sink: &mut sink };
         let unwatched = ReadTask {
             progress: None,
@@ -36,7 +36,7 @@ impl Verifier<'_> {
         let again = DynBackend::run(self.cpu, unwatched, operator)?;
         let same_entries = again.read.entries == report.read.entries;
         if !same_entries || again.files().len() != report.files().len() {
-            return Err(differs("a slice", "entries read or files written"));
+            return Err(differs("a subcompaction", "entries read or files written"));
         }
         let digests = sink.digests();
         for ((file, other), digest) in report.files().iter().zip(again.files()).zip(digests) {
@@ -90,15 +90,15 @@ impl Hasher {
 
 /// Takes files as [`crate::staging::StagingSink`] does, and keeps their digests.
 struct DigestSink {
-    slice: usize,
+    subcompaction: usize,
     made: u64,
     digests: Arc<Mutex<Vec<Digest>>>,
 }
 
 impl DigestSink {
-    fn new(slice: usize) -> Self {
+    fn new(subcompaction: usize) -> Self {
         Self {
-            slice,
+            subcompaction,
             made: 0,
             digests: Arc::default(),
         }
@@ -113,7 +113,7 @@ impl DigestSink {
 
 impl SstSink for DigestSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let number = file_number(self.slice, self.made)?;
+        let number = file_number(self.subcompaction, self.made)?;
         self.made += 1;
         let file = DigestFile {
             hasher: Hasher::default(),

@@ -24,8 +24,8 @@ pub struct Left {
     pub device: String,
     pub devices: Vec<DeviceWork>,
     pub refused: Option<String>,
-    /// Slices of the job.
-    pub slices: u64,
+    /// Subcompactions of the job.
+    pub subcompactions: u64,
     pub stats: Stats,
 }
 
@@ -123,7 +123,7 @@ pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> 
         device: finished.outcome.device.clone(),
         devices: finished.outcome.devices.clone(),
         refused: finished.outcome.device_refused.clone(),
-        slices: finished.outcome.slices as u64,
+        subcompactions: finished.outcome.subcompactions as u64,
         stats: engine.stats(),
     }
 }

@@ -1,4 +1,4 @@
-//! A device that fails at some slices, or at all, costs time and nothing else.
+//! A device that fails at some subcompactions, or at all, costs time and nothing else.
 
 mod damaging;
 mod machine;
@@ -18,26 +18,26 @@ use rockmill_testkit::storage_model::database::Database;
 /// Databases that a test draws.
 const CASES: u64 = 30;
 
-/// Memory that the first slice needed which did not get any.
+/// Memory that the first subcompaction needed which did not get any.
 fn need(left: &Left) -> Option<u64> {
     let mut words = left.refused.as_ref()?.split(' ').map(str::parse);
     words.find_map(Result::ok)
 }
 
 #[test]
-fn files_do_not_depend_on_what_did_which_slice() {
+fn files_do_not_depend_on_what_did_which_subcompaction() {
     let (mut whole, mut in_part, mut not_at_all) = (0, 0, 0);
     for seed in 1..=CASES {
         let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
         let expected = run(&database, Device::Cpu, None, 0);
         assert_eq!((&*expected.device, &expected.refused), ("cpu", &None));
         let none = run(&database, KERNELS, Some(1), 0);
-        // Some slices need more than this one.
+        // Some subcompactions need more than this one.
         let some = run(&database, KERNELS, need(&none), 0);
         let all = run(&database, KERNELS, None, 0);
         for left in [none, some, all] {
             assert!(left.files == expected.files, "seed {seed}");
-            let redone = left.stats.slices_redone;
+            let redone = left.stats.subcompactions_redone;
             match (&left.refused, &*left.device) {
                 (None, _) => whole += 1,
                 (Some(_), "cpu") => not_at_all += 1,
@@ -74,7 +74,7 @@ fn draw_machine(rng: &mut SmallRng) -> Machine {
 }
 
 #[test]
-fn files_do_not_depend_on_which_devices_share_the_slices() {
+fn files_do_not_depend_on_which_devices_share_the_subcompactions() {
     const MIXES: u64 = 4;
     let (mut mixed, mut several, mut simulated) = (0, 0, 0);
     for seed in 1..=CASES {
@@ -85,11 +85,18 @@ fn files_do_not_depend_on_which_devices_share_the_slices() {
             let machine = draw_machine(rng);
             let left = run_on(&database, machine);
             assert!(left.files == expected.files, "seed {seed}: {machine:?}");
-            let by_device = left.devices.iter().map(|work| work.slices);
-            let slices: u64 = by_device.sum();
-            assert_eq!(slices, left.slices, "seed {seed}: {machine:?}");
-            let counted = left.stats.devices.values().map(|did| did.slices);
-            assert_eq!(counted.sum::<u64>(), slices, "seed {seed}: {machine:?}");
+            let by_device = left.devices.iter().map(|work| work.subcompactions);
+            let subcompactions: u64 = by_device.sum();
+            assert_eq!(
+                subcompactions, left.subcompactions,
+                "seed {seed}: {machine:?}"
+            );
+            let counted = left.stats.devices.values().map(|did| did.subcompactions);
+            assert_eq!(
+                counted.sum::<u64>(),
+                subcompactions,
+                "seed {seed}: {machine:?}"
+            );
             let host = left.devices.iter().find(|work| work.device == "cpu");
             if left.refused.is_none() {
                 let is_named = machine.devices.contains(Device::Cpu);
@@ -114,7 +121,7 @@ fn files_do_not_depend_on_which_devices_share_the_slices() {
 }
 
 #[test]
-fn slices_whose_files_are_not_what_the_device_meant_are_made_again() {
+fn subcompactions_whose_files_are_not_what_the_device_meant_are_made_again() {
     let mut made_again = 0;
     for seed in 1..=CASES {
         let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
@@ -124,7 +131,7 @@ fn slices_whose_files_are_not_what_the_device_meant_are_made_again() {
         }
         let left = run(&database, KERNELS, None, 1);
         assert!(left.files == expected.files, "seed {seed}");
-        assert_eq!(left.stats.slices_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.subcompactions_redone, 1, "seed {seed}");
         assert_eq!(left.stats.verification_failures, 1, "seed {seed}");
         let why = left.refused.expect("something was wrong");
         assert!(why.starts_with("cuda-on-host: "), "{why}");
@@ -135,14 +142,14 @@ fn slices_whose_files_are_not_what_the_device_meant_are_made_again() {
 
 #[test]
 fn a_device_that_always_fails_is_asked_a_few_times() {
-    let several_slices = (1..=CASES)
+    let several_subcompactions = (1..=CASES)
         .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
         .map(|database| run(&database, KERNELS, Some(1), 0))
-        .find(|left| left.stats.devices_set_aside > 0)
-        .expect("some job has several slices");
+        .find(|left| left.stats.devices_quarantined > 0)
+        .expect("some job has several subcompactions");
     // Three in a row, and what the other threads had begun.
-    let redone = several_slices.stats.slices_redone;
+    let redone = several_subcompactions.stats.subcompactions_redone;
     assert!((3..=3 + 2).contains(&redone), "{redone}");
-    assert_eq!(several_slices.stats.devices_set_aside, 1);
-    assert_eq!(several_slices.device, "cpu");
+    assert_eq!(several_subcompactions.stats.devices_quarantined, 1);
+    assert_eq!(several_subcompactions.device, "cpu");
 }

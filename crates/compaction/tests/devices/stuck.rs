@@ -1,4 +1,4 @@
-//! Slices of devices that do not come back.
+//! Subcompactions of devices that do not come back.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use rockmill_testkit::storage_model::database::Database;
 use rockmill_testkit::storage_model::storage::SimStorage;
 
 #[test]
-fn a_slice_that_does_not_come_back_is_left_behind() {
-    let mut left_behind = 0;
+fn a_subcompaction_that_does_not_come_back_is_abandoned() {
+    let mut abandoned = 0;
     for seed in 1..=CASES {
         let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
         let expected = run(&database, KERNELS, None, 0);
@@ -26,17 +26,17 @@ fn a_slice_that_does_not_come_back_is_left_behind() {
         assert!(left.files == expected.files, "seed {seed}");
         let why = left.refused.expect("it is stuck");
         assert!(why.contains("has not come back"), "{why}");
-        assert_eq!(left.stats.slices_redone, 1, "seed {seed}");
-        assert_eq!(left.stats.devices_set_aside, 1, "seed {seed}");
+        assert_eq!(left.stats.subcompactions_redone, 1, "seed {seed}");
+        assert_eq!(left.stats.devices_quarantined, 1, "seed {seed}");
         *stuck.0.lock().expect("no panic") = true;
         stuck.1.notify_all();
         // The call comes back to files that nobody needs, and lets go of all.
         while Arc::strong_count(&stuck) > 1 {
             std::thread::yield_now();
         }
-        left_behind += 1;
+        abandoned += 1;
     }
-    assert!(left_behind > 0);
+    assert!(abandoned > 0);
 }
 
 /// The kernels with so many threads, whose first files are damaged.
@@ -49,20 +49,20 @@ fn kernels(threads: usize, damaged: u32) -> Machine {
     }
 }
 
-/// A database whose job has as many slices on the kernels as there are to be with it, and that job undisturbed.
-fn with_slices(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
+/// A database whose job has as many subcompactions on the kernels as there are to be with it, and that job undisturbed.
+fn with_subcompactions(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
     (1..)
         .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
         .find_map(|database| {
             let left = run_on(&database, kernels(1, 0));
             let slots = slots(&left);
-            let fills = left.device != "cpu" && left.slices >= slots;
+            let fills = left.device != "cpu" && left.subcompactions >= slots;
             fills.then_some((database, left, slots))
         })
         .expect("it goes on until there is one")
 }
 
-/// An engine whose first slices do not come back, with memory for them and what the job holds beside.
+/// An engine whose first subcompactions do not come back, with memory for them and what the job holds beside.
 fn start_stuck(
     (database, expected, slots): &(Database, Left, u64),
     stuck: &Stuck,
@@ -85,20 +85,20 @@ fn release(stuck: &Stuck, engine: &Engine) {
 }
 
 #[test]
-fn slices_that_do_not_come_back_leave_the_cpu_room_for_one() {
-    const LEAST_BUDGET: u64 = 32 << 20;
-    // One with so many slices that they fill the budget.
-    let case = with_slices(|left| LEAST_BUDGET.div_ceil(left.stats.peak_held_bytes));
+fn subcompactions_that_do_not_come_back_leave_the_cpu_room_for_one() {
+    const MIN_BUDGET: u64 = 32 << 20;
+    // One with so many subcompactions that they fill the budget.
+    let case = with_subcompactions(|left| MIN_BUDGET.div_ceil(left.stats.peak_held_bytes));
     let stuck = Stuck::default();
     let (engine, storage, budget) = start_stuck(&case, &stuck);
     let (database, expected, slots) = case;
     let hung = run_again(&database, &engine, &storage);
     assert!(hung.files == expected.files);
-    assert_eq!(hung.stats.slices_left_behind, slots);
-    let slices_bytes = slots * expected.stats.peak_held_bytes;
+    assert_eq!(hung.stats.subcompactions_abandoned, slots);
+    let subcompactions_bytes = slots * expected.stats.peak_held_bytes;
     let taken = engine.memory_taken_bytes();
     assert!(
-        (slices_bytes..budget).contains(&taken),
+        (subcompactions_bytes..budget).contains(&taken),
         "{taken} of {budget}"
     );
     let left = run_again(&database, &engine, &storage);
@@ -108,9 +108,9 @@ fn slices_that_do_not_come_back_leave_the_cpu_room_for_one() {
 }
 
 #[test]
-fn slices_that_do_not_come_back_are_made_again_one_at_a_time_where_memory_is_full() {
-    const SLICES: u64 = 6;
-    let case = with_slices(|_| SLICES);
+fn subcompactions_that_do_not_come_back_are_made_again_one_at_a_time_where_memory_is_full() {
+    const SUBCOMPACTIONS: u64 = 6;
+    let case = with_subcompactions(|_| SUBCOMPACTIONS);
     let stuck = Stuck::default();
     let (engine, storage, budget) = start_stuck(&case, &stuck);
     let (database, expected, _) = case;
@@ -124,11 +124,11 @@ fn slices_that_do_not_come_back_are_made_again_one_at_a_time_where_memory_is_ful
         job.join().expect("no panic")
     });
     assert!(hung.files == expected.files);
-    assert!(hung.stats.slices_left_behind > 1);
-    let slice_bytes = expected.stats.peak_held_bytes;
+    assert!(hung.stats.subcompactions_abandoned > 1);
+    let subcompaction_bytes = expected.stats.peak_held_bytes;
     assert!(
-        most <= budget + slice_bytes,
-        "{most} of {budget}, and {slice_bytes} to make one again"
+        most <= budget + subcompaction_bytes,
+        "{most} of {budget}, and {subcompaction_bytes} to make one again"
     );
     release(&stuck, &engine);
 }

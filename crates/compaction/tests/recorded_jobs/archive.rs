@@ -23,7 +23,7 @@ const LEVEL: i32 = 22;
 const WINDOW_LOG: u32 = 27;
 
 /// The archive is a part of every checkout.
-const MOST_BYTES: usize = 3 << 20;
+const MAX_BYTES: usize = 3 << 20;
 
 /// Where the jobs lie for a test.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ pub fn pack(dirs: &[PathBuf]) {
     });
     let packed = write(&files).expect("the jobs can be packed");
     assert!(
-        packed.len() <= MOST_BYTES,
-        "the archive has {} bytes, more than {MOST_BYTES}",
+        packed.len() <= MAX_BYTES,
+        "the archive has {} bytes, more than {MAX_BYTES}",
         packed.len()
     );
     fs::write(PATH, &packed).expect("the archive can be written");

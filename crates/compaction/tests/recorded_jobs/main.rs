@@ -17,11 +17,11 @@ use rockmill_core::DeclineReason;
 use rockmill_cuda::Target;
 
 /// The fewest jobs that the archive holds, and the fewest of them that are done.
-const LEAST_JOBS: usize = 250;
-const LEAST_DONE: usize = 200;
+const MIN_JOBS: usize = 250;
+const MIN_DONE: usize = 200;
 
 /// The fewest jobs that a GPU does; compression it leaves to the CPU.
-const LEAST_ON_DEVICE: usize = 80;
+const MIN_ON_DEVICE: usize = 80;
 
 /// Reasons that no job can carry.
 const NOT_IN_A_JOB: [DeclineReason; 5] = [
@@ -100,7 +100,7 @@ fn the_cpu_makes_the_recorded_bytes() {
 fn a_gpu_makes_the_recorded_bytes() {
     let by_device = repeat_all(tested_device());
     println!("{by_device} jobs without the CPU");
-    assert!(by_device >= LEAST_ON_DEVICE, "{by_device} jobs");
+    assert!(by_device >= MIN_ON_DEVICE, "{by_device} jobs");
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn every_reason_that_a_job_can_carry_is_recorded() {
     let expected: BTreeSet<_> = expected.map(|reason| reason.code()).collect();
     assert_eq!(codes, expected);
     let done = ended.iter().filter(|ended| code(ended).is_none()).count();
-    assert!(ended.len() >= LEAST_JOBS, "{} jobs", ended.len());
-    assert!(done >= LEAST_DONE, "{done} jobs are done");
+    assert!(ended.len() >= MIN_JOBS, "{} jobs", ended.len());
+    assert!(done >= MIN_DONE, "{done} jobs are done");
 }
 
 fn code(ended: &Ended) -> Option<&str> {

@@ -82,12 +82,12 @@ impl Case {
         }
     }
 
-    /// Memory for all slices, for some, or for none.
+    /// Memory for all subcompactions, for some, or for none.
     fn device_memory_bytes(&self) -> Option<u64> {
-        const FOR_SMALL_SLICES: u64 = 200_000;
+        const FOR_SMALL_SUBCOMPACTIONS: u64 = 200_000;
         match self.seed / 128 % 4 {
             0 => Some(1),
-            1 => Some(FOR_SMALL_SLICES),
+            1 => Some(FOR_SMALL_SUBCOMPACTIONS),
             _ => None,
         }
     }

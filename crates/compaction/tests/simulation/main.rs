@@ -216,7 +216,7 @@ fn a_job_of_a_database_that_lies_elsewhere_changes_nothing() {
     assert!(ops.keys().all(is_look), "{ops:?}");
 }
 
-/// A case of several slices at once, the input files that one of them has at most, and a machine on which slices may have
+/// A case of several subcompactions at once, the input files that one of them has at most, and a machine on which subcompactions may have
 /// so many files open beside what they write.
 fn with_few_descriptors(seed: u64, less: u64) -> (Case, u64, SimStorage) {
     let case = Case {
@@ -226,12 +226,12 @@ fn with_few_descriptors(seed: u64, less: u64) -> (Case, u64, SimStorage) {
     let inputs = case.database.family().files;
     let open = inputs + descriptors::OUTPUT_FILES - less;
     let storage = SimStorage::new(case.database.disk.clone(), seed, None, CancelToken::new());
-    // Slices have a quarter.
+    // Subcompactions have a quarter.
     (case, open, storage.with_descriptors(4 * open))
 }
 
 #[test]
-fn slices_wait_for_each_others_descriptors() {
+fn subcompactions_wait_for_each_others_descriptors() {
     for seed in 0..100 {
         let (case, open, storage) = with_few_descriptors(seed, 0);
         let ending = live(&storage, &case, FIRST, &CancelToken::new());
@@ -241,13 +241,13 @@ fn slices_wait_for_each_others_descriptors() {
         check::contents(&outputs, &case.database.family().expected);
         // Each thread may look at a file for a moment.
         let threads = (case.threads + case.sync_threads) as u64;
-        let most = storage.seen().most_open;
+        let most = storage.seen().max_open;
         assert!(most <= open + threads, "seed {seed}: {most} files");
     }
 }
 
 #[test]
-fn a_slice_that_needs_more_descriptors_than_there_are_is_declined() {
+fn a_subcompaction_that_needs_more_descriptors_than_there_are_is_declined() {
     let (case, _, storage) = with_few_descriptors(1, 1);
     let ending = live(&storage, &case, FIRST, &CancelToken::new());
     let Ending::Failed(error) = ending else {

@@ -5,7 +5,7 @@
 mod bounds;
 mod crowd;
 mod draw;
-mod fleet;
+mod registry;
 mod request;
 mod tally;
 mod watch;

@@ -1,4 +1,4 @@
-//! One input of a slice: reads ahead, verifies, decompresses and decodes block by block.
+//! One input of a task: reads ahead, verifies, decompresses and decodes block by block.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct Head<'a> {
 /// What a run has read so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RunTotals {
-    /// Entries inside the slice.
+    /// Entries inside the task.
     pub entries: u64,
     /// Of those, tombstones.
     pub tombstones: u64,
@@ -65,7 +65,7 @@ struct Row {
     value_len: u32,
 }
 
-/// A sorted run: the entries of one input inside a slice.
+/// A sorted run: the entries of one input inside a task.
 ///
 /// A merge turns to another of many runs with every entry: what tells a run's head comes first, on two cache lines
 /// where keys are short, so that little of each run need be in the first-level cache.

@@ -121,14 +121,14 @@ struct Group {
     /// The next entry is the Put of a SingleDelete that was kept; its value is not needed.
     clear_next: bool,
     /// Whether nothing beneath can hold the group's key, once asked for.
-    absent_beneath: Option<bool>,
+    absent_in_deeper_levels: Option<bool>,
 }
 
 impl Group {
-    fn absent_beneath(&mut self, rules: &CompactionRules, user_key: &[u8]) -> bool {
+    fn absent_in_deeper_levels(&mut self, rules: &CompactionRules, user_key: &[u8]) -> bool {
         *self
-            .absent_beneath
-            .get_or_insert_with(|| rules.beneath.absent(user_key))
+            .absent_in_deeper_levels
+            .get_or_insert_with(|| rules.deeper.absent(user_key))
     }
 }
 
@@ -160,7 +160,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
             self.totals.replaced += 1;
         } else if kind == DELETE
             && sequence <= self.rules.earliest()
-            && self.group.absent_beneath(self.rules, &self.user_key)
+            && self
+                .group
+                .absent_in_deeper_levels(self.rules, &self.user_key)
         {
             self.drop_head()?;
             self.totals.tombstones_dropped += 1;
@@ -285,7 +287,9 @@ impl<S: Source, T: Sink> Retain<'_, S, T> {
         let (value, hash) = self.take_tombstone()?;
         let Some(next) = self.next_of_key() else {
             let obsolete = sequence <= self.rules.earliest()
-                && self.group.absent_beneath(self.rules, &self.user_key);
+                && self
+                    .group
+                    .absent_in_deeper_levels(self.rules, &self.user_key);
             if obsolete || self.group.zeroed {
                 self.count_dropped(tag, hash);
                 return Ok(());

@@ -12,7 +12,7 @@ const BOUNDARIES_IN_GAP: usize = 2;
 const SKIPPED_SHARE: u64 = 8;
 const BASE_PERCENT: u64 = 50;
 const PERCENT_PER_BOUNDARY: u64 = 5;
-const MOST_EXTRA_PERCENT: u64 = 40;
+const MAX_EXTRA_PERCENT: u64 = 40;
 
 /// Decides before each user key whether the file at hand ends.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct FileSplitter<'a> {
 }
 
 impl<'a> FileSplitter<'a> {
-    /// A splitter at the start of a slice.
+    /// A splitter at the start of a task.
     pub fn new(splitting: &'a OutputSplitting) -> Self {
         Self {
             splitting,
@@ -142,7 +142,7 @@ impl<'a> FileSplitter<'a> {
             return true;
         }
         let percent =
-            BASE_PERCENT + (self.crossed_in_file * PERCENT_PER_BOUNDARY).min(MOST_EXTRA_PERCENT);
+            BASE_PERCENT + (self.crossed_in_file * PERCENT_PER_BOUNDARY).min(MAX_EXTRA_PERCENT);
         size >= splitting
             .target_file_size
             .div_ceil(100)

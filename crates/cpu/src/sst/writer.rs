@@ -24,7 +24,7 @@ use super::checked::CheckedBlocks;
 use super::split::FileSplitter;
 use crate::read::retain::Sink;
 
-/// Writes a slice's survivors.
+/// Writes a task's survivors.
 pub struct SstWriter<'a> {
     plan: &'a OutputPlan,
     sink: &'a mut dyn SstSink,

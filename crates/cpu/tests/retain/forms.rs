@@ -1,6 +1,6 @@
 //! RocksDB's rules written down twice: for a key at once, and entry after entry.
 
-use rockmill_core::{CompactionRules, RangesBeneath};
+use rockmill_core::{CompactionRules, DeeperLevels};
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
 
 use crate::common::{DELETE, Entry, PUT, SINGLE_DELETE};
@@ -27,10 +27,10 @@ fn earliest(rules: &CompactionRules) -> u64 {
 }
 
 fn absent(rules: &CompactionRules, key: &[u8]) -> bool {
-    match &rules.beneath {
-        RangesBeneath::Nothing => true,
-        RangesBeneath::Unknown => false,
-        RangesBeneath::Files(levels) => !levels
+    match &rules.deeper {
+        DeeperLevels::Nothing => true,
+        DeeperLevels::Unknown => false,
+        DeeperLevels::Files(levels) => !levels
             .iter()
             .flatten()
             .any(|(from, to)| from.as_slice() <= key && key <= to.as_slice()),

@@ -1,7 +1,7 @@
 //! Random entries of a few keys, and rules.
 
 use proptest::prelude::*;
-use rockmill_core::{CompactionRules, RangesBeneath};
+use rockmill_core::{CompactionRules, DeeperLevels};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::common::{Entry, PUT};
@@ -42,7 +42,7 @@ fn snapshots() -> impl Strategy<Value = Vec<u64>> {
 }
 
 /// Files of single keys or of ranges of keys, per level.
-fn files_beneath() -> impl Strategy<Value = RangesBeneath> {
+fn deeper_files() -> impl Strategy<Value = DeeperLevels> {
     let level = (any::<[bool; 4]>(), any::<bool>()).prop_map(|(present, one_file)| {
         let keys: Vec<_> = (0..KEYS.len()).filter(|&i| present[i]).collect();
         let file = |from: usize, to: usize| (KEYS[from].to_vec(), KEYS[to].to_vec());
@@ -51,21 +51,21 @@ fn files_beneath() -> impl Strategy<Value = RangesBeneath> {
             _ => keys.iter().map(|&key| file(key, key)).collect(),
         }
     });
-    proptest::collection::vec(level, 0..3).prop_map(RangesBeneath::Files)
+    proptest::collection::vec(level, 0..3).prop_map(DeeperLevels::Files)
 }
 
 pub fn rules() -> impl Strategy<Value = CompactionRules> {
     let place = prop_oneof![
-        3 => Just((true, RangesBeneath::Nothing)),
-        1 => Just((true, RangesBeneath::Files(vec![Vec::new()]))),
-        1 => Just((false, RangesBeneath::Nothing)),
-        1 => Just((false, RangesBeneath::Unknown)),
-        2 => files_beneath().prop_map(|files| (false, files)),
+        3 => Just((true, DeeperLevels::Nothing)),
+        1 => Just((true, DeeperLevels::Files(vec![Vec::new()]))),
+        1 => Just((false, DeeperLevels::Nothing)),
+        1 => Just((false, DeeperLevels::Unknown)),
+        2 => deeper_files().prop_map(|files| (false, files)),
     ];
     (snapshots(), place, any::<bool>()).prop_map(|(snapshots, place, enforce)| CompactionRules {
         snapshots,
         bottommost: place.0,
-        beneath: place.1,
+        deeper: place.1,
         enforce_single_del_contracts: enforce,
     })
 }

@@ -11,7 +11,7 @@ use common::{DELETE, Entry, PUT, SINGLE_DELETE, VecSink, VecSource, config, hash
 use forms::{closed_form, sequential};
 use histories::{histories, rules};
 use proptest::prelude::*;
-use rockmill_core::{CompactionRules, DeclineReason, Error, ErrorKind, RangesBeneath};
+use rockmill_core::{CompactionRules, DeclineReason, DeeperLevels, Error, ErrorKind};
 use rockmill_cpu::retain::{RetainTotals, retain};
 
 fn run(entries: &[Entry], rules: &CompactionRules) -> Result<(Vec<Entry>, RetainTotals), Error> {
@@ -92,7 +92,7 @@ fn bottom(snapshots: &[u64]) -> CompactionRules {
     CompactionRules {
         snapshots: snapshots.to_vec(),
         bottommost: true,
-        beneath: RangesBeneath::Nothing,
+        deeper: DeeperLevels::Nothing,
         enforce_single_del_contracts: true,
     }
 }

@@ -1,7 +1,7 @@
 //! What the rules promise to readers, through two compactions and the writes between.
 
 use proptest::prelude::*;
-use rockmill_core::{CompactionRules, RangesBeneath};
+use rockmill_core::{CompactionRules, DeeperLevels};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::common::{DELETE, Entry, PUT, SINGLE_DELETE, config};
@@ -24,7 +24,7 @@ fn read<'a>(layers: &[&'a [Entry]], key: &[u8], snapshot: u64) -> Option<&'a [u8
 /// lies beneath the compaction, its input, and what is written later.
 #[derive(Debug, Clone)]
 struct Lives {
-    beneath: Vec<Entry>,
+    deeper: Vec<Entry>,
     input: Vec<Entry>,
     later: Vec<Entry>,
 }
@@ -35,8 +35,8 @@ fn lives() -> impl Strategy<Value = Lives> {
     let op = (0..KEYS.len(), any::<bool>());
     let cuts = proptest::array::uniform4((0usize..8, 0usize..8));
     (proptest::collection::vec(op, 0..20), cuts, any::<bool>()).prop_map(
-        |(ops, cuts, nothing_beneath)| {
-            let (mut beneath, mut input, mut later) = (vec![], vec![], vec![]);
+        |(ops, cuts, nothing_deeper)| {
+            let (mut deeper, mut input, mut later) = (vec![], vec![], vec![]);
             let mut written = [0usize; KEYS.len()];
             for (i, &(key, delete)) in ops.iter().enumerate() {
                 let kind = match (key >= FIRST_SINGLE_DELETED, written[key] % 2, delete) {
@@ -52,19 +52,19 @@ fn lives() -> impl Strategy<Value = Lives> {
                 };
                 let entry = Entry::new(KEYS[key], seq, kind, value.as_bytes());
                 let (start, len) = cuts[key];
-                let start = if nothing_beneath { 0 } else { start };
+                let start = if nothing_deeper { 0 } else { start };
                 match written[key] {
-                    at if at < start => beneath.push(entry),
+                    at if at < start => deeper.push(entry),
                     at if at < start + len => input.push(entry),
                     _ => later.push(entry),
                 }
                 written[key] += 1;
             }
-            for layer in [&mut beneath, &mut input, &mut later] {
+            for layer in [&mut deeper, &mut input, &mut later] {
                 layer.sort_by_key(Entry::order);
             }
             Lives {
-                beneath,
+                deeper,
                 input,
                 later,
             }
@@ -73,22 +73,22 @@ fn lives() -> impl Strategy<Value = Lives> {
 }
 
 /// CompactionRules that fit what lies beneath; `choice` picks among them.
-fn fitting_rules(beneath: &[Entry], snapshots: Vec<u64>, choice: u8) -> CompactionRules {
-    let files = beneath
+fn fitting_rules(deeper: &[Entry], snapshots: Vec<u64>, choice: u8) -> CompactionRules {
+    let files = deeper
         .chunk_by(|a, b| a.key == b.key)
         .map(|group| (group[0].key.clone(), group[0].key.clone()))
         .collect();
-    let (bottommost, beneath) = match choice % 4 {
-        0 => (false, RangesBeneath::Unknown),
-        1 => (false, RangesBeneath::Files(vec![files])),
-        2 if beneath.is_empty() => (false, RangesBeneath::Nothing),
-        _ if beneath.is_empty() => (true, RangesBeneath::Nothing),
-        _ => (false, RangesBeneath::Files(vec![vec![], files])),
+    let (bottommost, deeper) = match choice % 4 {
+        0 => (false, DeeperLevels::Unknown),
+        1 => (false, DeeperLevels::Files(vec![files])),
+        2 if deeper.is_empty() => (false, DeeperLevels::Nothing),
+        _ if deeper.is_empty() => (true, DeeperLevels::Nothing),
+        _ => (false, DeeperLevels::Files(vec![vec![], files])),
     };
     CompactionRules {
         snapshots,
         bottommost,
-        beneath,
+        deeper,
         enforce_single_del_contracts: true,
     }
 }
@@ -123,12 +123,12 @@ proptest! {
         second in proptest::collection::btree_set(0u64..22, 0..3),
         choices in any::<(u8, u8)>(),
     ) {
-        let Lives { beneath, input, later } = &lives;
+        let Lives { deeper, input, later } = &lives;
         let first: Vec<_> = first.into_iter().collect();
-        let rules = fitting_rules(beneath, first.clone(), choices.0);
+        let rules = fitting_rules(deeper, first.clone(), choices.0);
         let (out, _) = run(input, &rules)?;
-        check_reads(&[beneath, input], &[beneath, &out], &first)?;
-        check_reads(&[beneath, input, later], &[beneath, &out, later], &first)?;
+        check_reads(&[deeper, input], &[deeper, &out], &first)?;
+        check_reads(&[deeper, input, later], &[deeper, &out, later], &first)?;
 
         // Later some snapshots are gone, others are new, and newer writes meet the survivors.
         let newest = input.iter().map(Entry::seq).max().unwrap_or(0);
@@ -140,10 +140,10 @@ proptest! {
             .collect();
         snapshots.sort_unstable();
         snapshots.dedup();
-        let rules = fitting_rules(beneath, snapshots.clone(), choices.1);
+        let rules = fitting_rules(deeper, snapshots.clone(), choices.1);
         let mut input_again = [out.as_slice(), later].concat();
         input_again.sort_by_key(Entry::order);
         let (again, _) = run(&input_again, &rules)?;
-        check_reads(&[beneath, input, later], &[beneath, &again], &snapshots)?;
+        check_reads(&[deeper, input, later], &[deeper, &again], &snapshots)?;
     }
 }

@@ -246,7 +246,7 @@ impl Device {
         Ok(free)
     }
 
-    /// How often device or pinned host memory was asked for. It does not grow once slices find what they
+    /// How often device or pinned host memory was asked for. It does not grow once tasks find what they
     /// need among what earlier ones have left.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)

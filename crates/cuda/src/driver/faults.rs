@@ -131,7 +131,7 @@ impl Faults {
         with_state(|state| state.cancel = Some((state.all_calls() + nth, token.clone())));
     }
 
-    /// Alters a bit of the next slice.
+    /// Alters a bit of the next task.
     pub fn flip(&self, moment: Moment, place: Place) {
         with_state(|state| {
             state.flip = Some((moment, place));

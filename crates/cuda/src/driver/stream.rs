@@ -11,7 +11,7 @@ use super::device::Device;
 use super::ffi::Exec;
 use super::memory::PinnedBuffer;
 
-/// Pinned memory through which a slice's counts and lists go to the device and back.
+/// Pinned memory through which a task's counts and lists go to the device and back.
 pub const STAGING_BYTES: usize = 4 << 20;
 
 /// An order in which the device does things.

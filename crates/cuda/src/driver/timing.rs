@@ -1,4 +1,4 @@
-//! Where a slice's time goes.
+//! Where a task's time goes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Values of a slice in the device's memory.
+//! Values of a task in the device's memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::reserve::{Piece, Reserve};
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{Download, Stream};
 
-/// What one slice holds of the device's memory. Its buffers take one place after another; all of it goes back
+/// What one task holds of the device's memory. Its buffers take one place after another; all of it goes back
 /// at once.
 #[derive(Debug)]
 pub struct Arena {
@@ -240,9 +240,9 @@ mod tests {
     use super::*;
     use crate::driver::{Device, STAGING_BYTES, test_target};
 
-    fn arena(bytes: u64, most_bytes: u64) -> (Stream, Arc<Arena>) {
+    fn arena(bytes: u64, max_bytes: u64) -> (Stream, Arc<Arena>) {
         let device = Device::open(test_target()).expect("the device opens");
-        let reserve = Reserve::new(&device, Some(most_bytes)).expect("a budget");
+        let reserve = Reserve::new(&device, Some(max_bytes)).expect("a budget");
         let piece = reserve.take(bytes, &CancelToken::new());
         let stream = Stream::with_staging(&device).expect("a stream");
         (stream, Arena::new(&reserve, piece.expect("room")))

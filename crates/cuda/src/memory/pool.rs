@@ -1,4 +1,4 @@
-//! What slices borrow: memory of the device, streams, pinned chunks. All of it is made once and kept.
+//! What tasks borrow: memory of the device, streams, pinned chunks. All of it is made once and kept.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use super::workspace::Workspace;
 use crate::driver::{Device, Stream};
 use crate::settings::CudaSettings;
 
-/// Device memory of a slice that may be the first: that of a small job.
-const FIRST_SLICE_BYTES: u64 = 64 << 20;
+/// Device memory of a task that may be the first: that of a small job.
+const FIRST_TASK_BYTES: u64 = 64 << 20;
 
 /// Rings that keep all processors busy: whoever has one reads, checks or writes. More would only push one
 /// another's chunks out of the caches.
@@ -172,7 +172,7 @@ impl Pool {
 
     /// Bytes that were got from the device, and the most that may be.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        (self.reserve.bytes(), self.reserve.most_bytes())
+        (self.reserve.bytes(), self.reserve.max_bytes())
     }
 
     /// Waits for a workspace with so many bytes of device memory for all buffers.
@@ -186,13 +186,13 @@ impl Pool {
         Workspace::new(stream, Arena::new(&self.reserve, piece))
     }
 
-    /// Makes what one slice uses that has so many rings at once.
+    /// Makes what one task uses that has so many rings at once.
     ///
     /// # Errors
     /// Device.
     pub fn warm_up(&self, rings: usize) -> Result<()> {
         let cancel = CancelToken::new();
-        let bytes = FIRST_SLICE_BYTES.min(self.reserve.most_bytes());
+        let bytes = FIRST_TASK_BYTES.min(self.reserve.max_bytes());
         let _memory = self.reserve.take(bytes, &cancel)?;
         let make = || Stream::with_staging(&self.device);
         let _stream = self.streams.take(&cancel, make)?;

@@ -1,9 +1,9 @@
-//! Device memory for slices, of all jobs, within a budget.
+//! Device memory for tasks, of all jobs, within a budget.
 //!
-//! A slice asks for all that it needs at once, before it reads anything, and waits until there is so much: so
-//! slices that hold memory never wait for one another. Who waits is served in order. Memory is got from the
-//! device in regions of some slices each, which stay: once there are as many as slices run at a time, nothing
-//! is asked of the device any more. Regions are given up only for a slice that none of them is large enough for.
+//! A task asks for all that it needs at once, before it reads anything, and waits until there is so much: so
+//! tasks that hold memory never wait for one another. Who waits is served in order. Memory is got from the
+//! device in regions of some tasks each, which stay: once there are as many as tasks run at a time, nothing
+//! is asked of the device any more. Regions are given up only for a task that none of them is large enough for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ use crate::driver::{Device, DeviceMemory};
 /// How often whoever waits looks whether the job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
-/// A region has room for so many slices like the one that it was made for.
-const SLICES_PER_REGION: u64 = 4;
+/// A region has room for so many tasks like the one that it was made for.
+const TASKS_PER_REGION: u64 = 4;
 
 /// Of the device's free memory, so much is taken at most unless the user says.
 const USUAL_SHARE: (u64, u64) = (4, 5);
 
-/// Device memory that slices share.
+/// Device memory that tasks share.
 #[derive(Debug)]
 pub struct Reserve {
     device: Device,
-    most_bytes: u64,
+    max_bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -48,7 +48,7 @@ struct Lent {
     region: Region,
 }
 
-/// Memory that a slice holds; given back when dropped, with nothing on its way to or from it.
+/// Memory that a task holds; given back when dropped, with nothing on its way to or from it.
 #[derive(Debug)]
 pub struct Piece {
     reserve: Arc<Reserve>,
@@ -88,22 +88,22 @@ impl Drop for Piece {
 }
 
 impl Reserve {
-    /// A reserve of `most_bytes`, or of four fifths of what the device has free now.
+    /// A reserve of `max_bytes`, or of four fifths of what the device has free now.
     ///
     /// # Errors
     /// Device.
-    pub fn new(device: &Device, most_bytes: Option<u64>) -> Result<Arc<Self>> {
+    pub fn new(device: &Device, max_bytes: Option<u64>) -> Result<Arc<Self>> {
         let usual = || match device.memory_bytes() {
             // The host tells nothing.
             0 => Ok(u64::MAX),
             _ => Ok(device.free_bytes()? / USUAL_SHARE.1 * USUAL_SHARE.0),
         };
-        let most_bytes = most_bytes.map_or_else(usual, Ok)?;
+        let max_bytes = max_bytes.map_or_else(usual, Ok)?;
         Ok(Arc::new(Self {
             device: device.clone(),
-            most_bytes,
+            max_bytes,
             state: Mutex::new(State {
-                limit_bytes: most_bytes,
+                limit_bytes: max_bytes,
                 regions: Vec::new(),
                 waiting: VecDeque::new(),
                 next_ticket: 0,
@@ -121,9 +121,9 @@ impl Reserve {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that slices may hold at most.
-    pub fn most_bytes(&self) -> u64 {
-        self.most_bytes
+    /// Bytes that tasks may hold at most.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
     }
 
     /// Bytes that were got from the device.
@@ -168,7 +168,7 @@ impl Reserve {
     pub fn take_now(self: &Arc<Self>, bytes: u64) -> Result<Piece> {
         self.place(&mut self.state(), bytes)?.ok_or_else(|| {
             no_memory(format!(
-                "a slice needs {bytes} bytes of device memory more than was foreseen, and others hold them"
+                "a task needs {bytes} bytes of device memory more than was foreseen, and others hold them"
             ))
         })
     }
@@ -177,7 +177,7 @@ impl Reserve {
     fn place(self: &Arc<Self>, state: &mut State, bytes: u64) -> Result<Option<Piece>> {
         let bytes = bytes.max(1).saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         let found = match state.find(bytes) {
-            None if state.grow(&self.device, self.most_bytes, bytes)? => state.find(bytes),
+            None if state.grow(&self.device, self.max_bytes, bytes)? => state.find(bytes),
             found => found,
         };
         Ok(found.map(|memory| {
@@ -209,12 +209,12 @@ impl State {
 
     /// Gets a region with room for `bytes`, if the budget has so much; false if one has to wait for what is
     /// lent.
-    fn grow(&mut self, device: &Device, most_bytes: u64, bytes: u64) -> Result<bool> {
+    fn grow(&mut self, device: &Device, max_bytes: u64, bytes: u64) -> Result<bool> {
         if self.regions.iter().all(|lent| lent.region.is_idle()) {
             // Others may have left the device by now.
-            self.limit_bytes = most_bytes;
+            self.limit_bytes = max_bytes;
         }
-        self.check(most_bytes, bytes)?;
+        self.check(max_bytes, bytes)?;
         let fits_one = self.regions.iter().any(|lent| lent.region.len() >= bytes);
         if self.limit_bytes.saturating_sub(self.bytes()) < bytes && !fits_one {
             self.regions.retain(|lent| !lent.region.is_idle());
@@ -223,7 +223,7 @@ impl State {
         if free < bytes {
             return Ok(false);
         }
-        let wished = bytes.saturating_mul(SLICES_PER_REGION).min(free);
+        let wished = bytes.saturating_mul(TASKS_PER_REGION).min(free);
         let _current = device.make_current()?;
         let memory = DeviceMemory::new(device, wished);
         match memory.or_else(|_| DeviceMemory::new(device, bytes)) {
@@ -237,24 +237,24 @@ impl State {
                 // Somebody else has it, or the device is broken, which is not to be mistaken for that. What there is goes
                 // round.
                 self.limit_bytes = self.bytes();
-                let checked = self.check(most_bytes, bytes).map(|()| false);
+                let checked = self.check(max_bytes, bytes).map(|()| false);
                 checked.map_err(|refused| no_memory(format!("{} ({})", refused.what, error.what)))
             }
         }
     }
 
-    /// Whether there can be so much of a budget of `most_bytes`, ever or while others have the rest.
-    fn check(&self, most_bytes: u64, bytes: u64) -> Result<()> {
+    /// Whether there can be so much of a budget of `max_bytes`, ever or while others have the rest.
+    fn check(&self, max_bytes: u64, bytes: u64) -> Result<()> {
         let limit = self.limit_bytes;
         if bytes <= limit {
             return Ok(());
         }
-        let advice = match limit < most_bytes {
+        let advice = match limit < max_bytes {
             true => ", since the device gives no more: stop what else uses it",
             false => ": give it more",
         };
         Err(no_memory(format!(
-            "a slice needs {bytes} bytes of device memory and may have {limit}{advice}, \
+            "a task needs {bytes} bytes of device memory and may have {limit}{advice}, \
              or set a smaller target_file_size"
         )))
     }
@@ -266,9 +266,9 @@ mod tests {
     use crate::driver::faults::Faults;
     use crate::driver::{Target, test_target};
 
-    fn reserve(most_bytes: u64) -> Arc<Reserve> {
+    fn reserve(max_bytes: u64) -> Arc<Reserve> {
         let device = Device::open(test_target()).expect("the device opens");
-        Reserve::new(&device, Some(most_bytes)).expect("a budget")
+        Reserve::new(&device, Some(max_bytes)).expect("a budget")
     }
 
     fn take(reserve: &Arc<Reserve>, bytes: u64) -> Piece {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_asked_once_for_several_slices() {
+    fn the_device_is_asked_once_for_several_tasks() {
         let reserve = reserve(1 << 20);
         for round in 0..5 {
             let pieces: Vec<_> = (0..4).map(|_| take(&reserve, 10_000)).collect();

@@ -29,7 +29,7 @@ pub struct CopyRing {
 struct Chunk {
     /// Pinned; none while it is lent.
     memory: Option<Box<dyn Memory>>,
-    /// Behind the chunk's last copy.
+    /// AbandonedMemory the chunk's last copy.
     copied: Event,
     on_its_way: bool,
 }

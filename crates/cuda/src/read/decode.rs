@@ -111,7 +111,7 @@ pub(super) fn decode(
     let (starts, longest) = counted.map_err(named)?;
     // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(refused("so many entries in one slice"));
+        return Err(refused("so many entries in one task"));
     }
     let entries = starts.last().map_or(0, |&n| n as usize);
     make_room(read, &mut args, entries, longest)?;

@@ -1,4 +1,4 @@
-//! Input to the device: the byte ranges of a slice's blocks, copied into one arena.
+//! Input to the device: the byte ranges of a task's blocks, copied into one arena.
 //!
 //! Several threads read pieces of the ranges into pinned memory, from where the device copies them.
 
@@ -46,7 +46,7 @@ struct Piece<'a> {
     at: u64,
 }
 
-/// The blocks of a slice.
+/// The blocks of a task.
 #[derive(Debug, Default)]
 pub struct Input<'a> {
     pieces: Vec<Piece<'a>>,

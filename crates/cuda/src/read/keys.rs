@@ -1,6 +1,6 @@
 //! User keys that no entry has, on their way to the device: bounds, and the ends of files elsewhere in the tree.
 
-use rockmill_core::{Grandparent, RangesBeneath, Result, key_prefix};
+use rockmill_core::{DeeperLevels, Grandparent, Result, key_prefix};
 
 use crate::driver::Stream;
 use crate::driver::ffi::{KeySpan, UserKey};
@@ -114,26 +114,26 @@ impl Spans {
 
 /// Files beneath the output: spans, the end of each level among them, and whether anything may lie there.
 #[derive(Debug, Default)]
-pub struct Beneath {
+pub struct DeeperFiles {
     pub spans: Spans,
     pub level_ends: Vec<u32>,
     pub unknown: bool,
 }
 
 /// What lies beneath.
-pub fn beneath(ranges: &RangesBeneath) -> Beneath {
-    let mut beneath = Beneath::default();
+pub fn deeper(ranges: &DeeperLevels) -> DeeperFiles {
+    let mut deeper = DeeperFiles::default();
     match ranges {
-        RangesBeneath::Nothing => {}
-        RangesBeneath::Unknown => beneath.unknown = true,
-        RangesBeneath::Files(levels) => {
+        DeeperLevels::Nothing => {}
+        DeeperLevels::Unknown => deeper.unknown = true,
+        DeeperLevels::Files(levels) => {
             for files in levels {
                 for (first, last) in files {
-                    beneath.spans.push(first, last, 0);
+                    deeper.spans.push(first, last, 0);
                 }
-                beneath.level_ends.push(beneath.spans.len() as u32);
+                deeper.level_ends.push(deeper.spans.len() as u32);
             }
         }
     }
-    beneath
+    deeper
 }

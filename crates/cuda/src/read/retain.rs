@@ -3,7 +3,7 @@
 use rockmill_core::{CompactionRules, DeclineReason, Error, Result};
 
 use super::errors::{FirstError, first_error};
-use super::keys::beneath;
+use super::keys::deeper;
 use super::rows::Merged;
 use super::state::ReadState;
 use crate::driver::ffi::{RetainArgs, RetainRules, RetainTotals};
@@ -20,13 +20,13 @@ pub(super) fn retain(
     one_by_one: bool,
 ) -> Result<RetainTotals> {
     let n = merged.len;
-    let beneath = beneath(&rules.beneath);
+    let deeper = deeper(&rules.deeper);
     if n == 0 {
         return Ok(RetainTotals::default());
     }
-    let spans = beneath.spans.upload(
-        &mut read.buffers.beneath,
-        &mut read.buffers.beneath_bytes,
+    let spans = deeper.spans.upload(
+        &mut read.buffers.deeper,
+        &mut read.buffers.deeper_bytes,
         &read.ws.stream,
     )?;
     let args = RetainArgs {
@@ -42,14 +42,14 @@ pub(super) fn retain(
                 .upload(&rules.snapshots, &read.ws.stream)?,
             num_snapshots: rules.snapshots.len() as u64,
             earliest: rules.earliest(),
-            beneath: spans,
+            deeper: spans,
             level_ends: read
                 .buffers
                 .level_ends
-                .upload(&beneath.level_ends, &read.ws.stream)?,
-            num_levels: beneath.level_ends.len() as u32,
+                .upload(&deeper.level_ends, &read.ws.stream)?,
+            num_levels: deeper.level_ends.len() as u32,
             bottommost: u32::from(rules.bottommost),
-            beneath_unknown: u32::from(beneath.unknown),
+            deeper_unknown: u32::from(deeper.unknown),
             enforce_single_delete: u32::from(rules.enforce_single_del_contracts),
         },
         heads: read.buffers.heads.room(n)?,

@@ -1,6 +1,6 @@
 //! How much of everything a task reads at most, as far as indexes and properties tell before it is read.
 
-use rockmill_core::{CompactionRules, InputTable, RangesBeneath, Request, Visibility};
+use rockmill_core::{CompactionRules, DeeperLevels, InputTable, Request, Visibility};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::TableProperties;
@@ -33,9 +33,9 @@ pub struct ReadSize {
     /// Snapshots.
     pub snapshots: u64,
     /// Files beneath the output, and levels that these are in.
-    pub beneath: u64,
+    pub deeper: u64,
     pub levels: u64,
-    pub beneath_bytes: u64,
+    pub deeper_bytes: u64,
 }
 
 /// Entries are not spread evenly over a file: where a range is a part of one, so much more are foreseen, and
@@ -97,17 +97,17 @@ impl ReadSize {
 
     /// Adds what decides which entries survive.
     fn add_rules(&mut self, rules: &CompactionRules) {
-        let beneath = match &rules.beneath {
-            RangesBeneath::Files(levels) => &levels[..],
-            RangesBeneath::Nothing | RangesBeneath::Unknown => &[],
+        let deeper = match &rules.deeper {
+            DeeperLevels::Files(levels) => &levels[..],
+            DeeperLevels::Nothing | DeeperLevels::Unknown => &[],
         };
-        let files = || beneath.iter().flatten();
+        let files = || deeper.iter().flatten();
         let bytes = files().map(|(first, last)| (first.len() + last.len()) as u64);
         self.compacted_entries = self.entries;
         self.snapshots = rules.snapshots.len() as u64;
-        self.beneath = files().count() as u64;
-        self.levels = beneath.len() as u64;
-        self.beneath_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
+        self.deeper = files().count() as u64;
+        self.levels = deeper.len() as u64;
+        self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
     }
 
     /// Entries, if some key seems to be too long for its record; else 0.
@@ -127,8 +127,8 @@ impl ReadSize {
 /// Whether some user keys of a file may be too long for their records: those of one length that fit are the
 /// rule.
 fn may_be_wide(properties: &TableProperties) -> bool {
-    const MOST_BYTES: u64 = WORD_KEY_BYTES + TAG_SIZE as u64;
-    let fitting = properties.num_entries.saturating_mul(MOST_BYTES);
+    const MAX_BYTES: u64 = WORD_KEY_BYTES + TAG_SIZE as u64;
+    let fitting = properties.num_entries.saturating_mul(MAX_BYTES);
     let of_one_length = properties
         .raw_key_size
         .is_multiple_of(properties.num_entries.max(1));

@@ -29,8 +29,8 @@ buffers! {
     run_starts: u32 = x.runs + 1;
     trimmed: u32 = 2 * x.runs;
     snapshots: u64 = x.snapshots;
-    beneath: KeySpan = x.beneath;
-    beneath_bytes: u8 = x.beneath_bytes;
+    deeper: KeySpan = x.deeper;
+    deeper_bytes: u8 = x.deeper_bytes;
     level_ends: u32 = x.levels;
     heads: u32 = x.compacted_entries;
     has_older: u8 = x.compacted_entries;

@@ -1,6 +1,6 @@
 //! The buffers of the stages that write files; see `kernels/table.hpp` for what each holds.
 
-use super::layout::MOST_FILES;
+use super::layout::MAX_FILES;
 use super::size::SstSize;
 use crate::driver::ffi::{
     BlockRef, FileIndex, FilePlace, FileTotals, FoundFile, KeySpan, OutBlock,
@@ -27,9 +27,9 @@ buffers! {
     index_sums: u64 = x.blocks;
     edges: u8 = x.edge_bytes;
     blocks: OutBlock = x.blocks;
-    file_starts: u32 = MOST_FILES as u64 + 2;
-    file_blocks: u32 = MOST_FILES as u64 + 1;
-    file_offsets: u64 = MOST_FILES as u64 + 1;
+    file_starts: u32 = MAX_FILES as u64 + 2;
+    file_blocks: u32 = MAX_FILES as u64 + 1;
+    file_offsets: u64 = MAX_FILES as u64 + 1;
     file_totals: FileTotals = x.files;
     indexes: FileIndex = x.files;
     file_places: FilePlace = x.files;

@@ -8,7 +8,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
 
 use super::buffers::SstBuffers;
-use super::layout::{MOST_FILES, NUM_FILES_AT};
+use super::layout::{MAX_FILES, NUM_FILES_AT};
 use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
 use crate::driver::{altered, refused};
 use crate::read::{FirstError, ReadState, Survivors, download_checked};
@@ -90,10 +90,10 @@ pub fn plan_images(
 ) -> Result<Vec<Image>> {
     let (file_starts, error) = download_checked(&read.ws, &sst.file_starts, NUM_FILES_AT + 1)?;
     if error.is_some() {
-        return Err(refused("so many output files in one slice"));
+        return Err(refused("so many output files in one task"));
     }
     let num_files = file_starts[NUM_FILES_AT] as usize;
-    if !(1..=MOST_FILES).contains(&num_files) {
+    if !(1..=MAX_FILES).contains(&num_files) {
         return Err(altered("the number of files is not one that was counted"));
     }
     let file_starts = &file_starts[..=num_files];

@@ -10,11 +10,11 @@ use super::filter::{filter_rules, may_lack_prefix};
 use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
 
-/// Files of one slice at most; all of them are open at once.
-pub const MOST_FILES: usize = 256;
+/// Files of one task at most; all of them are open at once.
+pub const MAX_FILES: usize = 256;
 
 /// The number of files stands behind room for the files' starts, to be read with them.
-pub const NUM_FILES_AT: usize = MOST_FILES + 1;
+pub const NUM_FILES_AT: usize = MAX_FILES + 1;
 
 /// Cuts files and blocks.
 pub fn lay_out(
@@ -80,12 +80,12 @@ pub fn lay_out(
         num_blocks: 0,
         file_starts,
         num_files: file_starts.wrapping_add(NUM_FILES_AT),
-        file_blocks: sst.file_blocks.room(MOST_FILES + 1)?,
-        file_offsets: sst.file_offsets.room(MOST_FILES + 1)?,
+        file_blocks: sst.file_blocks.room(MAX_FILES + 1)?,
+        file_offsets: sst.file_offsets.room(MAX_FILES + 1)?,
         indexes: null_mut(),
         places: null(),
         edges: null_mut(),
-        most_files: MOST_FILES as u32,
+        max_files: MAX_FILES as u32,
         unused: 0,
         errors: read.ws.errors.as_ptr().cast(),
     };

@@ -5,7 +5,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::filter::{filter_rules, may_lack_prefix};
 use super::images::IMAGE_ALIGNMENT;
-use super::layout::MOST_FILES;
+use super::layout::MAX_FILES;
 use crate::read::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 
 /// Counts of what is written, to foresee its memory on the device.
@@ -54,7 +54,7 @@ impl SstSize {
         let data = (read.stored_bytes)
             .saturating_add(key_bytes)
             .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
-        let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MOST_FILES as u64);
+        let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MAX_FILES as u64);
         let blocks = (data / plan.table.block_size.max(1) + files).min(entries);
         let filter_bytes = filter_bytes(plan, entries, files);
         let index_bytes = share(key_bytes, blocks, entries)

@@ -20,7 +20,7 @@ use super::output::Writing;
 use super::parts::{Block, Part, check_blocks, parts_of};
 use crate::memory::{CHUNKS, CopyRing, DeviceSlice};
 
-/// Files of a slice that are written at once. A slice is two target files before anything is dropped.
+/// Files of a task that are written at once. A task is two target files before anything is dropped.
 pub const WRITERS: usize = 3;
 
 /// A file that was begun, and its number.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rockmill_core::{
-    CompactionRules, Grandparent, InputTable, OutputSplitting, Plan, RangesBeneath, TablePlan,
+    CompactionRules, DeeperLevels, Grandparent, InputTable, OutputSplitting, Plan, TablePlan,
 };
 use rockmill_format::compression::CompressionSettings;
 
@@ -94,7 +94,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
     let rules = (
         proptest::collection::btree_set(0u64..310, 0..4),
         any::<bool>(),
-        prop_oneof![Just(RangesBeneath::Nothing), Just(RangesBeneath::Unknown)],
+        prop_oneof![Just(DeeperLevels::Nothing), Just(DeeperLevels::Unknown)],
         any::<bool>(),
     );
     let splitting = (
@@ -104,17 +104,17 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         any::<[bool; 4]>(),
     );
     (rules, table_plans(), splitting).prop_map(|(rules, table, splitting)| {
-        let (snapshots, bottommost, beneath, enforce_single_del_contracts) = rules;
+        let (snapshots, bottommost, deeper, enforce_single_del_contracts) = rules;
         let (file_size, ratio, max_compaction_bytes, switches) = splitting;
         let [single_file, level_style, file_checksum, paranoid_hash] = switches;
         let mut plan = common::plan();
         plan.rules = CompactionRules {
             snapshots: snapshots.into_iter().collect(),
             bottommost,
-            beneath: if bottommost {
-                RangesBeneath::Nothing
+            deeper: if bottommost {
+                DeeperLevels::Nothing
             } else {
-                beneath
+                deeper
             },
             enforce_single_del_contracts,
         };
@@ -148,7 +148,7 @@ fn some_keys(runs: &[Vec<Entry>]) -> Vec<Vec<u8>> {
 }
 
 /// Files beneath the output, whose ends are keys of entries.
-pub fn files_beneath(runs: &[Vec<Entry>]) -> RangesBeneath {
+pub fn deeper_files(runs: &[Vec<Entry>]) -> DeeperLevels {
     let keys = some_keys(runs);
     let files = |keys: &[Vec<u8>]| -> Vec<_> {
         keys.chunks_exact(2)
@@ -156,7 +156,7 @@ pub fn files_beneath(runs: &[Vec<Entry>]) -> RangesBeneath {
             .collect()
     };
     let (near, deep) = keys.split_at(keys.len() / 2);
-    RangesBeneath::Files(vec![files(near), Vec::new(), files(deep)])
+    DeeperLevels::Files(vec![files(near), Vec::new(), files(deep)])
 }
 
 /// Files of the level below the output. With `touching`, one ends on the key with which the next begins.

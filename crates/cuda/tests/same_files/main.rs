@@ -13,13 +13,13 @@ mod filters;
 
 use std::sync::OnceLock;
 
-use cases::{files_beneath, grandparents, plans, runs, table_plans, tables};
+use cases::{deeper_files, grandparents, plans, runs, table_plans, tables};
 use common::{Entry, MemOutput, config, open};
 use device::target;
 use proptest::prelude::*;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, Grandparent, InputTable, KeyRange, OutputSplitting,
-    Plan, RangesBeneath, ReadReport, Support, TaskReport, Unsupported,
+    Backend, CancelToken, DeeperLevels, Error, ErrorKind, Grandparent, InputTable, KeyRange,
+    OutputSplitting, Plan, ReadReport, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
@@ -80,9 +80,9 @@ proptest! {
     ) {
         let inputs = tables(&runs, &input_plan);
         let mut plan = plan;
-        let [with_files_beneath, with_grandparents, touching] = switches;
-        if with_files_beneath && !plan.rules.bottommost {
-            plan.rules.beneath = files_beneath(&runs);
+        let [with_deeper_files, with_grandparents, touching] = switches;
+        if with_deeper_files && !plan.rules.bottommost {
+            plan.rules.deeper = deeper_files(&runs);
         }
         if with_grandparents {
             plan.output.splitting.grandparents = grandparents(&runs, touching);
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// Entries that are larger than any buffer of fixed size, alone and beside small ones; slices without survivors.
+/// Entries that are larger than any buffer of fixed size, alone and beside small ones; tasks without survivors.
 #[test]
 fn giant_entries_single_entries_and_nothing_at_all_work() {
     let giant_key = vec![b'k'; 1 << 20];
@@ -132,7 +132,7 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
         let inputs = tables(runs, &common::plan().output.table);
         let (mut plan, range) = (common::plan(), KeyRange::default());
         plan.rules.bottommost = true;
-        plan.rules.beneath = RangesBeneath::Nothing;
+        plan.rules.deeper = DeeperLevels::Nothing;
         let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
         let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
         assert_eq!(difference(&files, &found), None, "case {i}");

@@ -6,9 +6,9 @@ use super::state::JobId;
 
 /// What such calls hold.
 #[derive(Debug, Default)]
-pub struct Behind {
-    /// Of their slices.
-    slice_bytes: u64,
+pub struct AbandonedMemory {
+    /// Of their tasks.
+    task_bytes: u64,
     jobs: BTreeMap<JobId, Calls>,
 }
 
@@ -20,16 +20,16 @@ struct Calls {
     held_bytes: u64,
 }
 
-impl Behind {
+impl AbandonedMemory {
     /// All that they hold, what their jobs are counted for left out.
     pub fn bytes(&self) -> u64 {
         let held = self.jobs.values().map(|calls| calls.held_bytes);
-        held.fold(self.slice_bytes, u64::saturating_add)
+        held.fold(self.task_bytes, u64::saturating_add)
     }
 
-    /// A call of a job is left behind, with the memory of its slice.
-    pub fn leave(&mut self, job: JobId, slice_bytes: u64) {
-        self.slice_bytes += slice_bytes;
+    /// A call of a job is abandoned, with the memory of its task.
+    pub fn leave(&mut self, job: JobId, task_bytes: u64) {
+        self.task_bytes += task_bytes;
         self.jobs.entry(job).or_default().count += 1;
     }
 
@@ -41,8 +41,8 @@ impl Behind {
     }
 
     /// One of the calls has come back.
-    pub fn come_back(&mut self, job: JobId, slice_bytes: u64) {
-        self.slice_bytes -= slice_bytes;
+    pub fn give_back_abandoned(&mut self, job: JobId, task_bytes: u64) {
+        self.task_bytes -= task_bytes;
         if let Some(calls) = self.jobs.get_mut(&job) {
             calls.count -= 1;
             if calls.count == 0 {

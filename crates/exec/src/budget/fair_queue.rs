@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// How urgent a job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum Priority {
     /// It makes room in level 0, where writers stall.
     First,
     /// Any other.
@@ -16,7 +16,7 @@ pub enum Urgency {
 /// So many that are more urgent go before the first of those that are less, which then counts as more urgent itself.
 const TURN: u32 = 8;
 
-impl Urgency {
+impl Priority {
     /// The next more urgent.
     fn next(self) -> Self {
         match self {
@@ -30,39 +30,39 @@ impl Urgency {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     /// What it counts as.
-    urgency: Urgency,
-    /// How many went before it since it was the first of its urgency.
+    priority: Priority,
+    /// How many went before it since it was the first of its priority.
     passed: u32,
 }
 
-/// Who waits, the most urgent first and of each urgency in the order in which they came to it.
+/// Who waits, the most urgent first and of each priority in the order in which they came to it.
 #[derive(Debug)]
-pub struct Line<T>(VecDeque<(Position, T)>);
+pub struct FairQueue<T>(VecDeque<(Position, T)>);
 
-impl<T> Default for Line<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Line<T> {
+impl<T> FairQueue<T> {
     /// Somebody comes, and goes before all that are less urgent, however many wait, but for one of them every so often.
-    pub fn come(&mut self, urgency: Urgency, who: T) {
-        self.join(urgency, who);
-        for less in [Urgency::Usual, Urgency::Last] {
-            if less > urgency {
+    pub fn come(&mut self, priority: Priority, who: T) {
+        self.join(priority, who);
+        for less in [Priority::Normal, Priority::Low] {
+            if less > priority {
                 self.pass(less);
             }
         }
     }
 
-    /// Somebody went before the first of this urgency.
-    fn pass(&mut self, less: Urgency) {
+    /// Somebody went before the first of this priority.
+    fn pass(&mut self, less: Priority) {
         let place = self.first_of(less);
         let Some((position, _)) = self.0.get_mut(place) else {
             return;
         };
-        if position.urgency != less {
+        if position.priority != less {
             return;
         }
         position.passed += 1;
@@ -73,16 +73,20 @@ impl<T> Line<T> {
         }
     }
 
-    /// Where those of an urgency begin.
-    fn first_of(&self, urgency: Urgency) -> usize {
-        self.0.partition_point(|(other, _)| other.urgency < urgency)
+    /// Where those of a priority begin.
+    fn first_of(&self, priority: Priority) -> usize {
+        self.0
+            .partition_point(|(other, _)| other.priority < priority)
     }
 
-    fn join(&mut self, urgency: Urgency, who: T) {
+    fn join(&mut self, priority: Priority, who: T) {
         let behind = self
             .0
-            .partition_point(|(other, _)| other.urgency <= urgency);
-        let position = Position { urgency, passed: 0 };
+            .partition_point(|(other, _)| other.priority <= priority);
+        let position = Position {
+            priority,
+            passed: 0,
+        };
         self.0.insert(behind, (position, who));
     }
 
@@ -101,43 +105,43 @@ impl<T> Line<T> {
 mod tests {
     use super::*;
 
-    /// So many of each urgency, the most urgent of whom have come last.
-    fn line(waiting: [(Urgency, usize); 3]) -> Line<Urgency> {
-        let mut line = Line::default();
-        for (urgency, count) in waiting.into_iter().rev() {
-            (0..count).for_each(|_| line.come(urgency, urgency));
+    /// So many of each priority, the most urgent of whom have come last.
+    fn queue(waiting: [(Priority, usize); 3]) -> FairQueue<Priority> {
+        let mut queue = FairQueue::default();
+        for (priority, count) in waiting.into_iter().rev() {
+            (0..count).for_each(|_| queue.come(priority, priority));
         }
-        line
+        queue
     }
 
-    /// How many of the first so many are of an urgency.
-    fn count(line: &Line<Urgency>, first: usize, of: Urgency) -> usize {
-        let first = line.0.iter().take(first);
-        first.filter(|(_, urgency)| *urgency == of).count()
+    /// How many of the first so many are of a priority.
+    fn count(queue: &FairQueue<Priority>, first: usize, of: Priority) -> usize {
+        let first = queue.0.iter().take(first);
+        first.filter(|(_, priority)| *priority == of).count()
     }
 
     #[test]
     fn the_urgent_wait_for_one_in_nine_however_many_came_before() {
         for usual in [20, 1000] {
-            let line = line([
-                (Urgency::First, 64),
-                (Urgency::Usual, usual),
-                (Urgency::Last, 0),
+            let queue = queue([
+                (Priority::High, 64),
+                (Priority::Normal, usual),
+                (Priority::Low, 0),
             ]);
-            assert_eq!(count(&line, 8, Urgency::First), 8);
-            assert_eq!(count(&line, 72, Urgency::First), 64);
-            assert_eq!(line.len(), 64 + usual);
+            assert_eq!(count(&queue, 8, Priority::High), 8);
+            assert_eq!(count(&queue, 72, Priority::High), 64);
+            assert_eq!(queue.len(), 64 + usual);
         }
     }
 
     #[test]
     fn what_can_wait_gets_its_turn_and_no_more() {
-        let mut line = line([Urgency::First, Urgency::Usual, Urgency::Last].map(|u| (u, 20)));
+        let mut queue = queue([Priority::High, Priority::Normal, Priority::Low].map(|u| (u, 20)));
         let mut served = 0;
         // An urgent one comes whenever somebody was served.
-        while count(&line, 1, Urgency::Last) == 0 && served < 200 {
-            line.0.pop_front();
-            line.come(Urgency::First, Urgency::First);
+        while count(&queue, 1, Priority::Low) == 0 && served < 200 {
+            queue.0.pop_front();
+            queue.come(Priority::High, Priority::High);
             served += 1;
         }
         assert!((20..200).contains(&served), "{served}");
@@ -145,22 +149,22 @@ mod tests {
 
     #[test]
     fn who_waits_for_long_gives_those_behind_no_more_than_their_turn() {
-        let mut line = Line::default();
-        line.come(Urgency::Usual, Urgency::Usual);
+        let mut queue = FairQueue::default();
+        queue.come(Priority::Normal, Priority::Normal);
         for _ in 0..300 {
-            line.come(Urgency::Usual, Urgency::Usual);
-            line.0.remove(1);
+            queue.come(Priority::Normal, Priority::Normal);
+            queue.0.remove(1);
         }
-        line.come(Urgency::Last, Urgency::Last);
+        queue.come(Priority::Low, Priority::Low);
         for _ in 0..4 {
-            line.come(Urgency::Usual, Urgency::Usual);
+            queue.come(Priority::Normal, Priority::Normal);
         }
-        line.come(Urgency::First, Urgency::First);
-        let order: Vec<_> = line.0.iter().map(|(_, urgency)| *urgency).collect();
-        let usual = [Urgency::Usual; 5];
+        queue.come(Priority::High, Priority::High);
+        let order: Vec<_> = queue.0.iter().map(|(_, priority)| *priority).collect();
+        let usual = [Priority::Normal; 5];
         assert_eq!(
             order,
-            [&[Urgency::First], &usual[..], &[Urgency::Last]].concat()
+            [&[Priority::High], &usual[..], &[Priority::Low]].concat()
         );
     }
 }

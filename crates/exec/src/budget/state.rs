@@ -4,9 +4,9 @@ mod room;
 
 use std::collections::BTreeMap;
 
-use super::abandoned::Behind;
-use super::fair_queue::{Line, Urgency};
-use super::running::{Candidate, Lanes, Offer};
+use super::abandoned::AbandonedMemory;
+use super::fair_queue::{FairQueue, Priority};
+use super::running::{Candidate, InFlight, Offer};
 use room::Full;
 
 /// A job's number.
@@ -29,10 +29,10 @@ pub struct Entry {
 pub enum Wish {
     /// To open a job's inputs.
     Enter(Entry),
-    /// The memory of the job's own slice.
+    /// The memory of the job's own task.
     Admit(JobId),
-    /// A device with room for a slice, and memory.
-    Slice(JobId),
+    /// A device with room for a task, and memory.
+    Task(JobId),
 }
 
 /// What became of a wish.
@@ -42,13 +42,13 @@ pub enum Answer {
         job: JobId,
     },
     Admitted,
-    /// A slice may run.
-    Slice(Place),
-    /// The job has no more slices.
+    /// A task may run.
+    Task(Place),
+    /// The job has no more tasks.
     Ended,
 }
 
-/// Where a slice runs.
+/// Where a task runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
     pub number: u64,
@@ -62,10 +62,10 @@ pub struct Place {
 /// What a job has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// Slices that have not begun.
-    pub slices: u64,
+    /// Tasks that have not begun.
+    pub tasks: u64,
     /// Bytes of input of one, about.
-    pub slice_bytes: u64,
+    pub task_bytes: u64,
 }
 
 /// What a job has.
@@ -74,16 +74,16 @@ struct Job {
     held_bytes: u64,
     /// What it is going to hold, about, while it opens its inputs.
     expected_bytes: u64,
-    slice_bytes: u64,
+    task_bytes: u64,
     /// The database whose files it opens.
     opens: Option<u64>,
-    /// When it got the memory of its first slice.
+    /// When it got the memory of its first task.
     admitted: Option<Ticket>,
-    /// A slice runs in the job's own memory.
+    /// A task runs in the job's own memory.
     own_in_use: bool,
     ended: bool,
     work: Option<Work>,
-    /// Who may take its slices.
+    /// Who may take its tasks.
     candidates: Vec<Candidate>,
 }
 
@@ -91,18 +91,18 @@ impl Job {
     /// Memory that the job keeps until it ends.
     fn own_bytes(&self) -> u64 {
         match self.admitted {
-            Some(_) => self.held_bytes + self.slice_bytes,
+            Some(_) => self.held_bytes + self.task_bytes,
             None => self.held_bytes.max(self.expected_bytes),
         }
     }
 
     fn is_done(&self) -> bool {
-        self.ended || self.work.is_none_or(|work| work.slices == 0)
+        self.ended || self.work.is_none_or(|work| work.tasks == 0)
     }
 
-    /// Bytes of input of slices that have not begun.
+    /// Bytes of input of tasks that have not begun.
     fn left_bytes(&self) -> u64 {
-        let left = |work: Work| work.slices.saturating_mul(work.slice_bytes);
+        let left = |work: Work| work.tasks.saturating_mul(work.task_bytes);
         self.work.map_or(0, left)
     }
 }
@@ -112,7 +112,7 @@ impl Job {
 struct Waiting {
     ticket: Ticket,
     wish: Wish,
-    /// The device that a slice waits for although another had room.
+    /// The device that a task waits for although another had room.
     waits_for: Option<usize>,
 }
 
@@ -122,14 +122,14 @@ pub struct State {
     pub slots: usize,
     pub bytes: u64,
     /// What calls hold which nobody waits for any more: so much less there is for others.
-    behind: Behind,
+    behind: AbandonedMemory,
     /// Seconds since some moment.
     pub now: f64,
-    lanes: Lanes,
-    /// Memory of slices beside that of the jobs themselves.
+    in_flight: InFlight,
+    /// Memory of tasks beside that of the jobs themselves.
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
-    waiting: Line<Waiting>,
+    waiting: FairQueue<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
     /// Number of the next job or ticket.
     next: u64,
@@ -140,12 +140,12 @@ impl State {
         Self {
             slots: slots.max(1),
             bytes,
-            behind: Behind::default(),
+            behind: AbandonedMemory::default(),
             now: 0.0,
-            lanes: Lanes::default(),
+            in_flight: InFlight::default(),
             more_bytes: 0,
             jobs: BTreeMap::new(),
-            waiting: Line::default(),
+            waiting: FairQueue::default(),
             answers: BTreeMap::new(),
             next: 0,
         }
@@ -157,23 +157,23 @@ impl State {
     }
 
     /// Memory that there is for jobs.
-    pub fn most_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.left_behind_bytes())
+    pub fn max_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.abandoned_bytes())
     }
 
-    /// Memory that calls hold which were left behind.
-    pub fn left_behind_bytes(&self) -> u64 {
+    /// Memory that calls hold which were abandoned.
+    pub fn abandoned_bytes(&self) -> u64 {
         self.behind.bytes()
     }
 
-    /// A call of a job is left behind, with the memory of its slice.
-    pub fn leave_behind(&mut self, job: JobId, slice_bytes: u64) {
-        self.behind.leave(job, slice_bytes);
+    /// A call of a job is abandoned, with the memory of its task.
+    pub fn abandon(&mut self, job: JobId, task_bytes: u64) {
+        self.behind.leave(job, task_bytes);
     }
 
     /// It has come back.
-    pub fn come_back(&mut self, job: JobId, slice_bytes: u64) {
-        self.behind.come_back(job, slice_bytes);
+    pub fn give_back_abandoned(&mut self, job: JobId, task_bytes: u64) {
+        self.behind.give_back_abandoned(job, task_bytes);
     }
 
     /// Memory that jobs keep until they end.
@@ -193,15 +193,15 @@ impl State {
         job.held_bytes
     }
 
-    /// What is counted to a job, without its slices.
+    /// What is counted to a job, without its tasks.
     pub fn held_bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |job| job.held_bytes)
     }
 
-    /// A job has opened its inputs; one of its slices takes so much, at least 1.
-    pub fn set_slice_bytes(&mut self, job: JobId, bytes: u64) {
+    /// A job has opened its inputs; one of its tasks takes so much, at least 1.
+    pub fn set_task_bytes(&mut self, job: JobId, bytes: u64) {
         let job = self.jobs.entry(job).or_default();
-        job.slice_bytes = bytes.max(1);
+        job.task_bytes = bytes.max(1);
         job.expected_bytes = 0;
         job.opens = None;
     }
@@ -211,42 +211,42 @@ impl State {
         self.jobs.entry(job).or_default().work = Some(work);
     }
 
-    /// Says who may take a job's slices.
+    /// Says who may take a job's tasks.
     pub fn set_candidates(&mut self, job: JobId, candidates: &[Candidate]) {
         let kept = &mut self.jobs.entry(job).or_default().candidates;
         kept.clear();
         kept.extend_from_slice(candidates);
     }
 
-    /// How many of a job's slices fit beside what it holds, at least 1.
-    pub fn slices_in_memory(&self, job: JobId) -> usize {
+    /// How many of a job's tasks fit beside what it holds, at least 1.
+    pub fn tasks_in_memory(&self, job: JobId) -> usize {
         let fitting = self.jobs.get(&job).map_or(0, |job| {
-            self.most_bytes().saturating_sub(job.held_bytes) / job.slice_bytes.max(1)
+            self.max_bytes().saturating_sub(job.held_bytes) / job.task_bytes.max(1)
         });
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Bytes of input of slices that run on a device, or that have not begun and may go there.
+    /// Bytes of input of tasks that run on a device, or that have not begun and may go there.
     pub fn queued_bytes(&self, device: usize) -> u64 {
         let may_go = |job: &&Job| job.candidates.iter().any(|c| c.device == device);
         let left = self.jobs.values().filter(may_go).map(Job::left_bytes);
-        left.fold(self.lanes.running_bytes(device), u64::saturating_add)
+        left.fold(self.in_flight.running_bytes(device), u64::saturating_add)
     }
 
-    /// Whoever waits for a slice of the job need not.
+    /// Whoever waits for a task of the job need not.
     pub fn end(&mut self, job: JobId) {
         self.jobs.entry(job).or_default().ended = true;
     }
 
-    /// Forgets a job, of which no slice runs.
+    /// Forgets a job, of which no task runs.
     pub fn remove(&mut self, job: JobId) {
         let held_bytes = self.jobs.remove(&job).map_or(0, |job| job.held_bytes);
         self.behind.job_ends(job, held_bytes);
     }
 
-    /// A slice has run, or was not begun.
+    /// A task has run, or was not begun.
     pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
-        self.lanes.end(place.device, place.number);
+        self.in_flight.end(place.device, place.number);
         self.more_bytes -= place.more_bytes;
         let Some(job) = self.jobs.get_mut(&job) else {
             return;
@@ -255,18 +255,18 @@ impl State {
             job.own_in_use = false;
         }
         if let Some(work) = job.work.as_mut().filter(|_| !begun) {
-            work.slices += 1;
+            work.tasks += 1;
         }
     }
 
-    pub fn queue(&mut self, wish: Wish, urgency: Urgency) -> Ticket {
+    pub fn queue(&mut self, wish: Wish, priority: Priority) -> Ticket {
         let ticket = self.number();
         let waiting = Waiting {
             ticket,
             wish,
             waits_for: None,
         };
-        self.waiting.come(urgency, waiting);
+        self.waiting.come(priority, waiting);
         ticket
     }
 
@@ -326,8 +326,8 @@ impl State {
                 self.jobs.get_mut(&id)?.admitted = Some(now);
                 Some(Answer::Admitted)
             }
-            Wish::Slice(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
-            Wish::Slice(id) => {
+            Wish::Task(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
+            Wish::Task(id) => {
                 // What others have got since leaves no more for those that got nothing.
                 let chosen = match full.devices.contains(&id) {
                     true => None,
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    /// The device that should take a job's next slice now.
+    /// The device that should take a job's next task now.
     fn choose(&self, id: JobId) -> Option<Candidate> {
         let job = self.jobs.get(&id)?;
         let work = job.work?;
@@ -357,20 +357,20 @@ impl State {
         let left_bytes = competing.map(Job::left_bytes).fold(0, u64::saturating_add);
         let offer = Offer {
             candidates: &job.candidates,
-            left: (left_bytes / work.slice_bytes.max(1)).max(work.slices),
+            left: (left_bytes / work.task_bytes.max(1)).max(work.tasks),
         };
-        self.lanes.choose(&offer, self.slots, self.now)
+        self.in_flight.choose(&offer, self.slots, self.now)
     }
 
-    /// The device that a slice waits for although another one has room.
+    /// The device that a task waits for although another one has room.
     fn waited_for(&self, id: JobId) -> Option<usize> {
         let candidates = &self.jobs.get(&id)?.candidates;
-        let has_room = |c: &Candidate| self.lanes.running(c.device) < self.slots;
+        let has_room = |c: &Candidate| self.in_flight.running(c.device) < self.slots;
         let waits = candidates.iter().any(has_room);
-        Lanes::favourite(candidates).filter(|_| waits)
+        InFlight::favourite(candidates).filter(|_| waits)
     }
 
-    /// Lets a slice begin, if there is memory.
+    /// Lets a task begin, if there is memory.
     fn place(
         &mut self,
         id: JobId,
@@ -379,8 +379,8 @@ impl State {
         full: &mut Full,
     ) -> Option<Answer> {
         let job = self.jobs.get(&id)?;
-        let bytes = job.slice_bytes;
-        let input_bytes = job.work.map_or(0, |work| work.slice_bytes);
+        let bytes = job.task_bytes;
+        let input_bytes = job.work.map_or(0, |work| work.task_bytes);
         let more_bytes = match job.own_in_use {
             false => 0,
             true if self.takes(bytes, full) => bytes,
@@ -393,13 +393,13 @@ impl State {
             device,
             moved: waited_for.is_some_and(|other| other != device),
         };
-        self.lanes.begin(&chosen, number, self.now, input_bytes);
+        self.in_flight.begin(&chosen, number, self.now, input_bytes);
         self.more_bytes += more_bytes;
         let job = self.jobs.get_mut(&id)?;
         job.own_in_use |= more_bytes == 0;
         if let Some(work) = &mut job.work {
-            work.slices -= 1;
+            work.tasks -= 1;
         }
-        Some(Answer::Slice(place))
+        Some(Answer::Task(place))
     }
 }

@@ -4,27 +4,27 @@ use super::share::Grant;
 use super::*;
 use rockmill_storage::clock::SystemClock;
 
-pub(super) fn admitted(budget: &Budget, held_bytes: u64, slice_bytes: u64) -> JobShare<'_> {
-    admitted_as(Urgency::Usual, budget, held_bytes, slice_bytes)
+pub(super) fn admitted(budget: &Budget, held_bytes: u64, task_bytes: u64) -> JobShare<'_> {
+    admitted_as(Priority::Normal, budget, held_bytes, task_bytes)
 }
 
 fn admitted_as(
-    urgency: Urgency,
+    priority: Priority,
     budget: &Budget,
     held_bytes: u64,
-    slice_bytes: u64,
+    task_bytes: u64,
 ) -> JobShare<'_> {
     let cancel = CancelToken::new();
-    let job = budget.enter(SOME, urgency, &cancel).expect("its turn");
+    let job = budget.enter(SOME, priority, &cancel).expect("its turn");
     job.hold(held_bytes).expect("there is as much");
-    job.admit(slice_bytes, &cancel).expect("it fits");
+    job.admit(task_bytes, &cancel).expect("it fits");
     job.plan(MANY);
     job
 }
 
 const MANY: Work = Work {
-    slices: 1000,
-    slice_bytes: 1,
+    tasks: 1000,
+    task_bytes: 1,
 };
 
 /// Jobs of one database that hold what they say and no more.
@@ -38,7 +38,7 @@ const CPU: Candidate = Candidate {
     seconds: 1.0,
 };
 
-pub(super) fn slice<'a>(job: &JobShare<'a>) -> Grant<'a> {
+pub(super) fn task<'a>(job: &JobShare<'a>) -> Grant<'a> {
     let grant = job
         .slice(&[CPU], &CancelToken::new())
         .expect("not cancelled");
@@ -63,8 +63,8 @@ pub(super) fn queue_of(budget: &Budget, wishes: usize) {
 fn memory_is_given_back() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let job = admitted(&budget, 10, 40);
-    assert_eq!(job.slices_in_memory(), 2);
-    let (first, second) = (slice(&job), slice(&job));
+    assert_eq!(job.tasks_in_memory(), 2);
+    let (first, second) = (task(&job), task(&job));
     assert_eq!(budget.state().used_bytes(), 90);
     assert!(
         waits(|cancel| job.slice(&[CPU], cancel)),
@@ -72,7 +72,7 @@ fn memory_is_given_back() {
     );
     drop(second);
     drop(first);
-    assert_eq!(budget.state().used_bytes(), 50, "one slice stays the job's");
+    assert_eq!(budget.state().used_bytes(), 50, "one task stays the job's");
     drop(job);
     assert_eq!(budget.state().used_bytes(), 0);
 }
@@ -83,7 +83,7 @@ fn indexes_of_all_jobs_count() {
     let first = admitted(&budget, 30, 20);
     let cancel = CancelToken::new();
     let second = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("its turn");
     second.hold(40).expect("there is as much");
     assert!(waits(|cancel| second.admit(20, cancel)));
@@ -91,7 +91,7 @@ fn indexes_of_all_jobs_count() {
     drop((first, second));
 
     let greedy = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("its turn");
     greedy.hold(60).expect("there is as much");
     let error = greedy.hold(60).expect_err("there is less");
@@ -104,17 +104,17 @@ fn one_job_of_a_database_opens_its_inputs_at_a_time() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
     let first = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("its turn");
-    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
+    assert!(waits(|cancel| budget.enter(SOME, Priority::Normal, cancel)));
     first.admit(10, &cancel).expect("it fits");
     let second = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("the first is done opening");
-    assert!(waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)));
+    assert!(waits(|cancel| budget.enter(SOME, Priority::Normal, cancel)));
     drop(second);
     budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("the second has gone");
 }
 
@@ -123,11 +123,11 @@ fn a_job_goes_on_whatever_others_hold() {
     let budget = Budget::new(8, 100, SystemClock::shared());
     let large = admitted(&budget, 0, 40);
     let small = admitted(&budget, 0, 10);
-    let running = (slice(&large), slice(&large));
+    let running = (task(&large), task(&large));
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| drop(slice(&large)));
+        let waiting = scope.spawn(|| drop(task(&large)));
         queue_of(&budget, 1);
-        let own = slice(&small);
+        let own = task(&small);
         assert!(
             waits(|cancel| small.slice(&[CPU], cancel)),
             "what is free is kept for the third of the large ones"
@@ -139,13 +139,13 @@ fn a_job_goes_on_whatever_others_hold() {
 }
 
 #[test]
-fn small_slices_do_not_keep_a_large_one_waiting() {
+fn small_tasks_do_not_keep_a_large_one_waiting() {
     let budget = Budget::new(8, 100, SystemClock::shared());
     let small = admitted(&budget, 0, 20);
-    let running = [slice(&small), slice(&small), slice(&small)];
+    let running = [task(&small), task(&small), task(&small)];
     let cancel = CancelToken::new();
     let large = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| large.admit(70, &cancel));
@@ -163,15 +163,15 @@ fn small_slices_do_not_keep_a_large_one_waiting() {
 fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
     let budget = Budget::new(8, 100, SystemClock::shared());
     let first = admitted(&budget, 0, 20);
-    let own = slice(&first);
+    let own = task(&first);
     let cancel = CancelToken::new();
     let second = budget
-        .enter(SOME, Urgency::Usual, &cancel)
+        .enter(SOME, Priority::Normal, &cancel)
         .expect("its turn");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.admit(90, &cancel));
         queue_of(&budget, 1);
-        drop(slice(&first));
+        drop(task(&first));
         drop(own);
         drop(first);
         waiting.join().expect("no panic").expect("admitted");
@@ -183,9 +183,9 @@ fn slots_go_round() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
     let order = Mutex::new(Vec::new());
-    let running = slice(&a);
+    let running = task(&a);
     let take = |job: &JobShare<'_>, name| {
-        let grant = slice(job);
+        let grant = task(job);
         order.lock().expect("no panic").push(name);
         drop(grant);
     };
@@ -202,10 +202,10 @@ fn slots_go_round() {
 }
 
 #[test]
-fn who_waits_for_a_slice_of_an_ended_job_goes() {
+fn who_waits_for_a_task_of_an_ended_job_goes() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
-    let _running = slice(&job);
+    let _running = task(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(|grant| grant.is_some()));
@@ -216,22 +216,22 @@ fn who_waits_for_a_slice_of_an_ended_job_goes() {
 }
 
 #[test]
-fn a_budget_grows_and_shrinks_while_slices_run() {
+fn a_budget_grows_and_shrinks_while_tasks_run() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 40);
-    let first = slice(&job);
+    let first = task(&job);
     assert!(
         waits(|cancel| job.slice(&[CPU], cancel)),
         "there is one slot"
     );
     budget.resize(3, 100);
-    let second = slice(&job);
+    let second = task(&job);
     assert!(
         waits(|cancel| job.slice(&[CPU], cancel)),
         "there is no memory"
     );
     budget.resize(3, 120);
-    let third = slice(&job);
+    let third = task(&job);
     budget.resize(1, 10);
     drop((second, third));
     assert!(
@@ -239,9 +239,11 @@ fn a_budget_grows_and_shrinks_while_slices_run() {
         "there is one slot again"
     );
     drop(first);
-    drop(slice(&job));
+    drop(task(&job));
     assert!(
-        waits(|cancel| budget.enter(SOME, Urgency::Usual, cancel)?.admit(5, cancel)),
+        waits(|cancel| budget
+            .enter(SOME, Priority::Normal, cancel)?
+            .admit(5, cancel)),
         "what is held is more than there is"
     );
     drop(job);
@@ -254,17 +256,17 @@ fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
     let job = admitted(&budget, 60, 20);
     budget.resize(2, 10);
     assert_eq!(job.held_bytes(), 60);
-    let _running = slice(&job);
+    let _running = task(&job);
     assert!(waits(|cancel| job.slice(&[CPU], cancel)), "one at a time");
 }
 
 #[test]
-fn calls_left_behind_count_what_their_job_holds_once() {
+fn calls_abandoned_count_what_their_job_holds_once() {
     let budget = Arc::new(Budget::new(4, 200, SystemClock::shared()));
     let job = admitted(&budget, 30, 40);
-    let grants = [(); 2].map(|()| slice(&job));
+    let grants = [(); 2].map(|()| task(&job));
     assert_eq!(budget.taken_bytes(), 30 + 40 + 40);
-    let [first, second] = grants.map(|grant| LeftBehind::leave(&budget, &grant, 40));
+    let [first, second] = grants.map(|grant| Abandoned::leave(&budget, &grant, 40));
     assert_eq!(
         budget.taken_bytes(),
         30 + 40 + 2 * 40,
@@ -277,26 +279,26 @@ fn calls_left_behind_count_what_their_job_holds_once() {
     drop(second);
     assert_eq!(budget.taken_bytes(), 0);
     let job = admitted(&budget, 30, 40);
-    drop(LeftBehind::leave(&budget, &slice(&job), 40));
+    drop(Abandoned::leave(&budget, &task(&job), 40));
     drop(job);
     assert_eq!(budget.taken_bytes(), 0, "the call came back before");
 }
 
 #[test]
-fn jobs_go_one_at_a_time_where_calls_left_behind_hold_all() {
+fn jobs_go_one_at_a_time_where_calls_abandoned_hold_all() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 40);
-    let calls = [(); 3].map(|()| LeftBehind::leave(&budget, &slice(&job), 40));
+    let calls = [(); 3].map(|()| Abandoned::leave(&budget, &task(&job), 40));
     drop(job);
     assert_eq!((budget.bytes(), budget.all_bytes()), (0, 100));
     let next = admitted(&budget, 60, 40);
-    let own = slice(&next);
+    let own = task(&next);
     assert!(waits(|cancel| next.slice(&[CPU], cancel)));
     assert!(waits(|cancel| budget
-        .enter(SOME, Urgency::Usual, cancel)?
+        .enter(SOME, Priority::Normal, cancel)?
         .admit(5, cancel)));
     drop((own, next));
-    let greedy = budget.enter(SOME, Urgency::Usual, &CancelToken::new());
+    let greedy = budget.enter(SOME, Priority::Normal, &CancelToken::new());
     let error = greedy.expect("its turn").hold(101);
     let reason = DeclineReason::MemoryBudget;
     assert_eq!(error.expect_err("never").kind, ErrorKind::Declined(reason));
@@ -308,7 +310,7 @@ fn jobs_go_one_at_a_time_where_calls_left_behind_hold_all() {
 fn waiting_ends_when_cancelled() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
-    let _running = slice(&job);
+    let _running = task(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(drop));
@@ -321,7 +323,7 @@ fn waiting_ends_when_cancelled() {
 }
 
 #[test]
-fn each_device_has_room_for_as_many_slices() {
+fn each_device_has_room_for_as_many_tasks() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     let gpu = Candidate { device: 1, ..CPU };
@@ -341,8 +343,8 @@ fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
     let budget = Budget::new(2, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
     let work = Work {
-        slices: 5,
-        slice_bytes: 100,
+        tasks: 5,
+        task_bytes: 100,
     };
     job.plan(work);
     assert_eq!(
@@ -350,7 +352,7 @@ fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
         0,
         "it has not asked for a device"
     );
-    let running = [slice(&job), slice(&job)];
+    let running = [task(&job), task(&job)];
     assert_eq!(
         (budget.queued_bytes(HOST), budget.queued_bytes(1)),
         (500, 0)
@@ -362,21 +364,21 @@ fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
 }
 
 #[test]
-fn a_job_has_as_many_slices_as_it_said() {
+fn a_job_has_as_many_tasks_as_it_said() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
-    job.plan(Work { slices: 1, ..MANY });
+    job.plan(Work { tasks: 1, ..MANY });
     let cancel = CancelToken::new();
-    slice(&job).put_back();
-    drop(slice(&job));
+    task(&job).put_back();
+    drop(task(&job));
     assert!(job.slice(&[CPU], &cancel).expect("not cancelled").is_none());
 }
 
 #[test]
-fn a_slice_that_waits_for_a_late_device_goes_to_another() {
+fn a_task_that_waits_for_a_late_device_goes_to_another() {
     let budget = Budget::new(1, 100, SystemClock::shared());
     let job = admitted(&budget, 0, 10);
-    job.plan(Work { slices: 2, ..MANY });
+    job.plan(Work { tasks: 2, ..MANY });
     // Fast enough that the CPU would be in nobody's time.
     let [cpu, gpu] =
         [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
@@ -391,12 +393,12 @@ fn a_slice_that_waits_for_a_late_device_goes_to_another() {
 #[test]
 fn urgent_jobs_go_first_and_nobody_starves() {
     let budget = Budget::new(1, 100, SystemClock::shared());
-    let urgent = admitted_as(Urgency::First, &budget, 0, 10);
-    let idle = admitted_as(Urgency::Last, &budget, 0, 10);
+    let urgent = admitted_as(Priority::High, &budget, 0, 10);
+    let idle = admitted_as(Priority::Low, &budget, 0, 10);
     let order = Mutex::new(Vec::new());
-    let running = slice(&idle);
+    let running = task(&idle);
     let take = |job: &JobShare<'_>, name| {
-        let grant = slice(job);
+        let grant = task(job);
         order.lock().expect("no panic").push(name);
         drop(grant);
     };
@@ -413,15 +415,15 @@ fn urgent_jobs_go_first_and_nobody_starves() {
     assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
 }
 
-/// A job with many slices that has opened its inputs, and asks for the memory of one.
-fn asks_for_memory(state: &mut State, urgency: Urgency, slice_bytes: u64) -> JobId {
-    let ticket = state.queue(Wish::Enter(SOME), urgency);
+/// A job with many tasks that has opened its inputs, and asks for the memory of one.
+fn asks_for_memory(state: &mut State, priority: Priority, task_bytes: u64) -> JobId {
+    let ticket = state.queue(Wish::Enter(SOME), priority);
     state.serve();
     let Some(Answer::Entered { job }) = state.take_answer(ticket) else {
         panic!("nobody else opens inputs");
     };
-    state.set_slice_bytes(job, slice_bytes);
-    state.queue(Wish::Admit(job), urgency);
+    state.set_task_bytes(job, task_bytes);
+    state.queue(Wish::Admit(job), priority);
     state.set_work(job, MANY);
     state.set_candidates(job, &[CPU]);
     state.serve();
@@ -432,19 +434,19 @@ fn asks_for_memory(state: &mut State, urgency: Urgency, slice_bytes: u64) -> Job
 fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
     const MORE_THAN_ITS_TURN: usize = 256;
     let mut state = State::new(1, 100);
-    let mut job = |urgency| asks_for_memory(&mut state, urgency, 10);
-    let (urgent, idle) = (job(Urgency::First), job(Urgency::Last));
-    let mut next = state.queue(Wish::Slice(urgent), Urgency::First);
+    let mut job = |priority| asks_for_memory(&mut state, priority, 10);
+    let (urgent, idle) = (job(Priority::High), job(Priority::Low));
+    let mut next = state.queue(Wish::Task(urgent), Priority::High);
     state.serve();
-    let waiting = state.queue(Wish::Slice(idle), Urgency::Last);
+    let waiting = state.queue(Wish::Task(idle), Priority::Low);
     let served = (0..MORE_THAN_ITS_TURN).find(|_| {
-        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+        let Some(Answer::Task(running)) = state.take_answer(next) else {
             panic!("it is its turn");
         };
-        next = state.queue(Wish::Slice(urgent), Urgency::First);
+        next = state.queue(Wish::Task(urgent), Priority::High);
         state.give_back(urgent, &running, true);
         state.serve();
-        matches!(state.take_answer(waiting), Some(Answer::Slice(_)))
+        matches!(state.take_answer(waiting), Some(Answer::Task(_)))
     });
     assert!(served > Some(1), "{served:?}");
 }
@@ -453,26 +455,26 @@ fn an_urgent_job_that_always_wants_more_holds_up_no_other_for_ever() {
 fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
     const SERVED: usize = 300;
     let mut state = State::new(1, 100);
-    let mut job = |urgency, slice_bytes| asks_for_memory(&mut state, urgency, slice_bytes);
-    let (usual, idle) = (job(Urgency::Usual, 10), job(Urgency::Last, 10));
-    let waits = job(Urgency::Usual, 90);
+    let mut job = |priority, task_bytes| asks_for_memory(&mut state, priority, task_bytes);
+    let (usual, idle) = (job(Priority::Normal, 10), job(Priority::Low, 10));
+    let waits = job(Priority::Normal, 90);
     assert_eq!(state.waiting(), 1, "{waits} has no room beside the others");
-    let mut next = state.queue(Wish::Slice(usual), Urgency::Usual);
+    let mut next = state.queue(Wish::Task(usual), Priority::Normal);
     state.serve();
     for _ in 0..SERVED {
-        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+        let Some(Answer::Task(running)) = state.take_answer(next) else {
             panic!("it is alone");
         };
-        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        next = state.queue(Wish::Task(usual), Priority::Normal);
         state.give_back(usual, &running, true);
         state.serve();
     }
-    let late = state.queue(Wish::Slice(idle), Urgency::Last);
+    let late = state.queue(Wish::Task(idle), Priority::Low);
     for _ in 0..3 {
-        let Some(Answer::Slice(running)) = state.take_answer(next) else {
+        let Some(Answer::Task(running)) = state.take_answer(next) else {
             panic!("it is more urgent");
         };
-        next = state.queue(Wish::Slice(usual), Urgency::Usual);
+        next = state.queue(Wish::Task(usual), Priority::Normal);
         state.give_back(usual, &running, true);
         state.serve();
         assert!(state.take_answer(late).is_none());

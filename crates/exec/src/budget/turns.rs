@@ -18,13 +18,13 @@ fn other(database: u64, expected_bytes: u64) -> Entry {
 fn a_database_whose_files_take_their_time_holds_up_no_other() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
-    let enter = |entry| budget.enter(entry, Urgency::Usual, &cancel);
+    let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
     let stalled = enter(other(2, 30)).expect("its turn");
     stalled.hold(10).expect("there is as much");
     let job = enter(other(3, 40)).expect("it has memory of its own");
     job.admit(30, &cancel).expect("it fits");
     assert!(
-        waits(|cancel| budget.enter(other(4, 50), Urgency::Usual, cancel)),
+        waits(|cancel| budget.enter(other(4, 50), Priority::Normal, cancel)),
         "the stalled one is going to hold 30"
     );
     drop(stalled);
@@ -36,7 +36,7 @@ fn a_small_job_passes_one_that_waits_for_another_to_end_and_does_not_keep_it() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
     let long = admitted(&budget, 40, 20);
-    let enter = |entry| budget.enter(entry, Urgency::Usual, &cancel);
+    let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
     let large = enter(other(2, 20)).expect("there is memory");
     large.hold(20).expect("there is as much");
     std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn a_small_job_passes_one_that_waits_for_another_to_end_and_does_not_keep_it() {
         small.hold(5).expect("there is as much");
         small.admit(5, &cancel).expect("90 and 10 fit");
         assert!(
-            waits(|cancel| budget.enter(other(4, 5), Urgency::Usual, cancel)),
+            waits(|cancel| budget.enter(other(4, 5), Priority::Normal, cancel)),
             "the large one would not fit when the long one has ended"
         );
         drop(long);
@@ -62,7 +62,7 @@ fn a_small_job_passes_one_that_waits_for_another_to_end_and_does_not_keep_it() {
 fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
     let budget = Budget::new(4, 100, SystemClock::shared());
     let cancel = CancelToken::new();
-    let enter = |entry| budget.enter(entry, Urgency::Usual, &cancel);
+    let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
     // Both hold more than they thought.
     let jobs = [2, 3].map(|database| enter(other(database, 10)).expect("its turn"));
     jobs.iter().for_each(|job| drop(job.hold(45)));
@@ -76,16 +76,16 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
 /// Memory of the budget.
 const ALL: u64 = 100;
 
-/// What a job holds and what its slice takes, and of which database it is.
-fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Urgency)>> {
-    let urgency = prop::sample::select(vec![Urgency::First, Urgency::Usual, Urgency::Last]);
-    let job = (0_u64..60, 1_u64..40, 0_u64..3, urgency);
+/// What a job holds and what its task takes, and of which database it is.
+fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Priority)>> {
+    let priority = prop::sample::select(vec![Priority::High, Priority::Normal, Priority::Low]);
+    let job = (0_u64..60, 1_u64..40, 0_u64..3, priority);
     let jobs = prop::collection::vec(job, 1..24);
     // All alike, or as drawn.
     (jobs, any::<bool>()).prop_map(|(jobs, alike)| {
-        let urgency = |drawn| if alike { Urgency::Usual } else { drawn };
+        let priority = |drawn| if alike { Priority::Normal } else { drawn };
         let jobs = jobs.into_iter();
-        jobs.map(|(held, slice, database, drawn)| (held, slice, database, urgency(drawn)))
+        jobs.map(|(held, task, database, drawn)| (held, task, database, priority(drawn)))
             .collect()
     })
 }
@@ -127,7 +127,7 @@ proptest! {
                 }
             }
             // The next one may always look what it has, and one may always run.
-            let most = |of: fn(&(u64, u64, u64, Urgency)) -> u64| jobs.iter().map(of).max().unwrap_or(0);
+            let most = |of: fn(&(u64, u64, u64, Priority)) -> u64| jobs.iter().map(of).max().unwrap_or(0);
             let beyond = most(|job| job.0) + most(|job| job.1);
             prop_assert!(state.used_bytes() <= ALL + beyond, "{at:?}");
             let opening = |database| {
@@ -165,12 +165,12 @@ proptest! {
             }
             draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let next = may_go_on[(draws >> 33) as usize % may_go_on.len()];
-            let (held, slice_bytes, database, urgency) = jobs[next];
+            let (held, task_bytes, database, priority) = jobs[next];
             at[next] = match at[next] {
-                At::Comes => At::Enters(state.queue(Wish::Enter(other(database, held)), urgency)),
+                At::Comes => At::Enters(state.queue(Wish::Enter(other(database, held)), priority)),
                 At::Opens(job) => {
-                    state.set_slice_bytes(job, slice_bytes);
-                    At::Waits(state.queue(Wish::Admit(job), urgency), job)
+                    state.set_task_bytes(job, task_bytes);
+                    At::Waits(state.queue(Wish::Admit(job), priority), job)
                 }
                 At::Runs(job) => {
                     state.remove(job);

@@ -29,9 +29,9 @@ pub fn remove_dir_all(path: &Path) -> io::Result<()> {
 }
 
 /// Most files that are held open at once: a process has a thousand descriptors or so.
-const MOST_HELD: usize = 64;
+const MAX_HELD: usize = 64;
 
-/// Large files of a folder, open, but no more than [`MOST_HELD`]; others are freed while they are removed.
+/// Large files of a folder, open, but no more than [`MAX_HELD`]; others are freed while they are removed.
 fn large_files(path: &Path) -> Vec<File> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();
@@ -40,7 +40,7 @@ fn large_files(path: &Path) -> Vec<File> {
         let metadata = entry.metadata();
         metadata.is_ok_and(|m| m.is_file() && m.len() >= LARGE_BYTES)
     });
-    let held = large.take(MOST_HELD);
+    let held = large.take(MAX_HELD);
     held.flat_map(|entry| File::open(entry.path())).collect()
 }
 

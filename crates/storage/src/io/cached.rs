@@ -1,9 +1,9 @@
 //! Reads through the page cache that leave it as they found it.
 //!
 //! The system reads ahead by itself once it is told that a file is read front to back: two to three times
-//! as fast, from a cold disk, as asking for pieces ahead of a slice and reading without waiting what is
+//! as fast, from a cold disk, as asking for pieces ahead of a subcompaction and reading without waiting what is
 //! there. What the cache had before stays, since readers of the database use it until the outputs take its
-//! place; a part of a file of which it had next to nothing leaves it again behind the slice.
+//! place; a part of a file of which it had next to nothing leaves it again behind the subcompaction.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const PAGE_BYTES: u64 = 4096;
 /// beyond the part before it.
 const COLD_SHARE: u64 = 8;
 
-/// How a slice reads its part of one file.
+/// How a subcompaction reads its part of one file.
 #[derive(Debug)]
 pub struct CachedReads<'a> {
     file: &'a dyn ReadableFile,
@@ -46,7 +46,7 @@ impl<'a> CachedReads<'a> {
         reads
     }
 
-    /// The slice has what it needs of the bytes before `end`.
+    /// The subcompaction has what it needs of the bytes before `end`.
     pub fn passed(&mut self, end: u64) {
         self.end = end;
         if self.end >= self.kept + DROP_BYTES {

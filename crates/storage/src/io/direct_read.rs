@@ -1,4 +1,4 @@
-//! Reads past the page cache, several ahead of the slice.
+//! Reads past the page cache, several ahead of the subcompaction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,10 +10,10 @@ use rockmill_core::{Chunk, Error, Result};
 use crate::base_name;
 use crate::direct::{ALIGNMENT, DirectFile, DirectStorage, Direction, InTransfer};
 
-/// Reads of each input of a slice at once, the one that is being used included.
+/// Reads of each input of a subcompaction at once, the one that is being used included.
 pub const DEPTH: usize = 4;
 
-/// Memory of a slice's reads of one input beyond the bytes that it asks for: they begin and end at
+/// Memory of a subcompaction's reads of one input beyond the bytes that it asks for: they begin and end at
 /// boundaries, and the memory has to be aligned.
 pub const SLACK_BYTES: usize = DEPTH * 3 * ALIGNMENT;
 
@@ -123,7 +123,7 @@ impl DirectInput {
     }
 }
 
-/// Reads of one slice, front to back.
+/// Reads of one subcompaction, front to back.
 #[derive(Debug)]
 pub struct DirectReads<'a> {
     input: &'a DirectInput,

@@ -22,7 +22,7 @@ use crate::direct::{DirectFile, InTransfer};
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Chunks that are written while the next one is filled.
-const MOST_BEGUN: usize = 2;
+const MAX_BEGUN: usize = 2;
 
 /// Room that is made at a time where nobody said how long the file will be.
 const RESERVED_BYTES: u64 = 16 << 20;
@@ -31,7 +31,7 @@ const RESERVED_BYTES: u64 = 16 << 20;
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// Memory of a file until all its writes are done.
-pub const OUTPUT_BYTES: u64 = (CHUNK_BYTES * (MOST_BEGUN + 2)) as u64;
+pub const OUTPUT_BYTES: u64 = (CHUNK_BYTES * (MAX_BEGUN + 2)) as u64;
 
 /// A file that is written front to back.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl DirectOutput {
 
     /// Begins to write whole units of the chunk, and goes on with the rest in another.
     fn begin_chunk(&mut self) -> io::Result<()> {
-        while self.begun.len() >= MOST_BEGUN {
+        while self.begun.len() >= MAX_BEGUN {
             self.finish_oldest()?;
         }
         let alignment = self.file.alignment();

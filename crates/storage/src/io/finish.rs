@@ -1,6 +1,6 @@
-//! What is left to do with written files: each is synced, and once all of a slice are, they are checked.
+//! What is left to do with written files: each is synced, and once all of a subcompaction are, they are checked.
 //!
-//! Threads of their own do it while slices go on. They may have so much to do at most; beyond that, and
+//! Threads of their own do it while subcompactions go on. They may have so much to do at most; beyond that, and
 //! where there are none, the thread that has something to do does it itself, so nobody waits.
 
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ use crate::direct::DirectFile;
 pub enum Task {
     /// Make a file durable.
     Sync(Unsynced),
-    /// Compare a slice's files, which are all durable, with what was meant.
-    Check(Arc<SliceFiles>),
+    /// Compare a subcompaction's files, which are all durable, with what was meant.
+    Check(Arc<SubcompactionFiles>),
 }
 
 /// A file that all its bytes were given to, and nothing holds any of them in memory.
@@ -50,24 +50,29 @@ pub struct Unsynced {
     file: Written,
     name: String,
     bytes: u64,
-    slice: Arc<SliceFiles>,
+    subcompaction: Arc<SubcompactionFiles>,
     held: Option<Held>,
 }
 
 impl Unsynced {
-    /// A file of a slice; errors call it `name`.
-    pub fn new(file: Written, name: String, bytes: u64, slice: &Arc<SliceFiles>) -> Self {
-        slice.unsettled.fetch_add(1, Ordering::Relaxed);
+    /// A file of a subcompaction; errors call it `name`.
+    pub fn new(
+        file: Written,
+        name: String,
+        bytes: u64,
+        subcompaction: &Arc<SubcompactionFiles>,
+    ) -> Self {
+        subcompaction.unsettled.fetch_add(1, Ordering::Relaxed);
         Self {
             file,
             name,
             bytes,
-            slice: Arc::clone(slice),
+            subcompaction: Arc::clone(subcompaction),
             held: None,
         }
     }
 
-    /// The same, which counts as long as it is open: its slice, which counted it, may end before it is synced.
+    /// The same, which counts as long as it is open: its subcompaction, which counted it, may end before it is synced.
     #[must_use]
     pub fn holding(self, held: Held) -> Self {
         Self {
@@ -76,7 +81,7 @@ impl Unsynced {
         }
     }
 
-    /// Makes the file durable; if it was the last of its slice, returns what comes next.
+    /// Makes the file durable; if it was the last of its subcompaction, returns what comes next.
     ///
     /// # Errors
     /// Storage, Cancelled.
@@ -85,45 +90,45 @@ impl Unsynced {
             file,
             name,
             bytes,
-            slice,
+            subcompaction,
             held: _held,
         } = self;
         let synced = io
             .meter
             .time(Stage::Sync, bytes, || io.syncs.wait(move || file.sync()))?;
         synced.map_err(|e| Error::storage(&name, "sync it", &e))?;
-        Ok(SliceFiles::settle(slice))
+        Ok(SubcompactionFiles::settle(subcompaction))
     }
 }
 
-/// A slice's files.
+/// A subcompaction's files.
 #[derive(Debug)]
-pub struct SliceFiles {
-    /// Number of the slice.
-    pub slice: usize,
-    /// Files that are not durable, and one more until the slice has written all of them.
+pub struct SubcompactionFiles {
+    /// Number of the subcompaction.
+    pub subcompaction: usize,
+    /// Files that are not durable, and one more until the subcompaction has written all of them.
     unsettled: AtomicUsize,
-    /// What the slice came to, once that is known.
+    /// What the subcompaction came to, once that is known.
     report: Mutex<Option<TaskReport>>,
 }
 
-impl SliceFiles {
-    /// Of a slice that has not written anything.
-    pub fn new(slice: usize) -> Arc<Self> {
+impl SubcompactionFiles {
+    /// Of a subcompaction that has not written anything.
+    pub fn new(subcompaction: usize) -> Arc<Self> {
         Arc::new(Self {
-            slice,
+            subcompaction,
             unsettled: AtomicUsize::new(1),
             report: Mutex::default(),
         })
     }
 
-    /// The slice has written all its files; if they are durable already, returns what comes next.
+    /// The subcompaction has written all its files; if they are durable already, returns what comes next.
     pub fn complete(self: Arc<Self>, report: TaskReport) -> Option<Task> {
         *self.lock() = Some(report);
         Self::settle(self)
     }
 
-    /// What the slice came to, once.
+    /// What the subcompaction came to, once.
     pub fn take(&self) -> Option<TaskReport> {
         self.lock().take()
     }
@@ -142,7 +147,7 @@ impl SliceFiles {
 /// Tasks that wait for a thread.
 #[derive(Debug)]
 pub struct FinishQueue {
-    most_waiting: usize,
+    max_waiting: usize,
     waiting: Mutex<Waiting>,
     changed: Signal,
     clock: Arc<dyn Clock>,
@@ -156,9 +161,9 @@ struct Waiting {
 
 impl FinishQueue {
     /// A queue that takes so many tasks, for which threads wait in the time of `clock`.
-    pub fn new(most_waiting: usize, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(max_waiting: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
-            most_waiting,
+            max_waiting,
             waiting: Mutex::default(),
             changed: Signal::default(),
             clock,
@@ -172,7 +177,7 @@ impl FinishQueue {
     /// Leaves a task to another thread, or gives it back: then the caller is to do it.
     pub fn offer(&self, task: Task) -> Option<Task> {
         let mut waiting = self.lock();
-        if waiting.is_closed || waiting.tasks.len() >= self.most_waiting {
+        if waiting.is_closed || waiting.tasks.len() >= self.max_waiting {
             return Some(task);
         }
         waiting.tasks.push_back(task);
@@ -236,38 +241,44 @@ mod tests {
         JobIo::new(Arc::new(LocalStorage), CancelToken::new())
     }
 
-    fn unsynced(slice: &Arc<SliceFiles>) -> Unsynced {
+    fn unsynced(subcompaction: &Arc<SubcompactionFiles>) -> Unsynced {
         let file = Written::Cached(Box::new(NoFile));
-        Unsynced::new(file, "file".to_owned(), 1, slice)
+        Unsynced::new(file, "file".to_owned(), 1, subcompaction)
     }
 
     #[test]
-    fn a_slice_is_checked_once_all_its_files_are_written_and_synced() {
+    fn a_subcompaction_is_checked_once_all_its_files_are_written_and_synced() {
         let io = job_io();
-        let slice = SliceFiles::new(3);
-        let (first, second) = (unsynced(&slice), unsynced(&slice));
+        let subcompaction = SubcompactionFiles::new(3);
+        let (first, second) = (unsynced(&subcompaction), unsynced(&subcompaction));
         assert!(first.sync(&io).expect("synced").is_none());
         let mut report = TaskReport::default();
         report.read.kept = 5;
-        assert!(Arc::clone(&slice).complete(report).is_none());
+        assert!(Arc::clone(&subcompaction).complete(report).is_none());
         match second.sync(&io).expect("synced") {
             Some(Task::Check(files)) => {
                 assert!(
-                    files.slice == 3 && files.take().is_some_and(|report| report.read.kept == 5)
+                    files.subcompaction == 3
+                        && files.take().is_some_and(|report| report.read.kept == 5)
                 );
                 assert!(files.take().is_none());
             }
             other => panic!("{other:?}"),
         }
-        let slice = SliceFiles::new(4);
-        assert!(unsynced(&slice).sync(&io).expect("synced").is_none());
-        assert!(slice.complete(TaskReport::default()).is_some());
+        let subcompaction = SubcompactionFiles::new(4);
+        assert!(
+            unsynced(&subcompaction)
+                .sync(&io)
+                .expect("synced")
+                .is_none()
+        );
+        assert!(subcompaction.complete(TaskReport::default()).is_some());
     }
 
     #[test]
     fn a_full_or_closed_queue_gives_tasks_back() {
-        let slice = SliceFiles::new(0);
-        let task = || Task::Check(Arc::clone(&slice));
+        let subcompaction = SubcompactionFiles::new(0);
+        let task = || Task::Check(Arc::clone(&subcompaction));
         let queue = FinishQueue::new(1, SystemClock::shared());
         assert!(queue.offer(task()).is_none());
         assert!(queue.offer(task()).is_some());

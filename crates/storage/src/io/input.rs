@@ -1,4 +1,4 @@
-//! Input files, read front to back by each slice.
+//! Input files, read front to back by each subcompaction.
 
 use std::io;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::descriptors::Held;
 pub struct JobInput {
     file: Source,
     io: Arc<JobIo>,
-    /// Behind the file, which is closed first.
+    /// AbandonedMemory the file, which is closed first.
     _held: Option<Held>,
 }
 
@@ -163,7 +163,7 @@ impl ReadAt for JobInput {
     }
 }
 
-/// Reads of one slice through the page cache.
+/// Reads of one subcompaction through the page cache.
 #[derive(Debug)]
 struct CachedStream<'a> {
     io: &'a JobIo,
@@ -192,7 +192,7 @@ impl ReadStream for CachedStream<'_> {
     }
 }
 
-/// Reads of one slice past the page cache.
+/// Reads of one subcompaction past the page cache.
 #[derive(Debug)]
 struct DirectStream<'a> {
     io: &'a JobIo,

@@ -9,13 +9,13 @@ use rockmill_core::{Resource, StageTime};
 /// What is measured, in the order in which it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// A slice waits for threads and memory that others hold.
+    /// A subcompaction waits for threads and memory that others hold.
     WaitForBudget,
     /// Bytes wait for the rate limit.
     WaitForLimit,
     /// Input is read; where it was read ahead, only the rest of the wait.
     Read,
-    /// All else that a slice's thread does: decoding, merging, encoding.
+    /// All else that a subcompaction's thread does: decoding, merging, encoding.
     Compute,
     /// Output is handed to the system.
     Write,
@@ -61,7 +61,7 @@ struct Sum {
 }
 
 thread_local! {
-    /// What this thread has told meters, so that a slice can tell the rest of its time.
+    /// What this thread has told meters, so that a subcompaction can tell the rest of its time.
     static MEASURED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

@@ -1,7 +1,7 @@
-//! How a job's bytes flow between files and slices.
+//! How a job's bytes flow between files and subcompactions.
 //!
 //! ```text
-//! input file --InputStream--> slice --OutputFile--> staging file --sync--> durable --> verified
+//! input file --InputStream--> subcompaction --OutputFile--> staging file --sync--> durable --> verified
 //! ```
 //!
 //! All of it goes through [`Storage`] and is measured by a [`Meter`].
@@ -31,7 +31,7 @@ use crate::syncs::Syncs;
 use crate::{FILE_MODE, Storage};
 use direct_read::{DEPTH, SLACK_BYTES};
 use direct_write::OUTPUT_BYTES;
-pub use finish::{FinishQueue, SliceFiles, Task, Unsynced, Written};
+pub use finish::{FinishQueue, SubcompactionFiles, Task, Unsynced, Written};
 pub use input::{ClosedInput, JobInput};
 pub use limit::RateLimiter;
 pub use meter::{Meter, Stage, measured_by_this_thread};
@@ -152,7 +152,7 @@ impl JobIo {
         self.cached_instead.load(Ordering::Relaxed)
     }
 
-    /// What a slice holds of an input when that is read `read_ahead_bytes` at a time: the bytes read ahead
+    /// What a subcompaction holds of an input when that is read `read_ahead_bytes` at a time: the bytes read ahead
     /// and the memory that this takes.
     pub fn read_ahead(&self, read_ahead_bytes: usize) -> (usize, usize) {
         match self.direct_reads() {

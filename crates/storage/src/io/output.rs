@@ -8,23 +8,27 @@ use std::sync::atomic::Ordering;
 use rockmill_core::{Borrower, Error, Lent, Memory, Result, SstFile};
 
 use super::direct_write::DirectOutput;
-use super::{JobIo, SliceFiles, Stage, Task, Unsynced, Written};
+use super::{JobIo, Stage, SubcompactionFiles, Task, Unsynced, Written};
 use crate::direct::{DirectFile, Direction};
 use crate::{WritableFile, base_name};
 
 /// Bytes handed to the page cache at a time; the CPU backend has more at once, which go without a copy.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
-/// Makes a slice's file at `path`, which goes where the job's options say.
+/// Makes a subcompaction's file at `path`, which goes where the job's options say.
 ///
 /// # Errors
 /// Storage.
-pub fn create(io: &Arc<JobIo>, slice: &Arc<SliceFiles>, path: &Path) -> Result<Box<dyn SstFile>> {
+pub fn create(
+    io: &Arc<JobIo>,
+    subcompaction: &Arc<SubcompactionFiles>,
+    path: &Path,
+) -> Result<Box<dyn SstFile>> {
     let output = Output {
         name: base_name(path),
         written: 0,
         io: Arc::clone(io),
-        slice: Arc::clone(slice),
+        subcompaction: Arc::clone(subcompaction),
     };
     let opened = output.open(path);
     let opened = opened.map_err(|e| Error::storage(&output.name, "make it", &e))?;
@@ -55,7 +59,7 @@ struct Output {
     /// Bytes that the system was given.
     written: u64,
     io: Arc<JobIo>,
-    slice: Arc<SliceFiles>,
+    subcompaction: Arc<SubcompactionFiles>,
 }
 
 impl Output {
@@ -98,13 +102,13 @@ impl Output {
 
     /// Leaves the file to those who make files durable, or does it.
     fn finish(self, file: Written) -> Result<()> {
-        let unsynced = Unsynced::new(file, self.name, self.written, &self.slice);
+        let unsynced = Unsynced::new(file, self.name, self.written, &self.subcompaction);
         let left = match self.io.descriptors.spare() {
             Some(held) => (self.io.finishing).offer(Task::Sync(unsynced.holding(held))),
             None => Some(Task::Sync(unsynced)),
         };
         match left {
-            // Its slice is not complete, so nothing comes next.
+            // Its subcompaction is not complete, so nothing comes next.
             Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use crate::Fault;
 
-/// A slice's files, whose bytes are kept until all are made.
+/// A task's files, whose bytes are kept until all are made.
 pub struct Images<'a> {
     sink: &'a mut dyn SstSink,
     kept: Arc<Mutex<Vec<Image>>>,

@@ -1,4 +1,4 @@
-//! A device's memory, as far as slices fill it.
+//! A device's memory, as far as tasks fill it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_storage::clock::CANCEL_POLL;
 use rockmill_storage::clock::{Clock, Signal};
 
-/// So many bytes for all slices.
+/// So many bytes for all tasks.
 #[derive(Debug)]
 pub struct Memory {
     bytes: u64,
@@ -20,12 +20,12 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Who waits, in the order in which they came: small slices do not pass a large one for ever.
+    /// Who waits, in the order in which they came: small tasks do not pass a large one for ever.
     line: VecDeque<u64>,
     next: u64,
 }
 
-/// What a slice has; given back when dropped.
+/// What a task has; given back when dropped.
 #[derive(Debug)]
 pub struct Held<'a> {
     memory: &'a Memory,
@@ -54,7 +54,7 @@ impl Memory {
     pub fn take(&self, bytes: u64, cancel: &CancelToken) -> Result<Held<'_>> {
         if bytes > self.bytes {
             let most = self.bytes;
-            let what = format!("a slice needs {bytes} bytes of device memory; there are {most}");
+            let what = format!("a task needs {bytes} bytes of device memory; there are {most}");
             return Err(Error::new(ErrorKind::Device, what));
         }
         let place = self.queue();

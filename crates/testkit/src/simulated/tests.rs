@@ -25,7 +25,7 @@ fn file(size: u64) -> OutputFile {
     }
 }
 
-/// A slice of so many pairs of one size, each second one of which is dropped if that is said.
+/// A task of so many pairs of one size, each second one of which is dropped if that is said.
 fn report(pairs: u64, key_bytes: u64, value_bytes: u64, halved: bool) -> TaskReport {
     let written = if halved { pairs / 2 } else { pairs };
     let pair_bytes = key_bytes + TAG_SIZE as u64 + value_bytes;
@@ -49,7 +49,7 @@ fn report(pairs: u64, key_bytes: u64, value_bytes: u64, halved: bool) -> TaskRep
 }
 
 #[test]
-fn slices_take_the_time_of_the_published_formulas() {
+fn tasks_take_the_time_of_the_published_formulas() {
     const PAIRS: u64 = 1_000_000;
     for name in UnitProfile::names() {
         let device = device(name);
@@ -75,7 +75,7 @@ fn slices_take_the_time_of_the_published_formulas() {
 }
 
 #[test]
-fn as_many_slices_as_units_take_as_long_as_one() {
+fn as_many_tasks_as_units_take_as_long_as_one() {
     let device = device("fpga-cu");
     let stages = Stages {
         there: 0.0,
@@ -89,7 +89,7 @@ fn as_many_slices_as_units_take_as_long_as_one() {
 }
 
 #[test]
-fn a_slice_of_nothing_takes_no_time() {
+fn a_task_of_nothing_takes_no_time() {
     let nothing = device("mid-gpu").stages(&TaskReport::default());
     let none = Stages {
         there: 0.0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a slice takes of each part, in seconds.
+/// What a task takes of each part, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stages {
     /// Of the link to the device.
@@ -31,7 +31,7 @@ impl Timeline {
         }
     }
 
-    /// When a slice ends that comes at `begun`, behind those that were added before.
+    /// When a task ends that comes at `begun`, behind those that were added before.
     pub fn add(&mut self, begun: Duration, stages: &Stages) -> Duration {
         let there = pass(&mut self.there, begun, stages.there);
         let computed = match self.units.iter_mut().min() {
@@ -59,16 +59,16 @@ mod tests {
         back: 2.0,
     };
 
-    fn ends(units: u32, slices: usize, stages: &Stages) -> Vec<u64> {
+    fn ends(units: u32, tasks: usize, stages: &Stages) -> Vec<u64> {
         let mut timeline = Timeline::new(units);
-        let slices = 0..slices;
-        slices
+        let tasks = 0..tasks;
+        tasks
             .map(|_| timeline.add(Duration::ZERO, stages).as_secs())
             .collect()
     }
 
     #[test]
-    fn stages_of_a_slice_follow_each_other_and_those_of_several_overlap() {
+    fn stages_of_a_task_follow_each_other_and_those_of_several_overlap() {
         assert_eq!(ends(1, 3, &STAGES), [13, 23, 33]);
         assert_eq!(ends(2, 4, &STAGES), [13, 15, 23, 25]);
         let linked = Stages {

@@ -158,7 +158,7 @@ fn put_record(log: &mut Vec<u8>, record: &[u8]) {
     assert!(log.len() < BLOCK_BYTES, "a block holds less");
 }
 
-/// Small output files, so that a job has several slices and files.
+/// Small output files, so that a job has several tasks and files.
 fn options_text(rng: &mut SmallRng, shapes: &[Shape]) -> String {
     let families: Vec<_> = (0..)
         .zip(shapes)

@@ -12,20 +12,21 @@ use super::world::{Ending, World};
 use crate::family::Family;
 
 impl World {
-    /// What is held goes beyond the budget by one slice at most, by what indexes and checks take beyond what the sizes of
-    /// files let expect, and by a slice of each job that was left behind in the job's own memory, on each device.
+    /// What is held goes beyond the budget by one subcompaction at most, by what indexes and checks take beyond what the sizes of
+    /// files let expect, and by a subcompaction of each job that was abandoned in the job's own memory, on each device.
     pub fn memory_was_bounded(&self, watch: &Watch, ending: &Ending) {
         let jobs = || self.requests.iter().zip(&ending.alone);
-        let slice = jobs().map(|(request, alone)| self.slice_bytes(request, alone));
-        let slice = slice.max().unwrap_or(0);
+        let subcompaction = jobs().map(|(request, alone)| self.subcompaction_bytes(request, alone));
+        let subcompaction = subcompaction.max().unwrap_or(0);
         let kept: u64 = jobs()
             .map(|(request, alone)| self.kept_bytes(request, alone))
             .sum();
         // Nothing else goes to a device before such calls come back.
         let devices = self.settings.device.iter().count() as u64;
-        let left_behind = (ending.stats.slices_left_behind).min(devices * jobs().count() as u64);
-        let most = slice + kept + left_behind * slice;
-        let beyond = watch.most_beyond();
+        let abandoned =
+            (ending.stats.subcompactions_abandoned).min(devices * jobs().count() as u64);
+        let most = subcompaction + kept + abandoned * subcompaction;
+        let beyond = watch.max_beyond();
         let seed = self.seed;
         assert!(
             beyond <= most,
@@ -33,8 +34,8 @@ impl World {
         );
     }
 
-    /// What a slice takes at most, with all that the settings let it read ahead.
-    fn slice_bytes(&self, request: &Request, alone: &Alone) -> u64 {
+    /// What a subcompaction takes at most, with all that the settings let it read ahead.
+    fn subcompaction_bytes(&self, request: &Request, alone: &Alone) -> u64 {
         /// Direct reads have so many pieces of an input on their way.
         const PIECES: u64 = 4;
         if self.settings.device.contains(Device::Kernels(Target::Host)) {
@@ -42,11 +43,11 @@ impl World {
             return self.budgets(Duration::ZERO, Duration::MAX).1;
         }
         let ahead = self.settings.mutable.read_ahead_bytes as u64 * PIECES;
-        alone.slice_bytes + self.of(request).1.files * ahead
+        alone.subcompaction_bytes + self.of(request).1.files * ahead
     }
 
     /// What a job keeps in memory until it ends: its indexes, and room for the filters and indexes that are looked at
-    /// beside slices.
+    /// beside subcompactions.
     fn kept_bytes(&self, request: &Request, alone: &Alone) -> u64 {
         /// Bytes of a filter for each entry, rounded up.
         const FILTER_BYTES: u64 = 2;
@@ -62,9 +63,9 @@ impl World {
     /// no time. What takes time is moving bytes, a device's units, and to wait for calls that do not come back; and who
     /// waits for a device that is late may see that a look later.
     pub fn nobody_idled(&self, times: &[Duration], ending: &Ending, moved_bytes: u64) {
-        /// For each slice, of those that wait for a place, an answer, and the limit of I/O.
+        /// For each subcompaction, of those that wait for a place, an answer, and the limit of I/O.
         const LOOK: f64 = 3.0 * 0.02;
-        /// So many times what was expected is waited for a call, and what was expected is what slices took, which are about
+        /// So many times what was expected is waited for a call, and what was expected is what subcompactions took, which are about
         /// alike.
         const PATIENCE: f64 = 2.0 * 20.0;
         let limit = self.settings.mutable.io_bytes_per_second;
@@ -82,23 +83,26 @@ impl World {
             let met = (0..times.len()).filter(|&other| {
                 self.requests[other].begins <= ends && times[other] >= request.begins
             });
-            let (units, slices) = met.fold((0.0, 0), |(seconds, slices), other| {
+            let (units, subcompactions) = met.fold((0.0, 0), |(seconds, subcompactions), other| {
                 let family = self.of(&self.requests[other]).1;
                 let unit = self
                     .profiles
                     .iter()
                     .map(|profile| unit_seconds(profile, family));
                 let slowest = unit.fold(0.0, f64::max);
-                (seconds + slowest, slices + ending.alone[other].slices)
+                (
+                    seconds + slowest,
+                    subcompactions + ending.alone[other].subcompactions,
+                )
             });
-            let work = moving + units + (slices + 1) as f64 * LOOK;
+            let work = moving + units + (subcompactions + 1) as f64 * LOOK;
             let patience = self
                 .settings
                 .patience
                 .known
                 .as_secs_f64()
                 .max(PATIENCE * work);
-            let most = work + ending.stats.slices_left_behind as f64 * patience;
+            let most = work + ending.stats.subcompactions_abandoned as f64 * patience;
             let took = (ends.saturating_sub(request.begins)).as_secs_f64();
             let seed = self.seed;
             assert!(
@@ -115,7 +119,7 @@ fn slowest_link(profile: &UnitProfile) -> Option<f64> {
     Some(link.to_device.min(link.from_device).recip())
 }
 
-/// Seconds in which a unit does all slices of a job, each of them slowly if that may happen.
+/// Seconds in which a unit does all subcompactions of a job, each of them slowly if that may happen.
 fn unit_seconds(profile: &UnitProfile, family: &Family) -> f64 {
     const SLOW_TIMES: f64 = 10.0;
     let cycles = |stage: UnitStage| {
@@ -129,7 +133,7 @@ fn unit_seconds(profile: &UnitProfile, family: &Family) -> f64 {
         profile.merger,
         profile.encoder,
     ];
-    // The slowest stage of a slice need not be that of the job.
+    // The slowest stage of a subcompaction need not be that of the job.
     let cycles: f64 = stages.map(cycles).iter().sum();
     let may_be_slow = profile.faults != FaultRates::default();
     let times = if may_be_slow { SLOW_TIMES } else { 1.0 };

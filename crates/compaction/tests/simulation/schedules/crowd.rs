@@ -1,9 +1,9 @@
-//! Many jobs of one urgency and one of another: who goes first, and that nobody waits for ever.
+//! Many jobs of one priority and one of another: who goes first, and that nobody waits for ever.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::fleet::simulated;
+use super::registry::simulated;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -18,7 +18,7 @@ use crate::family::Shape;
 
 /// How urgent a job is, from the most to the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum Priority {
     /// From level 0.
     First,
     /// From level 0 in the pool of bottommost compactions, or from a deeper level outside of it.
@@ -27,9 +27,9 @@ pub enum Urgency {
     Last,
 }
 
-const ALL: [Urgency; 3] = [Urgency::First, Urgency::Usual, Urgency::Last];
+const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
-impl Urgency {
+impl Priority {
     pub fn of(world: &World, request: &Request) -> Self {
         let is_deep = world.of(request).1.start_level > 0;
         ALL[usize::from(is_deep) + usize::from(request.in_bottom_pool)]
@@ -39,7 +39,7 @@ impl Urgency {
 /// The last of the requests is another one than all before.
 #[derive(Debug)]
 pub struct Crowd {
-    /// How many ranks of urgency it is behind them; below 0 if it is ahead.
+    /// How many ranks of priority it is behind them; below 0 if it is ahead.
     behind: i64,
 }
 
@@ -47,23 +47,23 @@ pub struct Crowd {
 const JOBS: u64 = 14;
 
 impl Crowd {
-    /// One device that takes a slice at a time, and nothing fails.
+    /// One device that takes a subcompaction at a time, and nothing fails.
     pub fn draw(rng: &mut SmallRng, seed: u64) -> World {
         let [many, odd] = *[
-            [Urgency::First, Urgency::Usual],
-            [Urgency::First, Urgency::Last],
-            [Urgency::Usual, Urgency::Last],
-            [Urgency::Last, Urgency::Usual],
-            [Urgency::Last, Urgency::First],
-            [Urgency::Usual, Urgency::First],
+            [Priority::High, Priority::Normal],
+            [Priority::High, Priority::Low],
+            [Priority::Normal, Priority::Low],
+            [Priority::Low, Priority::Normal],
+            [Priority::Low, Priority::High],
+            [Priority::Normal, Priority::High],
         ]
         .choose(rng)
         .expect("there are some");
-        let level = |urgency| if urgency == Urgency::Last { 3 } else { 0 };
-        let shape = |urgency, keys, files| Shape {
+        let level = |priority| if priority == Priority::Low { 3 } else { 0 };
+        let shape = |priority, keys, files| Shape {
             keys,
             files,
-            start_level: level(urgency),
+            start_level: level(priority),
             may_have_large_values: false,
             target_bytes: 512..700,
             ..Shape::default()
@@ -75,16 +75,16 @@ impl Crowd {
         ];
         let databases = databases.into_iter().enumerate();
         let databases: Vec<_> = databases
-            .map(|(number, (urgency, keys, files))| {
-                let shapes = [shape(urgency, keys, files)];
+            .map(|(number, (priority, keys, files))| {
+                let shapes = [shape(priority, keys, files)];
                 let database = Database::with_families(rng, &shapes);
                 (PathBuf::from(format!("/db{number}")), database)
             })
             .collect();
-        let request = |number: u64, database, urgency, begins| Request {
+        let request = |number: u64, database, priority, begins| Request {
             database,
             family: 0,
-            in_bottom_pool: urgency != Urgency::First,
+            in_bottom_pool: priority != Priority::High,
             session_id: session_id(seed, number),
             begins: Duration::from_secs_f64(begins),
             cancelled: None,
@@ -117,25 +117,25 @@ impl Crowd {
         }
     }
 
-    /// The odd one's slices, which wait in the queue as one wish each, are overtaken by no more than they may.
+    /// The odd one's subcompactions, which wait in the queue as one wish each, are overtaken by no more than they may.
     pub fn nobody_starved(&self, world: &World, times: &[Duration], ending: &Ending) {
-        /// Wishes of a more urgent job that go before one of the next lower urgency are fewer than so many.
+        /// Wishes of a more urgent job that go before one of the next lower priority are fewer than so many.
         const TURN: i64 = 8;
-        /// A slice that takes longer than the mean takes no more than so many times as long.
+        /// A subcompaction that takes longer than the mean takes no more than so many times as long.
         const LONGEST: f64 = 2.0;
-        let slices: u64 = ending.alone.iter().map(|alone| alone.slices).sum();
+        let subcompactions: u64 = ending.alone.iter().map(|alone| alone.subcompactions).sum();
         let (odd, alone) = (world.requests.last(), ending.alone.last());
         let (odd, alone) = odd.zip(alone).expect("there is one");
         let last = times.iter().max().expect("there are some");
         // The device is never idle.
-        let mean = last.as_secs_f64() / slices as f64;
+        let mean = last.as_secs_f64() / subcompactions as f64;
         // Those that waited before, which each have one wish in the queue, and those that may come later.
         let before_each = match self.behind {
-            // A slice that runs.
+            // A subcompaction that runs.
             ..0 => 1,
             behind => JOBS as i64 + behind * TURN,
         };
-        let most = alone.slices as f64 * (1 + before_each) as f64 * LONGEST * mean;
+        let most = alone.subcompactions as f64 * (1 + before_each) as f64 * LONGEST * mean;
         let ends = times.last().expect("there is one");
         let took = ends.saturating_sub(odd.begins).as_secs_f64();
         let seed = world.seed;

@@ -14,7 +14,7 @@ use rockmill_cuda::Target;
 use rockmill_format::unique_id::SessionId;
 
 use super::crowd::Crowd;
-use super::fleet;
+use super::registry;
 use super::request::Request;
 use super::world::{Change, World};
 use crate::database::Database;
@@ -36,7 +36,7 @@ impl World {
         let databases: Vec<_> = (0..rng.random_range(1..=3))
             .map(|number| (PathBuf::from(format!("/db{number}")), draw_database(rng)))
             .collect();
-        // Beyond the time for which a device is set aside, or all at about the same.
+        // Beyond the time for which a device is quarantined, or all at about the same.
         let last = *[0.2, 0.2, 200.0].choose(rng).expect("there are some");
         let requests = (0..rng.random_range(1..=6)).map(|number| {
             let begins = Duration::from_secs_f64(rng.random_range(0.0..last));
@@ -66,8 +66,8 @@ impl World {
             Verification::Default,
             Verification::SAMPLED,
         ];
-        let (device, profiles) = fleet::draw(rng, seed);
-        // The kernels' slices wait for each other outside of time, so none of them may wait in it.
+        let (device, profiles) = registry::draw(rng, seed);
+        // The kernels' subcompactions wait for each other outside of time, so none of them may wait in it.
         let has_kernels = device.contains(Device::Kernels(Target::Host));
         // Less and more than a database that closes waits for a call.
         let patience = *[1, 1, 10].choose(rng).expect("there are some");
@@ -111,16 +111,16 @@ pub fn session_id(seed: u64, number: u64) -> String {
     .encode()
 }
 
-/// Memory for all slices, or for so few that some jobs cannot be done.
+/// Memory for all subcompactions, or for so few that some jobs cannot be done.
 fn draw_budget(rng: &mut SmallRng) -> u64 {
-    const MOST_TIGHT: u64 = 48 * MIB;
+    const MAX_TIGHT: u64 = 48 * MIB;
     match rng.random() {
         true => MutableSettings::default().memory_budget_bytes,
-        false => rng.random_range(MIN_MEMORY_BUDGET_BYTES..MOST_TIGHT),
+        false => rng.random_range(MIN_MEMORY_BUDGET_BYTES..MAX_TIGHT),
     }
 }
 
-/// One to three column families. The blocks of their output decide how much memory a slice takes: next to nothing, some
+/// One to three column families. The blocks of their output decide how much memory a subcompaction takes: next to nothing, some
 /// of a tight budget, or about all.
 fn draw_database(rng: &mut SmallRng) -> Database {
     let shapes: Vec<_> = (0..rng.random_range(1..=3))

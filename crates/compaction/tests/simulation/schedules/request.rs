@@ -33,26 +33,26 @@ pub struct Ended {
     pub at: Duration,
 }
 
-/// What the CPU makes of a job by itself, undisturbed, one slice at a time.
+/// What the CPU makes of a job by itself, undisturbed, one subcompaction at a time.
 #[derive(Debug)]
 pub struct Alone {
     pub outputs: Outputs,
-    pub slices: u64,
+    pub subcompactions: u64,
     /// What it keeps in memory while it runs.
     pub index_bytes: u64,
-    /// What a slice takes beside that, with as little read ahead as there may be.
-    pub slice_bytes: u64,
+    /// What a subcompaction takes beside that, with as little read ahead as there may be.
+    pub subcompaction_bytes: u64,
 }
 
 impl Alone {
     /// Memory with which it is done, and with less it is not.
     pub fn needed_bytes(&self) -> u64 {
-        self.index_bytes + self.slice_bytes
+        self.index_bytes + self.subcompaction_bytes
     }
 
-    /// Slices for which so much memory suffices.
+    /// Subcompactions for which so much memory suffices.
     pub fn fitting(&self, budget_bytes: u64) -> u64 {
-        budget_bytes.saturating_sub(self.index_bytes) / self.slice_bytes
+        budget_bytes.saturating_sub(self.index_bytes) / self.subcompaction_bytes
     }
 }
 
@@ -81,7 +81,7 @@ impl Request {
         let settings = Settings {
             mutable: MutableSettings {
                 threads: 1,
-                // Who checks files beside slices takes memory for that.
+                // Who checks files beside subcompactions takes memory for that.
                 sync_threads: Some(0),
                 memory_budget_bytes: PLENTY,
                 // The least there is.
@@ -98,12 +98,12 @@ impl Request {
         let cancel = CancelToken::new();
         let job = self.prepare(&engine, of, &cancel).expect("it is done");
         let finished = engine.run(&job, of.0, of.0, &cancel).expect("it is done");
-        let slice_bytes = engine.stats().peak_held_bytes;
+        let subcompaction_bytes = engine.stats().peak_held_bytes;
         Alone {
-            slices: finished.outcome.slices as u64,
+            subcompactions: finished.outcome.subcompactions as u64,
             outputs: outputs(&storage, finished),
-            index_bytes: watch.most_beyond() - slice_bytes,
-            slice_bytes,
+            index_bytes: watch.max_beyond() - subcompaction_bytes,
+            subcompaction_bytes,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rockmill_testkit::Fault;
 
-use super::crowd::Urgency;
+use super::crowd::Priority;
 use super::world::{Ending, TOO_LARGE, World};
 
 /// Sums over all cases.
@@ -14,12 +14,12 @@ pub struct Tally {
     crowds: u64,
     changes: u64,
     jobs: BTreeMap<String, u64>,
-    slices: u64,
-    slices_by: BTreeMap<&'static str, u64>,
+    subcompactions: u64,
+    subcompactions_by: BTreeMap<&'static str, u64>,
     faults: BTreeMap<String, u64>,
     redone: u64,
-    left_behind: u64,
-    set_aside: u64,
+    abandoned: u64,
+    quarantine: u64,
     moved: u64,
     thrown_out: u64,
 }
@@ -31,11 +31,11 @@ impl Tally {
         for (sum, more) in [
             (&mut self.crowds, u64::from(world.crowd.is_some())),
             (&mut self.changes, world.changes.len() as u64),
-            (&mut self.slices, stats.slices),
-            (&mut self.redone, stats.slices_redone),
-            (&mut self.left_behind, stats.slices_left_behind),
-            (&mut self.set_aside, stats.devices_set_aside),
-            (&mut self.moved, stats.slices_moved),
+            (&mut self.subcompactions, stats.subcompactions),
+            (&mut self.redone, stats.subcompactions_redone),
+            (&mut self.abandoned, stats.subcompactions_abandoned),
+            (&mut self.quarantine, stats.devices_quarantined),
+            (&mut self.moved, stats.subcompactions_moved),
             (&mut self.thrown_out, stats.verification_failures),
         ] {
             *sum += more;
@@ -46,14 +46,14 @@ impl Tally {
                 false if name == "cpu" => "cpu",
                 false => "kernels",
             };
-            *self.slices_by.entry(kind).or_default() += did.slices;
+            *self.subcompactions_by.entry(kind).or_default() += did.subcompactions;
         }
         for (fault, times) in &stats.simulated_faults {
             *self.faults.entry(fault.clone()).or_default() += times;
         }
     }
 
-    /// Jobs by what became of them, how urgent they were, and how many of their slices fitted the first budget at once.
+    /// Jobs by what became of them, how urgent they were, and how many of their subcompactions fitted the first budget at once.
     fn add_jobs(&mut self, world: &World, ending: &Ending) {
         const MANY: u64 = 3;
         let jobs = world.requests.iter().zip(&ending.jobs);
@@ -64,11 +64,11 @@ impl Tally {
                 Err(_) => "cancelled",
             };
             let fitting = alone.fitting(world.settings.mutable.memory_budget_bytes);
-            let urgency = Urgency::of(world, request);
+            let priority = Priority::of(world, request);
             for kind in [
                 format!("jobs {how}"),
-                format!("jobs {how}: {urgency:?}"),
-                format!("jobs {how}: {} slices fit", fitting.min(MANY)),
+                format!("jobs {how}: {priority:?}"),
+                format!("jobs {how}: {} subcompactions fit", fitting.min(MANY)),
             ] {
                 *self.jobs.entry(kind).or_default() += 1;
             }
@@ -81,15 +81,16 @@ impl Tally {
         let rows = [
             ("crowds", self.crowds),
             ("changes of settings", self.changes),
-            ("slices of jobs done", self.slices),
-            ("slices redone by the CPU", self.redone),
-            ("slices left behind", self.left_behind),
-            ("slices thrown out", self.thrown_out),
-            ("slices moved", self.moved),
-            ("devices set aside", self.set_aside),
+            ("subcompactions of jobs done", self.subcompactions),
+            ("subcompactions redone by the CPU", self.redone),
+            ("subcompactions abandoned", self.abandoned),
+            ("subcompactions thrown out", self.thrown_out),
+            ("subcompactions moved", self.moved),
+            ("devices quarantined", self.quarantine),
         ];
-        let by = self.slices_by.iter();
-        let by = by.map(|(kind, slices)| (format!("slices on: {kind}"), *slices));
+        let by = self.subcompactions_by.iter();
+        let by = by
+            .map(|(kind, subcompactions)| (format!("subcompactions on: {kind}"), *subcompactions));
         let faults = self.faults.iter();
         let faults = faults.map(|(fault, times)| (format!("fault: {fault}"), *times));
         let rows = rows.map(|(what, count)| (what.to_owned(), count));
@@ -107,18 +108,18 @@ impl Tally {
                 "nothing met {fault}"
             );
         }
-        let least = [self.crowds, self.changes, self.left_behind, self.set_aside];
+        let least = [self.crowds, self.changes, self.abandoned, self.quarantine];
         assert!(least.iter().all(|&count| count > 0), "{self:?}");
         let met = ["done", "cancelled", "declined, too large"].map(|how| {
             let urgencies =
-                ["First", "Usual", "Last"].map(|urgency| format!("jobs {how}: {urgency}"));
+                ["First", "Usual", "Last"].map(|priority| format!("jobs {how}: {priority}"));
             urgencies.iter().all(|kind| self.jobs.contains_key(kind))
         });
         assert_eq!(met, [true; 3], "{self:?}");
         for fitting in 0..=3 {
-            let kind = format!("jobs done: {fitting} slices fit");
+            let kind = format!("jobs done: {fitting} subcompactions fit");
             assert!(self.jobs.contains_key(&kind), "{self:?}");
         }
-        assert_eq!(self.slices_by.len(), 3, "{self:?}");
+        assert_eq!(self.subcompactions_by.len(), 3, "{self:?}");
     }
 }

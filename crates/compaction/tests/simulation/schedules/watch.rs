@@ -18,7 +18,7 @@ struct Seen {
     budget_bytes: u64,
     /// The budget, or what was taken when it shrank as long as that has not been given back.
     ceiling_bytes: u64,
-    most_beyond: u64,
+    max_beyond: u64,
 }
 
 impl Watch {
@@ -29,7 +29,7 @@ impl Watch {
             seen: Mutex::new(Seen {
                 budget_bytes,
                 ceiling_bytes: budget_bytes,
-                most_beyond: 0,
+                max_beyond: 0,
             }),
         }
     }
@@ -54,8 +54,8 @@ impl Watch {
     }
 
     /// Bytes that were taken beyond the budget at most.
-    pub fn most_beyond(&self) -> u64 {
-        self.seen().most_beyond
+    pub fn max_beyond(&self) -> u64 {
+        self.seen().max_beyond
     }
 }
 
@@ -68,6 +68,6 @@ impl Observer for Watch {
         let mut seen = self.seen();
         let taken = engine.memory_taken_bytes();
         seen.ceiling_bytes = seen.ceiling_bytes.min(taken).max(seen.budget_bytes);
-        seen.most_beyond = seen.most_beyond.max(taken - seen.ceiling_bytes.min(taken));
+        seen.max_beyond = seen.max_beyond.max(taken - seen.ceiling_bytes.min(taken));
     }
 }

@@ -59,7 +59,7 @@ pub struct Ending {
     pub alone: Vec<Alone>,
 }
 
-/// There is no room for any of a job's slices.
+/// There is no room for any of a job's subcompactions.
 pub const TOO_LARGE: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
 
 impl Ending {
@@ -212,7 +212,7 @@ impl World {
         (dir, &database.families[request.family])
     }
 
-    /// A job is done, or was cancelled, or there is no room for any of its slices and never was while it was there.
+    /// A job is done, or was cancelled, or there is no room for any of its subcompactions and never was while it was there.
     fn ends_as_it_must(&self, request: &Request, alone: &Alone, ended: &Ended) {
         let seed = self.seed;
         let needed = alone.needed_bytes();
@@ -256,7 +256,7 @@ impl World {
         })
     }
 
-    /// Memory and staging folders, once calls have come back that were left behind.
+    /// Memory and staging folders, once calls have come back that were abandoned.
     fn all_is_given_back(&self, engine: &Engine, storage: &SimStorage, clock: &VirtualClock) {
         const MOST: Duration = Duration::from_secs(60);
         clock.pause(LONG);
@@ -270,7 +270,11 @@ impl World {
             std::thread::yield_now();
         }
         let stats = engine.stats();
-        let running = (stats.jobs_running, stats.slices_running, stats.held_bytes);
+        let running = (
+            stats.jobs_running,
+            stats.subcompactions_running,
+            stats.held_bytes,
+        );
         assert_eq!(running, (0, 0, 0), "seed {}", self.seed);
         for (dir, _) in &self.databases {
             let staging = storage.disk().list(&dir.join(STAGING_DIR));
@@ -304,22 +308,19 @@ impl World {
         let failed = sum(|fault| fault != Fault::Slow);
         let damaged = sum(Fault::damages);
         if cancelled == 0 {
-            let (left_behind, hangs) = (stats.slices_left_behind, times(Fault::Hang));
-            assert!(
-                left_behind >= hangs,
-                "seed {seed}: {left_behind} of {hangs}"
-            );
-            let (redone, thrown_out) = (stats.slices_redone, stats.verification_failures);
+            let (abandoned, hangs) = (stats.subcompactions_abandoned, times(Fault::Hang));
+            assert!(abandoned >= hangs, "seed {seed}: {abandoned} of {hangs}");
+            let (redone, thrown_out) = (stats.subcompactions_redone, stats.verification_failures);
             assert!(redone >= failed, "seed {seed}: {redone} of {failed} redone");
-            // A call that is only slow may be left behind with files that it damaged.
-            let late = left_behind - hangs;
+            // A call that is only slow may be abandoned with files that it damaged.
+            let late = abandoned - hangs;
             let is_found = (thrown_out..=thrown_out + late).contains(&damaged);
             assert!(
                 is_found,
                 "seed {seed}: {thrown_out} of {damaged} thrown out"
             );
-            let by_device = stats.devices.values().map(|did| did.slices);
-            assert_eq!(by_device.sum::<u64>(), stats.slices, "seed {seed}");
+            let by_device = stats.devices.values().map(|did| did.subcompactions);
+            assert_eq!(by_device.sum::<u64>(), stats.subcompactions, "seed {seed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tables in memory, and slices over them. Needs nothing that only this crate's tests have, so that those of others take it
+//! Tables in memory, and tasks over them. Needs nothing that only this crate's tests have, so that those of others take it
 //! by its path.
 
 #![allow(dead_code, unused_imports, reason = "each test uses a part of this")]

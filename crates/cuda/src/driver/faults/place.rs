@@ -1,6 +1,6 @@
-//! Which bit of what a slice makes on the device is altered, and when.
+//! Which bit of what a task makes on the device is altered, and when.
 
-/// A bit of what a slice makes on the device; `byte` counts from the region's start and goes round at its end.
+/// A bit of what a task makes on the device; `byte` counts from the region's start and goes round at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Which part.
@@ -11,7 +11,7 @@ pub struct Place {
     pub bit: u32,
 }
 
-/// Parts of what a slice makes on the device.
+/// Parts of what a task makes on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Region {
     /// Entries of the first data block.

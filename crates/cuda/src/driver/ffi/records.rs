@@ -144,11 +144,11 @@ records! {
         pub snapshots: *const u64,
         pub num_snapshots: u64,
         pub earliest: u64,
-        pub beneath: *const KeySpan,
+        pub deeper: *const KeySpan,
         pub level_ends: *const u32,
         pub num_levels: u32,
         pub bottommost: u32,
-        pub beneath_unknown: u32,
+        pub deeper_unknown: u32,
         pub enforce_single_delete: u32,
     }
 
@@ -353,7 +353,7 @@ records! {
         pub indexes: *mut FileIndex,
         pub places: *const FilePlace,
         pub edges: *mut u8,
-        pub most_files: u32,
+        pub max_files: u32,
         pub unused: u32,
         pub errors: *mut u64,
     }

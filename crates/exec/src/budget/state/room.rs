@@ -1,6 +1,6 @@
 //! Whose turn it is for memory.
 //!
-//! A job that opens its inputs, or waits for its first slice's memory, may have to wait until others end. Those that came
+//! A job that opens its inputs, or waits for its first task's memory, may have to wait until others end. Those that came
 //! later, or are less urgent, go on meanwhile as far as that keeps it no longer waiting: what they hold and what it
 //! wants must fit together once those that ran before have ended.
 
@@ -11,7 +11,7 @@ use super::{Entry, Job, JobId, State, Ticket};
 /// What those who were asked further ahead did not get.
 #[derive(Debug, Default)]
 pub struct Full {
-    /// Somebody waits for memory that slices will give back.
+    /// Somebody waits for memory that tasks will give back.
     pub memory: bool,
     /// Jobs for which no device has room.
     pub devices: BTreeSet<JobId>,
@@ -46,10 +46,10 @@ impl State {
         false
     }
 
-    /// Whether a job may have the memory of its first slice. If none has, this one may: what it holds it has, and
+    /// Whether a job may have the memory of its first task. If none has, this one may: what it holds it has, and
     /// after the budget has shrunk that may be too small for any.
     pub(super) fn admits(&self, id: JobId, ticket: Ticket, full: &mut Full) -> bool {
-        let bytes = self.jobs.get(&id).map_or(0, |job| job.slice_bytes);
+        let bytes = self.jobs.get(&id).map_or(0, |job| job.task_bytes);
         let is_first = self.jobs.values().all(|job| job.admitted.is_none());
         if is_first || self.lets_pass(bytes, full) && self.takes(bytes, full) {
             return true;
@@ -58,20 +58,20 @@ impl State {
         false
     }
 
-    /// Whether there are `bytes` for somebody. If not, and slices that end will change that, what is free
+    /// Whether there are `bytes` for somebody. If not, and tasks that end will change that, what is free
     /// is kept; but not for one who has to wait until whole jobs end, which would take longer then.
     pub(super) fn takes(&self, bytes: u64, full: &mut Full) -> bool {
         if !full.memory && self.has(bytes) {
             return true;
         }
-        if self.own_bytes().saturating_add(bytes) <= self.most_bytes() {
+        if self.own_bytes().saturating_add(bytes) <= self.max_bytes() {
             full.memory = true;
         }
         false
     }
 
     fn has(&self, bytes: u64) -> bool {
-        self.used_bytes().saturating_add(bytes) <= self.most_bytes()
+        self.used_bytes().saturating_add(bytes) <= self.max_bytes()
     }
 
     /// Whether those who wait for jobs to end still fit beside all that has begun since, and `bytes` more.
@@ -83,6 +83,6 @@ impl State {
         let others = self.jobs.values().filter(|job| !ran_before(job));
         let kept = others.map(Job::own_bytes).fold(0, u64::saturating_add);
         let all = kept.saturating_add(full.wanted_bytes).saturating_add(bytes);
-        all <= self.most_bytes()
+        all <= self.max_bytes()
     }
 }

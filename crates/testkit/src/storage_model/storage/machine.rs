@@ -68,7 +68,7 @@ pub struct Seen {
     pub struck: Vec<Op>,
     pub stopped: bool,
     /// Files that were open at once.
-    pub most_open: u64,
+    pub max_open: u64,
     /// Bytes that files were asked for or given.
     pub bytes: u64,
     /// What slow operations and waiting came to.

@@ -58,7 +58,7 @@ impl OpenFile {
     pub(super) fn new(storage: SimStorage, node: Node) -> Self {
         let mut machine = storage.machine();
         machine.open += 1;
-        machine.seen.most_open = machine.seen.most_open.max(machine.open);
+        machine.seen.max_open = machine.seen.max_open.max(machine.open);
         drop(machine);
         Self(storage, node)
     }

@@ -1,7 +1,7 @@
-//! One slice on one thread, stage by stage: where the CPU path's processor time goes.
+//! One subcompaction on one thread, stage by stage: where the CPU path's processor time goes.
 //!
 //! ```text
-//! cargo bench -p rockmill-compaction --bench slice -- [--dir DIR] [--entries N] [--rounds N] [--only NAME]
+//! cargo bench -p rockmill-compaction --bench subcompaction -- [--dir DIR] [--entries N] [--rounds N] [--only NAME]
 //!     [--versions N] [--runs N] [--read-ahead-kib N] [--json]
 //! ```
 //!
@@ -98,7 +98,7 @@ fn main() {
     let mut reports = Vec::new();
     for pairs in &PAIRS {
         if args.only.as_deref().is_none_or(|only| only == pairs.name) {
-            reports.push(measure(pairs, &args).expect("the slice runs"));
+            reports.push(measure(pairs, &args).expect("the subcompaction runs"));
         }
     }
     if args.json {
@@ -188,7 +188,7 @@ impl Report {
 
 fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
     let scratch = tempfile::Builder::new()
-        .prefix("rockmill-slice-")
+        .prefix("rockmill-subcompaction-")
         .tempdir_in(&args.dir)
         .expect("a scratch folder");
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage);

@@ -1,4 +1,4 @@
-//! One slice in memory: the CPU backend beside the same stages as kernels run on the host, and on a GPU if
+//! One task in memory: the CPU backend beside the same stages as kernels run on the host, and on a GPU if
 //! `ROCKMILL_TEST_DEVICE` says `cuda:N`. Prints seconds and GB/s of input and output.
 //!
 //! `cargo bench -p rockmill-cuda`
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use common::{Entry, MemSink};
 use device::target;
-use rockmill_core::{Backend, CancelToken, InputTable, KeyRange, Plan, RangesBeneath, ReadTask};
+use rockmill_core::{Backend, CancelToken, DeeperLevels, InputTable, KeyRange, Plan, ReadTask};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::FilterOptions;
@@ -38,7 +38,7 @@ fn main() {
 fn plan() -> Plan {
     let mut plan = common::plan();
     plan.rules.bottommost = true;
-    plan.rules.beneath = RangesBeneath::Nothing;
+    plan.rules.deeper = DeeperLevels::Nothing;
     plan.output.table.filter = Some(FilterOptions {
         optimize_filters_for_memory: true,
         ..FilterOptions::whole_keys(10_000)

@@ -36,9 +36,9 @@ pub fn simulated(name: &str, profile: UnitProfile) -> Device {
     Device::Registered(Registered::new(&profile.device_name(), profile.opener()))
 }
 
-/// One on which the model's small slices take milliseconds.
+/// One on which the model's small subcompactions take milliseconds.
 fn draw_profile(rng: &mut SmallRng) -> UnitProfile {
-    const FOR_SMALL_SLICES: u64 = 6000;
+    const FOR_SMALL_SUBCOMPACTIONS: u64 = 6000;
     const FOR_ALL: u64 = 1 << 30;
     let mut stage = || UnitStage {
         base_cycles: rng.random_range(10.0..300.0),
@@ -61,7 +61,7 @@ fn draw_profile(rng: &mut SmallRng) -> UnitProfile {
         encoder,
         link: rng.random_ratio(2, 3).then_some(link),
         memory_bytes: match rng.random_ratio(1, 6) {
-            true => FOR_SMALL_SLICES,
+            true => FOR_SMALL_SUBCOMPACTIONS,
             false => FOR_ALL,
         },
         faults: draw_rates(rng),
