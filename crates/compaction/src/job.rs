@@ -72,8 +72,8 @@ pub fn run(
         ..
     } = &*prepared;
     share.plan(Work {
-        subcompactions: subcompactions.len() as u64,
-        subcompaction_bytes: size.mean().bytes,
+        tasks: subcompactions.len() as u64,
+        task_bytes: size.mean().bytes,
     });
     let crew = Crew::new(&context.clock);
     let shared = Shared {

@@ -40,7 +40,7 @@ pub fn job_done(span: &Span, outcome: &Outcome) {
 }
 
 /// The span of a subcompaction over so many bytes of input, below its job's, which may belong to another thread.
-pub fn slice(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
+pub fn subcompaction(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
     tracing::info_span!(
         parent: job,
         "subcompaction",

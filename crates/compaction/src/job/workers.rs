@@ -40,7 +40,7 @@ impl Shared<'_> {
     fn recruit<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) {
         // Those that the memory does not suffice for would take turns, and each leave what its subcompactions took
         // to an arena of the allocator.
-        let at_once = self.share.subcompactions_in_memory();
+        let at_once = self.share.tasks_in_memory();
         let host = usize::from(self.context.host_shares || self.devices.is_empty());
         let room = (self.context.budget.slots()).saturating_mul(self.devices.len() + host);
         let wanted = room.min(self.subcompactions.len()).min(at_once);
@@ -67,8 +67,8 @@ impl Shared<'_> {
     /// All others have been made.
     pub(super) fn redo_all(&self, again: &[(usize, Error)]) -> Result<()> {
         self.share.plan(Work {
-            subcompactions: again.len() as u64,
-            subcompaction_bytes: self.size.mean().bytes,
+            tasks: again.len() as u64,
+            task_bytes: self.size.mean().bytes,
         });
         let host = [self.candidate(HOST, self.cpu_name())];
         let redo = |(index, error): &(usize, Error)| {
@@ -78,7 +78,7 @@ impl Shared<'_> {
             drop(grant);
             Ok(())
         };
-        let at_once = (self.context.budget.slots()).min(self.share.subcompactions_in_memory());
+        let at_once = (self.context.budget.slots()).min(self.share.tasks_in_memory());
         let clock = &self.context.clock;
         let (_, cpu) = Worker::new(clock).run(|| parallel::map_in(clock, again, at_once, redo))?;
         self.done().cpu += cpu;

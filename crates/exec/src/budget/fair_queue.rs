@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// It makes room in level 0, where writers stall.
-    First,
+    High,
     /// Any other.
-    Usual,
+    Normal,
     /// RocksDB runs it where it runs what can wait, in the pool of bottommost compactions.
-    Last,
+    Low,
 }
 
 /// So many that are more urgent go before the first of those that are less, which then counts as more urgent itself.
@@ -20,8 +20,8 @@ impl Priority {
     /// The next more urgent.
     fn next(self) -> Self {
         match self {
-            Self::First | Self::Usual => Self::First,
-            Self::Last => Self::Usual,
+            Self::High | Self::Normal => Self::High,
+            Self::Low => Self::Normal,
         }
     }
 }

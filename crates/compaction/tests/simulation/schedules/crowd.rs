@@ -20,11 +20,11 @@ use crate::family::Shape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// From level 0.
-    First,
+    High,
     /// From level 0 in the pool of bottommost compactions, or from a deeper level outside of it.
-    Usual,
+    Normal,
     /// From a deeper level in the pool of bottommost compactions.
-    Last,
+    Low,
 }
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
