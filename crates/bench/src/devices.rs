@@ -19,7 +19,7 @@ pub fn simulated(name: &str) -> Option<Result<Registered, String>> {
 /// # Errors
 /// Usage if they are none.
 pub fn parse(text: &str) -> Result<DeviceList, Failure> {
-    let devices = text.parse::<DeviceList>();
+    let devices = DeviceList::parse_with(text, simulated);
     devices.map_err(|what| Failure::Usage(format!("--device: {what}")))
 }
 

@@ -131,7 +131,7 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
         Some(name) => at(&args.db.join(name), error),
         None => error.into(),
     })?;
-    let (root, inputs) = (&args.dir, &args.db);
+    let (root, inputs, job) = (&args.dir, &args.db, job.job);
     let kept = record::keep(&LocalStorage, root, inputs, &job, &CancelToken::new());
     let dir = kept.map_err(|error| match input_of(&job, &error) {
         Some(name) => at(&inputs.join(name), error),
@@ -210,10 +210,11 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         }
     };
     let cpu = process_cpu();
+    let job = engine.eligible(job)?;
     let run = || engine.run(&job, inputs, root, &CancelToken::new());
     let (finished, energy) = energy::measured(&meter, run);
     let process_cpu_s = (process_cpu() - cpu).as_secs_f64();
-    let finished = finished.map_err(|error| match input_of(&job, &error) {
+    let finished = finished.map_err(|error| match input_of(&job.job, &error) {
         Some(name) => at(&inputs.join(name), error),
         None => error.into(),
     })?;

@@ -208,7 +208,7 @@ fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
         // The files of the round before go first.
         drop(std::mem::replace(&mut outputs, staging("none")?));
         outputs = staging("output")?;
-        let mut sink = StagingSink::new(&outputs, job_io(), 0);
+        let mut sink = StagingSink::new(outputs.files(), job_io(), 0);
         let (time, made) = timed(|| bench.write(&mut sink))?;
         files = made;
         Ok(time)
@@ -363,7 +363,7 @@ impl Bench<'_> {
 
     fn verify(&self, dir: &StagingDir, files: &[OutputFile]) -> Result<()> {
         for file in files {
-            let table = open(&dir.file(file.number))?;
+            let table = open(&dir.files().file(file.number))?;
             verify_tail(&table, file)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The engine: makes jobs out of RocksDB's requests, runs them, counts.
 
+mod accounting;
 mod databases;
 pub mod diagnosis;
 mod execute;
@@ -14,11 +15,12 @@ use crate::eligibility::Policy;
 use crate::metrics;
 use crate::settings::{MutableSettings, Settings};
 use crate::stats::{Stats, StatsCell};
+pub use accounting::guarded;
 use databases::Database;
 pub use execute::Finished;
 use rockmill_exec::budget::Budget;
 use rockmill_exec::device_registry::DeviceRegistry;
-use rockmill_exec::pace::Paces;
+use rockmill_exec::executor::Executor;
 use rockmill_storage::Storage;
 use rockmill_storage::descriptors::Descriptors;
 use rockmill_storage::io::RateLimiter;
@@ -30,13 +32,10 @@ pub struct Engine {
     /// What has become of `settings.mutable`.
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
-    registry: DeviceRegistry,
-    /// How long subcompactions take on each device.
-    paces: Paces,
-    budget: Arc<Budget>,
+    executor: Executor,
     limiter: Arc<RateLimiter>,
     descriptors: Arc<Descriptors>,
-    stats: StatsCell,
+    stats: Arc<StatsCell>,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
     /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
@@ -56,20 +55,19 @@ impl Engine {
         settings.check()?;
         let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
         metrics::describe();
+        let budget = Arc::new(Budget::new(
+            settings.mutable.threads,
+            settings.mutable.memory_budget_bytes,
+            storage.clock(),
+        ));
         Ok(Self {
-            budget: Arc::new(Budget::new(
-                settings.mutable.threads,
-                settings.mutable.memory_budget_bytes,
-                storage.clock(),
-            )),
+            executor: Executor::new(registry, budget, settings.patience, storage.clock()),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             descriptors: Arc::new(Descriptors::new(storage.clock())),
             mutable: Mutex::new(settings.mutable),
             settings,
             storage,
-            registry,
-            paces: Paces::default(),
-            stats: StatsCell::default(),
+            stats: Arc::default(),
             databases: Mutex::default(),
             refused: Mutex::default(),
             host: rustix::system::uname()
@@ -98,7 +96,8 @@ impl Engine {
         changed.check()?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
-        self.budget
+        self.executor
+            .budget()
             .resize(changed.threads, changed.memory_budget_bytes);
         Ok(())
     }
@@ -108,20 +107,20 @@ impl Engine {
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
-        self.registry.wait()
+        self.executor.registry().wait()
     }
 
     /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
     /// devices, and as long as it is not known.
     pub fn device_choice(&self) -> Option<&str> {
-        self.registry.choice()
+        self.executor.registry().choice()
     }
 
     /// The counters now.
     pub fn stats(&self) -> Stats {
         Stats {
-            device_trouble: self.registry.trouble().map(str::to_owned),
-            simulated_faults: self.registry.faults(),
+            device_trouble: self.executor.registry().trouble().map(str::to_owned),
+            simulated_faults: self.executor.registry().faults(),
             ..self.stats.snapshot()
         }
     }
@@ -129,12 +128,7 @@ impl Engine {
     /// Bytes of the memory budget that are taken now: by jobs, by their subcompactions, and by calls of devices that
     /// nobody waits for any more.
     pub fn memory_taken_bytes(&self) -> u64 {
-        self.budget.taken_bytes()
-    }
-
-    /// The counters, for the door that offers jobs.
-    pub fn counters(&self) -> &StatsCell {
-        &self.stats
+        self.executor.budget().taken_bytes()
     }
 
     fn policy(&self) -> Policy {

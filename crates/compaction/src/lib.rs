@@ -33,10 +33,10 @@ mod stats;
 mod subcompactions;
 pub mod verify;
 
-pub use eligibility::filter_policy_without_bits;
+pub use eligibility::{EligibleJob, filter_policy_without_bits};
 pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
 pub use engine::forecast::{Expected, Forecast, ForecastStep};
-pub use engine::{Engine, Finished};
+pub use engine::{Engine, Finished, guarded};
 pub use job::{DeviceWork, Outcome};
 pub use rockmill_cuda::CudaSettings;
 #[doc(hidden)]

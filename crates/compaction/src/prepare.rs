@@ -13,7 +13,7 @@ use rockmill_core::{
 use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
-use crate::eligibility::{self, Admitted, LearnedFilter};
+use crate::eligibility::{self, EligibleJob, LearnedFilter};
 use crate::job::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::subcompactions;
@@ -21,7 +21,7 @@ use rockmill_exec::auto;
 use rockmill_exec::budget::{Entry, HOST, JobShare};
 use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::device_trouble::is_device_trouble;
-use rockmill_exec::pace::JobSize;
+use rockmill_exec::pace::{JobSize, TaskSize};
 use rockmill_exec::parallel;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
@@ -76,19 +76,19 @@ pub fn entry(job: &Job, dir: &Path) -> Entry {
 pub fn prepare(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
-    share: &JobShare<'_>,
-    job: &Job,
-    admitted: &Admitted<'_>,
+    share: &JobShare,
+    eligible: &EligibleJob,
     dir: &Path,
 ) -> Result<Prepared> {
+    let budget = context.executor.budget();
     let opening = Instant::now();
     context.descriptors.job_begins(&**context.storage);
-    let (inputs, cpu_of_opening) = open_inputs(context, files, share, job, dir)?;
+    let (inputs, cpu_of_opening) = open_inputs(context, files, share, &eligible.job, dir)?;
     let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
-    let planned = eligibility::with_inputs(admitted, &tables, context.cancel)?;
-    let threads = context.budget.slots();
+    let planned = eligibility::with_inputs(eligible, &tables, context.cancel)?;
+    let threads = budget.slots();
     let (subcompactions, cpu_of_cutting) =
         subcompactions::cut(&planned.plan, &tables, threads, context.cancel)?;
     let inputs = |subcompaction: &Subcompaction| {
@@ -99,21 +99,21 @@ pub fn prepare(
     let bytes =
         |subcompaction: &Subcompaction| subcompactions::stored_bytes(&subcompaction.range, &tables);
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
-    let size = JobSize::new(&planned.plan, &tables, &subcompaction_bytes);
+    let size = JobSize::new(input_size(&planned.plan, &tables), &subcompaction_bytes);
     let indexes = share.held_bytes();
-    let fit = |devices: &[DeviceEntry<'_>]| {
+    let fit = |devices: &[DeviceEntry]| {
         fit_memory(context, devices, files, indexes, &planned.plan, &tables)
     };
     let mut device_refused = None;
     let mut devices = context.devices.clone();
     devices.retain(|entry| {
         let queues = auto::Queues {
-            device_bytes: context.budget.queued_bytes(entry.number),
-            cpu_bytes: context.budget.queued_bytes(HOST),
-            slots: context.budget.slots(),
+            device_bytes: budget.queued_bytes(entry.number),
+            cpu_bytes: budget.queued_bytes(HOST),
+            slots: budget.slots(),
         };
         let name = entry.device.backend.name();
-        !entry.only_if_sooner || auto::takes(context.paces, name, &size, queues)
+        !entry.only_if_sooner || auto::takes(context.executor.paces(), name, &size, queues)
     });
     devices.retain(|entry| {
         let request = planned.plan.request(&tables, &planned.plan.range, 0);
@@ -134,7 +134,7 @@ pub fn prepare(
     let needed = share
         .held_bytes()
         .saturating_add(subcompaction_memory_bytes);
-    if needed.saturating_add(checks) <= context.budget.bytes() {
+    if needed.saturating_add(checks) <= budget.bytes() {
         share.hold(checks)?;
     } else {
         // Subcompactions check their files themselves, in their own memory.
@@ -157,6 +157,16 @@ pub fn prepare(
     })
 }
 
+/// The size of all inputs together.
+fn input_size(plan: &Plan, tables: &[InputTable]) -> TaskSize {
+    let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
+    TaskSize {
+        bytes: sum(|table| table.meta.properties.data_size),
+        entries: sum(|table| table.meta.properties.num_entries),
+        compression: plan.output.table.compression.kind,
+    }
+}
+
 /// What the host did since then.
 pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
     StageTime {
@@ -174,7 +184,7 @@ type Input = (InputTable, Arc<ClosedInput>);
 fn open_inputs(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
-    share: &JobShare<'_>,
+    share: &JobShare,
     job: &Job,
     dir: &Path,
 ) -> Result<(Vec<Input>, Duration)> {
@@ -199,7 +209,7 @@ fn open_inputs(
         share.hold(table.index_memory_bytes())?;
         Ok((table, closed))
     };
-    let (inputs, threads) = (&job.tree.inputs, context.budget.slots());
+    let (inputs, threads) = (&job.tree.inputs, context.executor.budget().slots());
     parallel::map_in(&context.clock, inputs, threads, open)
 }
 
@@ -250,7 +260,7 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
 /// CPU it takes no more than the read-ahead.
 fn fit_memory(
     context: &RunContext<'_>,
-    devices: &[DeviceEntry<'_>],
+    devices: &[DeviceEntry],
     files: &JobIo,
     indexes: u64,
     plan: &Plan,
@@ -263,13 +273,13 @@ fn fit_memory(
         let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
         let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
         // What a device cannot do, the CPU does in its place.
-        let bytes = on_devices.fold(of(context.cpu), u64::max);
+        let bytes = on_devices.fold(of(context.executor.cpu()), u64::max);
         let bytes = bytes.saturating_add(files.written_file_bytes());
         let needed = bytes.saturating_add(indexes);
         let is_least = read_ahead == MIN_READ_AHEAD_BYTES;
         let most = match is_least && devices.is_empty() {
-            true => context.budget.all_bytes(),
-            false => context.budget.bytes(),
+            true => context.executor.budget().all_bytes(),
+            false => context.executor.budget().bytes(),
         };
         if needed <= most {
             return Ok((window, bytes));

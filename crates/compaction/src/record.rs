@@ -215,7 +215,7 @@ pub fn sum_outputs(
 ) -> Result<OutputSums> {
     let mut sums = OutputSums::new();
     for file in files {
-        let reader = InputFileReader::open(storage, &staging.file(file.number))?;
+        let reader = InputFileReader::open(storage, &staging.files().file(file.number))?;
         let mut crc = 0;
         for_each_piece(&reader, cancel, |piece| {
             crc = crc32c::crc32c_append(crc, piece)

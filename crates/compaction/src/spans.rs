@@ -26,8 +26,8 @@ pub fn job(job: &Job, dir: &Path) -> Span {
     )
 }
 
-/// What the job's message adds to its span.
-pub fn admitted(span: &Span, input: &CompactionServiceInput) {
+/// Adds to a job's span what its message says.
+pub fn eligible(span: &Span, input: &CompactionServiceInput) {
     let name = String::from_utf8_lossy(&input.cf_name);
     span.record("column_family", &*name);
 }

@@ -47,9 +47,15 @@ fn active_in(staging: &Path) -> Arc<Active> {
 /// A job's folder; removed with what is left in it when dropped.
 #[derive(Debug)]
 pub struct StagingDir {
+    files: StagingFiles,
+    active: Arc<Active>,
+}
+
+/// The files in a job's folder, which another one keeps.
+#[derive(Debug, Clone)]
+pub struct StagingFiles {
     storage: Arc<dyn Storage>,
     path: PathBuf,
-    active: Arc<Active>,
 }
 
 impl StagingDir {
@@ -81,17 +87,19 @@ impl StagingDir {
             storage.create_dir_all(&path)
         };
         // If it was made in part, dropping it removes that.
-        let dir = Self {
-            storage,
-            path,
-            active,
-        };
+        let files = StagingFiles { storage, path };
+        let dir = Self { files, active };
         made.map(|()| dir).map_err(refused)
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.files.path
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &StagingFiles {
+        &self.files
     }
 
     /// Makes the names in the folder durable.
@@ -99,14 +107,16 @@ impl StagingDir {
     /// # Errors
     /// Storage, Cancelled.
     pub fn sync(&self, syncs: &Syncs) -> Result<()> {
-        let (storage, path) = (Arc::clone(&self.storage), self.path.clone());
+        let StagingFiles { storage, path } = self.files.clone();
         let synced = syncs.wait(move || storage.sync_dir(&path))?;
         synced.map_err(|e| {
-            let path = self.path.display().to_string();
+            let path = self.path().display().to_string();
             Error::storage(&path, "sync the staging folder", &e)
         })
     }
+}
 
+impl StagingFiles {
     /// Removes what a subcompaction has written, so that it can be made again. Files of it that are still open
     /// may go on to be written and synced.
     ///
@@ -138,17 +148,18 @@ pub fn file_name(number: u64) -> String {
 
 impl Drop for StagingDir {
     fn drop(&mut self) {
-        match self.storage.remove_dir_all(&self.path) {
+        let StagingFiles { storage, path } = &self.files;
+        match storage.remove_dir_all(path) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
-                tracing::warn!(folder = %self.path.display(), error = %e, "staging folder stays");
+                tracing::warn!(folder = %path.display(), error = %e, "staging folder stays");
             }
             _ => {}
         }
         let mut active = lock(&self.active);
-        active.remove(&self.path);
-        if let Some(parent) = self.path.parent() {
+        active.remove(path);
+        if let Some(parent) = path.parent() {
             // Other jobs may have folders there: then it stays.
-            let _ = self.storage.remove_empty_dir(parent);
+            let _ = storage.remove_empty_dir(parent);
         }
     }
 }
@@ -235,7 +246,7 @@ pub fn file_number(subcompaction: usize, made: u64) -> Result<u64> {
 
 impl StagingSink {
     /// The sink of subcompaction number `subcompaction`.
-    pub fn new(dir: &StagingDir, io: Arc<JobIo>, subcompaction: usize) -> Self {
+    pub fn new(dir: &StagingFiles, io: Arc<JobIo>, subcompaction: usize) -> Self {
         Self {
             dir: dir.path.clone(),
             io,

@@ -4,8 +4,9 @@ mod durations;
 mod text;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{Error, ErrorKind, Progress, StageTime};
@@ -109,7 +110,7 @@ pub struct DeviceStats {
 pub struct StatsCell {
     counts: Mutex<Stats>,
     /// [`Stats::bytes_passed`], which subcompactions add to as they go.
-    bytes_passed: AtomicU64,
+    bytes_passed: Arc<AtomicU64>,
 }
 
 impl StatsCell {
@@ -132,16 +133,16 @@ impl StatsCell {
     }
 
     /// A job's subcompactions begin, over so many bytes of input.
-    pub fn begin(&self, bytes: u64) -> JobProgress<'_> {
+    pub fn begin(self: &Arc<Self>, bytes: u64) -> JobProgress {
         let mut stats = self.lock();
         stats.jobs_running += 1;
         stats.bytes_begun += bytes;
         drop(stats);
         metrics::job_begins(bytes);
-        JobProgress {
-            counters: self,
-            left: AtomicU64::new(bytes),
-        }
+        JobProgress(ProgressCounter {
+            counters: Arc::clone(self),
+            left: Arc::new(AtomicU64::new(bytes)),
+        })
     }
 
     /// A job was done.
@@ -223,24 +224,33 @@ impl StatsCell {
     }
 }
 
-/// How far a job is, in bytes of subcompactions that have not begun. When it ends, well or not, nothing of it is
-/// left.
+/// The progress of a job in bytes of input. When it ends, well or not, nothing of it is left.
 #[derive(Debug)]
-pub struct JobProgress<'a> {
-    counters: &'a StatsCell,
-    left: AtomicU64,
+pub struct JobProgress(ProgressCounter);
+
+/// Counts for a [`JobProgress`], which it may outlive.
+#[derive(Debug, Clone)]
+pub struct ProgressCounter {
+    counters: Arc<StatsCell>,
+    /// Bytes of subcompactions that have not begun.
+    left: Arc<AtomicU64>,
 }
 
-impl<'a> JobProgress<'a> {
-    /// A subcompaction over so many bytes begins on `device` after it waited for `held_bytes` of memory.
+impl ProgressCounter {
+    /// What counts for all jobs.
+    pub fn counters(&self) -> &StatsCell {
+        &self.counters
+    }
+
+    /// A subcompaction over `bytes` of input begins on `device` after it waited for `held_bytes` of memory.
     pub fn subcompaction_begins(
         &self,
-        device: &'a str,
+        device: &str,
         bytes: u64,
         held_bytes: u64,
         waited: Duration,
-    ) -> RunningSubcompaction<'a> {
-        let counters = self.counters;
+    ) -> RunningSubcompaction {
+        let counters = &self.counters;
         self.left.fetch_sub(bytes, Ordering::Relaxed);
         let mut stats = counters.lock();
         stats.subcompactions_running += 1;
@@ -250,17 +260,26 @@ impl<'a> JobProgress<'a> {
         drop(stats);
         metrics::subcompaction_begins(device, held_bytes, waited);
         RunningSubcompaction {
-            counters,
+            counters: Arc::clone(counters),
             progress: Progress::new(bytes, &counters.bytes_passed),
-            device,
+            device: device.to_owned(),
             bytes,
             held_bytes,
             began: Instant::now(),
+            has_ended: AtomicBool::new(false),
         }
     }
 }
 
-impl Drop for JobProgress<'_> {
+impl Deref for JobProgress {
+    type Target = ProgressCounter;
+
+    fn deref(&self) -> &ProgressCounter {
+        &self.0
+    }
+}
+
+impl Drop for JobProgress {
     fn drop(&mut self) {
         let left = self.left.load(Ordering::Relaxed);
         let passed = &self.counters.bytes_passed;
@@ -270,33 +289,43 @@ impl Drop for JobProgress<'_> {
     }
 }
 
-/// A subcompaction that runs; it has ended, well or not, when this is dropped.
+/// A subcompaction that runs.
 #[derive(Debug)]
-pub struct RunningSubcompaction<'a> {
-    counters: &'a StatsCell,
-    progress: Progress<'a>,
-    device: &'a str,
+pub struct RunningSubcompaction {
+    counters: Arc<StatsCell>,
+    progress: Progress,
+    device: String,
     bytes: u64,
     held_bytes: u64,
     began: Instant,
+    has_ended: AtomicBool,
 }
 
-impl<'a> RunningSubcompaction<'a> {
+impl RunningSubcompaction {
     /// How far the subcompaction is.
-    pub fn progress(&self) -> &Progress<'a> {
+    pub fn progress(&self) -> &Progress {
         &self.progress
     }
-}
 
-impl Drop for RunningSubcompaction<'_> {
-    fn drop(&mut self) {
+    /// It has ended, well or not, which counts once. A call that was abandoned may still hold it.
+    pub fn end(&self) {
+        if self.has_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let took = self.began.elapsed();
+        self.progress.advance(u64::MAX);
         let mut stats = self.counters.lock();
         stats.subcompactions_running -= 1;
         stats.held_bytes -= self.held_bytes;
         stats.subcompaction_times.record(took);
         drop(stats);
-        metrics::subcompaction_ends(self.device, self.bytes, self.held_bytes, took);
+        metrics::subcompaction_ends(&self.device, self.bytes, self.held_bytes, took);
+    }
+}
+
+impl Drop for RunningSubcompaction {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -306,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ended_leaves_no_bytes() {
-        let counters = StatsCell::default();
+        let counters = Arc::<StatsCell>::default();
         let bytes = || {
             let stats = counters.snapshot();
             (stats.bytes_begun, stats.bytes_passed)
@@ -329,7 +358,7 @@ mod tests {
 
     #[test]
     fn subcompactions_give_back_what_they_hold() {
-        let counters = StatsCell::default();
+        let counters = Arc::<StatsCell>::default();
         let wait = Duration::from_millis(3);
         let job = counters.begin(0);
         let first = job.subcompaction_begins("cpu", 0, 100, wait);

@@ -17,10 +17,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use rockmill_core::{Error, ReadTask, Result, TaskReport, open_table};
-use rockmill_cpu::CpuBackend;
 use twox_hash::XxHash3_64;
 
-use crate::staging::{StagingDir, file_name};
+use crate::staging::{StagingFiles, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
 
@@ -90,27 +89,25 @@ impl FromStr for Verification {
 }
 
 /// Verifies the subcompactions of a job.
-#[derive(Debug, Clone, Copy)]
-pub struct Verifier<'a> {
+#[derive(Debug)]
+pub struct Verifier {
     /// How sure to be.
     pub level: Verification,
-    /// What makes subcompactions again.
-    pub cpu: &'a CpuBackend,
     /// How the files are read, and how fast.
-    pub files: &'a Arc<JobIo>,
+    pub files: Arc<JobIo>,
     /// Where the files lie.
-    pub staging: &'a StagingDir,
+    pub staging: StagingFiles,
     /// Of the attempt.
-    pub session_id: &'a str,
+    pub session_id: String,
     /// Number of subcompactions of the job.
     pub subcompactions: usize,
 }
 
-impl Verifier<'_> {
+impl Verifier {
     /// Whether the inputs of that subcompaction are read again.
     pub fn makes_again(&self, subcompaction: usize) -> bool {
         self.level
-            .chooses(self.session_id, subcompaction, self.subcompactions)
+            .chooses(&self.session_id, subcompaction, self.subcompactions)
     }
 
     /// Verifies the files of subcompaction number `subcompaction`, which are synced.
@@ -147,7 +144,7 @@ impl Verifier<'_> {
     /// # Errors
     /// Storage.
     pub fn open(&self, number: u64) -> Result<JobInput> {
-        let opened = JobInput::open(self.files, &self.staging.file(number));
+        let opened = JobInput::open(&self.files, &self.staging.file(number));
         opened.map_err(|e| Error::storage(&file_name(number), "open it", &e))
     }
 }

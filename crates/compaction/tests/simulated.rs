@@ -116,7 +116,6 @@ impl Machine {
             .run(&job.expect("such jobs are done"), dir, dir, &cancel);
         let outcome = finished.expect("the CPU does what devices do not").outcome;
         let seconds = (self.clock.now() - began).as_secs_f64();
-        self.engine.counters().done(&outcome);
         (outcome, seconds)
     }
 
@@ -225,10 +224,7 @@ fn what_does_not_fit_the_devices_memory_is_refused() {
     let (outcome, seconds) = machine.run(&database);
     assert_eq!((&*outcome.device, seconds), ("cpu", 0.0));
     let why = outcome.device_refused.expect("it is told");
-    assert!(
-        why.starts_with("sim:small: a subcompaction needs "),
-        "{why}"
-    );
+    assert!(why.starts_with("sim:small: a task needs "), "{why}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Staged {
     fn make(&self, plan: &Plan) -> Result<TaskReport> {
         let cancel = CancelToken::new();
         let mut sink = StagingSink::new(
-            &self.staging,
+            self.staging.files(),
             Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new())),
             self.subcompaction.index,
         );
@@ -85,10 +85,9 @@ impl Staged {
     fn verify_with(&self, files: JobIo, level: Verification, session_id: &str) -> Result<()> {
         let verifier = Verifier {
             level,
-            cpu: &CpuBackend,
-            files: &Arc::new(files),
-            staging: &self.staging,
-            session_id,
+            files: Arc::new(files),
+            staging: self.staging.files().clone(),
+            session_id: session_id.to_owned(),
             subcompactions: SUBCOMPACTIONS,
         };
         let cancel = CancelToken::new();
@@ -110,7 +109,7 @@ impl Staged {
     /// Flips a bit in the middle of the file at `position`, which is in a data block.
     fn flip(&self, position: usize) {
         let file = &self.report.files()[position];
-        let path = self.staging.file(file.number);
+        let path = self.staging.files().file(file.number);
         let mut bytes = fs::read(&path).expect("it is there");
         let middle = file.properties.data_size as usize / 2;
         bytes[middle] ^= 1;

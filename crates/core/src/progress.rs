@@ -1,26 +1,26 @@
 //! How far a task is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What of a task's input lies behind, in stored bytes. Once it is dropped, all of it does.
+/// Counts the stored bytes of a task's input that have been read. Once it is dropped, all of them count.
 #[derive(Debug)]
-pub struct Progress<'a> {
+pub struct Progress {
     left: AtomicU64,
-    /// Of all tasks.
-    passed: &'a AtomicU64,
+    passed: Arc<AtomicU64>,
 }
 
-impl<'a> Progress<'a> {
-    /// A task over so many bytes of input, of which none lies behind; `passed` counts for all tasks.
-    pub fn new(bytes: u64, passed: &'a AtomicU64) -> Self {
+impl Progress {
+    /// A task over so many bytes of input, none of which has been read. `passed` is the sum over all tasks.
+    pub fn new(bytes: u64, passed: &Arc<AtomicU64>) -> Self {
         Self {
             left: AtomicU64::new(bytes),
-            passed,
+            passed: Arc::clone(passed),
         }
     }
 
-    /// So many more bytes lie behind, as far as there are so many. Backends that read in portions say so
-    /// for each, of 16 KiB at least, since all threads share the count.
+    /// Counts `bytes` more, at most those that are left. Backends call it for portions of 16 KiB at least, since all
+    /// threads share the sum.
     pub fn advance(&self, bytes: u64) {
         let take = |left: u64| Some(left.saturating_sub(bytes));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for Progress {
     fn drop(&mut self) {
         self.advance(u64::MAX);
     }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_task_passes_its_bytes_and_no_more() {
-        let passed = AtomicU64::new(5);
+        let passed = Arc::new(AtomicU64::new(5));
         let now = || passed.load(Ordering::Relaxed);
         let progress = Progress::new(100, &passed);
         progress.advance(30);

@@ -133,7 +133,7 @@ pub struct ReadTask<'a> {
     /// Checked at least once a block.
     pub cancel: &'a CancelToken,
     /// Told how far the task is, if someone wants to know.
-    pub progress: Option<&'a Progress<'a>>,
+    pub progress: Option<&'a Progress>,
 }
 
 /// Memory that a task holds at most.

@@ -14,7 +14,7 @@ use crate::read::snapshot::see;
 use crate::sst::writer::SstWriter;
 
 /// Reads on the calling thread.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct CpuBackend;
 
 /// The rows of a task, computed while an operator takes them.

@@ -66,7 +66,7 @@ mod tests {
             entries: bytes / 100,
             compression: CompressionType::None,
         };
-        JobSize::of_tasks(all, &vec![task_bytes; tasks])
+        JobSize::new(all, &vec![task_bytes; tasks])
     }
 
     /// Such tasks took so many seconds there.
@@ -145,7 +145,7 @@ mod tests {
                     entries: bytes / (key + 8 + value),
                     compression: CompressionType::None,
                 };
-                let job = JobSize::of_tasks(all, &vec![task_bytes; tasks]);
+                let job = JobSize::new(all, &vec![task_bytes; tasks]);
                 takes(&paces, GPU, &job, IDLE)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");

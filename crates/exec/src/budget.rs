@@ -30,10 +30,13 @@ use rockmill_core::{CancelToken, Error, Result};
 use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
 
 pub use fair_queue::Priority;
-pub use running::{Candidate, HOST};
-pub use share::{Grant, JobShare};
-use state::{Answer, JobId, State, Wish};
-pub use state::{Entry, Work};
+pub(crate) use running::Candidate;
+pub use running::HOST;
+pub(crate) use share::{Abandoned, Grant};
+pub use share::{JobRef, JobShare};
+pub use state::Entry;
+pub(crate) use state::Work;
+use state::{Answer, State, Wish};
 
 /// Slots for tasks, and bytes, that jobs share.
 #[derive(Debug)]
@@ -41,35 +44,6 @@ pub struct Budget {
     state: Mutex<State>,
     changed: Signal,
     clock: Arc<dyn Clock>,
-}
-
-/// Memory that a call holds which nobody waits for any more; given back when dropped.
-#[derive(Debug)]
-pub struct Abandoned {
-    budget: Arc<Budget>,
-    job: JobId,
-    task_bytes: u64,
-}
-
-impl Abandoned {
-    /// Counts the memory of a running task as lost until this is dropped, and that which its job keeps until it ends as
-    /// long as well. The task's place is there for others again.
-    pub fn leave(budget: &Arc<Budget>, grant: &Grant<'_>, task_bytes: u64) -> Self {
-        let job = grant.abandon(task_bytes);
-        Self {
-            budget: Arc::clone(budget),
-            job,
-            task_bytes,
-        }
-    }
-}
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        let (job, task_bytes) = (self.job, self.task_bytes);
-        self.budget
-            .change(|state| state.give_back_abandoned(job, task_bytes));
-    }
 }
 
 impl Budget {
@@ -123,13 +97,13 @@ impl Budget {
     /// # Errors
     /// Cancelled.
     pub fn enter(
-        &self,
+        self: &Arc<Self>,
         entry: Entry,
         priority: Priority,
         cancel: &CancelToken,
-    ) -> Result<JobShare<'_>> {
+    ) -> Result<JobShare> {
         match self.wait(Wish::Enter(entry), priority, cancel)? {
-            Answer::Entered { job } => Ok(JobShare::new(self, job, priority)),
+            Answer::Entered { job } => Ok(JobShare::new(Arc::clone(self), job, priority)),
             _ => Err(Error::internal("a job waits for its turn alone")),
         }
     }

@@ -1,7 +1,7 @@
 //! Whether a device is trusted: one that fails again and again is left alone for a while, then tried with one
 //! small task.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rockmill_core::Error;
@@ -13,8 +13,8 @@ pub const FAILURES_IN_A_ROW: u32 = 3;
 pub const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// What a device has done history.
-#[derive(Debug, Default)]
-pub struct DeviceHealth(Mutex<History>);
+#[derive(Debug, Clone, Default)]
+pub struct DeviceHealth(Arc<Mutex<History>>);
 
 #[derive(Debug, Default)]
 struct History {
@@ -49,8 +49,8 @@ pub enum Circuit {
 /// A task that a device was given. What is told of it counts until the device is quarantined. When it is dropped and
 /// nothing was told, another may try the device in its place.
 #[derive(Debug)]
-pub struct Attempt<'a> {
-    health: &'a DeviceHealth,
+pub struct Attempt {
+    health: DeviceHealth,
     generation: u64,
     is_trial: bool,
 }
@@ -106,7 +106,7 @@ impl DeviceHealth {
     }
 
     /// A task begins at `now`, if the device may be given one.
-    pub fn begin(&self, now: Duration) -> Option<Attempt<'_>> {
+    pub fn begin(&self, now: Duration) -> Option<Attempt> {
         let mut history = self.history();
         let is_trial = match history.circuit(now) {
             Circuit::Closed => false,
@@ -117,7 +117,7 @@ impl DeviceHealth {
             quarantine.is_tried = true;
         }
         Some(Attempt {
-            health: self,
+            health: self.clone(),
             generation: history.generation,
             is_trial,
         })
@@ -129,7 +129,7 @@ impl DeviceHealth {
     }
 }
 
-impl Attempt<'_> {
+impl Attempt {
     /// Whether the device has to show by it that it works again.
     pub fn is_trial(&self) -> bool {
         self.is_trial
@@ -188,7 +188,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(mut history) = self.history()
             && let Some(quarantine) = &mut history.quarantine
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    fn begin(health: &DeviceHealth, now: Duration) -> Attempt<'_> {
+    fn begin(health: &DeviceHealth, now: Duration) -> Attempt {
         health.begin(now).expect("it is trusted")
     }
 

@@ -44,12 +44,12 @@ pub struct OpenDevice {
 }
 
 /// An open device that a job may use.
-#[derive(Debug, Clone, Copy)]
-pub struct DeviceEntry<'a> {
+#[derive(Debug, Clone)]
+pub struct DeviceEntry {
     /// Its number among the engine's; 0 is the host's.
     pub number: usize,
     /// The device.
-    pub device: &'a Arc<OpenDevice>,
+    pub device: Arc<OpenDevice>,
     /// Whether jobs are the CPU's that do not end sooner there: nobody named the device.
     pub only_if_sooner: bool,
 }
@@ -153,13 +153,13 @@ impl DeviceRegistry {
     }
 
     /// The devices beside the CPU that are open.
-    pub fn opened(&self) -> Vec<DeviceEntry<'_>> {
+    pub fn opened(&self) -> Vec<DeviceEntry> {
         let open = self.places.iter().enumerate().flat_map(|(at, place)| {
             let numbered = place.opened().iter().enumerate();
             // One place has one device, or is the only one.
             numbered.map(move |(nth, device)| DeviceEntry {
                 number: 1 + at + nth,
-                device,
+                device: Arc::clone(device),
                 only_if_sooner: place.device == Device::Auto,
             })
         });

@@ -29,6 +29,11 @@ pub fn nicer<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Resu
     })
 }
 
+/// Niceness of the calling thread. Where the system does not tell, all threads count as alike.
+pub(crate) fn niceness() -> i32 {
+    getpriority_process(None).unwrap_or(0)
+}
+
 /// Adds to the niceness of the calling thread: where Linux is asked about a process by no number, it means
 /// the thread.
 fn lower(nice: u8) -> Result<()> {
@@ -47,10 +52,6 @@ fn refused(doing: &str, error: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn niceness() -> i32 {
-        getpriority_process(None).expect("every thread has one")
-    }
 
     #[test]
     fn only_the_work_and_its_threads_are_nicer() {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{InputTable, Plan};
 use rockmill_format::compression::CompressionType;
 
 /// Name of the host's processors among devices.
@@ -31,19 +30,8 @@ pub struct JobSize {
 }
 
 impl JobSize {
-    /// Of tasks over so many stored bytes each.
-    pub fn new(plan: &Plan, tables: &[InputTable], task_bytes: &[u64]) -> Self {
-        let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
-        let all = TaskSize {
-            bytes: sum(|table| table.meta.properties.data_size),
-            entries: sum(|table| table.meta.properties.num_entries),
-            compression: plan.output.table.compression.kind,
-        };
-        Self::of_tasks(all, task_bytes)
-    }
-
-    /// The same of a job whose inputs together have that size.
-    pub fn of_tasks(all: TaskSize, task_bytes: &[u64]) -> Self {
+    /// A job whose inputs have the size `all` together, and whose tasks have so many stored bytes each.
+    pub fn new(all: TaskSize, task_bytes: &[u64]) -> Self {
         Self {
             all,
             tasks: (task_bytes.len() as u64).max(1),
@@ -241,11 +229,11 @@ mod tests {
 
     #[test]
     fn a_task_has_its_share_of_a_jobs_entries() {
-        let job = JobSize::of_tasks(size(1000, 50), &[400, 200, 600]);
+        let job = JobSize::new(size(1000, 50), &[400, 200, 600]);
         assert_eq!(job.bytes(), 1200);
         assert_eq!(job.mean(), size(400, 20));
         assert_eq!(job.of(100), size(100, 5));
-        let empty = JobSize::of_tasks(size(0, 0), &[]);
+        let empty = JobSize::new(size(0, 0), &[]);
         assert_eq!(empty.mean(), size(0, 0));
     }
 }

@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rockmill_compaction::staging::StagingDir;
-use rockmill_compaction::{Engine, MutableSettings, Stats};
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Job, JobInfo};
+use rockmill_compaction::{EligibleJob, Engine, MutableSettings, Stats, guarded};
+use rockmill_core::{CancelToken, DeclineReason, Error, JobInfo};
 use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, EnvPriority,
     ScheduleResponse,
@@ -47,7 +46,7 @@ struct Jobs {
 enum Entry {
     /// Scheduled, or waited for.
     Accepted {
-        job: Arc<Job>,
+        job: Arc<EligibleJob>,
         dir: PathBuf,
         cancel: CancelToken,
     },
@@ -161,7 +160,7 @@ impl Service {
             is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
         };
         let job = self.engine.prepare(&dir, job_info, input, &cancel)?;
-        let id = job.identity.session_id.clone();
+        let id = job.job.identity.session_id.clone();
         let accepted = Entry::Accepted {
             job: Arc::new(job),
             dir,
@@ -179,12 +178,7 @@ impl Service {
             }
             _ => return Err(Error::internal("no such job")),
         };
-        // The database may have begun to close while the job was made.
-        cancel.check()?;
         let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
-        // RocksDB takes the files only if it hears of them before the database closes.
-        cancel.check()?;
-        self.engine.counters().done(&finished.outcome);
         let reported = Entry::Reported {
             staging: finished.staging,
             dir,
@@ -200,22 +194,6 @@ impl Service {
             Ok(())
         });
     }
-
-    /// Counts and tells what sent a job back to RocksDB.
-    fn send_back(&self, error: &Error, database: &str, job_id: u64) {
-        self.engine.counters().returned(error);
-        let reason = error.kind.code();
-        let log_job = JobInfo::log_number(job_id);
-        // The application's subscriber may panic.
-        let _ = guarded(|| {
-            if matches!(error.kind, ErrorKind::Declined(_) | ErrorKind::Cancelled) {
-                tracing::info!(database, log_job, reason, %error, "job left to RocksDB");
-            } else {
-                tracing::warn!(database, log_job, reason, %error, "job failed, left to RocksDB");
-            }
-            Ok(())
-        });
-    }
 }
 
 /// The directory is a key among others, and the staging folder's path goes into a message.
@@ -227,35 +205,21 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs `work`; a panic in it becomes an error, since it must not reach RocksDB.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let what = panic
-            .downcast_ref::<&str>()
-            .map(ToString::to_string)
-            .or_else(|| panic.downcast_ref::<String>().cloned());
-        Err(Error::internal(format!(
-            "panic: {}",
-            what.unwrap_or_default()
-        )))
-    })
-}
-
 impl CompactionService for Service {
     fn name(&self) -> &CStr {
         c"Rockmill"
     }
 
     fn schedule(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> ScheduleResponse {
-        self.engine.counters().scheduled();
         let use_local = || ScheduleResponse::from_status(CompactionServiceJobStatus::UseLocal);
-        match guarded(|| self.accept(info, input)) {
+        let accept = || self.accept(info, input);
+        match self
+            .engine
+            .offered(&text(info.db_name()), info.job_id(), accept)
+        {
             Ok(id) => ScheduleResponse::scheduled(&id, CompactionServiceJobStatus::Success)
                 .unwrap_or_else(|_| use_local()),
-            Err(error) => {
-                self.send_back(&error, &text(info.db_name()), info.job_id());
-                use_local()
-            }
+            Err(_) => use_local(),
         }
     }
 
@@ -266,13 +230,8 @@ impl CompactionService for Service {
                 *result = message;
                 CompactionServiceJobStatus::Success
             }
-            Err(error) => {
-                let entry = self.jobs().by_id.remove(id);
-                let (database, job_id) = match &entry {
-                    Some(Entry::Accepted { job, .. }) => (&*job.info.db_name, job.info.job_id),
-                    _ => Default::default(),
-                };
-                self.send_back(&error, database, job_id);
+            Err(_) => {
+                self.jobs().by_id.remove(id);
                 CompactionServiceJobStatus::UseLocal
             }
         }

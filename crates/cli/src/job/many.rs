@@ -112,7 +112,8 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
     let scratch = tempfile::tempdir()
         .map_err(|e| Failure::Environment(format!("cannot make a folder for the output: {e}")))?;
     let cancel = CancelToken::new();
-    let finished = match engine.run(&job, dir, scratch.path(), &cancel) {
+    let ran = (engine.eligible(job)).and_then(|job| engine.run(&job, dir, scratch.path(), &cancel));
+    let finished = match ran {
         Ok(finished) => finished,
         Err(error) => {
             let as_before = declined.as_deref() == Some(error.kind.code());

@@ -87,7 +87,7 @@ fn write(
     cancel: &CancelToken,
 ) -> Result<()> {
     let mut sinks: Vec<StagingSink> = (0..workload.runs as usize)
-        .map(|run| StagingSink::new(dir, Arc::clone(io), run))
+        .map(|run| StagingSink::new(dir.files(), Arc::clone(io), run))
         .collect();
     let writers: Result<Vec<_>> = sinks
         .iter_mut()
@@ -118,7 +118,7 @@ fn write(
 fn open(workload: &Workload, dir: &StagingDir, io: &Arc<JobIo>) -> Result<Vec<InputTable>> {
     let mut tables = Vec::new();
     for run in 0..workload.runs as usize {
-        let path = dir.file(file_number(run, 0)?);
+        let path = dir.files().file(file_number(run, 0)?);
         match JobInput::open(io, &path) {
             Ok(file) => tables.push(open_table(Box::new(file))?),
             // A run to which no key was drawn.

@@ -6,7 +6,7 @@ use rockmill_format::options_file::ColumnFamilyOptions;
 use rockmill_format::prefix::PrefixExtractor;
 use rockmill_format::table::names;
 
-use super::{Admitted, malformed};
+use super::{EligibleJob, malformed};
 use rockmill_snapshot::filter_bits::{self, FilterSample, Inferred};
 
 /// The table's option.
@@ -95,7 +95,7 @@ struct FilterKeys {
 /// # Errors
 /// Declined if the policy or the prefix extractor is not known here.
 pub fn configured<'a>(
-    admitted: &Admitted<'_>,
+    eligible: &EligibleJob,
     family: &'a ColumnFamilyOptions,
 ) -> Result<Option<Wanted<'a>>> {
     let table = &family.table_options;
@@ -108,7 +108,7 @@ pub fn configured<'a>(
         .options
         .bool("optimize_filters_for_hits", false)
         .map_err(malformed)?;
-    let skipped = for_hits && admitted.job.info.is_bottommost_level;
+    let skipped = for_hits && eligible.job.info.is_bottommost_level;
     let whole = table.bool("whole_key_filtering", true).map_err(malformed)?;
     // With neither whole keys nor prefixes nothing would ever be added to a filter.
     let empty = !whole && family.options.is_null("prefix_extractor");
@@ -125,13 +125,13 @@ pub fn configured<'a>(
 
 /// Chooses the filter of files of this format_version.
 pub fn plan(
-    admitted: &Admitted<'_>,
+    eligible: &EligibleJob,
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
     format_version: u32,
     cancel: &CancelToken,
 ) -> Result<(FilterChoice, LearnedFilter)> {
-    let Some(Wanted { text, policy, keys }) = configured(admitted, family)? else {
+    let Some(Wanted { text, policy, keys }) = configured(eligible, family)? else {
         return Ok((FilterChoice::default(), LearnedFilter::No));
     };
     let mut choice = FilterChoice {
@@ -143,7 +143,7 @@ pub fn plan(
     };
     let known = policy
         .millibits_per_key
-        .or(admitted.job.hints.filter_millibits_per_key);
+        .or(eligible.job.hints.filter_millibits_per_key);
     let (millibits_per_key, learned) = match known {
         Some(millibits) => (millibits, LearnedFilter::No),
         None => learn(&FilterSamples::of(tables, cancel)?, text)?,

@@ -29,16 +29,17 @@ use rockmill_storage::io::IoOptions;
 /// meaning is not.
 const NEWEST_ROCKSDB: [u32; 2] = [11, 12];
 
-/// A job whose options allow it.
+/// A job whose options allow it, with its message decoded and its OPTIONS file parsed.
 #[derive(Debug)]
-pub struct Admitted<'j> {
-    job: &'j Job,
-    /// The job's message.
+pub struct EligibleJob {
+    /// The job.
+    pub job: Job,
+    /// Its message.
     pub input: CompactionServiceInput,
     file: OptionsFile,
 }
 
-/// Settings that widen what is admitted.
+/// Settings that widen what is eligible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
     /// The user says that transactions are WriteCommitted.
@@ -58,13 +59,13 @@ pub struct Planned {
 ///
 /// # Errors
 /// Declined.
-pub fn from_options(job: &Job, policy: Policy) -> Result<Admitted<'_>> {
-    let admitted = Admitted::read(job)?;
+pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
+    let eligible = EligibleJob::read(job)?;
     let mut found = Findings::default();
-    check_db(&admitted.file, policy, &mut found);
-    check_family(&admitted, &mut found);
+    check_db(&eligible.file, policy, &mut found);
+    check_family(&eligible, &mut found);
     found.first()?;
-    Ok(admitted)
+    Ok(eligible)
 }
 
 /// What of the database's options rules out every job.
@@ -78,18 +79,18 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
 }
 
 /// What of the column family's options and of the job itself rules the job out.
-pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
-    let family = match admitted.family() {
+pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
+    let family = match eligible.family() {
         Ok(family) => family,
         Err(error) => return found.note(Err(error)),
     };
-    let written_by = admitted.file.rocksdb_version;
+    let written_by = eligible.file.rocksdb_version;
     options::check_family(family, written_by, found);
-    options::check_job(admitted.job, found);
+    options::check_job(&eligible.job, found);
     table::check(&family.table_options, written_by, found);
-    compression::check(admitted.job, family, found);
-    found.note(table::plan(admitted, family).map(drop));
-    found.note(filter::configured(admitted, family).map(drop));
+    compression::check(&eligible.job, family, found);
+    found.note(table::plan(eligible, family).map(drop));
+    found.note(filter::configured(eligible, family).map(drop));
 }
 
 /// Looks at the opened inputs, given in the order of the message, and completes the plan.
@@ -97,7 +98,7 @@ pub fn check_family(admitted: &Admitted<'_>, found: &mut Findings) {
 /// # Errors
 /// Declined, or Corruption or Storage if an input's filter cannot be read; Cancelled once `cancel` is set.
 pub fn with_inputs(
-    admitted: &Admitted<'_>,
+    eligible: &EligibleJob,
     tables: &[InputTable],
     cancel: &CancelToken,
 ) -> Result<Planned> {
@@ -106,34 +107,34 @@ pub fn with_inputs(
         .iter()
         .for_each(|table| inputs::check(table, &mut found));
     found.first()?;
-    let family = admitted.family()?;
-    let job = admitted.job;
-    let mut table = table::plan(admitted, family)?;
+    let family = eligible.family()?;
+    let job = &eligible.job;
+    let mut table = table::plan(eligible, family)?;
     let (filter, learned_filter) =
-        filter::plan(admitted, family, tables, table.format_version, cancel)?;
+        filter::plan(eligible, family, tables, table.format_version, cancel)?;
     table.filter = filter.options;
     let splitting = output_splitting::plan(job, family, tables)?;
     let plan = Plan {
         range: KeyRange {
-            begin: admitted.input.begin.clone(),
-            end: admitted.input.end.clone(),
+            begin: eligible.input.begin.clone(),
+            end: eligible.input.end.clone(),
         },
         rules: CompactionRules {
-            snapshots: admitted.input.snapshots.clone(),
+            snapshots: eligible.input.snapshots.clone(),
             bottommost: job.info.is_bottommost_level,
             deeper: deeper(job, splitting.level_style),
-            enforce_single_del_contracts: admitted
+            enforce_single_del_contracts: eligible
                 .file
                 .db
                 .bool("enforce_single_del_contracts", true)
                 .map_err(malformed)?,
         },
         output: OutputPlan {
-            properties: properties(admitted, family, tables, filter.policy_name)?,
+            properties: properties(eligible, family, tables, filter.policy_name)?,
             table,
             splitting,
             paranoid_hash: wants_paranoid_hash(&family.options)?,
-            file_checksum: !admitted.file.db.is_null("file_checksum_gen_factory"),
+            file_checksum: !eligible.file.db.is_null("file_checksum_gen_factory"),
         },
     };
     Ok(Planned {
@@ -142,7 +143,7 @@ pub fn with_inputs(
     })
 }
 
-impl<'j> Admitted<'j> {
+impl EligibleJob {
     /// How the database's files are to be read and written.
     ///
     /// # Errors
@@ -155,7 +156,7 @@ impl<'j> Admitted<'j> {
     ///
     /// # Errors
     /// Declined if they are malformed.
-    pub fn read(job: &'j Job) -> Result<Self> {
+    pub fn read(job: Job) -> Result<Self> {
         let input = CompactionServiceInput::decode(&job.input)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
         let file = OptionsFile::parse_for(&job.options, &input.cf_name).map_err(malformed)?;
@@ -260,12 +261,12 @@ fn oldest_ancestor_time(file: &InputFile, table: &InputTable) -> u64 {
 }
 
 fn properties(
-    admitted: &Admitted<'_>,
+    eligible: &EligibleJob,
     family: &ColumnFamilyOptions,
     tables: &[InputTable],
     filter_policy_name: Option<String>,
 ) -> Result<PropertiesPlan> {
-    let (job, input) = (admitted.job, &admitted.input);
+    let (job, input) = (&eligible.job, &eligible.input);
     let name = |key: &str| -> Result<Option<String>> {
         if family.options.is_null(key) {
             return Ok(None);
@@ -274,7 +275,7 @@ fn properties(
         Ok(value.id().map(str::to_owned))
     };
     let (_, compression) = compression::choose(job, family)?;
-    let host = match admitted.file.db.str("db_host_id") {
+    let host = match eligible.file.db.str("db_host_id") {
         None | Some("__hostname__") => job.identity.host.clone(),
         Some(host) => host.to_owned(),
     };

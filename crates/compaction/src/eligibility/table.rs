@@ -6,7 +6,7 @@ use rockmill_format::footer::FORMAT_VERSIONS;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 
-use super::{Admitted, NULL, compression, malformed, require, require_object};
+use super::{EligibleJob, NULL, compression, malformed, require, require_object};
 use rockmill_snapshot::Findings;
 
 /// First version in which the common prefix of a block's keys is stored once.
@@ -85,7 +85,7 @@ fn format_version(table: &Options) -> Result<u32> {
 }
 
 /// The layout of output files, but for the filter.
-pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<TablePlan> {
+pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<TablePlan> {
     let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
     let format_version = format_version(table)?;
@@ -93,7 +93,7 @@ pub fn plan(admitted: &Admitted<'_>, family: &ColumnFamilyOptions) -> Result<Tab
     let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
     let common_prefix =
         format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
-    let (compression, _) = compression::choose(admitted.job, family)?;
+    let (compression, _) = compression::choose(&eligible.job, family)?;
     Ok(TablePlan {
         format_version,
         checksum: named(table, "checksum", "kXXH3", ChecksumType::from_option)?,

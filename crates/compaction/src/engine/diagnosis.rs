@@ -7,7 +7,7 @@ use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
-use crate::eligibility::{self, Admitted, FilterSamples};
+use crate::eligibility::{self, EligibleJob, FilterSamples};
 use rockmill_exec::parallel;
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
@@ -100,7 +100,7 @@ impl Engine {
         for level in 0..=last_level {
             job.info.output_level = level;
             job.info.is_bottommost_level = level >= deepest;
-            eligibility::check_family(&Admitted::read(&job)?, &mut found);
+            eligibility::check_family(&EligibleJob::read(job.clone())?, &mut found);
         }
         let bare = database
             .options
@@ -165,7 +165,7 @@ impl Engine {
             }),
             looked => looked,
         };
-        let (looked, _) = parallel::map(inputs, self.budget.slots(), look)?;
+        let (looked, _) = parallel::map(inputs, self.executor.budget().slots(), look)?;
         let mut all = FilesFound::default();
         for of_file in looked {
             all.found.append(of_file.found);

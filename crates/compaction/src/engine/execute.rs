@@ -7,14 +7,13 @@ use rockmill_core::{CancelToken, Job, Result};
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
-use crate::eligibility;
+use crate::eligibility::EligibleJob;
 use crate::job::{self, Outcome, RunContext};
 use crate::record;
 use crate::result;
 use crate::settings::{MutableSettings, THREADS_PER_SYNC_THREAD};
 use crate::spans;
 use crate::staging::StagingDir;
-use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::niceness;
 
 /// A finished job: what to tell RocksDB, and the folder that holds the files until it took them.
@@ -29,50 +28,60 @@ pub struct Finished {
 }
 
 impl Engine {
-    /// Runs a job whose inputs lie in `input_dir`; the files wait in the staging folder of `output_dir`.
+    /// Runs a job whose inputs lie in `input_dir`, and counts what becomes of it. The files wait in the staging folder of
+    /// `output_dir`.
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]; nothing is abandoned then.
+    /// Any of [`rockmill_core::ErrorKind`]; no files are left then.
     pub fn run(
         &self,
-        job: &Job,
+        eligible: &EligibleJob,
         input_dir: &Path,
         output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
         let settings = self.settings();
-        let work = || self.run_with(settings, job, input_dir, output_dir, cancel);
-        match settings.nice {
-            0 => work(),
-            nice => niceness::nicer(nice, work),
-        }
+        let info = &eligible.job.info;
+        self.accounted(&info.db_name, info.job_id, || {
+            // The database may have begun to close while the job was made.
+            cancel.check()?;
+            let work = || self.run_with(settings, eligible, input_dir, output_dir, cancel);
+            let finished = match settings.nice {
+                0 => work(),
+                nice => niceness::nicer(nice, work),
+            }?;
+            // RocksDB takes the files only if it hears of them before the database closes.
+            cancel.check()?;
+            self.stats.done(&finished.outcome);
+            Ok(finished)
+        })
     }
 
     fn run_with(
         &self,
         settings: MutableSettings,
-        job: &Job,
+        eligible: &EligibleJob,
         input_dir: &Path,
         output_dir: &Path,
         cancel: &CancelToken,
     ) -> Result<Finished> {
+        let EligibleJob { job, input, .. } = eligible;
         let span = spans::job(job, input_dir);
         let _entered = span.enter();
-        let admitted = eligibility::from_options(job, self.policy())?;
-        spans::admitted(&span, &admitted.input);
+        spans::eligible(&span, input);
         let recorded = self.record(job, input_dir, cancel);
         let folder = self.staging_folder(output_dir)?;
         let name = &job.identity.session_id;
         let staging = StagingDir::create(Arc::clone(&self.storage), &folder, name)?;
-        let context = self.context(settings, self.registry.opened(), cancel);
-        let mut outcome = job::run(context, job, &admitted, input_dir, &staging)?;
-        let trouble = self.registry.trouble().map(str::to_owned);
+        let context = self.context(settings, cancel);
+        let mut outcome = job::run(&context, eligible, input_dir, &staging)?;
+        let trouble = self.executor.registry().trouble().map(str::to_owned);
         outcome.device_refused = outcome.device_refused.or(trouble);
-        self.learn(job, &admitted.input, &outcome, input_dir);
+        self.learn(job, input, &outcome, input_dir);
         if let Some(dir) = recorded {
             self.record_outputs(&dir, &staging, &outcome, cancel);
         }
-        let result = result::encode(job, &admitted.input, &outcome, staging.path());
+        let result = result::encode(job, input, &outcome, staging.path());
         spans::job_done(&span, &outcome);
         tracing::info!(
             entries_in = outcome.entries_read,
@@ -88,28 +97,24 @@ impl Engine {
         })
     }
 
-    /// What a job runs with, on `devices` and on the CPU.
+    /// What a job runs with, on the devices that are open by now.
     pub(super) fn context<'a>(
         &'a self,
         settings: MutableSettings,
-        devices: Vec<DeviceEntry<'a>>,
         cancel: &'a CancelToken,
     ) -> RunContext<'a> {
+        let slots = self.executor.budget().slots();
         RunContext {
-            devices,
-            cpu: &self.registry.cpu,
-            host_shares: self.registry.host_shares,
-            paces: &self.paces,
-            patience: self.settings.patience,
+            executor: &self.executor,
+            devices: self.executor.registry().opened(),
             verification: settings.verification,
             output_cache: settings.output_cache,
             storage: &self.storage,
             clock: self.storage.clock(),
-            budget: &self.budget,
             limiter: &self.limiter,
             descriptors: &self.descriptors,
             sync_threads: (settings.sync_threads)
-                .unwrap_or_else(|| self.budget.slots().div_ceil(THREADS_PER_SYNC_THREAD)),
+                .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
             cancel,
             counters: &self.stats,

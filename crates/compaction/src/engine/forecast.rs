@@ -7,7 +7,7 @@ use rockmill_core::{CancelToken, Error, Job, LevelSummary, Result};
 use rockmill_format::manifest::ColumnFamily;
 
 use super::Engine;
-use crate::eligibility::{self, Admitted};
+use crate::eligibility::{self, EligibleJob};
 use crate::prepare::{self, Prepared};
 use rockmill_exec::budget::Priority;
 use rockmill_snapshot::Findings;
@@ -123,7 +123,7 @@ impl Engine {
         self.check(&job, dir, family, &mut found)?;
         let found = found.into_vec();
         let verdict = match found.is_empty() {
-            true => self.expect(&job, dir).map_err(|error| vec![error]),
+            true => self.expect(job, dir).map_err(|error| vec![error]),
             false => Err(found),
         };
         Ok(ForecastStep {
@@ -143,10 +143,10 @@ impl Engine {
         family: &ColumnFamily,
         found: &mut Findings,
     ) -> Result<()> {
-        match Admitted::read(job) {
-            Ok(admitted) => {
-                eligibility::check_db(admitted.options(), self.policy(), found);
-                eligibility::check_family(&admitted, found);
+        match EligibleJob::read(job.clone()) {
+            Ok(eligible) => {
+                eligibility::check_db(eligible.options(), self.policy(), found);
+                eligibility::check_family(&eligible, found);
             }
             Err(error) => found.note(Err(error)),
         }
@@ -157,16 +157,16 @@ impl Engine {
         Ok(())
     }
 
-    fn expect(&self, job: &Job, dir: &Path) -> Result<Expected> {
-        let admitted = eligibility::from_options(job, self.policy())?;
+    fn expect(&self, job: Job, dir: &Path) -> Result<Expected> {
+        let eligible = self.eligible(job)?;
         let cancel = CancelToken::new();
         let settings = self.settings();
-        let entry = prepare::entry(job, dir);
-        let share = self.budget.enter(entry, Priority::Normal, &cancel)?;
-        let devices = self.registry.opened();
-        let context = self.context(settings, devices, &cancel);
-        let files = context.files(&admitted)?;
-        let prepared = prepare::prepare(&context, &files, &share, job, &admitted, dir)?;
+        let entry = prepare::entry(&eligible.job, dir);
+        let budget = self.executor.budget();
+        let share = budget.enter(entry, Priority::Normal, &cancel)?;
+        let context = self.context(settings, &cancel);
+        let files = context.files(&eligible)?;
+        let prepared = prepare::prepare(&context, &files, &share, &eligible, dir)?;
         Ok(self.expected(&prepared))
     }
 
@@ -177,8 +177,9 @@ impl Engine {
         let files = subcompactions
             .iter()
             .map(|bytes| bytes.div_ceil(file_bytes).max(1));
-        let in_memory = self.budget.bytes() / prepared.subcompaction_memory_bytes.max(1);
-        let at_once = in_memory.min(self.budget.slots() as u64);
+        let budget = self.executor.budget();
+        let in_memory = budget.bytes() / prepared.subcompaction_memory_bytes.max(1);
+        let at_once = in_memory.min(budget.slots() as u64);
         Expected {
             subcompactions: subcompactions.len() as u64,
             subcompactions_at_once: at_once.min(subcompactions.len() as u64),

@@ -11,7 +11,7 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
-use crate::eligibility;
+use crate::eligibility::{self, EligibleJob};
 use rockmill_snapshot::closed_database::{ClosedDatabase, read_options};
 use rockmill_snapshot::tree::total_bytes;
 
@@ -19,8 +19,8 @@ use rockmill_snapshot::tree::total_bytes;
 const SESSION_UPPER_SPARE_BITS: u32 = 2;
 
 impl Engine {
-    /// Makes a job of what RocksDB says: reads the OPTIONS file and the MANIFEST, draws an identity,
-    /// and looks whether options and tree allow the job.
+    /// Makes a job of RocksDB's request: reads the OPTIONS file and the MANIFEST, draws an identity, and checks whether
+    /// options and tree allow the job.
     ///
     /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
     ///
@@ -32,7 +32,7 @@ impl Engine {
         info: JobInfo,
         message: &[u8],
         cancel: &CancelToken,
-    ) -> Result<Job> {
+    ) -> Result<EligibleJob> {
         let input = CompactionServiceInput::decode(message)
             .map_err(|e| Error::declined(DeclineReason::InputMessage, e.to_string()))?;
         let database = self.database(dir, &info.db_session_id, cancel)?;
@@ -51,9 +51,15 @@ impl Engine {
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
-        let job = self.draft(info, message.to_vec(), options, tree, learned);
-        eligibility::from_options(&job, self.policy())?;
-        Ok(job)
+        self.eligible(self.draft(info, message.to_vec(), options, tree, learned))
+    }
+
+    /// Checks whether a job's options allow it.
+    ///
+    /// # Errors
+    /// Declined.
+    pub fn eligible(&self, job: Job) -> Result<EligibleJob> {
+        eligibility::from_options(job, self.policy())
     }
 
     fn require_bytes(&self, tree: &TreeView) -> Result<()> {
@@ -95,7 +101,7 @@ impl Engine {
     ///
     /// # Errors
     /// Declined, or Storage if there is no database in `dir`.
-    pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<Job> {
+    pub fn full_compaction(&self, dir: &Path, cf_name: &[u8]) -> Result<EligibleJob> {
         let database = ClosedDatabase::read(&*self.storage, dir)?;
         let (info, input) = database.full_request(dir, cf_name)?;
         if input.input_files.is_empty() {
@@ -103,9 +109,7 @@ impl Engine {
             return Err(Error::declined(DeclineReason::Manifest, what));
         }
         let tree = database.follower.view(&input, info.cf_id)?;
-        let job = self.draft(info, input.encode(), database.options_text, tree, None);
-        eligibility::from_options(&job, self.policy())?;
-        Ok(job)
+        self.eligible(self.draft(info, input.encode(), database.options_text, tree, None))
     }
 
     /// A name that no other attempt has.

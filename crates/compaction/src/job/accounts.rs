@@ -1,30 +1,30 @@
 //! What the subcompactions of a job come to in sum, and whether that can be.
 
-use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime, TaskReport};
+use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime};
 use rockmill_format::key;
 
 use super::Outcome;
+use rockmill_exec::executor::MadeTask;
 
 /// First version whose property `rocksdb.num.entries` RocksDB relies upon
 /// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
 const FIRST_COUNTED_VERSION: u64 = 5;
 
 /// Entries read of each input.
-pub fn entries_by_input(reports: &[(usize, TaskReport)], inputs: usize) -> Vec<u64> {
+pub fn entries_by_input(made: &[MadeTask], inputs: usize) -> Vec<u64> {
     let mut sums = vec![0; inputs];
-    for (_, report) in reports {
-        for (sum, entries) in sums.iter_mut().zip(&report.read.entries) {
+    for task in made {
+        for (sum, entries) in sums.iter_mut().zip(&task.report.read.entries) {
             *sum += entries;
         }
     }
     sums
 }
 
-/// Puts the subcompactions' reports together, in key order.
-pub fn gather(mut reports: Vec<(usize, TaskReport)>) -> Outcome {
-    reports.sort_by_key(|(index, _)| *index);
+/// Puts the subcompactions' reports together, which are in key order.
+pub fn gather(made: Vec<MadeTask>) -> Outcome {
     let mut outcome = Outcome::default();
-    for (_, mut report) in reports {
+    for MadeTask { mut report, .. } in made {
         let totals = &mut outcome.totals;
         outcome.entries_read += report.read.entries.iter().sum::<u64>();
         if let Some(ssts) = report.output.ssts_mut() {

@@ -1,65 +1,107 @@
 //! Finished files of subcompactions: made durable, then verified.
 
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
 use rockmill_core::{Error, Result, thread_cpu};
 
-use super::Shared;
-use rockmill_exec::device_trouble::is_device_trouble;
+use super::running::RunningJob;
+use rockmill_exec::executor::TaskHandle;
+use rockmill_storage::clock::{Clock, Crew, Worker};
 use rockmill_storage::io::{Stage, SubcompactionFiles, Task};
 
-impl Shared<'_> {
-    /// Syncs and checks files until no subcompaction is at work.
-    pub(super) fn finish_files(&self) {
-        while let Some(task) = self.files.finishing.next() {
-            self.finish(task);
-        }
-        self.done().cpu += thread_cpu();
+impl RunningJob {
+    /// Waits until all subcompactions are done and their files are durable and verified, which `threads` threads beside
+    /// the executor's do.
+    pub fn finish_all(
+        &self,
+        threads: usize,
+        clock: &Arc<dyn Clock>,
+        handle: &TaskHandle,
+    ) -> Result<()> {
+        let crew = Crew::new(clock);
+        let finishing = &self.files().finishing;
+        let waited = std::thread::scope(|scope| {
+            Worker::new(clock).run(|| {
+                for _ in 0..threads {
+                    let member = crew.enlist();
+                    let finish = || member.run(|| self.finish_files(handle));
+                    let thread = std::thread::Builder::new().name("rockmill".to_owned());
+                    if thread.spawn_scoped(scope, finish).is_err() {
+                        break;
+                    }
+                }
+                let waited = handle.wait();
+                finishing.close();
+                self.finish_queued(handle);
+                crew.wait();
+                waited
+            })
+        });
+        // Some files may not have been what their device meant.
+        waited.and_then(|()| Worker::new(clock).run(|| handle.wait()))
     }
 
-    pub(super) fn finish(&self, task: Task) {
-        if let Err(error) = self.files.stop.check().and_then(|()| self.try_finish(task)) {
-            self.fail(error);
+    /// Processor time of the threads that only synced.
+    pub fn cpu(&self) -> Duration {
+        *self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Syncs and checks files until the queue is closed and empty.
+    fn finish_files(&self, handle: &TaskHandle) {
+        let before = thread_cpu();
+        while let Some(task) = self.files().finishing.next() {
+            self.finish(task, handle);
+        }
+        let mut cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        *cpu += thread_cpu().saturating_sub(before);
+    }
+
+    /// Syncs and checks files as long as any wait for that.
+    pub fn finish_queued(&self, handle: &TaskHandle) {
+        while let Some(task) = self.files().finishing.try_next() {
+            self.finish(task, handle);
         }
     }
 
-    pub(super) fn try_finish(&self, task: Task) -> Result<()> {
+    fn finish(&self, task: Task, handle: &TaskHandle) {
+        let stop = &self.files().stop;
+        let finished = stop.check().and_then(|()| self.try_finish(task, handle));
+        if let Err(error) = finished {
+            handle.fail(error);
+        }
+    }
+
+    pub fn try_finish(&self, task: Task, handle: &TaskHandle) -> Result<()> {
         let next = match task {
-            Task::Sync(unsynced) => unsynced.sync(&self.files)?,
+            Task::Sync(unsynced) => unsynced.sync(self.files())?,
             check @ Task::Check(_) => Some(check),
         };
         match next {
-            Some(Task::Check(files)) => self.check(&files),
+            Some(Task::Check(files)) => self.check(&files, handle),
             _ => Ok(()),
         }
     }
 
-    /// Verifies a subcompaction's files, all of them durable, by which the device that made them is judged.
-    fn check(&self, files: &SubcompactionFiles) -> Result<()> {
+    /// Verifies a subcompaction's files, which are durable by now. The device that made them is judged by that.
+    fn check(&self, files: &SubcompactionFiles, handle: &TaskHandle) -> Result<()> {
         let Some(report) = files.take() else {
             return Err(Error::internal("a subcompaction is checked twice"));
         };
-        let subcompaction = &self.subcompactions[files.subcompaction];
+        let subcompaction = &self.prepared.subcompactions[files.subcompaction];
         let opened = match self.verifier.makes_again(files.subcompaction) {
             true => Some(self.open_inputs(subcompaction)?),
             false => None,
         };
-        let inputs = opened.as_ref().map_or(self.tables, |(inputs, _)| inputs);
-        let work = self.work_on(subcompaction, inputs, None);
+        let inputs = opened
+            .as_ref()
+            .map_or(&self.prepared.tables, |(inputs, _)| inputs);
+        let read = self.read_task(subcompaction, inputs, &self.files().stop, None);
         let bytes = report.files().iter().map(|file| file.size).sum();
-        let meter = &self.files.meter;
+        let meter = &self.files().meter;
         let verified = meter.time(Stage::Verify, bytes, || {
-            self.verifier.verify(files.subcompaction, work, &report)
+            self.verifier.verify(files.subcompaction, read, &report)
         });
-        let Some((device, attempt)) = self.attempt_at(files.subcompaction) else {
-            return verified;
-        };
-        match verified {
-            Ok(()) => attempt.worked(),
-            Err(error) if is_device_trouble(&error) => {
-                self.distrust(device, attempt, &error);
-                self.done().again.push((files.subcompaction, error));
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        handle.verdict(files.subcompaction, verified)
     }
 }

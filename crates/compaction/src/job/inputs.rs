@@ -10,29 +10,29 @@ use rockmill_storage::io::{ClosedInput, JobInput};
 
 /// The inputs of a job.
 #[derive(Debug)]
-pub struct Inputs<'a> {
-    tables: &'a [InputTable],
-    closed: &'a [Arc<ClosedInput>],
+pub struct Inputs {
+    tables: Vec<InputTable>,
+    closed: Vec<Arc<ClosedInput>>,
     open: Vec<Mutex<Weak<JobInput>>>,
-    descriptors: &'a Arc<Descriptors>,
+    descriptors: Arc<Descriptors>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'a> Inputs<'a> {
+impl Inputs {
     /// Closed ones, which are opened under the limit of `descriptors`.
     pub fn new(
-        tables: &'a [InputTable],
-        closed: &'a [Arc<ClosedInput>],
-        descriptors: &'a Arc<Descriptors>,
+        tables: &[InputTable],
+        closed: &[Arc<ClosedInput>],
+        descriptors: &Arc<Descriptors>,
     ) -> Self {
         Self {
-            tables,
-            closed,
+            tables: tables.to_vec(),
+            closed: closed.to_vec(),
             open: closed.iter().map(|_| Mutex::default()).collect(),
-            descriptors,
+            descriptors: Arc::clone(descriptors),
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Inputs<'a> {
     /// # Errors
     /// Cancelled, Storage.
     pub fn open(&self, range: &KeyRange, stop: &CancelToken) -> Result<(Vec<InputTable>, Held)> {
-        let positions: Vec<_> = subcompactions::inputs(range, self.tables).collect();
+        let positions: Vec<_> = subcompactions::inputs(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
             // Those that are open now stay so.
             let known = positions.iter().map(|&at| lock(&self.open[at]).upgrade());
@@ -51,7 +51,7 @@ impl<'a> Inputs<'a> {
             let held = turn.take(missing as u64 + OUTPUT_FILES)?;
             Some((known, held))
         })?;
-        let mut tables = self.tables.to_vec();
+        let mut tables = self.tables.clone();
         for (&at, known) in positions.iter().zip(known) {
             stop.check()?;
             let input = known.map_or_else(|| self.open_one(at, &mut held), Ok)?;

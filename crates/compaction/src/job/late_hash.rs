@@ -13,12 +13,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rockmill_core::{Error, Job, OutputFile, Result, open_table};
+use rockmill_core::{CancelToken, Error, OutputFile, Result, open_table};
 use rockmill_format::options_file::OptionsFile;
-use rockmill_format::wire::CompactionServiceInput;
 
-use super::Shared;
-use crate::eligibility::wants_paranoid_hash;
+use super::{RunContext, RunningJob};
+use crate::eligibility::{EligibleJob, wants_paranoid_hash};
 use crate::verify::table;
 use rockmill_exec::parallel;
 use rockmill_snapshot::closed_database::{options_number, read_options};
@@ -28,47 +27,46 @@ use rockmill_storage::io::Stage;
 /// Ending of an OPTIONS file that is being written (`filename.cc:TempOptionsFileName`).
 const TEMPORARY: &str = ".dbtmp";
 
-impl Shared<'_> {
+impl RunningJob {
     /// Adds the hashes to `files` if RocksDB may compare them. Returns the processor time of other threads than
     /// the caller's.
     pub(super) fn hash_if_asked(
         &self,
-        job: &Job,
-        input: &CompactionServiceInput,
+        context: &RunContext<'_>,
+        eligible: &EligibleJob,
         database: &Path,
         files: &mut [OutputFile],
     ) -> Result<Duration> {
-        let storage = &**self.context.storage;
-        if self.plan.output.paranoid_hash || !may_be_compared(storage, database, job, input) {
+        let storage = &**context.storage;
+        let is_done = self.prepared.plan.output.paranoid_hash;
+        if is_done || !may_be_compared(storage, database, eligible) {
             return Ok(Duration::ZERO);
         }
-        let threads = self.context.budget.slots();
+        let threads = context.executor.budget().slots();
         let hash = |file: &OutputFile| {
-            let meter = &self.files.meter;
-            meter.time(Stage::Verify, file.size, || self.hash(file.number))
+            let meter = &self.files().meter;
+            meter.time(Stage::Verify, file.size, || {
+                self.hash(file.number, context.cancel)
+            })
         };
-        let (hashes, elsewhere) = parallel::map_in(&self.context.clock, files, threads, hash)?;
+        let (hashes, elsewhere) = parallel::map_in(&context.clock, files, threads, hash)?;
         for (file, hash) in files.iter_mut().zip(hashes) {
             file.paranoid_hash = hash;
         }
         Ok(elsewhere)
     }
 
-    fn hash(&self, number: u64) -> Result<u64> {
+    fn hash(&self, number: u64, cancel: &CancelToken) -> Result<u64> {
         let table = open_table(Box::new(self.verifier.open(number)?));
         let table = table.map_err(Error::as_verification)?;
-        table::paranoid_hash(&table, self.context.cancel)
+        table::paranoid_hash(&table, cancel)
     }
 }
 
 /// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the
 /// hash, as far as that can be told.
-fn may_be_compared(
-    storage: &dyn Storage,
-    database: &Path,
-    job: &Job,
-    input: &CompactionServiceInput,
-) -> bool {
+fn may_be_compared(storage: &dyn Storage, database: &Path, eligible: &EligibleJob) -> bool {
+    let EligibleJob { job, input, .. } = eligible;
     let named = input.options_file_number;
     let may_have_waited = job.info.is_manual_compaction || job.info.is_in_bottom_pool;
     let Ok(names) = storage.list(database) else {

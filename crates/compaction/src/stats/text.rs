@@ -60,7 +60,7 @@ impl Stats {
                 "running",
                 vec![
                     format!("{} jobs", self.jobs_running),
-                    format!("{} subcompactions", self.subcompactions_running),
+                    format!("{} tasks", self.subcompactions_running),
                     format!("{} held", show_bytes(self.held_bytes)),
                     format!("{} peak", show_bytes(self.peak_held_bytes)),
                 ],
@@ -79,7 +79,7 @@ impl Stats {
                 vec![
                     format!("{} in", self.entries_in),
                     format!("{} out", self.entries_out),
-                    format!("{} subcompactions", self.subcompactions),
+                    format!("{} tasks", self.subcompactions),
                 ],
             ),
             (
@@ -92,7 +92,7 @@ impl Stats {
         ];
         let times = [
             ("job time", &self.job_times),
-            ("subcompactions", &self.subcompaction_times),
+            ("task time", &self.subcompaction_times),
             ("waits", &self.subcompaction_waits),
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
@@ -101,7 +101,7 @@ impl Stats {
             let cells = |(name, did): (&String, &DeviceStats)| {
                 let mut cells = vec![
                     name.clone(),
-                    format!("{} subcompactions", did.subcompactions),
+                    format!("{} tasks", did.subcompactions),
                     show_bytes(did.bytes),
                 ];
                 if did.near_data_bytes > 0 {

@@ -96,16 +96,16 @@ pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> 
     let (dir, cancel) = (Path::new(DIR), CancelToken::new());
     let info = database.family().info("some-session");
     let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
-    let mut job = prepared.expect("the engine does such jobs");
+    let mut job = prepared.expect("the engine does such jobs").job;
     job.unix_time = 1_700_000_000;
     job.identity = Identity {
         session_id: SessionId { upper: 1, lower: 1 }.encode(),
         host: "host".to_owned(),
         checksum_seed: 7,
     };
+    let job = engine.eligible(job).expect("only its name is another");
     let finished = engine.run(&job, dir, dir, &cancel);
     let finished = finished.expect("the CPU does what the device does not");
-    engine.counters().done(&finished.outcome);
     let staging = finished.staging.path();
     let mut names = storage.disk().list(staging).expect("it is there");
     names.sort();

@@ -74,7 +74,9 @@ impl Engines {
             _ => &self.engine,
         };
         let out = tempfile::tempdir().map_err(|e| e.to_string())?;
-        match engine.run(&job, dir, out.path(), &CancelToken::new()) {
+        let ran = (engine.eligible(job))
+            .and_then(|job| engine.run(&job, dir, out.path(), &CancelToken::new()));
+        match ran {
             Ok(finished) => done(&finished),
             Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => {
                 Ok(Ended::Declined(error.kind.code().to_owned()))

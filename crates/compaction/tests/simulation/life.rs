@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rockmill_compaction::staging::place;
 use rockmill_compaction::{
-    CudaSettings, Device, Engine, Finished, MutableSettings, OutputCache, Settings, Verification,
+    CudaSettings, Device, EligibleJob, Engine, Finished, MutableSettings, OutputCache, Settings,
+    Verification,
 };
-use rockmill_core::{CancelToken, Error, Identity, Job};
+use rockmill_core::{CancelToken, Error, Identity};
 use rockmill_cuda::Target;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceResult;
@@ -92,12 +93,13 @@ impl Case {
         }
     }
 
-    fn job(&self, engine: &Engine, life: u64, cancel: &CancelToken) -> Result<Job, Error> {
+    fn job(&self, engine: &Engine, life: u64, cancel: &CancelToken) -> Result<EligibleJob, Error> {
         let dir = Path::new(DIR);
         let info = self.database.family().info(&format!("session-{life}"));
-        let mut job = engine.prepare(dir, info, &self.database.family().message, cancel)?;
+        let prepared = engine.prepare(dir, info, &self.database.family().message, cancel)?;
+        let mut job = prepared.job;
         if self.offline {
-            job = engine.full_compaction(dir, b"default")?;
+            job = engine.full_compaction(dir, b"default")?.job;
         }
         job.unix_time = 1_700_000_000;
         job.identity = Identity {
@@ -105,7 +107,7 @@ impl Case {
             host: "host".to_owned(),
             checksum_seed: self.seed,
         };
-        Ok(job)
+        engine.eligible(job)
     }
 }
 

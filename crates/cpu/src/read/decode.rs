@@ -83,7 +83,7 @@ pub struct RunReader<'a> {
     range: &'a KeyRange,
     accepted: Accepted,
     cancel: &'a CancelToken,
-    progress: Option<&'a Progress<'a>>,
+    progress: Option<&'a Progress>,
     totals: RunTotals,
 }
 
@@ -118,7 +118,7 @@ impl<'a> RunReader<'a> {
 
     /// The same run, which tells of all it reads.
     #[must_use]
-    pub fn reporting(self, progress: Option<&'a Progress<'a>>) -> Self {
+    pub fn reporting(self, progress: Option<&'a Progress>) -> Self {
         let run = Self { progress, ..self };
         run.report(0);
         run

@@ -1,6 +1,8 @@
 //! One job's part of the budget.
 
-use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 
@@ -9,32 +11,57 @@ use super::fair_queue::Priority;
 use super::running::Candidate;
 use super::state::{Answer, JobId, Place, Wish, Work};
 
-/// What a job holds; given back when dropped.
+/// A job that has entered the budget. What it holds is given back when this is dropped.
 #[derive(Debug)]
-pub struct JobShare<'a> {
-    budget: &'a Budget,
+pub struct JobShare(JobRef);
+
+/// A job in the budget, for those who work on it.
+#[derive(Debug, Clone)]
+pub struct JobRef {
+    budget: Arc<Budget>,
     job: JobId,
     priority: Priority,
 }
 
-impl<'a> JobShare<'a> {
-    pub(super) fn new(budget: &'a Budget, job: JobId, priority: Priority) -> Self {
-        Self {
+impl JobShare {
+    pub(super) fn new(budget: Arc<Budget>, job: JobId, priority: Priority) -> Self {
+        Self(JobRef {
             budget,
             job,
             priority,
-        }
+        })
+    }
+}
+
+impl Deref for JobShare {
+    type Target = JobRef;
+
+    fn deref(&self) -> &JobRef {
+        &self.0
+    }
+}
+
+impl Drop for JobShare {
+    fn drop(&mut self) {
+        self.budget.change(|state| state.remove(self.job));
+    }
+}
+
+impl JobRef {
+    /// The budget.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     fn wait(&self, wish: Wish, cancel: &CancelToken) -> Result<Answer> {
         self.budget.wait(wish, self.priority, cancel)
     }
 
-    /// Counts `bytes` that the job has taken and keeps until it ends. It does not wait: what other jobs' tasks
-    /// hold now, they give back.
+    /// Counts `bytes` that the job has taken and keeps until it ends. This does not wait: other jobs' tasks give
+    /// back what they hold now.
     ///
     /// # Errors
-    /// Declined if the job holds more then than there would be if no call were abandoned.
+    /// Declined if the job then holds more than the whole budget.
     pub fn hold(&self, bytes: u64) -> Result<()> {
         let (held, most) = self
             .budget
@@ -50,13 +77,13 @@ impl<'a> JobShare<'a> {
         Ok(())
     }
 
-    /// What the job has taken so far and keeps until it ends, without the memory of its tasks.
+    /// Bytes that the job has taken so far and keeps until it ends, without the memory of its tasks.
     pub fn held_bytes(&self) -> u64 {
         self.budget.state().held_bytes(self.job)
     }
 
-    /// Waits for the memory of one task, which is the job's until it ends. The inputs are open: the database's next job
-    /// may enter.
+    /// Waits for the memory of one task, which the job then keeps until it ends. The inputs are open by now, so the
+    /// database's next job may enter.
     ///
     /// # Errors
     /// Cancelled.
@@ -69,95 +96,108 @@ impl<'a> JobShare<'a> {
         }
     }
 
-    /// Says what the job has to do; before, and once all of it has begun, it gets no tasks.
-    pub fn plan(&self, work: Work) {
+    /// Says how many tasks the job has. It gets no grants before, and none once all of them have begun.
+    pub(crate) fn plan(&self, work: Work) {
         self.budget.change(|state| state.set_work(self.job, work));
     }
 
-    /// How many of the job's tasks the memory suffices for at the same time, if no other job takes any.
-    pub fn tasks_in_memory(&self) -> usize {
+    /// One of the tasks that have begun is to run again.
+    pub(crate) fn add_task(&self) {
+        self.budget.change(|state| state.add_task(self.job));
+    }
+
+    /// How many of the job's tasks fit into memory at once if no other job takes any.
+    pub(crate) fn tasks_in_memory(&self) -> usize {
         self.budget.state().tasks_in_memory(self.job)
     }
 
-    /// Waits until a task may run, on one of `candidates`. There is none once all have begun or the job has
-    /// ended.
+    /// Waits until a task may run on one of `candidates`. Returns `None` once all have begun or the job has ended.
     ///
     /// # Errors
     /// Cancelled.
-    pub fn slice(
+    pub(crate) fn grant(
         &self,
         candidates: &[Candidate],
         cancel: &CancelToken,
-    ) -> Result<Option<Grant<'a>>> {
+    ) -> Result<Option<Grant>> {
         self.budget
             .change(|state| state.set_candidates(self.job, candidates));
         match self.wait(Wish::Task(self.job), cancel)? {
             Answer::Task(place) => Ok(Some(Grant {
-                budget: self.budget,
-                job: self.job,
+                job: self.clone(),
                 place,
                 begun: true,
-                is_abandoned: Cell::new(false),
+                is_abandoned: AtomicBool::new(false),
             })),
             _ => Ok(None),
         }
     }
 
     /// Says that the job begins no more tasks.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.budget.change(|state| state.end(self.job));
-    }
-}
-
-impl Drop for JobShare<'_> {
-    fn drop(&mut self) {
-        self.budget.change(|state| state.remove(self.job));
     }
 }
 
 /// What a running task holds; given back when dropped.
 #[derive(Debug)]
-pub struct Grant<'a> {
-    budget: &'a Budget,
-    job: JobId,
+pub(crate) struct Grant {
+    job: JobRef,
     place: Place,
     begun: bool,
-    is_abandoned: Cell<bool>,
+    is_abandoned: AtomicBool,
 }
 
-impl Grant<'_> {
+impl Grant {
     /// Where the task runs.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The device does not take the task after all, which is there for others again.
+    /// Gives the task's place back although none has begun there.
     pub fn put_back(mut self) {
         self.begun = false;
     }
 
-    /// Counts the task's memory to a call that nobody waits for any more, in the same moment in which the task gives
-    /// it back. Returns the job.
-    pub(super) fn abandon(&self, task_bytes: u64) -> JobId {
-        self.is_abandoned.set(true);
-        self.budget.change(|state| {
-            state.give_back(self.job, &self.place, self.begun);
-            state.abandon(self.job, task_bytes);
+    /// Counts `task_bytes` of the running task, and what its job keeps until it ends, as lost until the returned value is
+    /// dropped. The task's place is free for others at once.
+    pub fn abandon(&self, task_bytes: u64) -> Abandoned {
+        self.is_abandoned.store(true, Ordering::Release);
+        let job = self.job.job;
+        self.job.budget.change(|state| {
+            state.give_back(job, &self.place, self.begun);
+            state.abandon(job, task_bytes);
         });
-        self.job
-    }
-
-    /// Whether a call went on with the task's memory: it is not to be made again in that.
-    pub fn is_abandoned(&self) -> bool {
-        self.is_abandoned.get()
+        Abandoned {
+            budget: Arc::clone(&self.job.budget),
+            job,
+            task_bytes,
+        }
     }
 }
 
-impl Drop for Grant<'_> {
+impl Drop for Grant {
     fn drop(&mut self) {
-        if !self.is_abandoned() {
-            self.budget
-                .change(|state| state.give_back(self.job, &self.place, self.begun));
+        if !self.is_abandoned.load(Ordering::Acquire) {
+            self.job
+                .budget
+                .change(|state| state.give_back(self.job.job, &self.place, self.begun));
         }
+    }
+}
+
+/// Memory of an abandoned task, which counts until the task returns and drops this.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    budget: Arc<Budget>,
+    job: JobId,
+    task_bytes: u64,
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let (job, task_bytes) = (self.job, self.task_bytes);
+        self.budget
+            .change(|state| state.give_back_abandoned(job, task_bytes));
     }
 }

@@ -211,6 +211,13 @@ impl State {
         self.jobs.entry(job).or_default().work = Some(work);
     }
 
+    /// One of a job's tasks is to run again.
+    pub fn add_task(&mut self, job: JobId) {
+        if let Some(work) = self.jobs.get_mut(&job).and_then(|job| job.work.as_mut()) {
+            work.tasks += 1;
+        }
+    }
+
     /// Says who may take a job's tasks.
     pub fn set_candidates(&mut self, job: JobId, candidates: &[Candidate]) {
         let kept = &mut self.jobs.entry(job).or_default().candidates;

@@ -1,19 +1,20 @@
 use rockmill_core::{DeclineReason, ErrorKind};
 
 use super::share::Grant;
+use super::state::JobId;
 use super::*;
 use rockmill_storage::clock::SystemClock;
 
-pub(super) fn admitted(budget: &Budget, held_bytes: u64, task_bytes: u64) -> JobShare<'_> {
+pub(super) fn admitted(budget: &Arc<Budget>, held_bytes: u64, task_bytes: u64) -> JobShare {
     admitted_as(Priority::Normal, budget, held_bytes, task_bytes)
 }
 
 fn admitted_as(
     priority: Priority,
-    budget: &Budget,
+    budget: &Arc<Budget>,
     held_bytes: u64,
     task_bytes: u64,
-) -> JobShare<'_> {
+) -> JobShare {
     let cancel = CancelToken::new();
     let job = budget.enter(SOME, priority, &cancel).expect("its turn");
     job.hold(held_bytes).expect("there is as much");
@@ -38,9 +39,9 @@ const CPU: Candidate = Candidate {
     seconds: 1.0,
 };
 
-pub(super) fn task<'a>(job: &JobShare<'a>) -> Grant<'a> {
+pub(super) fn task(job: &JobShare) -> Grant {
     let grant = job
-        .slice(&[CPU], &CancelToken::new())
+        .grant(&[CPU], &CancelToken::new())
         .expect("not cancelled");
     grant.expect("the job goes on")
 }
@@ -53,7 +54,7 @@ pub(super) fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
 }
 
 /// Waits until as many wishes wait.
-pub(super) fn queue_of(budget: &Budget, wishes: usize) {
+pub(super) fn queue_of(budget: &Arc<Budget>, wishes: usize) {
     while budget.state().waiting() != wishes {
         std::thread::yield_now();
     }
@@ -61,13 +62,13 @@ pub(super) fn queue_of(budget: &Budget, wishes: usize) {
 
 #[test]
 fn memory_is_given_back() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let job = admitted(&budget, 10, 40);
     assert_eq!(job.tasks_in_memory(), 2);
     let (first, second) = (task(&job), task(&job));
     assert_eq!(budget.state().used_bytes(), 90);
     assert!(
-        waits(|cancel| job.slice(&[CPU], cancel)),
+        waits(|cancel| job.grant(&[CPU], cancel)),
         "a third does not fit"
     );
     drop(second);
@@ -79,7 +80,7 @@ fn memory_is_given_back() {
 
 #[test]
 fn indexes_of_all_jobs_count() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let first = admitted(&budget, 30, 20);
     let cancel = CancelToken::new();
     let second = budget
@@ -101,7 +102,7 @@ fn indexes_of_all_jobs_count() {
 
 #[test]
 fn one_job_of_a_database_opens_its_inputs_at_a_time() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let cancel = CancelToken::new();
     let first = budget
         .enter(SOME, Priority::Normal, &cancel)
@@ -120,7 +121,7 @@ fn one_job_of_a_database_opens_its_inputs_at_a_time() {
 
 #[test]
 fn a_job_goes_on_whatever_others_hold() {
-    let budget = Budget::new(8, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(8, 100, SystemClock::shared()));
     let large = admitted(&budget, 0, 40);
     let small = admitted(&budget, 0, 10);
     let running = (task(&large), task(&large));
@@ -129,7 +130,7 @@ fn a_job_goes_on_whatever_others_hold() {
         queue_of(&budget, 1);
         let own = task(&small);
         assert!(
-            waits(|cancel| small.slice(&[CPU], cancel)),
+            waits(|cancel| small.grant(&[CPU], cancel)),
             "what is free is kept for the third of the large ones"
         );
         drop(own);
@@ -140,7 +141,7 @@ fn a_job_goes_on_whatever_others_hold() {
 
 #[test]
 fn small_tasks_do_not_keep_a_large_one_waiting() {
-    let budget = Budget::new(8, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(8, 100, SystemClock::shared()));
     let small = admitted(&budget, 0, 20);
     let running = [task(&small), task(&small), task(&small)];
     let cancel = CancelToken::new();
@@ -151,7 +152,7 @@ fn small_tasks_do_not_keep_a_large_one_waiting() {
         let waiting = scope.spawn(|| large.admit(70, &cancel));
         queue_of(&budget, 1);
         assert!(
-            waits(|cancel| small.slice(&[CPU], cancel)),
+            waits(|cancel| small.grant(&[CPU], cancel)),
             "what is free is kept for the large one"
         );
         drop(running);
@@ -161,7 +162,7 @@ fn small_tasks_do_not_keep_a_large_one_waiting() {
 
 #[test]
 fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
-    let budget = Budget::new(8, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(8, 100, SystemClock::shared()));
     let first = admitted(&budget, 0, 20);
     let own = task(&first);
     let cancel = CancelToken::new();
@@ -180,11 +181,11 @@ fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
 
 #[test]
 fn slots_go_round() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
     let order = Mutex::new(Vec::new());
     let running = task(&a);
-    let take = |job: &JobShare<'_>, name| {
+    let take = |job: &JobShare, name| {
         let grant = task(job);
         order.lock().expect("no panic").push(name);
         drop(grant);
@@ -203,12 +204,12 @@ fn slots_go_round() {
 
 #[test]
 fn who_waits_for_a_task_of_an_ended_job_goes() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     let _running = task(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(|grant| grant.is_some()));
+        let waiting = scope.spawn(|| job.grant(&[CPU], &cancel).map(|grant| grant.is_some()));
         queue_of(&budget, 1);
         job.end();
         assert_eq!(waiting.join().expect("no panic"), Ok(false));
@@ -217,17 +218,17 @@ fn who_waits_for_a_task_of_an_ended_job_goes() {
 
 #[test]
 fn a_budget_grows_and_shrinks_while_tasks_run() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 40);
     let first = task(&job);
     assert!(
-        waits(|cancel| job.slice(&[CPU], cancel)),
+        waits(|cancel| job.grant(&[CPU], cancel)),
         "there is one slot"
     );
     budget.resize(3, 100);
     let second = task(&job);
     assert!(
-        waits(|cancel| job.slice(&[CPU], cancel)),
+        waits(|cancel| job.grant(&[CPU], cancel)),
         "there is no memory"
     );
     budget.resize(3, 120);
@@ -235,7 +236,7 @@ fn a_budget_grows_and_shrinks_while_tasks_run() {
     budget.resize(1, 10);
     drop((second, third));
     assert!(
-        waits(|cancel| job.slice(&[CPU], cancel)),
+        waits(|cancel| job.grant(&[CPU], cancel)),
         "there is one slot again"
     );
     drop(first);
@@ -252,12 +253,12 @@ fn a_budget_grows_and_shrinks_while_tasks_run() {
 
 #[test]
 fn a_job_that_holds_more_than_there_is_by_now_goes_on() {
-    let budget = Budget::new(2, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(2, 100, SystemClock::shared()));
     let job = admitted(&budget, 60, 20);
     budget.resize(2, 10);
     assert_eq!(job.held_bytes(), 60);
     let _running = task(&job);
-    assert!(waits(|cancel| job.slice(&[CPU], cancel)), "one at a time");
+    assert!(waits(|cancel| job.grant(&[CPU], cancel)), "one at a time");
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn calls_abandoned_count_what_their_job_holds_once() {
     let job = admitted(&budget, 30, 40);
     let grants = [(); 2].map(|()| task(&job));
     assert_eq!(budget.taken_bytes(), 30 + 40 + 40);
-    let [first, second] = grants.map(|grant| Abandoned::leave(&budget, &grant, 40));
+    let [first, second] = grants.map(|grant| grant.abandon(40));
     assert_eq!(
         budget.taken_bytes(),
         30 + 40 + 2 * 40,
@@ -279,7 +280,7 @@ fn calls_abandoned_count_what_their_job_holds_once() {
     drop(second);
     assert_eq!(budget.taken_bytes(), 0);
     let job = admitted(&budget, 30, 40);
-    drop(Abandoned::leave(&budget, &task(&job), 40));
+    drop(task(&job).abandon(40));
     drop(job);
     assert_eq!(budget.taken_bytes(), 0, "the call came back before");
 }
@@ -288,12 +289,12 @@ fn calls_abandoned_count_what_their_job_holds_once() {
 fn jobs_go_one_at_a_time_where_calls_abandoned_hold_all() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 40);
-    let calls = [(); 3].map(|()| Abandoned::leave(&budget, &task(&job), 40));
+    let calls = [(); 3].map(|()| task(&job).abandon(40));
     drop(job);
     assert_eq!((budget.bytes(), budget.all_bytes()), (0, 100));
     let next = admitted(&budget, 60, 40);
     let own = task(&next);
-    assert!(waits(|cancel| next.slice(&[CPU], cancel)));
+    assert!(waits(|cancel| next.grant(&[CPU], cancel)));
     assert!(waits(|cancel| budget
         .enter(SOME, Priority::Normal, cancel)?
         .admit(5, cancel)));
@@ -308,12 +309,12 @@ fn jobs_go_one_at_a_time_where_calls_abandoned_hold_all() {
 
 #[test]
 fn waiting_ends_when_cancelled() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     let _running = task(&job);
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| job.slice(&[CPU], &cancel).map(drop));
+        let waiting = scope.spawn(|| job.grant(&[CPU], &cancel).map(drop));
         queue_of(&budget, 1);
         cancel.cancel();
         let error = waiting.join().expect("no panic").expect_err("cancelled");
@@ -324,14 +325,14 @@ fn waiting_ends_when_cancelled() {
 
 #[test]
 fn each_device_has_room_for_as_many_tasks() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     let gpu = Candidate { device: 1, ..CPU };
-    let take = || job.slice(&[CPU, gpu], &CancelToken::new());
+    let take = || job.grant(&[CPU, gpu], &CancelToken::new());
     let take = || take().expect("not cancelled").expect("the job goes on");
     let both = [take(), take()];
     assert_eq!(both.each_ref().map(|grant| grant.place().device), [0, 1]);
-    assert!(waits(|cancel| job.slice(&[CPU, gpu], cancel)));
+    assert!(waits(|cancel| job.grant(&[CPU, gpu], cancel)));
     let [first, second] = both;
     second.put_back();
     assert_eq!(take().place().device, 1);
@@ -340,7 +341,7 @@ fn each_device_has_room_for_as_many_tasks() {
 
 #[test]
 fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
-    let budget = Budget::new(2, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(2, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     let work = Work {
         tasks: 5,
@@ -365,25 +366,25 @@ fn what_runs_on_a_device_and_what_may_go_there_is_queued() {
 
 #[test]
 fn a_job_has_as_many_tasks_as_it_said() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     job.plan(Work { tasks: 1, ..MANY });
     let cancel = CancelToken::new();
     task(&job).put_back();
     drop(task(&job));
-    assert!(job.slice(&[CPU], &cancel).expect("not cancelled").is_none());
+    assert!(job.grant(&[CPU], &cancel).expect("not cancelled").is_none());
 }
 
 #[test]
 fn a_task_that_waits_for_a_late_device_goes_to_another() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     job.plan(Work { tasks: 2, ..MANY });
     // Fast enough that the CPU would be in nobody's time.
     let [cpu, gpu] =
         [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
     let cancel = CancelToken::new();
-    let take = || job.slice(&[cpu, gpu], &cancel).expect("not cancelled");
+    let take = || job.grant(&[cpu, gpu], &cancel).expect("not cancelled");
     let first = take().expect("there are two");
     let second = take().expect("there is one");
     assert_eq!((first.place().device, second.place().device), (1, HOST));
@@ -392,12 +393,12 @@ fn a_task_that_waits_for_a_late_device_goes_to_another() {
 
 #[test]
 fn urgent_jobs_go_first_and_nobody_starves() {
-    let budget = Budget::new(1, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let urgent = admitted_as(Priority::High, &budget, 0, 10);
     let idle = admitted_as(Priority::Low, &budget, 0, 10);
     let order = Mutex::new(Vec::new());
     let running = task(&idle);
-    let take = |job: &JobShare<'_>, name| {
+    let take = |job: &JobShare, name| {
         let grant = task(job);
         order.lock().expect("no panic").push(name);
         drop(grant);

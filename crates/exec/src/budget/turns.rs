@@ -16,7 +16,7 @@ fn other(database: u64, expected_bytes: u64) -> Entry {
 
 #[test]
 fn a_database_whose_files_take_their_time_holds_up_no_other() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let cancel = CancelToken::new();
     let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
     let stalled = enter(other(2, 30)).expect("its turn");
@@ -33,7 +33,7 @@ fn a_database_whose_files_take_their_time_holds_up_no_other() {
 
 #[test]
 fn a_small_job_passes_one_that_waits_for_another_to_end_and_does_not_keep_it() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let cancel = CancelToken::new();
     let long = admitted(&budget, 40, 20);
     let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
@@ -60,7 +60,7 @@ fn a_small_job_passes_one_that_waits_for_another_to_end_and_does_not_keep_it() {
 
 #[test]
 fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
-    let budget = Budget::new(4, 100, SystemClock::shared());
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let cancel = CancelToken::new();
     let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
     // Both hold more than they thought.

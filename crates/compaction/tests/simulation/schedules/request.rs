@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_compaction::{Engine, Finished, MutableSettings, Settings};
-use rockmill_core::{CancelToken, Error, Identity, Job};
+use rockmill_compaction::{EligibleJob, Engine, Finished, MutableSettings, Settings};
+use rockmill_core::{CancelToken, Error, Identity};
 
 use super::watch::Watch;
 use crate::family::Family;
@@ -62,17 +62,17 @@ impl Request {
         engine: &Engine,
         (dir, family): (&Path, &Family),
         cancel: &CancelToken,
-    ) -> Result<Job, Error> {
+    ) -> Result<EligibleJob, Error> {
         let mut info = family.info("some-session");
         info.is_in_bottom_pool = self.in_bottom_pool;
-        let mut job = engine.prepare(dir, info, &family.message, cancel)?;
+        let mut job = engine.prepare(dir, info, &family.message, cancel)?.job;
         job.unix_time = 1_700_000_000;
         job.identity = Identity {
             session_id: self.session_id.clone(),
             host: "host".to_owned(),
             checksum_seed: 1,
         };
-        Ok(job)
+        engine.eligible(job)
     }
 
     /// The job on a machine where nothing else is.

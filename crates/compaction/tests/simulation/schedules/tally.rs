@@ -111,9 +111,9 @@ impl Tally {
         let least = [self.crowds, self.changes, self.abandoned, self.quarantine];
         assert!(least.iter().all(|&count| count > 0), "{self:?}");
         let met = ["done", "cancelled", "declined, too large"].map(|how| {
-            let urgencies =
-                ["First", "Usual", "Last"].map(|priority| format!("jobs {how}: {priority}"));
-            urgencies.iter().all(|kind| self.jobs.contains_key(kind))
+            let priorities =
+                ["High", "Normal", "Low"].map(|priority| format!("jobs {how}: {priority}"));
+            priorities.iter().all(|kind| self.jobs.contains_key(kind))
         });
         assert_eq!(met, [true; 3], "{self:?}");
         for fitting in 0..=3 {

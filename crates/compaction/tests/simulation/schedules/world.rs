@@ -92,14 +92,10 @@ impl World {
         let jobs = all.map(|((request, alone), ended)| {
             self.ends_as_it_must(request, alone, &ended);
             let result = ended.result.map(|finished| {
-                engine.counters().done(&finished.outcome);
                 let made = outputs(&storage, finished);
                 assert!(made == alone.outputs, "seed {}: other bytes", self.seed);
             });
-            result.map_err(|error| {
-                engine.counters().returned(&error);
-                error.kind
-            })
+            result.map_err(|error| error.kind)
         });
         let jobs = jobs.collect();
         self.all_is_given_back(&engine, &storage, &clock);
@@ -166,13 +162,13 @@ impl World {
     ) -> Ended {
         const POLL: Duration = Duration::from_micros(1);
         time.pause(request.begins);
-        engine.counters().scheduled();
         let dir = self.of(request).0;
         // The engine follows a database's MANIFEST under a lock, of which virtual time knows nothing.
         while preparing.swap(true, Ordering::AcqRel) {
             time.pause(POLL);
         }
-        let job = request.prepare(engine, self.of(request), cancel);
+        let prepare = || request.prepare(engine, self.of(request), cancel);
+        let job = engine.offered("database", 1, prepare);
         preparing.store(false, Ordering::Release);
         let result = job.and_then(|job| engine.run(&job, dir, dir, cancel));
         let at = time.now();

@@ -1,0 +1,63 @@
+//! Counting what becomes of jobs, whichever door they come through.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rockmill_core::{Error, ErrorKind, JobInfo, Result};
+
+use super::Engine;
+
+impl Engine {
+    /// Counts a job that RocksDB offers, numbered `job_id`, and if `accept` refuses it, that it goes back to RocksDB.
+    ///
+    /// # Errors
+    /// Those of `accept`; Internal if it panics.
+    pub fn offered<T>(
+        &self,
+        database: &str,
+        job_id: u64,
+        accept: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.stats.scheduled();
+        self.accounted(database, job_id, accept)
+    }
+
+    /// Counts a job that goes back to RocksDB since `work` fails, and logs why.
+    pub(super) fn accounted<T>(
+        &self,
+        database: &str,
+        job_id: u64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        guarded(work).inspect_err(|error| {
+            self.stats.returned(error);
+            let log_job = JobInfo::log_number(job_id);
+            let reason = error.kind.code();
+            // The application's subscriber may panic.
+            let _ = guarded(|| {
+                if matches!(error.kind, ErrorKind::Declined(_) | ErrorKind::Cancelled) {
+                    tracing::info!(database, log_job, reason, %error, "job left to RocksDB");
+                } else {
+                    tracing::warn!(database, log_job, reason, %error, "job failed, left to RocksDB");
+                }
+                Ok(())
+            });
+        })
+    }
+}
+
+/// Does `work`. A panic in it becomes an error, since none may reach RocksDB.
+///
+/// # Errors
+/// Those of `work`; Internal if it panics.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let what = panic
+            .downcast_ref::<&str>()
+            .map(ToString::to_string)
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::internal(format!(
+            "panic: {}",
+            what.unwrap_or_default()
+        )))
+    })
+}

@@ -1,0 +1,250 @@
+//! A job's subcompactions, as the executor runs them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rockmill_core::{
+    CancelToken, Error, InputTable, Operator, Plan, Progress, ReadTask, Result, SstFile, SstSink,
+    Subcompaction, TaskReport,
+};
+use rockmill_format::key;
+use tracing::Span;
+
+use super::{Inputs, unbalanced};
+use crate::prepare::Prepared;
+use crate::spans;
+use crate::staging::StagingSink;
+use crate::stats::{ProgressCounter, RunningSubcompaction};
+use crate::verify::Verifier;
+use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
+use rockmill_exec::pace::JobSize;
+use rockmill_storage::descriptors::Held;
+use rockmill_storage::io::{
+    JobIo, RateLimiter, Stage, SubcompactionFiles, measured_by_this_thread,
+};
+
+/// A job that runs. An abandoned call may keep it long after the job has ended, so it owns neither the staging folder nor
+/// the job's share of the budget.
+#[derive(Debug)]
+pub struct RunningJob {
+    pub prepared: Prepared,
+    inputs: Inputs,
+    pub verifier: Verifier,
+    counter: ProgressCounter,
+    limiter: Arc<RateLimiter>,
+    /// The job's span, which is the parent of the subcompactions' spans on any thread.
+    span: Span,
+    /// Processor time of the threads that sync.
+    pub cpu: Mutex<Duration>,
+}
+
+/// One run of a subcompaction.
+struct SubcompactionRun {
+    job: Arc<RunningJob>,
+    index: usize,
+    running: RunningSubcompaction,
+    span: Span,
+    /// What becomes of its files, once all are written.
+    files: Mutex<Option<Arc<SubcompactionFiles>>>,
+}
+
+impl RunningJob {
+    pub fn new(
+        prepared: Prepared,
+        inputs: Inputs,
+        verifier: Verifier,
+        counter: &ProgressCounter,
+        limiter: &Arc<RateLimiter>,
+        span: Span,
+    ) -> Self {
+        Self {
+            prepared,
+            inputs,
+            verifier,
+            counter: counter.clone(),
+            limiter: Arc::clone(limiter),
+            span,
+            cpu: Mutex::default(),
+        }
+    }
+
+    /// What the job's files share.
+    pub fn files(&self) -> &Arc<JobIo> {
+        &self.verifier.files
+    }
+
+    /// A subcompaction's inputs, open, and the descriptors that they and its outputs take until it has ended.
+    pub fn open_inputs(&self, subcompaction: &Subcompaction) -> Result<(Vec<InputTable>, Held)> {
+        let files = self.files();
+        let open = || self.inputs.open(&subcompaction.range, &files.stop);
+        files.meter.time(Stage::WaitForBudget, 0, open)
+    }
+
+    /// The reading that a subcompaction asks a backend for.
+    pub fn read_task<'t>(
+        &'t self,
+        subcompaction: &'t Subcompaction,
+        inputs: &'t [InputTable],
+        stop: &'t CancelToken,
+        progress: Option<&'t Progress>,
+    ) -> ReadTask<'t> {
+        let Prepared {
+            plan,
+            read_ahead_bytes,
+            ..
+        } = &self.prepared;
+        ReadTask {
+            request: plan.request(inputs, &subcompaction.range, *read_ahead_bytes),
+            cancel: stop,
+            progress,
+        }
+    }
+}
+
+impl Tasks for RunningJob {
+    fn size(&self) -> &JobSize {
+        &self.prepared.size
+    }
+
+    fn input_bytes(&self) -> &[u64] {
+        &self.prepared.subcompaction_bytes
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        self.limiter.rate()
+    }
+
+    fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
+        let Start { task, device, .. } = start;
+        // The bytes of a run that failed have passed already.
+        let (bytes, waited) = match start.is_again {
+            true => (0, Duration::ZERO),
+            false => (self.prepared.subcompaction_bytes[task], start.waited),
+        };
+        self.files().meter.add(Stage::WaitForBudget, waited, 0);
+        let held_bytes = self.prepared.subcompaction_memory_bytes;
+        let counter = &self.counter;
+        Arc::new(SubcompactionRun {
+            running: counter.subcompaction_begins(device, bytes, held_bytes, waited),
+            span: spans::subcompaction(&self.span, task, device, bytes),
+            index: task,
+            files: Mutex::default(),
+            job: self,
+        })
+    }
+
+    fn discard(&self, task: usize) -> Result<()> {
+        self.verifier.staging.remove_subcompaction(task)
+    }
+
+    fn help(&self, handle: &TaskHandle) {
+        self.finish_queued(handle);
+    }
+
+    fn on_event(&self, event: Event<'_>) {
+        let counters = self.counter.counters();
+        match event {
+            Event::Moved { device } => counters.subcompaction_moved(device),
+            Event::Redone {
+                task,
+                device,
+                error,
+            } => {
+                tracing::warn!(device, subcompaction = task, %error, "the CPU has done the subcompaction instead");
+                counters.subcompaction_failed(device, error);
+                counters.subcompaction_redone(device);
+            }
+            Event::Abandoned { device } => counters.subcompaction_abandoned(device),
+            Event::Quarantined { device } => {
+                tracing::warn!(device, "quarantined for a while");
+                counters.device_quarantined(device);
+            }
+            Event::Failed { error } => {
+                counters.subcompaction_failed(rockmill_exec::pace::CPU, error);
+            }
+        }
+    }
+}
+
+impl SubcompactionRun {
+    fn subcompaction(&self) -> &Subcompaction {
+        &self.job.prepared.subcompactions[self.index]
+    }
+
+    fn files(&self) -> MutexGuard<'_, Option<Arc<SubcompactionFiles>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TaskRun for SubcompactionRun {
+    fn run(&self, call: &Call) -> Result<TaskReport> {
+        let _entered = self.span.enter();
+        let job = &self.job;
+        let (inputs, _held) = job.open_inputs(self.subcompaction())?;
+        let mut sink = StagingSink::new(&job.verifier.staging, Arc::clone(job.files()), self.index);
+        let (started, measured) = (Instant::now(), measured_by_this_thread());
+        let progress = Some(self.running.progress());
+        let task = job.read_task(self.subcompaction(), &inputs, call.stop(), progress);
+        let gated = &mut Gated {
+            sink: &mut sink,
+            call,
+        };
+        let report = call.backend().run(task, Operator::WriteSst { sink: gated });
+        let moved = measured_by_this_thread().saturating_sub(measured);
+        let computed = started.elapsed().saturating_sub(moved);
+        job.files().meter.add(Stage::Compute, computed, 0);
+        let report = report?;
+        *self.files() = Some(sink.into_files());
+        Ok(report)
+    }
+
+    fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()> {
+        let _entered = self.span.enter();
+        let Some(files) = self.files().take() else {
+            return Err(Error::internal("a subcompaction is completed twice"));
+        };
+        check_report(&report, self.subcompaction(), &self.job.prepared.plan)?;
+        spans::subcompaction_done(&self.span, &report);
+        let next = files.complete(report);
+        let next = next.and_then(|next| self.job.files().finishing.offer(next));
+        next.map_or(Ok(()), |next| self.job.try_finish(next, handle))
+    }
+
+    fn end(&self) {
+        self.running.end();
+    }
+}
+
+/// Creates files as long as the call was not abandoned.
+struct Gated<'a> {
+    sink: &'a mut StagingSink,
+    call: &'a Call,
+}
+
+impl SstSink for Gated<'_> {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        let sink = &mut *self.sink;
+        self.call.while_open(|| sink.create())
+    }
+}
+
+/// What must hold of any backend's output: all entries read were kept or dropped, and the files lie within the
+/// subcompaction.
+fn check_report(report: &TaskReport, subcompaction: &Subcompaction, plan: &Plan) -> Result<()> {
+    let inside = |internal_key: &[u8]| {
+        key::split(internal_key).is_some_and(|(user_key, _)| subcompaction.range.contains(user_key))
+    };
+    let files_inside = report
+        .files()
+        .iter()
+        .all(|file| inside(&file.smallest) && inside(&file.largest));
+    if !report.read.is_balanced() {
+        return Err(unbalanced(
+            "entries read do not equal entries kept and dropped",
+        ));
+    }
+    if !files_inside || (plan.output.splitting.single_file && report.files().len() > 1) {
+        return Err(unbalanced("output files do not fit their subcompaction"));
+    }
+    Ok(())
+}

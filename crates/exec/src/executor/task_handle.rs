@@ -1,0 +1,622 @@
+//! The tasks of one job while they run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rockmill_core::{DynBackend, Error, Result, TaskReport, thread_cpu};
+use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal, Worker};
+
+use super::call::{Call, Deadline, Reason};
+use super::pool::Pool;
+use super::{Event, OwnedTasks, Start};
+use crate::Patience;
+use crate::budget::{Candidate, Grant, HOST, JobRef};
+use crate::device_health::{Attempt, Circuit};
+use crate::device_registry::DeviceEntry;
+use crate::device_trouble::is_device_trouble;
+use crate::pace::Paces;
+
+/// A job's tasks, which run until all are done or one fails. Clones stand for the same tasks. Whoever waits for them
+/// also watches the calls of devices: without [`TaskHandle::wait`] no call that hangs is abandoned.
+#[derive(Clone)]
+pub struct TaskHandle(Arc<Set>);
+
+/// A task that was run.
+#[derive(Debug)]
+pub struct MadeTask {
+    /// Number of the device that ran it; [`HOST`] is the CPU.
+    pub device: usize,
+    /// What it came to.
+    pub report: TaskReport,
+}
+
+/// What all threads of the tasks share and nothing changes.
+pub(super) struct Shared {
+    pub cpu: Arc<dyn DynBackend>,
+    /// Whether the CPU also takes tasks that another device could take.
+    pub host_shares: bool,
+    pub job: JobRef,
+    pub paces: Arc<Paces>,
+    pub patience: Patience,
+    pub pool: Arc<Pool>,
+    pub clock: Arc<dyn Clock>,
+    pub owned: OwnedTasks,
+}
+
+struct Set {
+    shared: Shared,
+    state: Mutex<State>,
+    threads: Arc<Threads>,
+}
+
+#[derive(Default)]
+struct State {
+    records: Vec<Record>,
+    /// The system refuses threads, so the waiting thread runs the tasks, and on no device that may hang.
+    is_host_alone: bool,
+    error: Option<Error>,
+    /// The first thing that a device did not do, and why.
+    device_refused: Option<String>,
+    /// Processor time of threads that have ended.
+    cpu: Duration,
+}
+
+/// All there is to know of one task.
+#[derive(Default)]
+struct Record {
+    phase: Phase,
+    /// Number of the device that runs it or ran it.
+    device: usize,
+    /// Tells the device's health what becomes of the task.
+    attempt: Option<Attempt>,
+    /// The device that failed at the task, and why, until the CPU has run it again.
+    failed: Option<(usize, Error)>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    /// The CPU is to run it again.
+    Failed,
+    Begun,
+    /// The backend was called.
+    Called(Arc<Call>),
+    Made(TaskReport),
+}
+
+/// The threads that run tasks of a job. A thread that ends holds nothing of the job any more when it says so here, since
+/// devices may be closed right after.
+struct Threads {
+    running: AtomicUsize,
+    changed: Signal,
+    clock: Arc<dyn Clock>,
+}
+
+impl Threads {
+    fn running(&self) -> usize {
+        self.running.load(Ordering::Acquire)
+    }
+
+    fn one_ends(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.notify();
+    }
+
+    fn notify(&self) {
+        self.clock.notify(&self.changed);
+    }
+}
+
+/// What a thread goes on with.
+enum Next {
+    /// The next task.
+    Task,
+    /// Nothing: all tasks have begun.
+    End,
+    /// Nothing: it was abandoned, and another thread runs in its place.
+    Abandoned,
+}
+
+impl TaskHandle {
+    pub(super) fn begin(shared: Shared) -> Self {
+        let count = shared.owned.tasks.input_bytes().len();
+        let records = std::iter::repeat_with(Record::default).take(count);
+        let threads = Arc::new(Threads {
+            running: AtomicUsize::new(0),
+            changed: Signal::default(),
+            clock: Arc::clone(&shared.clock),
+        });
+        let state = State {
+            records: records.collect(),
+            ..State::default()
+        };
+        let set = Arc::new(Set {
+            shared,
+            state: Mutex::new(state),
+            threads,
+        });
+        set.recruit();
+        Self(set)
+    }
+
+    /// Waits until every task has been run and no thread runs any more. A [`TaskHandle::verdict`] that comes later may make
+    /// it worth another call.
+    ///
+    /// # Errors
+    /// That of the first task that failed for good; Cancelled.
+    pub fn wait(&self) -> Result<()> {
+        /// Each change is told.
+        const LOOK: Duration = Duration::from_secs(60);
+        let set = &self.0;
+        loop {
+            let seen = set.threads.changed.seen();
+            let calls = set.watch();
+            if set.threads.running() == 0 {
+                let mut state = set.state();
+                if let Some(error) = state.error.take() {
+                    return Err(error);
+                }
+                if !state.records.iter().any(Record::is_waiting) {
+                    return Ok(());
+                }
+                drop(state);
+                set.shared.owned.stop.check()?;
+                if !set.recruit() {
+                    set.run_here();
+                    continue;
+                }
+            }
+            let look = if calls == 0 { LOOK } else { CANCEL_POLL };
+            set.shared.clock.wait(&set.threads.changed, seen, look);
+        }
+    }
+
+    /// Says whether the output of a task was found to be right. A device is judged by that; the CPU runs the task again if
+    /// its device is to blame, at the next [`TaskHandle::wait`] at the latest.
+    ///
+    /// # Errors
+    /// That of `verified`, where no device but the CPU is to blame.
+    pub fn verdict(&self, task: usize, verified: Result<()>) -> Result<()> {
+        let set = &self.0;
+        let mut state = set.state();
+        let record = &mut state.records[task];
+        // If the CPU has run it again, the attempt is that of the device that failed.
+        let attempt = record.attempt.take_if(|_| record.device != HOST);
+        let Some(attempt) = attempt else {
+            return verified;
+        };
+        match verified {
+            Err(error) if is_device_trouble(&error) => {
+                record.fails(error.clone());
+                let device = record.failed_device();
+                drop(state);
+                set.distrust(device, &attempt, &error);
+                set.shared.job.add_task();
+                set.threads.notify();
+                Ok(())
+            }
+            verified => {
+                if verified.is_ok() {
+                    attempt.worked();
+                }
+                record.attempt = Some(attempt);
+                verified
+            }
+        }
+    }
+
+    /// Ends all tasks with an error.
+    pub fn fail(&self, error: Error) {
+        self.0.fail(error);
+    }
+
+    /// Adds the reason why a device does not do all of the job, if it is the first.
+    pub fn refused(&self, why: String) {
+        self.0.refused(why);
+    }
+
+    /// The tasks in their order, once [`TaskHandle::wait`] has returned without an error.
+    pub fn take(&self) -> Vec<MadeTask> {
+        let records = std::mem::take(&mut self.0.state().records);
+        let made = records.into_iter().filter_map(|record| {
+            let Phase::Made(report) = record.phase else {
+                return None;
+            };
+            let device = record.device;
+            Some(MadeTask { device, report })
+        });
+        made.collect()
+    }
+
+    /// Why a device did not do all of the job.
+    pub fn device_refused(&self) -> Option<String> {
+        self.0.state().device_refused.clone()
+    }
+
+    /// Processor time of the threads that have ended.
+    pub fn cpu(&self) -> Duration {
+        self.0.state().cpu
+    }
+}
+
+impl Record {
+    fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Failed)
+    }
+
+    /// The CPU is to run it again.
+    fn fails(&mut self, error: Error) {
+        self.phase = Phase::Failed;
+        self.failed = Some((self.device, error));
+    }
+
+    fn failed_device(&self) -> usize {
+        self.failed.as_ref().map_or(HOST, |(device, _)| *device)
+    }
+}
+
+impl Set {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(self: &Arc<Self>) -> TaskHandle {
+        TaskHandle(Arc::clone(self))
+    }
+
+    fn tell(&self, event: Event<'_>) {
+        self.shared.owned.tasks.on_event(event);
+    }
+
+    /// The device of that number, unless it is the CPU.
+    fn entry(&self, number: usize) -> Option<&DeviceEntry> {
+        let mut devices = self.shared.owned.devices.iter();
+        devices.find(|device| device.number == number)
+    }
+
+    fn name(&self, number: usize) -> &str {
+        match self.entry(number) {
+            Some(entry) => entry.device.backend.name(),
+            None => self.shared.cpu.name(),
+        }
+    }
+
+    fn refused(&self, why: String) {
+        self.state().device_refused.get_or_insert(why);
+    }
+
+    fn fail(&self, error: Error) {
+        self.tell(Event::Failed { error: &error });
+        self.state().error.get_or_insert(error);
+        self.shared.owned.stop.cancel();
+        self.shared.job.end();
+        self.threads.notify();
+    }
+
+    /// Starts as many threads as there is room for by now, if tasks wait for them. Whether any runs.
+    fn recruit(self: &Arc<Self>) -> bool {
+        // Threads without memory for their tasks would only take turns, and each leave an arena of the allocator.
+        let at_once = self.shared.job.tasks_in_memory();
+        let host = usize::from(self.shared.host_shares);
+        let slots = self.shared.job.budget().slots();
+        let room = slots.saturating_mul(self.shared.owned.devices.len() + host);
+        loop {
+            let state = self.state();
+            let wanted = room.min(state.records.len()).min(at_once);
+            if self.threads.running() >= wanted || !state.records.iter().any(Record::is_waiting) {
+                return self.threads.running() > 0;
+            }
+            self.threads.running.fetch_add(1, Ordering::AcqRel);
+            drop(state);
+            let worker = Worker::new(&self.shared.clock);
+            let set = Arc::clone(self);
+            let started = (self.shared.pool).start(Box::new(move || worker.run(|| set.serve())));
+            if started.is_err() {
+                self.threads.one_ends();
+                return self.threads.running() > 0;
+            }
+        }
+    }
+
+    /// Runs tasks on a pooled thread.
+    fn serve(self: Arc<Self>) {
+        let threads = Arc::clone(&self.threads);
+        let before = thread_cpu();
+        let is_abandoned = self.run();
+        self.state().cpu += thread_cpu().saturating_sub(before);
+        drop(self);
+        if !is_abandoned {
+            threads.one_ends();
+        }
+    }
+
+    /// Runs tasks on the thread that waits for them, since the system has no other.
+    fn run_here(self: &Arc<Self>) {
+        self.state().is_host_alone = true;
+        self.threads.running.fetch_add(1, Ordering::AcqRel);
+        self.run();
+        self.threads.one_ends();
+    }
+
+    /// Runs one task after another. Whether the thread was abandoned meanwhile.
+    fn run(self: &Arc<Self>) -> bool {
+        let work = || {
+            loop {
+                self.recruit();
+                match self.run_next() {
+                    Ok(Next::Task) => {}
+                    Ok(Next::End) => break,
+                    Ok(Next::Abandoned) => return true,
+                    Err(error) => {
+                        self.fail(error);
+                        break;
+                    }
+                }
+            }
+            self.shared.owned.tasks.help(&self.handle());
+            false
+        };
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            self.fail(panicked());
+            false
+        })
+    }
+
+    /// Waits for a grant and runs a task on the device that it names.
+    fn run_next(self: &Arc<Self>) -> Result<Next> {
+        let waiting = Instant::now();
+        let stop = &self.shared.owned.stop;
+        let Some(grant) = self.shared.job.grant(&self.candidates(), stop)? else {
+            return Ok(Next::End);
+        };
+        let now = self.shared.clock.now();
+        let entry = self.entry(grant.place().device);
+        let attempt = entry.and_then(|entry| entry.device.health.begin(now));
+        let is_refused = entry.is_some() && attempt.is_none();
+        let task = match is_refused {
+            true => None,
+            false => self.take(entry.is_some(), attempt),
+        };
+        let Some(task) = task else {
+            // The device has failed meanwhile, or only tasks are left that it failed at.
+            grant.put_back();
+            return Ok(Next::Task);
+        };
+        stop.check()?;
+        self.run_task(task, grant, waiting.elapsed())
+    }
+
+    /// Takes a task that waits: for a device one that has not run, the smallest if the device has to show first that it
+    /// works again.
+    fn take(&self, is_device: bool, attempt: Option<Attempt>) -> Option<usize> {
+        let mut state = self.state();
+        let bytes = self.shared.owned.tasks.input_bytes();
+        let is_trial = attempt.as_ref().is_some_and(Attempt::is_trial);
+        let records = state.records.iter().enumerate();
+        let fresh = records
+            .clone()
+            .filter(|(_, record)| matches!(record.phase, Phase::Waiting))
+            .map(|(task, _)| task)
+            .min_by_key(|&task| (if is_trial { bytes[task] } else { 0 }, task));
+        let mut failed = records.filter(|(_, record)| matches!(record.phase, Phase::Failed));
+        let failed = failed.next().map(|(task, _)| task);
+        let takes_fresh = is_device || self.shared.host_shares || !self.may_offload(&state);
+        let failed = failed.filter(|_| !is_device);
+        let task = failed.or(fresh.filter(|_| takes_fresh))?;
+        let record = &mut state.records[task];
+        record.phase = Phase::Begun;
+        // The attempt of a device that failed at the task is told once the CPU has run it.
+        if is_device {
+            record.attempt = attempt;
+        }
+        Some(task)
+    }
+
+    /// Whether a device beside the CPU gets tasks now.
+    fn may_offload(&self, state: &State) -> bool {
+        let now = self.shared.clock.now();
+        let is_open =
+            |entry: &DeviceEntry| matches!(entry.device.health.circuit(now), Circuit::Open(_));
+        !state.is_host_alone && !self.shared.owned.devices.iter().all(is_open)
+    }
+
+    /// The devices that may take a task now, with the time that one takes there.
+    fn candidates(&self) -> Vec<Candidate> {
+        let state = self.state();
+        let is_failed = |record: &Record| matches!(record.phase, Phase::Failed);
+        // What a device failed at comes first: the sooner the CPU has run it, the sooner the device is known to be to blame.
+        let is_host_alone = state.is_host_alone || state.records.iter().any(is_failed);
+        drop(state);
+        let now = self.shared.clock.now();
+        let mut candidates = Vec::new();
+        for entry in self.shared.owned.devices.iter().filter(|_| !is_host_alone) {
+            match entry.device.health.circuit(now) {
+                Circuit::Open(why) => {
+                    self.refused(format!("{}: {why}", entry.device.backend.name()));
+                }
+                Circuit::Closed | Circuit::HalfOpen => {
+                    candidates.push(self.candidate(entry.number));
+                }
+            }
+        }
+        if self.shared.host_shares || candidates.is_empty() {
+            candidates.push(self.candidate(HOST));
+        }
+        candidates
+    }
+
+    fn candidate(&self, device: usize) -> Candidate {
+        let mean = self.shared.owned.tasks.size().mean();
+        let seconds = self.shared.paces.expected(self.name(device), &mean);
+        Candidate { device, seconds }
+    }
+
+    /// Runs a task that was taken.
+    fn run_task(self: &Arc<Self>, task: usize, grant: Grant, waited: Duration) -> Result<Next> {
+        let tasks = &self.shared.owned.tasks;
+        let device = grant.place().device;
+        let entry = self.entry(device);
+        if grant.place().moved {
+            let device = self.name(device);
+            self.tell(Event::Moved { device });
+        }
+        let is_again = {
+            let record = &mut self.state().records[task];
+            record.device = device;
+            record.failed.is_some()
+        };
+        if is_again {
+            tasks.discard(task)?;
+        }
+        let bytes = tasks.input_bytes()[task];
+        let run = Arc::clone(tasks).begin(Start {
+            task,
+            device: self.name(device),
+            waited,
+            is_again,
+        });
+        let began = self.shared.clock.now();
+        let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
+        let deadline = entry.map(|_| {
+            let after = self.wait_at_most(device, bytes);
+            let at = began.saturating_add(after);
+            Deadline { at, after }
+        });
+        let stop = &self.shared.owned.stop;
+        let backend = Arc::clone(backend);
+        let call = Arc::new(Call::new(Arc::clone(&run), backend, stop, grant, deadline));
+        self.state().records[task].phase = Phase::Called(Arc::clone(&call));
+        if entry.is_some() {
+            // Whoever waits for the tasks has a call to watch.
+            self.threads.notify();
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
+        if !call.returns() {
+            if let Some(entry) = entry {
+                entry.device.health.returned();
+            }
+            return Ok(Next::Abandoned);
+        }
+        let done = result
+            .unwrap_or_else(|_| Err(panicked()))
+            .and_then(|report| {
+                self.state().records[task].phase = Phase::Made(report.clone());
+                run.complete(report, &self.handle())
+            });
+        run.end();
+        match done {
+            Err(error) if entry.is_some() && is_device_trouble(&error) => {
+                self.state().records[task].fails(error);
+                self.shared.job.add_task();
+            }
+            Err(error) => return Err(error),
+            Ok(()) if is_again => self.was_redone(task),
+            Ok(()) => {
+                let elapsed = self.shared.clock.now().saturating_sub(began);
+                let size = tasks.size().of(bytes);
+                let paces = &self.shared.paces;
+                paces.observed(self.name(device), &size, elapsed.as_secs_f64());
+            }
+        }
+        Ok(Next::Task)
+    }
+
+    /// How long a call over so many bytes of input is waited for.
+    fn wait_at_most(&self, device: usize, bytes: u64) -> Duration {
+        /// Input and output.
+        const WAYS: u64 = 2;
+        let tasks = &self.shared.owned.tasks;
+        let slots = self.shared.job.budget().slots() as u64;
+        let moved = bytes.saturating_mul(WAYS).saturating_mul(slots);
+        let limited = moved.checked_div(tasks.bytes_per_second()).unwrap_or(0) as f64;
+        let size = tasks.size().of(bytes);
+        let known = self.shared.paces.known(self.name(device), &size);
+        let seconds = known.unwrap_or(0.0) + limited;
+        self.shared
+            .patience
+            .at_most(seconds, moved, known.is_some())
+    }
+
+    /// The CPU has run a task that a device had failed at. The device is to blame only now: the input might have been.
+    fn was_redone(&self, task: usize) {
+        let (failed, attempt) = {
+            let record = &mut self.state().records[task];
+            (record.failed.take(), record.attempt.take())
+        };
+        let Some((device, error)) = failed else {
+            return;
+        };
+        let name = self.name(device);
+        self.refused(format!("{name}: {error}"));
+        self.tell(Event::Redone {
+            task,
+            device: name,
+            error: &error,
+        });
+        if let Some(attempt) = attempt {
+            self.distrust(device, &attempt, &error);
+        }
+    }
+
+    fn distrust(&self, device: usize, attempt: &Attempt, error: &Error) {
+        if attempt.failed(self.shared.clock.now(), error) {
+            let device = self.name(device);
+            self.tell(Event::Quarantined { device });
+        }
+    }
+
+    /// Abandons the calls that are late. Returns how many calls there are to watch.
+    fn watch(&self) -> usize {
+        let now = self.shared.clock.now();
+        let called = |(task, record): (usize, &Record)| match &record.phase {
+            Phase::Called(call) if call.is_watched() => Some((task, Arc::clone(call))),
+            _ => None,
+        };
+        let calls: Vec<_> = {
+            let state = self.state();
+            state
+                .records
+                .iter()
+                .enumerate()
+                .filter_map(called)
+                .collect()
+        };
+        for (task, call) in &calls {
+            if let Some(reason) = call.given_up(now) {
+                self.abandon(*task, call, reason);
+            }
+        }
+        calls.len()
+    }
+
+    fn abandon(&self, task: usize, call: &Call, reason: Reason) {
+        if !call.abandon(self.shared.owned.task_memory_bytes) {
+            return;
+        }
+        call.run.end();
+        let error = reason.error();
+        let (device, attempt) = {
+            let record = &mut self.state().records[task];
+            record.fails(error.clone());
+            (record.device, record.attempt.take())
+        };
+        let name = self.name(device);
+        self.tell(Event::Abandoned { device: name });
+        let is_late = matches!(reason, Reason::Late(_));
+        let now = self.shared.clock.now();
+        let is_news = attempt.is_some_and(|attempt| attempt.abandoned(now, is_late, &error));
+        if is_news && is_late {
+            self.tell(Event::Quarantined { device: name });
+        }
+        self.shared.job.add_task();
+        // Its thread does not count any more.
+        self.threads.one_ends();
+    }
+}
+
+fn panicked() -> Error {
+    Error::internal("the thread of a task panicked")
+}
