@@ -1,1 +1,293 @@
+//! The executor with tasks that only say what became of them.
 
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use rockmill_core::{DeclineReason, ErrorKind, Footprint, Operator, ReadTask, Request, Support};
+use rockmill_format::compression::CompressionType;
+use rockmill_storage::clock::SystemClock;
+
+use super::*;
+use crate::budget::{Entry, HOST, Priority};
+use crate::device::{Device, DeviceList, Registered};
+use crate::pace::TaskSize;
+
+/// What a task does on the device that is not the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Work,
+    Fail,
+    Panic,
+    /// Return once it is let go.
+    Hang,
+}
+
+/// A device that computes nothing: tasks say what they do there.
+#[derive(Debug)]
+struct NoDevice;
+
+impl DynBackend for NoDevice {
+    fn name(&self) -> &str {
+        "test"
+    }
+
+    fn supports(&self, _request: &Request<'_>) -> Support {
+        Support::Yes
+    }
+
+    fn footprint(&self, _request: &Request<'_>) -> Footprint {
+        Footprint::default()
+    }
+
+    fn run(&self, _task: ReadTask<'_>, _operator: Operator<'_>) -> Result<TaskReport> {
+        Err(Error::internal("nothing is computed here"))
+    }
+}
+
+struct Script {
+    size: JobSize,
+    bytes: Vec<u64>,
+    does: Vec<Does>,
+    /// What the CPU says.
+    on_cpu: Result<()>,
+    let_go: Mutex<Receiver<()>>,
+    log: Mutex<Vec<String>>,
+}
+
+struct Run {
+    script: Arc<Script>,
+    task: usize,
+    device: String,
+}
+
+impl Script {
+    fn note(&self, what: String) {
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(what);
+    }
+
+    /// What was noted with these words, sorted.
+    fn noted(&self, word: &str) -> Vec<String> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<_> = log
+            .iter()
+            .filter(|what| what.contains(word))
+            .cloned()
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+impl Tasks for Script {
+    fn size(&self) -> &JobSize {
+        &self.size
+    }
+
+    fn input_bytes(&self) -> &[u64] {
+        &self.bytes
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        0
+    }
+
+    fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
+        Arc::new(Run {
+            task: start.task,
+            device: start.device.to_owned(),
+            script: self,
+        })
+    }
+
+    fn discard(&self, task: usize) -> Result<()> {
+        self.note(format!("discard {task}"));
+        Ok(())
+    }
+
+    fn help(&self, _handle: &TaskHandle) {}
+
+    fn on_event(&self, event: Event<'_>) {
+        match event {
+            Event::Redone { task, .. } => self.note(format!("redone {task}")),
+            Event::Abandoned { .. } => self.note("abandoned".to_owned()),
+            Event::Quarantined { .. } => self.note("quarantined".to_owned()),
+            Event::Moved { .. } | Event::Failed { .. } => {}
+        }
+    }
+}
+
+impl TaskRun for Run {
+    fn run(&self, call: &Call) -> Result<TaskReport> {
+        let report = TaskReport::default();
+        if self.device == "cpu" {
+            return self.script.on_cpu.clone().map(|()| report);
+        }
+        match self.script.does[self.task] {
+            Does::Work => Ok(report),
+            Does::Fail => Err(Error::new(ErrorKind::Device, "it fails")),
+            Does::Panic => panic!("in the driver"),
+            Does::Hang => {
+                let gate = self.script.let_go.lock();
+                // Until the other end is dropped.
+                let _ = gate.unwrap_or_else(PoisonError::into_inner).recv();
+                assert!(call.stop().is_cancelled());
+                let made = call.while_open(|| Ok(()));
+                self.script.note(format!("late file: {}", made.is_ok()));
+                Ok(report)
+            }
+        }
+    }
+
+    fn complete(&self, _report: TaskReport, _handle: &TaskHandle) -> Result<()> {
+        self.script
+            .note(format!("complete {} {}", self.task, self.device));
+        Ok(())
+    }
+
+    fn end(&self) {}
+}
+
+const TASK_BYTES: u64 = 10;
+
+struct World {
+    executor: Executor,
+    script: Arc<Script>,
+    let_go: Option<Sender<()>>,
+}
+
+/// Tasks on a device of one slot and the CPU, which takes only what the device fails at.
+fn world(does: &[Does], on_cpu: Result<()>) -> World {
+    // A busy machine makes no call late but one that hangs.
+    let patience = match does.contains(&Does::Hang) {
+        true => Duration::from_millis(50),
+        false => Duration::from_secs(1000),
+    };
+    let clock = SystemClock::shared();
+    let device = Registered::new("test", Box::new(|_, _| Arc::new(NoDevice)));
+    let devices = DeviceList::from(Device::Registered(device));
+    let registry = DeviceRegistry::open(devices, rockmill_cuda::CudaSettings::default(), &clock);
+    registry.wait().expect("it opens");
+    let budget = Arc::new(Budget::new(1, 100, Arc::clone(&clock)));
+    let bytes: Vec<_> = (1..=does.len() as u64).collect();
+    let all = TaskSize {
+        bytes: bytes.iter().sum(),
+        entries: 1,
+        compression: CompressionType::None,
+    };
+    let (sender, receiver) = channel();
+    World {
+        executor: Executor::new(registry, budget, Patience::at_least(patience), clock),
+        script: Arc::new(Script {
+            size: JobSize::new(all, &bytes),
+            bytes,
+            does: does.to_vec(),
+            on_cpu,
+            let_go: Mutex::new(receiver),
+            log: Mutex::default(),
+        }),
+        let_go: Some(sender),
+    }
+}
+
+impl World {
+    /// Runs all tasks; `then` goes on with them. The devices that ran them in the end.
+    fn run(&self, then: impl FnOnce(&TaskHandle) -> Result<()>) -> Result<Vec<usize>> {
+        let (entry, cancel) = (
+            Entry {
+                database: 1,
+                expected_bytes: 0,
+            },
+            CancelToken::new(),
+        );
+        let budget = self.executor.budget();
+        let share = budget.enter(entry, Priority::Normal, &cancel)?;
+        share.admit(TASK_BYTES, &cancel)?;
+        let owned = OwnedTasks {
+            tasks: Arc::clone(&self.script) as _,
+            devices: self.executor.registry().opened(),
+            task_memory_bytes: TASK_BYTES,
+            stop: cancel,
+        };
+        let handle = self.executor.submit(&share, owned);
+        handle.wait().and_then(|()| then(&handle))?;
+        Ok(handle.take().iter().map(|made| made.device).collect())
+    }
+
+    fn done(&self) -> Vec<usize> {
+        self.run(|_| Ok(()))
+            .expect("the CPU does what the device does not")
+    }
+}
+
+#[test]
+fn the_cpu_runs_what_a_device_fails_at() {
+    let world = world(&[Does::Work, Does::Fail, Does::Panic, Does::Work], Ok(()));
+    assert_eq!(world.done(), [1, HOST, HOST, 1]);
+    let script = &world.script;
+    assert_eq!(script.noted("redone"), ["redone 1", "redone 2"]);
+    assert_eq!(script.noted("discard"), ["discard 1", "discard 2"]);
+    assert_eq!(script.noted("complete").len(), 4);
+    assert!(script.noted("quarantined").is_empty());
+    assert_eq!(world.executor.budget().taken_bytes(), 0);
+}
+
+#[test]
+fn a_device_that_fails_again_and_again_is_quarantined() {
+    let world = world(&[Does::Fail; 5], Ok(()));
+    assert_eq!(world.done(), [HOST; 5]);
+    assert_eq!(world.script.noted("redone").len(), 3);
+    assert_eq!(world.script.noted("quarantined").len(), 1);
+}
+
+#[test]
+fn a_call_that_hangs_is_abandoned_and_creates_no_more_files() {
+    let mut world = world(&[Does::Hang, Does::Work], Ok(()));
+    assert_eq!(world.done()[0], HOST);
+    assert_eq!(world.script.noted("abandoned").len(), 1);
+    let budget = Arc::clone(world.executor.budget());
+    assert_eq!(
+        budget.taken_bytes(),
+        TASK_BYTES,
+        "the call still holds its memory"
+    );
+    drop(world.let_go.take());
+    while budget.taken_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.script.noted("late file"), ["late file: false"]);
+    assert!(world.script.noted("complete 0 test").is_empty());
+}
+
+#[test]
+fn what_the_cpu_fails_at_fails_the_job() {
+    let declined = Error::declined(DeclineReason::MergeOperands, "why");
+    let world = world(&[Does::Work, Does::Fail, Does::Work], Err(declined.clone()));
+    assert_eq!(world.run(|_| Ok(())), Err(declined));
+    assert!(
+        world.script.noted("quarantined").is_empty(),
+        "it may be the input"
+    );
+    assert_eq!(world.executor.budget().taken_bytes(), 0);
+}
+
+#[test]
+fn output_that_proves_wrong_is_made_again() {
+    let world = world(&[Does::Work; 2], Ok(()));
+    let wrong = || Err(Error::new(ErrorKind::Verification, "other bytes"));
+    let judge = |handle: &TaskHandle| {
+        handle.verdict(0, Ok(()))?;
+        handle.verdict(1, wrong())?;
+        handle.wait()?;
+        assert_eq!(
+            handle.verdict(1, wrong()),
+            wrong(),
+            "the CPU's has no other"
+        );
+        Ok(())
+    };
+    assert_eq!(world.run(judge), Ok(vec![1, HOST]));
+    assert_eq!(world.script.noted("redone"), ["redone 1"]);
+}
