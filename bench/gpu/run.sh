@@ -2,16 +2,17 @@
 # Tests and measures on a GPU what scripts/gpu-bundle.sh has put beside this file:
 #   run.sh [OPTION..] [SECTION..]
 #
-#   tests      the device tests and the recorded jobs, on the GPU, and the tests of block checksums in the form that the
-#              processors have
-#   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
-#   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
-#   small      the same for jobs of 1 MB to 256 MB
-#   disk       output through the page cache and past it, beside what the disk takes by itself
-#   paranoid   what paranoid_file_checks costs
-#   kill       processes that compact on the GPU are killed with SIGKILL, and their databases checked (kill.json)
-#   subcompactions     sizes of subcompactions, and how many at once
-#   system     whole systems under load; goes on where an earlier call with the same --out has stopped
+#   tests            the device tests and the recorded jobs, on the GPU, and the tests of block checksums in the form
+#                    that the processors have
+#   sanitize         a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
+#   small            the same for jobs of 1 MB to 256 MB
+#   disk             output through the page cache and past it, beside what the disk takes by itself
+#   paranoid         what paranoid_file_checks costs
+#   kill             processes that compact on the GPU are killed with SIGKILL, and their databases checked
+#                    (kill.json)
+#   subcompactions   sizes of subcompactions, and how many at once
+#   system           whole systems under load; goes on where an earlier call with the same --out has stopped
 #
 # Without sections: tests, sanitize and bench. Options:
 #   --out DIR          logs and JSON [results]
