@@ -2,7 +2,7 @@
 # Builds what is to be run on a GPU into a folder that needs neither cargo nor network:
 #   scripts/gpu-bundle.sh FOLDER      then, on a machine with a GPU: FOLDER/run.sh
 #
-# In it are the commands, the device tests, those of XXH3, the recorded jobs, the benchmark of one task and the program
+# In it are the commands, the device tests with the recorded jobs, those of XXH3 and the program
 # that kills itself (tests/src/crash), stripped, and bench/gpu/run.sh. The machine needs the C and C++ libraries of this
 # one, or newer. ROCKMILL_CUDA_ARCH=90 makes it smaller.
 set -euo pipefail
@@ -13,10 +13,9 @@ messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
 build() { cargo "$@" --locked --message-format=json-render-diagnostics >>"$messages"; }
 build build --release -p rockmill-cli -p rockmill-bench
-build test --release --no-run -p rockmill-cuda
+build test --release --no-run -p rockmill-compaction --test gpu_tests
+build test --release --no-run -p rockmill-cuda --lib
 build test --release --no-run -p rockmill-xxh3 --test xxh3
-build test --release --no-run -p rockmill-compaction --test recorded_jobs
-build bench --no-run -p rockmill-cuda --bench one_task
 build build --release -p rockmill-tests --bin crash
 grep -q '"cfgs":\[[^]]*"has_cuda"' "$messages" || {
     echo "gpu-bundle: the build has no GPU backend; see the warning above" >&2

@@ -85,12 +85,8 @@ section_tests() {
         form=AVX-512
     fi
     echo "form of XXH3 that is tested: $form" | tee "$out/xxh3-form.log"
-    for program in "$bin"/*; do
-        case ${program##*/} in
-            # These have nothing to do with tests.
-            rockmill | rockmill-bench | one_task | crash.gz) ;;
-            *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
-        esac
+    for program in gpu_tests rockmill_cuda xxh3; do
+        PROPTEST_CASES=$cases step "test-$program" "$bin/$program"
     done
 }
 
@@ -102,7 +98,7 @@ section_sanitize() {
             continue
         fi
         PROPTEST_CASES=$sanitize_cases step "sanitize-$tool" \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/same_files" files_and
+            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/gpu_tests" same_files::files_and
     done
 }
 
@@ -129,7 +125,7 @@ section_bench() {
 8x32 48 4
 16x256 40 1"
     done
-    step bench-one-task "$bin/one_task"
+    step bench-one-task "$bin/gpu_tests" --ignored --nocapture one_task
 }
 
 section_small() {
