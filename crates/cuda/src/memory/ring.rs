@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rockmill_core::{Error, Lent, Memory, Result};
 
-use super::pool::Lend;
+use super::shelf::Lend;
 use super::view::{DeviceSlice, DeviceSliceMut};
 use crate::driver::{Device, Event, PinnedBuffer, Stream};
 
@@ -29,7 +29,7 @@ pub struct CopyRing {
 struct Chunk {
     /// Pinned; none while it is lent.
     memory: Option<Box<dyn Memory>>,
-    /// AbandonedMemory the chunk's last copy.
+    /// Recorded after the chunk's last copy.
     copied: Event,
     on_its_way: bool,
 }
