@@ -5,6 +5,7 @@ pub mod faults;
 pub mod ffi;
 mod link;
 mod memory;
+mod probe;
 mod stream;
 mod timing;
 mod trouble;
