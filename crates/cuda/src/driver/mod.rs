@@ -15,6 +15,6 @@ pub use device::test_target;
 pub use device::{About, Device, Target};
 pub use link::LinkRates;
 pub use memory::{DeviceMemory, PinnedBuffer};
-pub use stream::{Download, Event, STAGING_BYTES, Stream};
+pub use stream::{CopyKind, Download, Event, STAGING_BYTES, Stream};
 pub use timing::{Marks, Stages};
 pub use trouble::{altered, refused};
