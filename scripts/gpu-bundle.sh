@@ -1,23 +1,42 @@
 #!/usr/bin/env bash
 # Builds what is to be run on a GPU into a folder that needs neither cargo nor network:
-#   scripts/gpu-bundle.sh FOLDER      then, on a machine with a GPU: FOLDER/run.sh
+#   scripts/gpu-bundle.sh [--for PURPOSE] FOLDER      then, on a machine with a GPU: FOLDER/run.sh
 #
-# In it are the commands, the device tests, those of XXH3, the recorded jobs, the benchmark of one task and the program
-# that kills itself (tests/src/crash), stripped, and bench/gpu/run.sh. The machine needs the C and C++ libraries of this
-# one, or newer. ROCKMILL_CUDA_ARCH=90 makes it smaller.
+#   compaction   the commands, the device tests, those of XXH3, and the program of the kill tests; the default
+#
+# The programs are stripped, and compressed until run.sh is first called. A bundle has at most 45 MiB, and
+# ROCKMILL_CUDA_ARCH=90 makes it smaller. The machine needs the C and C++ libraries of this one, or newer.
 set -euo pipefail
-folder=$(realpath -m "${1:?usage: scripts/gpu-bundle.sh FOLDER}")
+usage='usage: scripts/gpu-bundle.sh [--for PURPOSE] FOLDER'
+max_mib=45
+
+# What each purpose builds.
+for_compaction() {
+    build build -p rockmill-cli -p rockmill-bench
+    build build -p rockmill-tests --bin crash
+    build test --no-run -p rockmill-compaction --test gpu_tests
+    # Unit tests, some of which run on the device as well.
+    build test --no-run -p rockmill-cuda --lib
+    build test --no-run -p rockmill-xxh3 --test xxh3
+}
+
+purpose=compaction
+if [ "${1-}" = --for ]; then
+    purpose=${2:?$usage}
+    shift 2
+fi
+folder=$(realpath -m "${1:?$usage}")
+if ! declare -F "for_$purpose" >/dev/null; then
+    known=$(declare -F | sed -n 's/^declare -f for_//p' | paste -sd ' ')
+    echo "gpu-bundle: there is no bundle for $purpose; there is one for: $known" >&2
+    exit 2
+fi
 cd "$(dirname "$0")/.."
 
 messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
-build() { cargo "$@" --locked --message-format=json-render-diagnostics >>"$messages"; }
-build build --release -p rockmill-cli -p rockmill-bench
-build test --release --no-run -p rockmill-cuda
-build test --release --no-run -p rockmill-xxh3 --test xxh3
-build test --release --no-run -p rockmill-compaction --test recorded_jobs
-build bench --no-run -p rockmill-cuda --bench one_task
-build build --release -p rockmill-tests --bin crash
+build() { cargo "$@" --release --locked --message-format=json-render-diagnostics >>"$messages"; }
+"for_$purpose"
 grep -q '"cfgs":\[[^]]*"has_cuda"' "$messages" || {
     echo "gpu-bundle: the build has no GPU backend; see the warning above" >&2
     exit 1
@@ -30,8 +49,12 @@ sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/
     while read -r name path; do
         strip -o "$folder/bin/$name" "$path"
     done
-# It is the largest of all, and only one section needs it.
-gzip -9 "$folder/bin/crash"
+gzip -9 "$folder"/bin/*
 cp bench/gpu/run.sh "$folder/run.sh"
 git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
-du -sh "$folder" | cut -f 1
+mib=$(du -sm "$folder" | cut -f 1)
+if [ "$mib" -gt $max_mib ]; then
+    echo "gpu-bundle: $folder has $mib MiB, but a bundle may have at most $max_mib MiB" >&2
+    exit 1
+fi
+echo "$mib MiB"

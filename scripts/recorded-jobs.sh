@@ -16,4 +16,4 @@ case "${1-}" in
     --outputs) unset ROCKMILL_RECORDED_JOBS ;;
     *) echo "recorded-jobs: say nothing or --outputs" >&2; exit 2 ;;
 esac
-cargo test --locked --release -p rockmill-compaction --test recorded_jobs -- --ignored --nocapture make_the_archive
+cargo test --locked --release -p rockmill-compaction --test gpu_tests -- --ignored --nocapture make_the_archive

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the GPU's kernels on the host, compiled with AddressSanitizer and UndefinedBehaviorSanitizer: the
-# same cases as everywhere, PROPTEST_CASES of each property. The kernels' buffers are known to the sanitizer one by
-# one. Further arguments go to cargo test.
+# same cases as everywhere, PROPTEST_CASES of each property, and the recorded jobs. The kernels' buffers are known to
+# the sanitizer one by one. Further arguments go to cargo test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -12,4 +12,6 @@ export ASAN_OPTIONS=${ASAN_OPTIONS-detect_leaks=0:allocator_may_return_null=1}
 # The sanitizer's library must come before all others, and rustc has its own order.
 runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
 export "$runner=env LD_PRELOAD=$(cc -print-file-name=libasan.so)"
-exec cargo test --locked --release -p rockmill-cuda --target "$host" "$@"
+run() { cargo test --locked --release --target "$host" "$@"; }
+run -p rockmill-cuda "$@"
+run -p rockmill-compaction --test gpu_tests "$@"

@@ -2,16 +2,17 @@
 # Tests and measures on a GPU what scripts/gpu-bundle.sh has put beside this file:
 #   run.sh [OPTION..] [SECTION..]
 #
-#   tests      the device tests and the recorded jobs, on the GPU, and the tests of block checksums in the form that the
-#              processors have
-#   sanitize   a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
-#   bench      RocksDB, the CPU and the GPU side by side, in memory and on a disk
-#   small      the same for jobs of 1 MB to 256 MB
-#   disk       output through the page cache and past it, beside what the disk takes by itself
-#   paranoid   what paranoid_file_checks costs
-#   kill       processes that compact on the GPU are killed with SIGKILL, and their databases checked (kill.json)
-#   subcompactions     sizes of subcompactions, and how many at once
-#   system     whole systems under load; goes on where an earlier call with the same --out has stopped
+#   tests            the device tests and the recorded jobs, on the GPU, and the tests of block checksums in the form
+#                    that the processors have
+#   sanitize         a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
+#   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
+#   small            the same for jobs of 1 MB to 256 MB
+#   disk             output through the page cache and past it, beside what the disk takes by itself
+#   paranoid         what paranoid_file_checks costs
+#   kill             processes that compact on the GPU are killed with SIGKILL, and their databases checked
+#                    (kill.json)
+#   subcompactions   sizes of subcompactions, and how many at once
+#   system           whole systems under load; goes on where an earlier call with the same --out has stopped
 #
 # Without sections: tests, sanitize and bench. Options:
 #   --out DIR          logs and JSON [results]
@@ -30,6 +31,10 @@
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 bin=$here/bin
+# The programs are packed so that the bundle is small; the first call unpacks them.
+for packed in "$bin"/*.gz; do
+    [ ! -f "$packed" ] || gunzip "$packed"
+done
 
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
 kills=200 kill_processes=4 kill_seed=1
@@ -84,12 +89,8 @@ section_tests() {
         form=AVX-512
     fi
     echo "form of XXH3 that is tested: $form" | tee "$out/xxh3-form.log"
-    for program in "$bin"/*; do
-        case ${program##*/} in
-            # These have nothing to do with tests.
-            rockmill | rockmill-bench | one_task | crash.gz) ;;
-            *) PROPTEST_CASES=$cases step "test-${program##*/}" "$program" ;;
-        esac
+    for program in gpu_tests rockmill_cuda xxh3; do
+        PROPTEST_CASES=$cases step "test-$program" "$bin/$program"
     done
 }
 
@@ -101,7 +102,7 @@ section_sanitize() {
             continue
         fi
         PROPTEST_CASES=$sanitize_cases step "sanitize-$tool" \
-            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/same_files" files_and
+            compute-sanitizer --tool "$tool" --error-exitcode 1 "$bin/gpu_tests" same_files::files_and
     done
 }
 
@@ -128,7 +129,7 @@ section_bench() {
 8x32 48 4
 16x256 40 1"
     done
-    step bench-one-task "$bin/one_task"
+    step bench-one-task "$bin/gpu_tests" --ignored --nocapture one_task
 }
 
 section_small() {
@@ -153,13 +154,8 @@ section_paranoid() {
 }
 
 section_kill() {
-    local unpacked
-    unpacked=$(mktemp -d)
-    gunzip -c "$bin/crash.gz" >"$unpacked/crash"
-    chmod +x "$unpacked/crash"
     TMPDIR=$disk_dir ROCKMILL_JSON=$out/kill.json ROCKMILL_SEED=$kill_seed ROCKMILL_CASES=$kills \
-        ROCKMILL_AT_ONCE=$kill_processes step kill "$unpacked/crash" kill
-    rm -r "$unpacked"
+        ROCKMILL_AT_ONCE=$kill_processes step kill "$bin/crash" kill
 }
 
 # Subcompactions of 64 MB, 256 MB and 1 GB of input are two files of 32, 128 and 512 MiB.

@@ -362,22 +362,19 @@ mod tests {
             let why = UnitProfile::parse(&broken).expect_err(&broken);
             assert!(why.contains(what) && !why.contains('\n'), "{why}");
         }
-        let refused = UnitProfile::find("fpga").expect_err("no such profile");
-        assert!(
-            refused.contains("fpga-cu, near-data-ssd, mid-gpu"),
-            "{refused}"
-        );
-        let refused = UnitProfile::find("/nowhere/board.json").expect_err("no such file");
-        assert!(refused.contains("/nowhere/board.json: "), "{refused}");
+        let find_refuses = |name: &str, what: &str| {
+            let why = UnitProfile::find(name).expect_err(name);
+            assert!(why.contains(what), "{why}");
+        };
+        find_refuses("fpga", "fpga-cu, near-data-ssd, mid-gpu");
+        find_refuses("/nowhere/board.json", "/nowhere/board.json: ");
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("endless.json");
         std::os::unix::fs::symlink("/dev/zero", &path).expect("there is room");
         let path = path.to_str().expect("a plain name");
-        let refused = UnitProfile::find(path).expect_err("a profile ends");
-        assert!(refused.contains("no plain file"), "{refused}");
+        find_refuses(path, "no plain file");
         std::fs::remove_file(path).expect("it is there");
         std::fs::write(path, [b' '; MAX_FILE_BYTES as usize + 1]).expect("there is room");
-        let refused = UnitProfile::find(path).expect_err("it is too large");
-        assert!(refused.contains("65536 bytes"), "{refused}");
+        find_refuses(path, "65536 bytes");
     }
 }

@@ -119,7 +119,7 @@ impl CheckedBlocks {
     }
 
     /// Checks the blocks at hand, all of which are in `index` and their keys in `filter`, and appends whole pages of
-    /// them to the file; the rest goes with the next ones.
+    /// them to the file; the rest goes with the next ones. Of the last blocks everything is appended.
     ///
     /// # Errors
     /// Verification if a block does not read as one; Storage.
@@ -129,29 +129,14 @@ impl CheckedBlocks {
         index: &IndexBuilder,
         filter: Option<&FilterBuilder>,
         out: &mut BlockWriter,
+        are_last: bool,
     ) -> Result<()> {
         self.check_all(image, index, filter, out)?;
         let end = out.offset() as usize + image.len();
-        let pages = image.len().saturating_sub(end % PAGE_BYTES);
-        out.append(&image[..pages])?;
-        image.drain(..pages);
-        Ok(())
-    }
-
-    /// Checks the last blocks and appends all that is left to the file.
-    ///
-    /// # Errors
-    /// As [`CheckedBlocks::pass`].
-    pub fn pass_all(
-        &mut self,
-        image: &mut Vec<u8>,
-        index: &IndexBuilder,
-        filter: Option<&FilterBuilder>,
-        out: &mut BlockWriter,
-    ) -> Result<()> {
-        self.check_all(image, index, filter, out)?;
-        out.append(image)?;
-        image.clear();
+        let rest = if are_last { 0 } else { end % PAGE_BYTES };
+        let len = image.len().saturating_sub(rest);
+        out.append(&image[..len])?;
+        image.drain(..len);
         Ok(())
     }
 

@@ -194,8 +194,9 @@ impl OpenFile {
             self.index.add(&self.last_key, Some(&self.key), handle);
             let image = self.block.buffer();
             if CheckedBlocks::is_full(image) {
+                let filter = self.filter.as_ref();
                 self.blocks
-                    .pass(image, &self.index, self.filter.as_ref(), &mut self.out)?;
+                    .pass(image, &self.index, filter, &mut self.out, false)?;
             }
         }
         let shared = if plan.table.delta_keys { common } else { 0 };
@@ -262,7 +263,7 @@ impl OpenFile {
         let image = self.block.buffer();
         let filter = self.filter.as_ref();
         self.blocks
-            .pass_all(image, &self.index, filter, &mut self.out)?;
+            .pass(image, &self.index, filter, &mut self.out, true)?;
         let num_filter_entries = filter.map_or(0, FilterBuilder::num_added);
         let payload = filter.and_then(FilterBuilder::finish);
         let body = FileBody {

@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,6 @@ use rockmill_core::{Error, ErrorKind, Result};
 
 use super::faults;
 use super::ffi::{self, DeviceInfo, KernelTable};
-use super::stream::Stream;
 
 /// Where kernels run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +65,7 @@ pub fn test_target() -> Target {
 }
 
 /// A sentence about why there is no device.
-fn unusable(what: impl Into<String>) -> Error {
+pub(super) fn unusable(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device, what)
 }
 
@@ -83,9 +81,6 @@ fn cuda_table() -> Result<*const KernelTable> {
         "this build has no GPU backend: no CUDA compiler was found when it was built",
     ))
 }
-
-/// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
-const NO_CODE: c_int = 209;
 
 /// Versions of CUDA are counted in thousands.
 const CUDA_MAJOR: c_int = 1000;
@@ -107,20 +102,6 @@ fn driver_trouble(driver: c_int, build: c_int) -> Option<String> {
 }
 
 impl Device {
-    /// Opens a device; on a GPU this makes its context, which takes some tenths of a second.
-    ///
-    /// # Errors
-    /// Device, with a sentence that says what is missing.
-    pub fn open(target: Target) -> Result<Self> {
-        let number = match target {
-            Target::Cuda(number) => number,
-            Target::Host | Target::Faulty => 0,
-        };
-        let device = Self::find(target, number)?;
-        device.probe()?;
-        Ok(device)
-    }
-
     /// All GPUs, whether they can be used or not.
     ///
     /// # Errors
@@ -163,7 +144,7 @@ impl Device {
     }
 
     /// A device that exists and has said what it is.
-    fn find(target: Target, number: u32) -> Result<Self> {
+    pub(super) fn find(target: Target, number: u32) -> Result<Self> {
         let device = Self::unknown(target, number)?;
         let count = device.count()?;
         if device.number >= count {
@@ -273,30 +254,6 @@ impl Device {
             device: self,
             before,
         })
-    }
-
-    /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
-    ///
-    /// # Errors
-    /// Device, with a sentence that says what is missing.
-    pub fn probe(&self) -> Result<()> {
-        let _current = self.make_current()?;
-        let stream = Stream::new(self)?;
-        // SAFETY: the kernel touches nothing.
-        let code = unsafe { (self.table.probe)(&stream.exec(ptr::null_mut(), 0)) };
-        let About {
-            name,
-            compute_capability: (major, minor),
-            ..
-        } = self.about();
-        if code == NO_CODE {
-            return Err(unusable(format!(
-                "this build has no code for {name}, of compute capability {major}.{minor}; \
-                 build with ROCKMILL_CUDA_ARCH={major}{minor}, or without it for all kinds"
-            )));
-        }
-        self.check(code, &format!("run this build's kernels on {name}"))?;
-        stream.synchronize()
     }
 
     /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.

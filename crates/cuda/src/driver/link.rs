@@ -6,7 +6,7 @@ use rockmill_core::{CancelToken, Result};
 
 use super::device::Device;
 use super::memory::{DeviceMemory, PinnedBuffer};
-use super::stream::Stream;
+use super::stream::{CopyKind, Stream};
 
 /// Enough that starting a copy does not count.
 const COPY_BYTES: usize = 32 << 20;
@@ -36,11 +36,11 @@ impl LinkRates {
         let done = best_rate(&stream, cancel, || {
             // SAFETY: both ends hold so many bytes, live until the stream was waited for, and are the calling
             // thread's alone.
-            unsafe { stream.copy_to_device(there.cast(), here.cast(), COPY_BYTES) }
+            unsafe { stream.copy(CopyKind::ToDevice, there, here, COPY_BYTES) }
         })
         .and_then(|to_device| {
             // SAFETY: as above.
-            let back = || unsafe { stream.copy_from_device(here.cast(), there.cast(), COPY_BYTES) };
+            let back = || unsafe { stream.copy(CopyKind::FromDevice, here, there, COPY_BYTES) };
             Ok(Self {
                 to_device,
                 from_device: best_rate(&stream, cancel, back)?,

@@ -26,6 +26,14 @@ pub struct Stream {
     staging: Option<RefCell<Staging>>,
 }
 
+/// Which ends of a copy are the device's memory; the others are the host's.
+#[derive(Debug, Clone, Copy)]
+pub enum CopyKind {
+    ToDevice,
+    FromDevice,
+    Inside,
+}
+
 /// Bytes to copy back.
 #[derive(Debug)]
 pub struct Download {
@@ -120,7 +128,7 @@ impl Stream {
             // until the stream was waited for.
             unsafe {
                 ptr::copy_nonoverlapping(from.wrapping_add(done), place, part);
-                self.copy_to_device(to.wrapping_add(done).cast(), place.cast(), part)?;
+                self.copy(CopyKind::ToDevice, to.wrapping_add(done), place, part)?;
             }
             staging.used += part;
             done += part;
@@ -146,7 +154,7 @@ impl Stream {
                 let place = staging.memory.as_ptr().wrapping_add(used);
                 if part > 0 {
                     // SAFETY: the part lies within the device's end and within what no other part uses.
-                    unsafe { self.copy_from_device(place.cast(), copy.from.cast(), part)? };
+                    unsafe { self.copy(CopyKind::FromDevice, place, copy.from, part)? };
                     parts.push((place, copy.to, part));
                 }
                 used += part;
@@ -168,64 +176,33 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues a copy of `len` bytes within the device's memory.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// As [`Stream::copy_to_device`], but both ends are the device's.
-    pub unsafe fn copy_inside(
-        &self,
-        to: *mut c_void,
-        from: *const c_void,
-        len: usize,
-    ) -> Result<()> {
-        // SAFETY: the caller says so.
-        let code = unsafe { (self.device.table().copy_inside)(to, from, len as u64, self.handle) };
-        self.device.check(code, "copy within the GPU")
-    }
-
     /// Queues a copy of `len` bytes.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Safety
-    /// Both ends are `len` bytes of memory of which one is the device's; they live, and nobody else changes
-    /// them, until the stream has come so far.
-    pub unsafe fn copy_to_device(
+    /// Both ends are `len` bytes of memory, of the device or the host as `kind` says; they live, and nobody else
+    /// changes them, until the stream has come so far.
+    pub unsafe fn copy(
         &self,
-        to: *mut c_void,
-        from: *const c_void,
+        kind: CopyKind,
+        to: *mut u8,
+        from: *const u8,
         len: usize,
     ) -> Result<()> {
+        let table = self.device.table();
+        let (copy, doing, traffic) = match kind {
+            CopyKind::ToDevice => (table.copy_to_device, "copy to the GPU", Some(0)),
+            CopyKind::FromDevice => (table.copy_from_device, "copy from the GPU", Some(1)),
+            CopyKind::Inside => (table.copy_inside, "copy within the GPU", None),
+        };
         // SAFETY: the caller says so.
-        let code =
-            unsafe { (self.device.table().copy_to_device)(to, from, len as u64, self.handle) };
-        self.device.check(code, "copy to the GPU")?;
-        self.traffic[0].fetch_add(len as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Queues a copy of `len` bytes back.
-    ///
-    /// # Errors
-    /// Device.
-    ///
-    /// # Safety
-    /// As [`Stream::copy_to_device`].
-    pub unsafe fn copy_from_device(
-        &self,
-        to: *mut c_void,
-        from: *const c_void,
-        len: usize,
-    ) -> Result<()> {
-        // SAFETY: the caller says so.
-        let code =
-            unsafe { (self.device.table().copy_from_device)(to, from, len as u64, self.handle) };
-        self.device.check(code, "copy from the GPU")?;
-        self.traffic[1].fetch_add(len as u64, Ordering::Relaxed);
+        let code = unsafe { copy(to.cast(), from.cast(), len as u64, self.handle) };
+        self.device.check(code, doing)?;
+        if let Some(way) = traffic {
+            self.traffic[way].fetch_add(len as u64, Ordering::Relaxed);
+        }
         Ok(())
     }
 

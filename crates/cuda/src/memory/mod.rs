@@ -6,6 +6,7 @@ mod pool;
 mod regions;
 mod reserve;
 mod ring;
+mod shelf;
 mod view;
 mod workspace;
 

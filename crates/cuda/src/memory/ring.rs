@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use rockmill_core::{Error, Lent, Memory, Result};
 
-use super::pool::Lend;
+use super::shelf::Lend;
 use super::view::{DeviceSlice, DeviceSliceMut};
-use crate::driver::{Device, Event, PinnedBuffer, Stream};
+use crate::driver::{CopyKind, Device, Event, PinnedBuffer, Stream};
 
 /// Chunks of a ring. One is read or written by the host, the others are on their way or wait for it.
 pub const CHUNKS: usize = 4;
@@ -29,7 +29,7 @@ pub struct CopyRing {
 struct Chunk {
     /// Pinned; none while it is lent.
     memory: Option<Box<dyn Memory>>,
-    /// AbandonedMemory the chunk's last copy.
+    /// Recorded after the chunk's last copy.
     copied: Event,
     on_its_way: bool,
 }
@@ -111,7 +111,7 @@ impl CopyRing {
         let from = chunk.bytes()[..to.len()].as_ptr();
         // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
         unsafe {
-            (self.stream).copy_to_device(to.as_ptr().cast(), from.cast(), to.len())?;
+            (self.stream).copy(CopyKind::ToDevice, to.as_ptr(), from, to.len())?;
         }
         chunk.on_its_way = true;
         chunk.copied.record(&self.stream)
@@ -134,7 +134,7 @@ impl CopyRing {
         let to = chunk.bytes()[at..at + from.len()].as_mut_ptr();
         // SAFETY: the chunk is as long, and is touched again only when its copy was waited for.
         unsafe {
-            (self.stream).copy_from_device(to.cast(), from.as_ptr().cast(), from.len())?;
+            (self.stream).copy(CopyKind::FromDevice, to, from.as_ptr(), from.len())?;
         }
         chunk.on_its_way = true;
         chunk.copied.record(&self.stream)

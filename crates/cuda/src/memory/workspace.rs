@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rockmill_core::Result;
 
 use super::buffer::{Arena, DeviceBuffer, space};
-use super::pool::Lent;
+use super::shelf::Lent;
 use crate::driver::ffi::Exec;
 use crate::driver::{Device, Stream};
 

@@ -7,7 +7,7 @@ use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
 use super::input::Input;
-use super::keys::KEY_PADDING;
+use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
 use crate::driver::ffi::{DecodeArgs, Key, KeyBytes, ValueRef};
 use crate::driver::refused;
@@ -37,9 +37,6 @@ const fn types(decided: bool) -> u32 {
     types
 }
 
-/// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
-pub const WORD_KEY_BYTES: u64 = 16;
-
 /// What a block's error code means. The CPU backend looks again, so that what only might be damage is
 /// refused here.
 fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -> Error {
@@ -62,11 +59,6 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
     }
 }
 
-/// Where the bytes of keys begin.
-pub fn key_memory(read: &ReadState) -> *mut u8 {
-    read.buffers.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
-}
-
 /// Room for the bytes of the internal keys of `entries`, cleared, and for where each begins.
 fn room_for_keys(
     read: &mut ReadState,
@@ -77,7 +69,7 @@ fn room_for_keys(
     read.buffers.key_bytes.room(padded)?;
     // Words are read whole while lanes beside are still writing.
     read.buffers.key_bytes.fill(0, padded, 0, &read.ws.stream)?;
-    Ok((key_memory(read), read.buffers.key_at.room(entries)?))
+    Ok((read.key_memory(), read.buffers.key_at.room(entries)?))
 }
 
 /// What decoding leaves.

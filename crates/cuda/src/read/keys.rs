@@ -9,6 +9,9 @@ use crate::memory::DeviceBuffer;
 /// Bytes that kernels may read in front of and behind keys (`types.hpp:ARENA_PADDING`): words are read whole.
 pub const KEY_PADDING: usize = 64;
 
+/// User keys up to this length stand in their records (`types.hpp:WORD_KEY_BYTES`).
+pub const WORD_KEY_BYTES: u64 = 16;
+
 /// User keys that go to the device together, with their bytes.
 #[derive(Debug, Default)]
 pub struct UserKeys {

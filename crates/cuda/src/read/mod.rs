@@ -10,10 +10,10 @@ mod size;
 mod snapshot;
 mod state;
 
-pub use decode::{DECIDED_TYPES, WORD_KEY_BYTES, key_memory};
+pub use decode::DECIDED_TYPES;
 pub use errors::{FirstError, clear_errors, download_checked, longest_key};
 pub use input::Input;
-pub use keys::{KEY_PADDING, Spans};
+pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
 pub use rows::{Survivors, survivors};
 pub use size::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 pub use state::{ReadBuffers, ReadState};

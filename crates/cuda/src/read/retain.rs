@@ -4,8 +4,7 @@ use rockmill_core::{CompactionRules, DeclineReason, Error, Result};
 
 use super::errors::{FirstError, first_error};
 use super::keys::deeper;
-use super::rows::Merged;
-use super::state::ReadState;
+use super::state::{Merged, ReadState};
 use crate::driver::ffi::{RetainArgs, RetainRules, RetainTotals};
 
 /// Error code of `types.hpp`.

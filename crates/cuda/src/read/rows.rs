@@ -9,8 +9,8 @@ use super::input::Input;
 use super::keys::UserKeys;
 use super::retain::retain;
 use super::snapshot::see;
-use super::state::{ReadState, Side};
-use crate::driver::ffi::{DecodeArgs, InputTotals, Key, KeyBytes, RetainTotals};
+use super::state::{Merged, ReadState, Side};
+use crate::driver::ffi::{DecodeArgs, InputTotals, Key, RetainTotals};
 
 /// Survivors on the device.
 #[derive(Debug)]
@@ -27,13 +27,6 @@ pub struct Survivors {
     pub entries_by_run: Vec<u64>,
     /// Whether some user key is too long for its record, so that all keys have bytes.
     pub wide: bool,
-}
-
-/// Entries in one order.
-pub(super) struct Merged {
-    pub(super) side: Side,
-    pub(super) key_bytes: KeyBytes,
-    pub(super) len: usize,
 }
 
 /// Decodes and merges what `input` has put into the arena, and decides which entries are rows.

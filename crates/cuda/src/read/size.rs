@@ -5,9 +5,8 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::TableProperties;
 
-use super::decode::WORD_KEY_BYTES;
 use super::input::{ARENA_START, arena_end};
-use super::keys::KEY_PADDING;
+use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 
 /// Counts of what is read, to foresee its memory on the device.
 #[derive(Debug, Default, Clone, Copy)]

@@ -4,8 +4,7 @@ use rockmill_core::{Error, Result, SnapshotRules, Tombstones, Undecided};
 use rockmill_format::key::{ValueType, tag_type};
 
 use super::errors::{FirstError, download_checked};
-use super::rows::Merged;
-use super::state::ReadState;
+use super::state::{Merged, ReadState};
 use crate::driver::altered;
 use crate::driver::ffi::{self, RetainTotals, SnapshotArgs};
 

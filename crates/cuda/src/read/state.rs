@@ -4,7 +4,7 @@ use std::ptr;
 
 use rockmill_core::Result;
 
-use super::decode::key_memory;
+use super::keys::KEY_PADDING;
 use super::size::ReadSize;
 use crate::driver::ffi::{BlockRef, InputTotals, Key, KeyBytes, KeySpan, RetainTotals, ValueRef};
 use crate::driver::{Device, Marks};
@@ -67,6 +67,13 @@ impl ReadBuffers {
     }
 }
 
+/// Entries in one order.
+pub(super) struct Merged {
+    pub(super) side: Side,
+    pub(super) key_bytes: KeyBytes,
+    pub(super) len: usize,
+}
+
 /// What a task works with on its device.
 #[derive(Debug)]
 pub struct ReadState {
@@ -85,11 +92,16 @@ impl ReadState {
         self.marks.end(&self.device, &self.ws.stream, stage, bytes)
     }
 
+    /// Where the bytes of keys begin.
+    pub fn key_memory(&self) -> *mut u8 {
+        self.buffers.key_bytes.as_ptr().wrapping_add(KEY_PADDING)
+    }
+
     /// Where the bytes of the entries' keys lie, if they have some.
     pub fn key_bytes(&self, wide: bool) -> KeyBytes {
         let at = self.buffers.key_at.as_ptr().cast_const();
         KeyBytes {
-            bytes: key_memory(self),
+            bytes: self.key_memory(),
             at: if wide { at } else { ptr::null() },
         }
     }

@@ -11,7 +11,7 @@ use super::layout::lay_out;
 use super::store::store;
 use super::verify::Verification;
 use crate::driver::ffi::{FilterArgs, Key, LayoutArgs, OutBlock};
-use crate::driver::{Stages, refused};
+use crate::driver::{CopyKind, Stages, refused};
 use crate::memory::Pool;
 use crate::read::{ReadState, Survivors};
 
@@ -162,7 +162,11 @@ fn write_filters(
         // The trailer shares words with the metadata.
         metadata.resize(METADATA_LEN + BLOCK_TRAILER_SIZE, 0);
         // SAFETY: the image has room for the filter behind its data blocks.
-        unsafe { read.ws.stream.copy_inside(to.cast(), lines.cast(), len)? };
+        unsafe {
+            read.ws
+                .stream
+                .copy(CopyKind::Inside, to, lines.cast(), len)?
+        };
         sst.images
             .write(at as usize + len, &metadata, &read.ws.stream)?;
         parts.push(part(image, file, image.data_bytes, filter.bytes)?);

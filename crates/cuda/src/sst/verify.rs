@@ -13,8 +13,7 @@ use crate::driver::altered;
 use crate::driver::ffi::{DecodeArgs, FileTotals, FoundFile, LayoutArgs, VerifyArgs};
 use crate::memory::Workspace;
 use crate::read::{
-    DECIDED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, key_memory,
-    longest_key,
+    DECIDED_TYPES, FirstError, ReadState, Survivors, clear_errors, download_checked, longest_key,
 };
 
 /// A comparison that the device is at work on.
@@ -52,7 +51,7 @@ impl Verification {
             keys: spare.as_ptr(),
             values: read.buffers.values.as_ptr(),
             hashes: read.buffers.hashes.as_ptr(),
-            key_bytes: key_memory(read),
+            key_bytes: read.key_memory(),
             key_at: match wide {
                 true => read.buffers.key_at.as_ptr(),
                 false => null_mut(),

@@ -6,9 +6,9 @@ use rockmill_cpu::CpuBackend;
 use rockmill_format::block::common_prefix_len;
 use rockmill_format::coding::put_varint;
 
-use crate::cases::{key_of, runs};
+use super::cases::{key_of, runs};
+use super::{compact, device, difference, essence};
 use crate::common::{self, Entry, config, open};
-use crate::{compact, device, difference, essence};
 
 proptest! {
     #![proptest_config(config(300))]

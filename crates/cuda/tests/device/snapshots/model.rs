@@ -3,8 +3,8 @@
 use rockmill_core::{Error, KeyRange, ReadReport, Result, SnapshotRules, Tombstones, Undecided};
 use rockmill_format::key::{self, ValueType};
 
+use super::drawn::Run;
 use crate::common::Entry;
-use crate::drawn::Run;
 
 /// Rows and report of reading the runs' entries in a range, without the bytes that were read for it.
 pub fn read(

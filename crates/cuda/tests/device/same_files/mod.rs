@@ -1,36 +1,20 @@
 //! The GPU backend writes the CPU backend's files and reports.
-//!
-//! The kernels run on the host, unless `ROCKMILL_TEST_DEVICE` says `cuda:N`. `PROPTEST_CASES` and
-//! `PROPTEST_RNG_SEED` choose the cases.
 
-mod cases;
-#[path = "../../../cpu/tests/common/mod.rs"]
-mod common;
+pub mod cases;
 mod damage;
-#[path = "../device/mod.rs"]
-mod device;
 mod filters;
 
-use std::sync::OnceLock;
-
 use cases::{deeper_files, grandparents, plans, runs, table_plans, tables};
-use common::{Entry, MemOutput, config, open};
-use device::target;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, DeeperLevels, Error, ErrorKind, Grandparent, InputTable, KeyRange,
     OutputSplitting, Plan, ReadReport, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::compression::CompressionType;
 
-fn device() -> &'static CudaBackend {
-    static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
-    BACKEND.get_or_init(|| {
-        CudaBackend::new(target(), CudaSettings::default()).expect("the device opens")
-    })
-}
+use super::device;
+use crate::common::{self, Entry, MemOutput, config, open};
 
 fn compact(
     backend: &impl Backend,

@@ -1,16 +1,13 @@
 //! Tasks share the device's memory: within the budget, without asking the device again, and with the same
 //! files as alone.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-mod device;
-
-use common::{Entry, MemOutput, open};
-use device::target;
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::filter::FilterOptions;
+
+use super::target;
+use crate::common::{self, Entry, MemOutput, open};
 
 fn device(settings: CudaSettings) -> CudaBackend {
     CudaBackend::new(target(), settings).expect("the device opens")

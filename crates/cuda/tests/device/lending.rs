@@ -1,20 +1,17 @@
 //! Files that are written from the chunks into which they were copied back are those that are copied once more.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-mod device;
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use common::{Entry, MemOutput, open};
-use device::target;
 use rockmill_core::{
     Borrower, CancelToken, Error, ErrorKind, InputTable, KeyRange, Lent, Memory, Plan, Result,
     SstFile, SstSink,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
+
+use super::target;
+use crate::common::{self, Entry, MemOutput, open};
 
 const CHUNK_BYTES: usize = 16 << 10;
 

@@ -4,8 +4,9 @@ use rockmill_core::{Backend, KeyRange, Purpose, Visibility};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
 
+use super::super::target;
+use super::{EVERYTHING, device, inspect, request};
 use crate::common::{self, Entry, PUT, open};
-use crate::{EVERYTHING, device, device::target, inspect, request};
 
 /// More rows than are copied back at a time, and among them some that are larger than all of that.
 #[test]

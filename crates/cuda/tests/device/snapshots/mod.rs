@@ -1,25 +1,11 @@
 //! What a snapshot sees is the same on the CPU, by the kernels, and in a model; and rows that are handed over are those
 //! that files would hold.
-//!
-//! The kernels run on the host, unless `ROCKMILL_TEST_DEVICE` says `cuda:N`. `PROPTEST_CASES` and
-//! `PROPTEST_RNG_SEED` choose the cases.
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../same_files/cases.rs"]
-mod cases;
-#[path = "../../../cpu/tests/common/mod.rs"]
-mod common;
-#[path = "../device/mod.rs"]
-mod device;
 mod drawn;
 mod model;
 mod refused;
 mod sizes;
 
-use std::sync::OnceLock;
-
-use common::{Entry, MemSink, config};
-use device::target;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, InputTable, KeyRange, Operator, Output, OutputPlan, Plan, Purpose,
@@ -27,15 +13,11 @@ use rockmill_core::{
     Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::key::{MAX_SEQUENCE, pack_tag};
 
-fn device() -> &'static CudaBackend {
-    static BACKEND: OnceLock<CudaBackend> = OnceLock::new();
-    BACKEND.get_or_init(|| {
-        CudaBackend::new(target(), CudaSettings::default()).expect("the device opens")
-    })
-}
+use super::device;
+use super::same_files::cases;
+use crate::common::{self, Entry, MemSink, config};
 
 /// All that there was at some time, tombstones included.
 const EVERYTHING: SnapshotRules = SnapshotRules {

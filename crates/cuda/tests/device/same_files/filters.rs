@@ -6,8 +6,8 @@ use rockmill_cpu::CpuBackend;
 use rockmill_format::filter::{FilterFormat, FilterOptions, legacy};
 use rockmill_format::prefix::PrefixExtractor;
 
+use super::{compact, device, difference, essence};
 use crate::common::{self, Entry, config, open};
-use crate::{compact, device, difference, essence};
 
 /// The four bytes that take a legacy hash from `state` to `target`.
 fn word_between(state: u32, target: u32) -> [u8; 4] {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rockmill_core::{InputTable, KeyRange, SnapshotRules, TablePlan, Tombstones, Undecided};
 use rockmill_format::key::{MAX_SEQUENCE, ValueType, pack_tag};
 
-use crate::cases;
+use super::cases;
 use crate::common::{self, Entry};
 
 /// Numbers of entries are not above this, so that tables have equal ones and snapshots lie among them.

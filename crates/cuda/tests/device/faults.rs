@@ -1,10 +1,6 @@
 //! Whatever goes wrong on the device, a task ends with an error or with the right files, nothing stays behind,
 //! and the next task is done.
 
-#[path = "../../cpu/tests/common/mod.rs"]
-mod common;
-
-use common::{Entry, MemOutput, open};
 use rockmill_core::{
     Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, Plan, Purpose,
     ReadTask, Request, Row, RowSink,
@@ -15,6 +11,8 @@ use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
+
+use crate::common::{self, Entry, MemOutput, open};
 
 /// Inputs and plan of a task that makes several files, and the files.
 struct Job {

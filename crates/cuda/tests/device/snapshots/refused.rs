@@ -11,8 +11,8 @@ use rockmill_cpu::CpuBackend;
 use rockmill_format::properties::TableProperties;
 use rockmill_format::table::names;
 
+use super::{EVERYTHING, Kept, SnapshotRules, cases, device, drawn, inspect, request};
 use crate::common::{self, Entry, MemSink, PUT, config, open};
-use crate::{EVERYTHING, Kept, SnapshotRules, cases, device, drawn, inspect, request};
 
 fn puts() -> Vec<Entry> {
     let put = |n: u8| Entry::new(&[b'k', n], 0, PUT, &[n; 30]);

@@ -1,0 +1,52 @@
+//! Whether this build's kernels run on a device.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use rockmill_core::Result;
+
+use super::device::{About, Device, Target, unusable};
+use super::stream::Stream;
+
+/// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
+const NO_CODE: c_int = 209;
+
+impl Device {
+    /// Opens a device; on a GPU this makes its context, which takes some tenths of a second.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn open(target: Target) -> Result<Self> {
+        let number = match target {
+            Target::Cuda(number) => number,
+            Target::Host | Target::Faulty => 0,
+        };
+        let device = Self::find(target, number)?;
+        device.probe()?;
+        Ok(device)
+    }
+
+    /// Runs a kernel that does nothing: a build has code for some kinds of GPU only.
+    ///
+    /// # Errors
+    /// Device, with a sentence that says what is missing.
+    pub fn probe(&self) -> Result<()> {
+        let _current = self.make_current()?;
+        let stream = Stream::new(self)?;
+        // SAFETY: the kernel touches nothing.
+        let code = unsafe { (self.table().probe)(&stream.exec(ptr::null_mut(), 0)) };
+        let About {
+            name,
+            compute_capability: (major, minor),
+            ..
+        } = self.about();
+        if code == NO_CODE {
+            return Err(unusable(format!(
+                "this build has no code for {name}, of compute capability {major}.{minor}; \
+                 build with ROCKMILL_CUDA_ARCH={major}{minor}, or without it for all kinds"
+            )));
+        }
+        self.check(code, &format!("run this build's kernels on {name}"))?;
+        stream.synchronize()
+    }
+}
