@@ -1,9 +1,9 @@
-//! What an older version of the command took, and what to use instead.
+//! Removed subcommands, and what to use instead.
 
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::removed;
 
-/// Subcommands of `rockmill bench`, each with a sentence that names what to use instead.
+/// Subcommands of `rockmill bench`, each with a sentence that names the replacement.
 const OF_BENCH: [(&str, &str); 4] = [
     (
         "compaction",
@@ -24,7 +24,7 @@ const OF_BENCH: [(&str, &str); 4] = [
     ),
 ];
 
-/// Usage, if an error of the arguments is about something that is gone.
+/// Returns Usage if an argument error is about something that was removed.
 pub fn explain(error: &clap::Error) -> Option<Failure> {
     let named = removed::unknown(error)?;
     let mut arguments = std::env::args().skip(1);
