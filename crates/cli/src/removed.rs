@@ -15,12 +15,12 @@ const OF_BENCH: [(&str, &str); 4] = [
     ),
     (
         "close",
-        "`rockmill bench close` was removed: the metric rockmill_job_seconds and `stats()` tell how long jobs take",
+        "`rockmill bench close` was removed: the metric rockmill_job_seconds and `stats()` show how long jobs take",
     ),
     (
         "input",
         "`rockmill bench input` was removed: `rockmill devices` shows the rates of a GPU's link, and `rockmill-bench \
-         compaction --profile` where a GPU's time goes",
+         compaction --profile` the time of each GPU stage",
     ),
 ];
 
