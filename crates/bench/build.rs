@@ -1,4 +1,4 @@
-//! Tells the command which commit it is built from.
+//! Passes the commit of the build to the command.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]);
-        // What is missing would be taken for changed each time.
+        // Cargo would treat a missing file as changed at every build.
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
             println!("cargo::rerun-if-changed={path}");
         }

@@ -1,4 +1,4 @@
-//! `rockmill-bench compaction`: one manual compaction, by every system with every number of threads.
+//! `rockmill-bench compaction`: one manual compaction, by each system with each number of threads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,72 +30,68 @@ use crate::floor::DiskFloor;
 /// Threads that fill a database.
 const WRITERS: u64 = 16;
 
-/// What `rockmill-bench compaction` takes.
+/// Arguments of `rockmill-bench compaction`.
 #[derive(Debug, clap::Args)]
 pub struct CompactionArgs {
-    /// Entries to compact: KEYxVALUE[:none|lz4|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M, by
-    /// default without compression and 1 GB in all. May be repeated.
+    /// Entries to compact: KEYxVALUE[:none|lz4|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M. The default is no
+    /// compression and 1 GB in total. May be repeated.
     #[arg(long, required = true, value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Entries for each key in the mean; with 1, no key is written twice.
+    /// Mean number of entries per key; with 1, no key is written twice.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     versions: u64,
     /// Files of level 0 to merge.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// One entry in so many is a Delete [default: none].
+    /// One entry in N is a Delete [default: none].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     delete_every: Option<u32>,
-    /// Compact level 0 above older entries in the last level, so that Deletes and sequence numbers
-    /// stay.
+    /// Compact level 0 with older entries in the last level, so that Deletes and sequence numbers stay.
     #[arg(long)]
     not_bottommost: bool,
-    /// Files of the database pass by the page cache (use_direct_reads,
-    /// use_direct_io_for_flush_and_compaction).
+    /// Use direct I/O (use_direct_reads, use_direct_io_for_flush_and_compaction).
     #[arg(long)]
     direct: bool,
-    /// Both systems hash each file entry by entry as they write it, and compare that with what is read back
-    /// (paranoid_file_checks).
+    /// Let both systems hash each file entry by entry while writing it, and compare the hash after reading the file
+    /// back (paranoid_file_checks).
     #[arg(long)]
     paranoid: bool,
-    /// Measure too how long the disk takes by itself to make as many bytes durable as the first system wrote, once
-    /// a repetition; the least counts.
+    /// Also measure how long the disk alone takes to make the same number of bytes durable as the first system wrote.
+    /// One measurement per repetition; the shortest counts.
     #[arg(long)]
     floor: bool,
-    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB
-    /// [default: all cores].
+    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB [default: all cores].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (without + or , in its name), several
+    /// Devices that Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or sim:FILE.json (no + or , in its name), several
     /// joined by +, or auto.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     device: Vec<String>,
     #[command(flatten)]
     tuning: Tuning,
-    /// Let each of Rockmill's devices compact with the other --output-cache as well.
+    /// Also let each of Rockmill's devices compact with the other --output-cache.
     #[arg(long, value_name = "database|bypass", value_delimiter = ',')]
     also: Vec<OutputCache>,
-    /// Show where the time of Rockmill's median went, by stage, and what went over PCIe and into the GPU.
+    /// Show the time by stage of Rockmill's median run, and the bytes copied over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
     /// Sizes in MiB of the files to write.
     #[arg(long, default_value = "64", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
     target_file_mib: Vec<u64>,
-    /// Folder for the databases, which are removed at the end [default: the system's for temporary
-    /// files].
+    /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Compactions for each row, which shows the one of median time.
+    /// Compactions per row, which shows the run with the median time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Whether RocksDB compacts too; without it there is nothing to compare with.
+    /// Whether RocksDB compacts too; without it, results are not compared.
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     rocksdb: bool,
     /// Do not compare the results.
     #[arg(long)]
     no_compare: bool,
-    /// Print rows for machines.
+    /// Print rows as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -111,35 +107,35 @@ struct BenchRow {
     not_bottommost: bool,
     direct_io: bool,
     paranoid: bool,
-    /// Whether output goes through the page cache, `null` for RocksDB, whose options alone say so.
+    /// Whether output goes through the page cache; `null` for RocksDB, where only its options decide.
     output_cache: Option<String>,
     cpu_s_per_gb: f64,
-    /// Of all repetitions, in their order; the row is that of the median, with the peak of all. The
-    /// first includes what a service makes once.
+    /// Times of all repetitions, in order. The row shows the median run with the highest peak memory. The first time
+    /// includes the one-time setup of a service.
     walls_s: Vec<f64>,
-    /// Of the median.
+    /// Stages of the median run.
     stages: Vec<Stage>,
     pcie_to_device_bytes: u64,
     pcie_from_device_bytes: u64,
-    /// What the GPU took; `null` without one, or if it does not tell.
+    /// Energy of the GPU; `null` without a GPU, or if it does not report its energy.
     gpu_joules: Option<f64>,
-    /// What the disk takes by itself for as many bytes, if that was measured.
+    /// Times of the disk alone for the same number of bytes, if measured.
     floor: Option<DiskFloor>,
     #[serde(skip)]
     energy: Option<Energy>,
 }
 
-/// A contender, and what came out so far.
+/// A contender and its results so far.
 #[derive(Debug)]
 struct Cell {
     contender: Contender,
     worker: Worker,
     measured: Vec<Measured>,
-    /// Whether the first repetition's result is that of RocksDB.
+    /// Whether the first repetition's result equals RocksDB's.
     identical: Option<bool>,
-    /// What the disk takes by itself.
+    /// Times of the disk alone.
     floor: Option<DiskFloor>,
-    /// How output is written, where that differs between cells.
+    /// Output cache, if it differs between cells.
     way: Option<OutputCache>,
 }
 
@@ -189,7 +185,7 @@ fn measure_all(
     Ok(first_difference)
 }
 
-/// Every system with every number of threads and size of files, RocksDB first.
+/// Returns every system with every number of threads and file size, RocksDB first.
 fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<Vec<Cell>, Failure> {
     let threads = match args.threads.as_slice() {
         [] => vec![usual_threads()],
@@ -232,9 +228,9 @@ fn cells(args: &CompactionArgs, spec: &Spec, devices: &[DeviceList]) -> Result<V
     Ok(cells)
 }
 
-/// Measures all cells of a workload and returns the first difference between their results. Each
-/// repetition goes through all cells, so that a machine that gets slower does so for all of them; in
-/// the last one, rows are printed as they come.
+/// Measures all cells of a workload and returns the first difference between their results. Each repetition measures
+/// all cells, so that a machine that becomes slower affects all of them. The last repetition prints each row as soon as
+/// it is measured.
 fn measure(
     args: &CompactionArgs,
     scratch: &Path,
@@ -273,7 +269,7 @@ fn measure(
                 rows.print(&cell.row())?;
             }
             if !keeps {
-                // The disk need not hold more results than the two that are compared.
+                // Keeps on disk only the two results that are compared.
                 fs::remove_dir_all(&copy)
                     .map_err(|e| Failure::Environment(format!("{}: {e}", copy.display())))?;
             }
@@ -283,7 +279,7 @@ fn measure(
 }
 
 impl Cell {
-    /// How this cell's result differs from RocksDB's.
+    /// Returns how this cell's result differs from RocksDB's.
     fn compare(&mut self, rocksdb: &Path, ours: &Path) -> Result<Option<String>, Failure> {
         let difference = compare::databases(rocksdb, ours)?;
         self.identical = Some(difference.is_none());
@@ -338,7 +334,7 @@ impl Cell {
     }
 }
 
-/// The repetition of median time; of an even number, the faster of the two in the middle.
+/// Returns the run with the median time; for an even number of runs, the faster of the two in the middle.
 fn median(measured: &[Measured]) -> &Measured {
     let mut sorted: Vec<_> = measured.iter().collect();
     sorted.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));

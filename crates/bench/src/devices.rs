@@ -1,5 +1,5 @@
-//! The devices that are measured, simulated ones among them: what a text such as `cuda:0+sim:fpga-cu` stands for,
-//! and what the builder of a service is told of it.
+//! The devices that are measured, including simulated ones: parses texts such as `cuda:0+sim:fpga-cu`, and sets the
+//! devices of a service's builder.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,22 @@ use rockmill_compaction::Registered;
 use rockmill_terminal::outcome::Failure;
 use rockmill_testkit::simulated::Profile;
 
-/// The simulated device of that name.
+/// Returns the simulated device of that name.
 pub fn simulated(name: &str) -> Option<Result<Registered, String>> {
     let profile = Profile::of_device(name)?;
     Some(profile.map(|profile| Registered::new(&profile.device_name(), profile.opener())))
 }
 
-/// One or several devices from the command line.
+/// Parses one or several devices from the command line.
 ///
 /// # Errors
-/// Usage if they are none.
+/// Usage if a name is no device.
 pub fn parse(text: &str) -> Result<DeviceList, Failure> {
     let devices = DeviceList::parse_with(text, simulated);
     devices.map_err(|what| Failure::Usage(format!("--device: {what}")))
 }
 
-/// Tells a builder what to compute on, and says on standard error what the processor times of simulated devices are
-/// worth.
+/// Sets the devices of a builder. Prints to standard error that CPU times of simulated devices are those of the host.
 pub fn give(builder: Builder, devices: DeviceList) -> Builder {
     let is_simulated = |device| matches!(device, Device::Registered(_));
     if devices.iter().any(is_simulated) {
@@ -36,7 +35,7 @@ pub fn give(builder: Builder, devices: DeviceList) -> Builder {
     builder.device(devices)
 }
 
-/// What the simulated devices among them are, by name: the parameters as JSON.
+/// Returns the parameters of the simulated devices as JSON, by name.
 pub fn profiles(devices: DeviceList) -> BTreeMap<String, String> {
     let text = |device: Registered| {
         let profile = Profile::of_device(device.name())?.ok()?;

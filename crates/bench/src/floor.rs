@@ -1,5 +1,5 @@
-//! How long a job's bytes take by themselves through the page cache and to the disk: less no compaction can need that
-//! reads and writes them so.
+//! Times for moving a job's bytes through the page cache and to the disk without other work. A compaction that reads
+//! and writes in the same way cannot be faster.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,34 +12,34 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 use tempfile::TempDir;
 
-/// Bytes of a file; the last has fewer.
+/// Size of each file; the last one is smaller.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// Bytes written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What addresses, lengths and offsets of direct writes are multiples of.
+/// Alignment of addresses, lengths and offsets of direct writes.
 const ALIGNMENT: usize = 4096;
 
-/// Seconds that the output's bytes take in several ways, in files of 64 MiB, as many at once as there are threads.
+/// Seconds for the output's bytes in several ways, in files of 64 MiB, with one file per thread at a time.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct DiskFloor {
     /// Syncing them when all are in the page cache.
     pub sync_s: f64,
     /// Writing them into the page cache before that.
     pub write_s: f64,
-    /// Writing them past the page cache, and syncing; none if the file system has no way past it.
+    /// Writing them with direct I/O, and syncing; `None` if the file system has no direct I/O.
     pub direct_s: Option<f64>,
-    /// Copying as many bytes as the input has out of the page cache, and this many into it, at once.
+    /// Copying the input's number of bytes out of the page cache and the output's number into it, in parallel.
     pub copy_s: f64,
 }
 
 impl DiskFloor {
-    /// Measures it in a folder of its own in `dir`, for so many bytes of output, rounded to MiB, of `bytes_in` bytes
-    /// of input.
+    /// Measures in a separate folder in `dir`, for `bytes` bytes of output, rounded to MiB, and `bytes_in` bytes of
+    /// input.
     ///
     /// # Errors
-    /// Environment.
+    /// Environment if an operation fails.
     pub fn measure(dir: &Path, bytes_in: u64, bytes: u64, threads: u32) -> Result<Self, Failure> {
         let failed =
             |e: io::Error| Failure::Environment(format!("the disk of {}: {e}", dir.display()));
@@ -77,7 +77,7 @@ impl DiskFloor {
         })
     }
 
-    /// The least of two measurements.
+    /// Returns the lower times of two measurements.
     pub fn least(self, other: Self) -> Self {
         let direct_s = match (self.direct_s, other.direct_s) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -91,7 +91,7 @@ impl DiskFloor {
         }
     }
 
-    /// In a line.
+    /// Describes the times in one line.
     pub fn summary(&self) -> String {
         let direct = match self.direct_s {
             Some(seconds) => format!("{seconds:.3} s past the page cache"),
@@ -111,7 +111,7 @@ fn timed<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<(f64, T)> {
     Ok((started.elapsed().as_secs_f64(), done))
 }
 
-/// Does something for each file, on so many threads; what came of it, in order, or the first error.
+/// Runs work for each file on `threads` threads. Returns the results in order, or the first error.
 fn at_once<T: Send>(
     files: u64,
     threads: u32,
@@ -140,9 +140,9 @@ fn at_once<T: Send>(
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
-/// Bytes that no disk makes less of.
+/// Bytes that a disk cannot compress.
 fn piece() -> Vec<u8> {
-    /// Odd, so that its multiples have all values.
+    /// An odd step, so that its multiples take all values.
     const STEP: u32 = 0x9e37_79b9;
     let noise = |i: usize| (i as u32).wrapping_mul(STEP) >> 24;
     (0..PIECE_BYTES + ALIGNMENT)
@@ -163,7 +163,7 @@ fn write(folder: &TempDir, number: u64, len: u64, piece: &[u8]) -> io::Result<Fi
     Ok(file)
 }
 
-/// Writes a file as [`write()`] does, and reads `reads` times as many bytes of another one of its length.
+/// Writes a file as [`write()`] does, and reads `reads` times its length from another file.
 fn copy(
     from: &File,
     reads: f64,
@@ -193,7 +193,7 @@ fn write_directly(folder: &TempDir, number: u64, len: u64) -> io::Result<()> {
         .create_new(true)
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open(path)?;
-    // Writes that make a file longer go one after another.
+    // Extended beforehand, because writes that extend a file are serialized.
     file.set_len(len)?;
     let piece = piece();
     let start = piece.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);

@@ -1,6 +1,6 @@
 //! The `rockmill-bench` command: measurements. It is not shipped.
 //!
-//! Exit codes: 0 done, 1 the results differ, 2 wrong usage, 3 the environment refused.
+//! Exit codes: 0 success, 1 the results differ, 2 wrong usage, 3 the environment refused.
 
 #![forbid(unsafe_code)]
 
@@ -26,16 +26,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Makes databases, lets RocksDB and Rockmill compact the same files of level 0, and compares.
+    /// Makes databases, lets RocksDB and Rockmill compact the same level-0 files, and compares the results.
     Compaction(compaction::CompactionArgs),
     /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
     System(system::SystemArgs),
-    /// Shows how fast an accelerator is by its published formulas.
+    /// Shows the speed of an accelerator according to its published formulas.
     Model(model::ModelArgs),
-    /// What the others start to compact in a process of its own.
+    /// Process that the other subcommands start for each compaction.
     #[command(hide = true)]
     Worker,
-    /// What `system` starts to measure in a process of its own.
+    /// Process that `system` starts for each measurement.
     #[command(hide = true)]
     Cell,
 }

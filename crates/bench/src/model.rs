@@ -1,22 +1,22 @@
-//! `rockmill-bench model`: an accelerator by its published formulas.
+//! `rockmill-bench model`: the speed of an accelerator according to its published formulas.
 
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use rockmill_testkit::{UNIT_STAGES, UnitProfile, UnitSpeed};
 use serde::Serialize;
 
-/// What `rockmill-bench model` takes.
+/// Arguments of `rockmill-bench model`.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// The accelerator: fpga-cu, which was published, near-data-ssd, mid-gpu, or a file that ends in .json.
+    /// The accelerator: fpga-cu (published), near-data-ssd, mid-gpu, or a file with the extension .json.
     #[arg(long, value_name = "NAME|FILE.json")]
     profile: String,
-    /// Print a document for machines.
+    /// Print a JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// Pairs that are shown: bytes of keys and values.
+/// Pairs that are shown: bytes of keys and of values.
 const PAIRS: [(u32, u32); 9] = [
     (8, 32),
     (16, 64),
@@ -29,7 +29,7 @@ const PAIRS: [(u32, u32); 9] = [
     (256, 32),
 ];
 
-/// Shares of the input that survive.
+/// Shares of the input that are kept.
 const KEPT: [f64; 2] = [1.0, 0.5];
 
 #[derive(Debug, Serialize)]
@@ -43,16 +43,16 @@ struct Row {
     kept: f64,
     #[serde(flatten)]
     unit: UnitSpeed,
-    /// All units together, if memory and link keep up.
+    /// Rate of all units together, if memory and link are fast enough.
     all_units_pairs_per_second: f64,
-    /// What the link passes, if there is one.
+    /// Rate of the link, if there is one.
     link_pairs_per_second: Option<f64>,
 }
 
-/// Prints a profile that ships, or that of a file.
+/// Prints a built-in profile or the profile in a file.
 ///
 /// # Errors
-/// Usage if there is none of that name or it makes no sense, Environment if the output takes nothing.
+/// Usage if there is no such profile or it is invalid, Environment if the output cannot be written.
 pub fn run(args: &ModelArgs) -> Result<(), Failure> {
     let profile =
         UnitProfile::find(&args.profile).map_err(|e| Failure::Usage(format!("--profile: {e}")))?;
@@ -79,7 +79,7 @@ pub fn run(args: &ModelArgs) -> Result<(), Failure> {
     })
 }
 
-/// Millions, in three digits.
+/// Formats a number in millions with three digits.
 fn million(pairs: f64) -> String {
     match pairs / 1e6 {
         many @ 100.0.. => format!("{many:.0}"),

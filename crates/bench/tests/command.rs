@@ -1,4 +1,4 @@
-//! `rockmill-bench` as a user types it: one compaction, and published formulas.
+//! `rockmill-bench` called as a user calls it: one compaction, and published formulas.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn a_bench_has_a_row_for_each_workload_system_and_number_of_threads() {
         let system = text("system");
         seen.push((text("workload"), row["threads"].as_u64(), system));
         assert_eq!(text("device"), "cpu");
-        // Rockmill's results are compared with RocksDB's.
+        // Only Rockmill's results are compared, with RocksDB's.
         let identical = (system == "rockmill").then_some(true);
         assert_eq!(row["identical"].as_bool(), identical, "{row}");
         assert!(row["bytes_in"].as_u64() > row["bytes_out"].as_u64());
@@ -176,7 +176,7 @@ fn a_published_profile_is_shown_and_others_are_refused() {
     let (out, _) = expect(DONE, &["model", "--profile", "fpga-cu", "--json"]);
     let report: Value = serde_json::from_str(&out).expect("JSON");
     let first = &report["rows"][0];
-    // 200 MHz over the merger's 50 + 5 * 8 / 8 cycles.
+    // 200 MHz divided by the merger's 50 + 5 * 8 / 8 cycles.
     assert_eq!(first["bottleneck"], "merger");
     assert!((first["pairs_per_second"].as_f64().expect("a number") - 200e6 / 55.0).abs() < 1.0);
     let (_, err) = expect(WRONG_USAGE, &["model", "--profile", "fpga"]);
@@ -203,7 +203,7 @@ fn what_was_removed_names_what_to_use_instead() {
         );
         assert!(err.contains("leave the option out"), "{err}");
     }
-    // What never was is clap's to explain.
+    // clap explains arguments that never existed.
     let (_, err) = expect(WRONG_USAGE, &["open"]);
     assert!(err.contains("unrecognized subcommand"), "{err}");
 }

@@ -30,7 +30,7 @@ fn contention_goes_on_where_it_stopped() {
     assert!(widest <= Some(80), "{said}");
     let results = place.results("contention");
     assert_eq!(results.len(), 8);
-    // What was measured stays, to the last digit.
+    // Existing results are unchanged, to the last digit.
     assert!(results.contains(&first));
     for (_, result) in &results {
         let [load, run] = phases(result)[..] else {
@@ -73,7 +73,7 @@ fn contention_goes_on_where_it_stopped() {
     ] {
         assert!(plot.contains(expected), "{expected}");
     }
-    // Nothing is left to do: the same report comes from the results alone.
+    // With nothing left to measure, the report comes from the results alone.
     let (again, _) = place.run(DONE, "contention", &args);
     assert_eq!(again, said);
     assert_eq!(place.results("contention"), results);
@@ -97,7 +97,7 @@ fn cells_are_measured_again_and_again() {
     let once = run("1", &[]);
     let first = kept();
     assert_eq!(first.len(), 2);
-    // Each way has its second turn before one has its third.
+    // Each system is measured a second time before one is measured a third time.
     let said = run("3", &["--stop-after", "0"]);
     assert!(said.contains("3 of 6 measurements"), "{said}");
     run("3", &["--stop-after", "0"]);
@@ -109,7 +109,7 @@ fn cells_are_measured_again_and_again() {
     assert_eq!(all.len(), 6);
     assert!(first.iter().all(|measured| all.contains(measured)));
 
-    // A line for each phase of both ways, then the same with least and most.
+    // A line for each phase of both systems, then lines with the lowest and highest values.
     let (lines, plot) = place.report("contention");
     let rates = |result: &Value| {
         let run = phases(result)[1];
@@ -139,7 +139,7 @@ fn cells_are_measured_again_and_again() {
     assert!(spread.len() <= 80, "{spread}");
     assert!(said.contains(spread) && plot.contains("</svg>"), "{said}");
 
-    // Fewer times show what was there then.
+    // A lower number of repetitions reproduces the earlier report.
     assert_eq!(run("1", &[]), once);
     assert_eq!(kept(), all);
 }
@@ -169,7 +169,7 @@ fn jobs_of_each_size_are_done_at_once() {
         let rounds = phases(result);
         assert_eq!(rounds.len(), 2);
         for phase in rounds {
-            // Of a key that was written twice to a run, that run has one version.
+            // A key that was written twice in a run has one version there.
             let each = number(phase, "/traffic/read_bytes") / at_once / (megabytes * 1e6);
             assert!((0.7..1.1).contains(&each), "{each} {name}");
             assert!(number(phase, "/traffic/written_bytes") < number(phase, "/traffic/read_bytes"));

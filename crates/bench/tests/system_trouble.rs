@@ -1,4 +1,4 @@
-//! What `rockmill-bench system` does not measure, and what ends it early.
+//! Cells that `rockmill-bench system` skips, and errors that end it early.
 
 mod common;
 
@@ -120,22 +120,22 @@ fn a_call_that_was_killed_leaves_nothing_for_long() {
     }
     killed.kill().expect("kill");
     killed.wait().expect("it ends");
-    // So would one have that was killed as it wrote its result.
+    // A process that was killed while it wrote its result also leaves a partial file.
     let part = place.out().join("secondary-index/rocksdb.json.part");
     fs::write(part, "{").expect("write");
-    // The process that it had started ends by itself.
+    // The child process of the killed one ends by itself.
     place.run(DONE, "secondary-index", &["--scale", "0.05"]);
     assert_eq!(place.results("secondary-index").len(), 2);
 }
 
-/// Whether a cell's database has been made.
+/// Whether a cell's database has been created.
 fn has_database(databases: &Path) -> bool {
     let grounds = fs::read_dir(databases).expect("list");
     let mut databases = grounds.map(|entry| entry.expect("list").path().join("cell/CURRENT"));
     databases.any(|path| path.exists())
 }
 
-/// One cell of some seconds at most, for which 128 MiB are enough.
+/// One cell of a few seconds at most, for which 128 MiB are enough.
 const SMALL: [&str; 6] = ["--scale", "1", "--value-bytes", "512", "--cpu-load", "0"];
 
 #[test]
@@ -158,7 +158,7 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
     let mut is_full = false;
     while filled.try_wait().expect("it runs").is_none() {
         is_full |= has_database(disk.path());
-        // What is given back is taken, too.
+        // Also fills the space that is freed later.
         while is_full && rest.write_all(&[0; 4 << 10]).is_ok() {}
         thread::yield_now();
     }
@@ -175,7 +175,7 @@ fn a_disk_that_fills_up_ends_a_cell_and_no_other() {
     );
     assert_eq!(err.lines().count(), 1, "{err}");
     assert_eq!(place.results("contention"), before);
-    // With room again it goes on, and finds no database but that of its cell.
+    // With free space, it resumes and finds only its own cell's database.
     drop(rest);
     fs::remove_file(&filler).expect("remove");
     place.run(DONE, "contention", &SMALL);
@@ -219,7 +219,7 @@ fn cells_without_room_are_left_out_before_they_begin() {
 #[test]
 fn a_file_that_must_not_grow_ends_a_cell() {
     let place = Place::new();
-    // The system's signal is not for it.
+    // Ignores the system's signal, so that writes fail instead.
     let limited = r#"trap "" XFSZ; ulimit -f 128; exec "$0" "$@""#;
     let ended = Command::new("sh")
         .args(["-c", limited, env!("CARGO_BIN_EXE_rockmill-bench")])

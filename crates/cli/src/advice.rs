@@ -1,25 +1,25 @@
-//! Why compactions are left to RocksDB, and what to change so that they are not.
+//! Reasons for which compactions are left to RocksDB, and what to change about each.
 
 use std::io::{self, Write};
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 use serde::Serialize;
 
-/// One reason, with all files that give it.
+/// One reason, with all files that have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decline {
-    /// The code under which jobs are counted.
+    /// Code under which jobs are counted.
     pub reason: &'static str,
-    /// What was found; of an option, its name and value.
+    /// What was found; for an option, its name and value.
     pub what: String,
-    /// Where it was found; empty for an option.
+    /// Files in which it was found; empty for an option.
     pub files: Vec<String>,
     /// What to change.
     pub change: &'static str,
 }
 
 impl Decline {
-    /// The reason that an error is.
+    /// Makes the decline of an error.
     pub fn new(error: &Error) -> Self {
         let (reason, change) = match error.kind {
             ErrorKind::Declined(reason) => (reason.code(), change(reason)),
@@ -34,7 +34,7 @@ impl Decline {
         }
     }
 
-    /// The reasons that errors are, each once.
+    /// Groups errors by reason, each reason once.
     pub fn all(errors: &[Error]) -> Vec<Self> {
         let mut declines: Vec<Self> = Vec::new();
         for error in errors {
@@ -48,7 +48,7 @@ impl Decline {
         declines
     }
 
-    /// Whether two lists have the same reasons, in whatever files.
+    /// Whether two lists have the same reasons, regardless of the files.
     pub fn same(one: &[Self], other: &[Self]) -> bool {
         let reasons = |declines: &[Self]| -> Vec<_> {
             let reasons = declines.iter();
@@ -60,13 +60,13 @@ impl Decline {
     /// Prints what was found and what to change, in two lines.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {}: {}", self.reason, self.found())?;
         writeln!(out, "    to change that: {}", self.change)
     }
 
-    /// What was found and where, in a line.
+    /// Returns what was found and where, as one line.
     fn found(&self) -> String {
         let what = &self.what;
         match self.files.as_slice() {
@@ -77,7 +77,7 @@ impl Decline {
     }
 }
 
-/// What to change so that jobs are no longer declined for a reason.
+/// Returns what to change so that jobs are no longer declined for `reason`.
 pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
     match reason {

@@ -14,10 +14,10 @@ use rockmill_terminal::outcome::Failure;
 /// Name of the file that names the MANIFEST.
 const CURRENT: &str = "CURRENT";
 
-/// Looks whether there is a database in `dir`.
+/// Checks that there is a database in `dir`.
 ///
 /// # Errors
-/// Usage if there is none; Environment if `dir` is missing or the system refuses to say.
+/// Usage if there is none; Environment if `dir` is missing or cannot be read.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
     let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
@@ -30,7 +30,7 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// [`require`], and that there is a file of options.
+/// Like [`require`], and checks that there is an OPTIONS file.
 ///
 /// # Errors
 /// See [`require`]; Data if there is no such file.
@@ -50,14 +50,14 @@ pub fn require_with_options(dir: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// What an error of the engine comes to for the database in `dir`: a file's name alone becomes its path.
+/// Converts an engine error for the database in `dir`: a bare file name becomes a path.
 pub fn failure(dir: &Path, mut error: Error) -> Failure {
     let name = error.file.take().filter(|name| *name != base_name(dir));
     let path = name.map_or_else(|| dir.to_owned(), |name| dir.join(name));
     error.in_file(&path.display().to_string()).into()
 }
 
-/// The same failure, with the path of the database in front.
+/// Puts the path of the database in front of a failure's text.
 pub fn in_front(dir: &Path, failure: Failure) -> Failure {
     let with = |what: String| format!("{}: {what}", dir.display());
     match failure {
@@ -67,7 +67,7 @@ pub fn in_front(dir: &Path, failure: Failure) -> Failure {
     }
 }
 
-/// What the MANIFEST of the database in `dir` says.
+/// Reads the MANIFEST of the database in `dir`.
 ///
 /// # Errors
 /// Data if it is damaged; Environment if it cannot be read.
@@ -81,8 +81,8 @@ pub fn read_tree(dir: &Path) -> Result<Tree, Failure> {
     }
 }
 
-/// Whether the system keeps us from reading CURRENT or the MANIFEST, which the follower tells from
-/// damage only in words.
+/// Whether the system denies reading CURRENT or the MANIFEST. The follower's error does not distinguish that from
+/// damage, except in its text.
 fn is_refused(dir: &Path) -> bool {
     let opened = fs::read_to_string(dir.join(CURRENT))
         .and_then(|manifest| File::open(dir.join(manifest.trim_end())));

@@ -19,24 +19,22 @@ use rockmill_terminal::output;
 
 use crate::device;
 
-/// What `rockmill demo` takes.
+/// Arguments of `rockmill demo`.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Puts and Deletes to write.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     entries: u64,
-    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB
-    /// [default: all cores].
+    /// Threads of each system: subcompactions in flight for Rockmill, subcompactions for RocksDB [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N or auto.
+    /// Device that Rockmill computes on: cpu, cuda, cuda:N or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Folder for the databases, which are removed at the end [default: the system's for temporary
-    /// files].
+    /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Print rows for machines.
+    /// Print rows as JSON.
     #[arg(long)]
     json: bool,
 }

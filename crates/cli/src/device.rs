@@ -1,12 +1,12 @@
-//! What Rockmill computes on, from the command line.
+//! The device that Rockmill computes on, from the command line.
 
 use rockmill::DeviceList;
 use rockmill_terminal::outcome::Failure;
 
-/// One or several devices.
+/// Parses one or several devices.
 ///
 /// # Errors
-/// Usage if they are none, or simulated: the times of those mean something only to measurements.
+/// Usage if the text names no device or a simulated one, whose times are useful only for measurements.
 pub fn parse(text: &str) -> Result<DeviceList, Failure> {
     let usage = |what: String| Failure::Usage(format!("--device: {what}"));
     if text.contains("sim:") {

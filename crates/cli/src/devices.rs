@@ -1,4 +1,4 @@
-//! `rockmill devices`: what can compute here, and why not.
+//! `rockmill devices`: lists the devices that can compute here, and why others cannot.
 
 use comfy_table::{CellAlignment, Table};
 use rockmill::Device;
@@ -9,10 +9,10 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use serde::Serialize;
 
-/// What `rockmill devices` takes.
+/// Arguments of `rockmill devices`.
 #[derive(Debug, clap::Args)]
 pub struct DevicesArgs {
-    /// Print a document for machines.
+    /// Print a JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -21,33 +21,33 @@ pub struct DevicesArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<Row>,
-    /// Why there are no GPUs, if that is so.
+    /// Why there are no GPUs, if there are none.
     no_gpu: Option<String>,
 }
 
 /// A device.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// What `--device` takes.
+    /// Argument of `--device` for it.
     device: String,
     name: String,
-    /// Processors that may be used, of the CPU.
+    /// Number of usable processors, for the CPU.
     threads: Option<u32>,
     memory_bytes: u64,
     free_bytes: Option<u64>,
-    /// As in `9.0`.
+    /// In the form `9.0`.
     compute_capability: Option<String>,
-    /// Rates of the link, bytes a second.
+    /// Rates of the link in bytes per second.
     to_device: Option<f64>,
     from_device: Option<f64>,
-    /// Why it cannot be used, if that is so.
+    /// Why it cannot be used, if it cannot.
     unusable: Option<String>,
 }
 
-/// Lists the devices. Machines without a GPU are no failure.
+/// Lists the devices. A machine without a GPU is not a failure.
 ///
 /// # Errors
-/// Environment if the output takes nothing.
+/// Environment if the output cannot be written.
 pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let mut devices = vec![cpu()];
     let no_gpu = match Gpu::all_gpus() {
@@ -89,7 +89,7 @@ fn cpu() -> Row {
     }
 }
 
-/// A GPU after a short probe.
+/// Probes a GPU briefly and returns its row.
 fn gpu(gpu: &Gpu) -> Row {
     let about = gpu.about();
     let probed = gpu.probe().and_then(|()| {

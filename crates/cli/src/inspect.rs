@@ -1,4 +1,4 @@
-//! `rockmill inspect`: what is in an SST file.
+//! `rockmill inspect`: shows the contents of an SST file.
 
 mod blocks;
 mod json;
@@ -21,10 +21,10 @@ use rockmill_terminal::output::Stop;
 use crate::sst;
 use crate::sst::{Sst, understood};
 
-/// Data blocks that are listed if nothing else is asked for.
+/// Number of data blocks listed by default.
 const BLOCKS_LISTED: usize = 20;
 
-/// What `rockmill inspect` takes.
+/// Arguments of `rockmill inspect`.
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
     /// The SST file.
@@ -32,30 +32,30 @@ pub struct InspectArgs {
     /// List the entries as well: internal keys and lengths of values, and range tombstones.
     #[arg(long)]
     pub entries: bool,
-    /// List at most so many data blocks [default: 20] and so many entries [default: all].
+    /// List at most N data blocks [default: 20] and N entries [default: all].
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// List all data blocks.
     #[arg(long, conflicts_with = "limit")]
     pub all_blocks: bool,
-    /// Print one JSON document. Sizes are bytes, keys are escaped as in text but never cut.
+    /// Print one JSON document. Sizes are bytes; keys are escaped as in text but never cut.
     #[arg(long)]
     pub json: bool,
 }
 
-/// How much is listed.
+/// Limits of the lists.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     blocks: usize,
-    /// `None`: no entries at all.
+    /// `None` lists no entries.
     entries: Option<usize>,
 }
 
-/// Shows a file. Damage does not keep what is sound from being shown.
+/// Shows a file. Sound parts are shown in spite of damage elsewhere.
 ///
 /// # Errors
-/// Data if something is damaged, naming file and offset; Incomplete if something is not understood and so
-/// not shown; Environment if the file cannot be read.
+/// Data if something is damaged, naming file and offset; Incomplete if something is not understood and therefore not
+/// shown; Environment if the file cannot be read.
 pub fn run(args: InspectArgs) -> Result<(), Failure> {
     if args.file.is_dir() {
         let what = format!("{} is a folder, not an SST file", args.file.display());
@@ -78,14 +78,14 @@ pub fn run(args: InspectArgs) -> Result<(), Failure> {
     })
 }
 
-/// What is not shown, and why.
+/// Parts that are not shown, and why.
 type NotShown = BTreeSet<String>;
 
 fn not_shown(what: &str, why: &Error) -> String {
     format!("{what}, because {} is not known", why.what)
 }
 
-/// The range tombstones, and what is not shown of them.
+/// Returns the range tombstones, and the parts of them that are not shown.
 fn range_deletions(table: &InputTable) -> Result<(Vec<RangeDeletionRow>, NotShown), Stop> {
     Ok(match understood(sst::range_deletions(table))? {
         Ok(found) => {
@@ -96,7 +96,7 @@ fn range_deletions(table: &InputTable) -> Result<(Vec<RangeDeletionRow>, NotShow
     })
 }
 
-/// How a command ends that could not show everything.
+/// Fails if not everything could be shown.
 fn end(table: &InputTable, not_shown: &NotShown) -> Result<(), Stop> {
     let Some(first) = not_shown.first() else {
         return Ok(());
@@ -105,7 +105,7 @@ fn end(table: &InputTable, not_shown: &NotShown) -> Result<(), Stop> {
     Err(Stop::Failed(Failure::Incomplete(what)))
 }
 
-/// What holds for the whole file: name, value.
+/// Returns name and value of the properties of the file as a whole.
 fn summary(table: &InputTable) -> Vec<(&'static str, serde_json::Value)> {
     let meta = &table.meta;
     let guard = meta.footer.guard;

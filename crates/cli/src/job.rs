@@ -1,4 +1,4 @@
-//! `rockmill job`: keeping and repeating compactions.
+//! `rockmill job`: records and repeats compactions.
 
 mod many;
 
@@ -22,18 +22,17 @@ use serde::Serialize;
 use crate::service_args::ServiceArgs;
 use crate::{database_dir, device};
 
-/// What `rockmill job` takes.
+/// Arguments of `rockmill job`.
 #[derive(Debug, clap::Subcommand)]
 pub enum JobCommand {
-    /// Keeps, as a job, the compaction of everything in a closed database to its last level. The
-    /// database is not changed. (A running one keeps its jobs with `Service::builder().record_jobs`.)
+    /// Records the compaction of a closed database to its last level as a job. The database is not changed. (A running
+    /// service records its jobs with `Service::builder().record_jobs`.)
     Record(RecordArgs),
-    /// Repeats a kept job and compares with what came out the first time. The first result is kept
-    /// beside the job.
+    /// Repeats a recorded job and compares the output with the first run's. The first result is kept beside the job.
     Run(RunArgs),
 }
 
-/// What `rockmill job record` takes.
+/// Arguments of `rockmill job record`.
 #[derive(Debug, clap::Args)]
 pub struct RecordArgs {
     /// Folder for the jobs.
@@ -48,42 +47,42 @@ pub struct RecordArgs {
     service: ServiceArgs,
 }
 
-/// What `rockmill job run` takes.
+/// Arguments of `rockmill job run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// The job: `job.json`, with its inputs beside it. A folder stands for all jobs in it.
     file: PathBuf,
-    /// More jobs. Of several, only those are shown that do not end as the first time.
+    /// More jobs. With several jobs, only those are shown that do not end like the first time.
     #[arg(value_name = "FILE")]
     more: Vec<PathBuf>,
     /// Keep the output files in this folder.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Subcompactions in flight at most [default: all cores].
+    /// Most subcompactions in flight [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Memory budget in MiB.
     #[arg(long)]
     memory_mib: Option<u64>,
-    /// MiB to read and write a second at most [default: no limit].
+    /// Most MiB to read and write per second [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
-    /// How sure to be of the output: default, sampled, sampled:N or full.
+    /// How thoroughly the output is checked: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
-    /// Whether output goes through the page cache: database, which is as the job's options say, or bypass.
+    /// Whether output goes through the page cache: database (as the job's options say) or bypass.
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     output_cache: OutputCache,
-    /// What computes: cpu, cuda, cuda:N, several joined by +, or auto, a GPU if the job is large enough.
+    /// Devices that compute: cpu, cuda, cuda:N, several joined by +, or auto (a GPU if the job is large enough).
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Show where the time went, by stage, and what went over PCIe and into the GPU.
+    /// Show the time by stage, and the bytes copied over PCIe and into the GPU.
     #[arg(long)]
     profile: bool,
     /// Transactions are WriteCommitted.
     #[arg(long)]
     write_committed: bool,
-    /// Print a document for machines.
+    /// Print a JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -143,13 +142,13 @@ fn record_job(args: &RecordArgs) -> Result<(), Failure> {
     })
 }
 
-/// A failure at a path as the user gave it; the engine names files without their folders.
+/// Makes a failure at a path as the user gave it; the engine names files without their folders.
 fn at(path: &Path, error: Error) -> Failure {
     let file = Some(path.display().to_string());
     Error { file, ..error }.into()
 }
 
-/// The input that an error names.
+/// Returns the input that an error names.
 fn input_of(job: &Job, error: &Error) -> Option<String> {
     let named = error.file.as_ref()?;
     let mut inputs = job.tree.inputs.iter();
@@ -158,7 +157,7 @@ fn input_of(job: &Job, error: &Error) -> Option<String> {
         .then(|| named.clone())
 }
 
-/// What a repeated job came to.
+/// Result of a repeated job.
 #[derive(Debug, Serialize)]
 struct Report {
     entries_in: u64,
@@ -168,20 +167,20 @@ struct Report {
     device: String,
     wall_s: f64,
     cpu_s: f64,
-    /// Processor time of the whole process.
+    /// CPU time of the whole process.
     process_cpu_s: f64,
-    /// The same for each gigabyte of input and output.
+    /// CPU time of the whole process per gigabyte of input and output.
     process_cpu_s_per_gb: f64,
     stages: Vec<Stage>,
     pcie_to_device_bytes: u64,
     pcie_from_device_bytes: u64,
-    /// What the GPU took; `null` without one, or if it does not tell.
+    /// Energy of the GPU in joules; `null` without a GPU, or if it does not report its energy.
     gpu_joules: Option<f64>,
     #[serde(skip)]
     energy: Option<Energy>,
     /// Size and CRC-32C of each output file.
     files: OutputSums,
-    /// Whether they are those of the first time; `null` if this is it, and they are kept now.
+    /// Whether the files equal those of the first run; `null` if this is the first run, whose sums are kept now.
     identical: Option<bool>,
 }
 
@@ -281,7 +280,7 @@ fn settings(args: &RunArgs) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Looks whether `out` is a folder in which no file has the name of one of `files`.
+/// Checks that `out` is a folder without any of the names in `files`.
 fn require_room(out: &Path, files: &OutputSums) -> Result<(), Failure> {
     let refused = |e| Failure::Environment(format!("--out {}: {e}", out.display()));
     if !fs::metadata(out).map_err(refused)?.is_dir() {
@@ -301,7 +300,7 @@ fn require_room(out: &Path, files: &OutputSums) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The names are known only now if the job was never run before, so they are looked at again.
+/// Checks again: if the job was never run before, the names are known only now.
 fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure> {
     require_room(out, files)?;
     for name in files.keys() {
@@ -313,10 +312,10 @@ fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure
     Ok(())
 }
 
-/// Keeps what later runs are compared with; half of it would pass for damage.
+/// Keeps the sums that later runs are compared with. A partial file would look like damage, so it is removed.
 fn keep_first(dir: &Path, files: &OutputSums) -> Result<(), Failure> {
     record::keep_outputs(&LocalStorage, dir, files).map_err(|error| {
-        // It was not there before this run.
+        // The file did not exist before this run.
         let _ = fs::remove_file(dir.join(record::OUTPUTS_FILE));
         Failure::from(error)
     })

@@ -1,7 +1,7 @@
 //! The `rockmill` command.
 //!
-//! Exit codes: 0 done, 1 the data is bad or, to `doctor`, not all of it would be accepted, 2 wrong usage,
-//! 3 the environment refused, 4 what could be read is sound, and some could not be.
+//! Exit codes: 0 success; 1 the data is bad, or `doctor` found jobs that would not be accepted; 2 wrong usage; 3 the
+//! environment refused; 4 everything that could be read is sound, but some of it could not be read.
 
 #![forbid(unsafe_code)]
 
@@ -37,25 +37,25 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Makes a database, lets RocksDB and Rockmill compact the same files, and compares.
+    /// Makes a database, lets RocksDB and Rockmill compact the same files, and compares the results.
     Demo(demo::DemoArgs),
-    /// Lists what can compute here, with the rates of GPUs' links, or says why a GPU cannot.
+    /// Lists the devices that can compute here, with the rates of GPUs' links, or says why a GPU cannot.
     Devices(devices::DevicesArgs),
     /// Compacts a closed database, or a range of its keys.
     Compact(compact::CompactArgs),
     /// Says whether a database's compactions would be accepted, and what to change if not.
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(doctor::DoctorArgs),
-    /// Shows what is in an SST file.
+    /// Shows the contents of an SST file.
     #[command(after_help = outcome::EXIT_CODES)]
     Inspect(inspect::InspectArgs),
     /// Checks every block, key and count of an SST file or of a database.
     #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
-    /// Keeps and repeats compaction jobs.
+    /// Records and repeats compaction jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// What `demo` starts to compact in a process of its own.
+    /// Process that `demo` starts for each compaction.
     #[command(hide = true)]
     Worker,
 }

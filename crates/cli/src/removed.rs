@@ -1,9 +1,9 @@
-//! What an older version of the command took, and what to use instead.
+//! Removed subcommands, and what to use instead.
 
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::removed;
 
-/// Subcommands of `rockmill bench`, each with a sentence that names what to use instead.
+/// Subcommands of `rockmill bench`, each with a sentence that names the replacement.
 const OF_BENCH: [(&str, &str); 4] = [
     (
         "compaction",
@@ -15,16 +15,16 @@ const OF_BENCH: [(&str, &str); 4] = [
     ),
     (
         "close",
-        "`rockmill bench close` was removed: the metric rockmill_job_seconds and `stats()` tell how long jobs take",
+        "`rockmill bench close` was removed: the metric rockmill_job_seconds and `stats()` show how long jobs take",
     ),
     (
         "input",
         "`rockmill bench input` was removed: `rockmill devices` shows the rates of a GPU's link, and `rockmill-bench \
-         compaction --profile` where a GPU's time goes",
+         compaction --profile` the time of each GPU stage",
     ),
 ];
 
-/// Usage, if an error of the arguments is about something that is gone.
+/// Returns Usage if an argument error is about something that was removed.
 pub fn explain(error: &clap::Error) -> Option<Failure> {
     let named = removed::unknown(error)?;
     let mut arguments = std::env::args().skip(1);

@@ -1,13 +1,13 @@
-//! What a service's builder is told beyond OPTIONS, as arguments.
+//! Settings of a service's builder that complement the OPTIONS file, as arguments.
 
 use rockmill::Builder;
 use rockmill_compaction::Settings;
 
-/// The database's owner knows what OPTIONS do not say.
+/// Facts about a database that its owner knows and OPTIONS do not contain.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ServiceArgs {
-    /// Bits a key of filter policies that the OPTIONS file names without them, which is so for every
-    /// binding [default: what the files' own filters tell].
+    /// Bits per key of filter policies that the OPTIONS file names without them, as it does for every language binding
+    /// [default: inferred from the files' own filters].
     #[arg(long, value_parser = parse_bits, value_name = "BITS")]
     filter_bits_per_key: Option<f64>,
     /// Transactions are WriteCommitted.
@@ -15,7 +15,7 @@ pub struct ServiceArgs {
     pub write_committed: bool,
 }
 
-/// What RocksDB takes for bits a key.
+/// Parses a number of bits per key in RocksDB's range.
 fn parse_bits(text: &str) -> Result<f64, String> {
     let bits = text
         .parse()
@@ -25,13 +25,13 @@ fn parse_bits(text: &str) -> Result<f64, String> {
 }
 
 impl ServiceArgs {
-    /// Thousandths of a bit that filters have for each key, if they were said.
+    /// Returns the given bits per key in thousandths.
     pub fn filter_millibits_per_key(&self) -> Option<u32> {
         self.filter_bits_per_key
             .map(|bits| (bits * 1e3).round() as u32)
     }
 
-    /// Settings of an engine.
+    /// Returns settings for an engine.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings {
             write_committed: self.write_committed,
@@ -41,7 +41,7 @@ impl ServiceArgs {
         settings
     }
 
-    /// A builder of services.
+    /// Returns a builder for services.
     pub fn builder(&self) -> Builder {
         let mut builder = rockmill::Service::builder().min_job_bytes(0);
         if let Some(bits) = self.filter_bits_per_key {

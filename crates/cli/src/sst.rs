@@ -1,4 +1,4 @@
-//! What inspecting and verifying share of reading an SST.
+//! SST reading that `inspect` and `verify` share.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub struct Sst {
 }
 
 impl Sst {
-    /// Opens an SST file, whose bytes the bar counts as they are read; errors name it as `path` does.
+    /// Opens an SST file. The bar counts the bytes that are read, and errors name the file as `path` does.
     ///
     /// # Errors
     /// Storage if it cannot be read; Corruption or Declined if it is damaged or not understood.
@@ -61,10 +61,10 @@ impl ReadAt for Counted {
     }
 }
 
-/// Splits what could not be read because it is not understood from what is wrong.
+/// Separates parts that are not understood from errors.
 ///
 /// # Errors
-/// Those that are not Declined.
+/// All errors except Declined.
 pub fn understood<T>(read: Result<T>) -> Result<std::result::Result<T, Error>> {
     match read {
         Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => Ok(Err(error)),
@@ -72,12 +72,12 @@ pub fn understood<T>(read: Result<T>) -> Result<std::result::Result<T, Error>> {
     }
 }
 
-/// Offset behind a block and its trailer.
+/// Returns the offset behind a block and its trailer.
 pub fn end_of(handle: BlockHandle) -> u64 {
     handle.checked_end().unwrap_or(u64::MAX)
 }
 
-/// The name that options give a checksum type, such as `kXXH3`.
+/// Returns the option name of a checksum type, such as `kXXH3`.
 pub fn checksum_name(checksum: ChecksumType) -> &'static str {
     ["kNoChecksum", "kCRC32c", "kxxHash", "kxxHash64", "kXXH3"]
         .into_iter()
@@ -85,18 +85,18 @@ pub fn checksum_name(checksum: ChecksumType) -> &'static str {
         .unwrap_or("unknown")
 }
 
-/// A range tombstone: it deletes what is older than it from `start` to before `end`.
+/// A range tombstone: it deletes older entries with user keys from `start` up to but excluding `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeDeletion {
     /// First user key.
     pub start: Vec<u8>,
     /// Sequence number and type.
     pub tag: u64,
-    /// User key behind the last.
+    /// Exclusive end, a user key.
     pub end: Vec<u8>,
 }
 
-/// Reads the range tombstones of a table; not in any order, and they may overlap.
+/// Reads the range tombstones of a table. They are unordered and may overlap.
 ///
 /// # Errors
 /// Storage if reading fails; Corruption or Declined if their block is damaged or not understood.
@@ -109,7 +109,7 @@ pub fn range_deletions(table: &InputTable) -> Result<Vec<RangeDeletion>> {
     let corrupt = |what: &str| Error::corruption(name, handle.offset, what);
     let payload = read_block(table, handle)?;
     let block = Block::parse(&payload).map_err(fail)?;
-    // The block is always written with a restart for every entry.
+    // RocksDB always writes this block with a restart point for every entry.
     let mut entries = block.entries(ValueForm::Sized, 1).map_err(fail)?;
     let mut found = Vec::new();
     let mut internal_key = Vec::new();

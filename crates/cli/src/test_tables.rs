@@ -19,12 +19,12 @@ pub fn open(bytes: Vec<u8>) -> Result<Sst> {
     Ok(Sst { table, unknown })
 }
 
-/// An SST of `keys` puts and tombstones, and one key outside the domain of the prefix extractor.
+/// Makes an SST of `keys` puts and tombstones, and one key outside the domain of the prefix extractor.
 pub fn sst(format_version: u32, keys: u64) -> Vec<u8> {
     sst_under(ChecksumType::Xxh3, format_version, keys)
 }
 
-/// [`sst`] with checksums of a type.
+/// Like [`sst`], with checksums of the type `checksum`.
 pub fn sst_under(checksum: ChecksumType, format_version: u32, keys: u64) -> Vec<u8> {
     let mut plan = tables::plan();
     plan.output.table.format_version = format_version;

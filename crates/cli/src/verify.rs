@@ -1,4 +1,4 @@
-//! `rockmill verify`: every checksum, the order of keys, counts, and filters.
+//! `rockmill verify`: checks every checksum, the order of keys, counts, and filters.
 
 mod database;
 mod filter;
@@ -18,22 +18,22 @@ use crate::sst::Sst;
 use progress::Progress;
 use report::Row;
 
-/// What `rockmill verify` takes.
+/// Arguments of `rockmill verify`.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// An SST file, or the folder of a database that no process is changing. Of a database the SST
-    /// files are checked, and the MANIFEST that names them; WAL and blob files are not read.
+    /// An SST file, or the folder of a database that no process is changing. For a database, the SST files and the
+    /// MANIFEST that names them are checked; WAL and blob files are not read.
     pub path: PathBuf,
     /// Print the rows as a JSON array.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Checks a file, or all files of a database, also behind the first bad one.
+/// Checks a file, or all files of a database. Goes on after a bad file.
 ///
 /// # Errors
-/// Data if something is damaged, naming file and offset; Incomplete if something could not be checked;
-/// Environment if something cannot be read; Usage if the path is a folder without a database.
+/// Data if something is damaged, naming file and offset; Incomplete if something could not be checked; Environment if
+/// something cannot be read; Usage if the path is a folder without a database.
 pub fn run(args: VerifyArgs) -> Result<(), Failure> {
     let rows = check(&args.path)?;
     output::document_or_text(args.json, &rows, |out| Ok(report::print(out, &rows)?))?;

@@ -93,7 +93,7 @@ fn what_was_removed_names_what_to_use_instead() {
         );
         assert!(err.contains(instead), "{err}");
     }
-    // What never was is clap's to explain.
+    // clap explains arguments that never existed.
     let (_, err) = expect(WRONG_USAGE, &["open"]);
     assert!(err.contains("unrecognized subcommand"), "{err}");
 }
@@ -149,7 +149,7 @@ fn a_repeated_job_gives_the_same_bytes_with_any_threads_memory_and_output_cache(
     }
 }
 
-/// Fields that tell what a job took beside time.
+/// Checks the fields for resources other than time.
 fn check_what_it_took(report: &Value) {
     for field in ["process_cpu_s", "process_cpu_s_per_gb"] {
         assert!(report[field].as_f64() > Some(0.0), "{field}: {report}");
@@ -379,6 +379,6 @@ fn exit_codes_tell_usage_from_environment() {
     );
     assert!(err.contains("memory_budget_bytes"), "{err}");
     expect(BAD_DATA, &["job", "run", text(&foreign)]);
-    // A single-threaded reader of an SST must not mind that the database is not open.
+    // `inspect` reads an SST on its own, without an open database.
     expect(DONE, &["inspect", text(&sst_files(&db)[0]), "--json"]);
 }

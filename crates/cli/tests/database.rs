@@ -13,13 +13,13 @@ use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{CompactionOptions, DB, MergeOperands, Options};
 use serde_json::Value;
 
-/// Joins operands as RocksDB's own operator of that name does.
+/// Joins operands like RocksDB's own operator of that name.
 fn append(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let all: Vec<&[u8]> = existing.into_iter().chain(operands).collect();
     Some(all.join(&b","[..]))
 }
 
-/// An open database with a column family of merge operands beside an empty default one.
+/// Opens a database with a column family of merge operands and an empty default family.
 fn with_counters(dir: &Path) -> DB {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -52,7 +52,7 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
     assert!(stats["bytes_read"].as_u64() > stats["bytes_written"].as_u64());
     assert_eq!(stats["bytes_begun"], stats["bytes_passed"]);
     assert!(report["gb_per_s"].as_f64() > Some(0.0));
-    // The jobs' threads are among the process's.
+    // The process's CPU time includes the jobs' threads.
     let of_process = report["cpu_s"].as_f64().expect("a number") * 1e6;
     let of_jobs = stats["cpu_micros"].as_f64().expect("a number");
     assert!(0.0 < of_jobs && of_jobs <= of_process, "{report}");
@@ -61,7 +61,7 @@ fn a_compacted_database_has_the_same_entries_in_its_last_level() {
     assert_eq!(of(&levels[0], "files_before"), (Some(0), Some(4)));
     assert_eq!(of(&levels[0], "files_after"), (Some(0), Some(0)));
     assert!(contents(&db) == before);
-    // The OPTIONS file that a binding made does not say what filters files have.
+    // An OPTIONS file from a binding does not contain the filters' bits per key.
     let rows = json(DONE, &["verify", text(&db)]);
     for row in rows.as_array().expect("rows") {
         assert_eq!(row["level"], 6);
@@ -171,7 +171,7 @@ fn a_dry_run_foretells_the_jobs_from_level_to_level() {
     let plan = json(DONE, &["compact", text(dir.path()), "--dry-run"]);
     let report = json(DONE, &["compact", text(dir.path())]);
     let steps = plan["steps"].as_array().expect("steps");
-    // The new file is moved to level 1.
+    // The new file is moved to level 1 without a job.
     let outputs: Vec<_> = steps.iter().map(|step| &step["output_level"]).collect();
     assert_eq!(outputs, [2, 3], "{plan}");
     let first = steps[0]["inputs"].as_array().expect("inputs").iter();
@@ -204,7 +204,7 @@ fn what_was_not_asked_for_stays_as_it_is() {
         }
     }
     drop(db);
-    // As an application leaves it that was closed before its compactions.
+    // Like the file of an application that was closed before its compactions.
     let (path, options) = newest_options(dir.path());
     let options = options.replace(
         "disable_auto_compactions=true",
@@ -285,7 +285,7 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
     let value = db.get_cf(counters, "key").expect("sound");
     assert_eq!(value.as_deref(), Some(&b"1,2"[..]));
     drop(db);
-    // Merged values are plain values.
+    // After the merge, values are plain values.
     expect(DONE, &["doctor", text(dir.path())]);
 }
 

@@ -1,4 +1,4 @@
-//! `verify` and `inspect` as a user types them, of files that RocksDB wrote.
+//! `verify` and `inspect` on files that RocksDB wrote, called as a user calls them.
 
 mod common;
 
@@ -17,7 +17,7 @@ const COLUMNS: usize = 80;
 const TIMESTAMP_BYTES: usize = 8;
 const FOOTER_SIZE: usize = 53;
 
-/// A closed database of two files with what `write` writes, by options of its own.
+/// Makes a closed database of two files with the given options and entries.
 fn database(
     change: impl FnOnce(&mut Options),
     write: impl Fn(&DB, &str, &str),
@@ -57,14 +57,14 @@ fn verified(code: i32, path: &Path) -> Vec<Value> {
     rows.as_array().expect("rows").clone()
 }
 
-/// Flips a bit of a file.
+/// Flips one bit of a file.
 fn damage(file: &Path, at: usize) {
     let mut bytes = fs::read(file).expect("read");
     bytes[at] ^= 1;
     fs::write(file, bytes).expect("write");
 }
 
-/// What was not checked of a row.
+/// Returns a row's unchecked parts.
 fn not_checked(row: &Value) -> String {
     row["not_checked"].to_string()
 }
@@ -113,7 +113,7 @@ fn all_but_the_order_is_verified_under_a_comparator_of_the_application() {
     );
 }
 
-/// A user key and, at its end, a timestamp.
+/// Splits a key into the user key and the timestamp at its end.
 fn split(key: &[u8]) -> (&[u8], &[u8]) {
     key.split_at(key.len() - TIMESTAMP_BYTES)
 }
@@ -140,7 +140,7 @@ fn keys_with_timestamps_are_no_damage() {
             Box::new(compare_keys),
         );
     };
-    // Filters have keys without their timestamps, and the newest comes first.
+    // Filters contain keys without timestamps, and the newest version comes first.
     let write = |db: &DB, key: &str, value: &str| {
         for time in 1..4_u64 {
             db.put_with_ts(key, time.to_be_bytes(), value).expect("put");
@@ -225,7 +225,7 @@ fn errors_name_a_file_by_the_path_that_was_given() {
     let sound = fs::read(&file).expect("read");
     damage(&file, 9);
     readers.iter().for_each(|args| assert_named(BAD_DATA, args));
-    // The type of checksums, without which no block can be read.
+    // Damages the checksum type, without which no block can be read.
     fs::write(&file, &sound).expect("write");
     damage(&file, sound.len() - FOOTER_SIZE);
     readers.iter().for_each(|args| assert_named(BAD_DATA, args));
@@ -255,7 +255,7 @@ fn tables_fit_a_terminal() {
         &["verify", text(&db)],
     ] {
         let (out, _) = expect(DONE, args);
-        // A path is as long as it is.
+        // Lines with a path may be longer.
         let lines = out.lines().filter(|line| !line.contains(text(dir.path())));
         let widest = lines.map(|line| line.chars().count()).max();
         assert!(

@@ -1,4 +1,4 @@
-//! Databases that `compact` leaves alone, and a dry run with it.
+//! Databases that `compact` refuses, in a real and in a dry run.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{
 use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{DB, MergeOperands, Options};
 
-/// The larger number; RocksDB's own operator of that name compares texts.
+/// Returns the larger number; RocksDB's own operator of that name compares texts.
 fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
     let all = existing.into_iter().chain(operands);
@@ -19,7 +19,7 @@ fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option
     Some(largest.to_string().into_bytes())
 }
 
-/// Options of an application that has an operator of its own under a name of RocksDB's.
+/// Options of an application with its own operator under a name of RocksDB's.
 fn with_operator() -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -28,7 +28,7 @@ fn with_operator() -> Options {
     options
 }
 
-/// What `compact` says that leaves a database as it is, which a dry run says as well.
+/// Returns the refusal of `compact`, after checking that the database is unchanged and a dry run agrees.
 fn left_alone(code: i32, dir: &Path, more: &[&str]) -> String {
     let before = snapshot(dir);
     let compact = [&["compact", text(dir)], more].concat();
@@ -75,7 +75,7 @@ fn an_operator_is_not_known_by_its_name() {
     let db = DB::open(&options, dir.path()).expect("open");
     assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"100"[..]));
     drop(db);
-    // The flag is for those whose operator is RocksDB's.
+    // The flag is meant for users whose operator is RocksDB's.
     let compact = ["compact", text(dir.path()), "--trust-operator-names"];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
@@ -210,7 +210,7 @@ fn a_log_in_the_databases_own_folder_is_its_own() {
     db.flush().expect("flush");
     db.put("in the log", "value").expect("put");
     drop(db);
-    // RocksDB up to 6 wrote it so.
+    // RocksDB up to version 6 wrote the folder like this.
     let (path, options) = newest_options(dir.path());
     let named = format!("[DBOptions]\n  wal_dir={}/\n", text(dir.path()));
     let options = options.replace("[DBOptions]\n", &named);

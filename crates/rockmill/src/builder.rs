@@ -12,7 +12,7 @@ use rockmill_storage::{LocalStorage, Storage};
 
 use crate::service::Service;
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(pub(crate) String);
 
@@ -24,7 +24,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Collects settings; each has a default that needs no thought.
+/// Collects settings; every setting has a default that suits most uses.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
@@ -33,9 +33,9 @@ pub struct Builder {
     storage: Arc<dyn Storage>,
 }
 
-/// Smaller jobs RocksDB does sooner by itself: its fixed costs are lower than those of handing a job over, opening files
-/// anew and making a folder durable. One of 1 MB by itself took 3.0 ms there and 4.2 ms here, one of 4 MB 7.1 and
-/// 6.6. A database of 32 families with jobs of half a megabyte loaded a third slower with all of them here
+/// RocksDB itself ends smaller jobs sooner: a service has the fixed costs of taking over a job, reopening files and
+/// making a folder durable. A job of 1 MB took 3.0 ms in RocksDB and 4.2 ms here; a job of 4 MB took 7.1 ms and 6.6 ms.
+/// A database with 32 column families and jobs of half a megabyte loaded a third slower with all jobs done here
 /// (docs/decisions/small-jobs.md).
 const MIN_JOB_BYTES: u64 = 2 << 20;
 
@@ -51,130 +51,127 @@ impl Default for Builder {
     }
 }
 
-/// Bits a key are kept in thousandths.
+/// Bits per key are stored in thousandths.
 const MILLI: f64 = 1000.0;
 
-/// What RocksDB takes for bits a key.
+/// Range of bits per key that RocksDB accepts.
 const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
 
 impl Builder {
-    /// Subcompactions in flight at most on each device, over all jobs and databases. Default: the processors that this process
-    /// may use, by its affinity and by the quota of its control group. May change later
-    /// ([`Service::change_settings`]).
+    /// Most subcompactions in flight on each device, over all jobs and databases. Default: the number of CPUs that this
+    /// process may use, by its affinity and its cgroup quota. Can be changed later ([`Service::change_settings`]).
     pub fn threads(mut self, threads: usize) -> Self {
         self.settings.mutable.threads = threads;
         self
     }
 
-    /// Host memory in bytes that jobs hold at most: their inputs' indexes and their subcompactions in flight.
-    /// Default: 512 MiB; at least 32 MiB. A job of which not even one subcompaction fits is declined. May change
-    /// later.
+    /// Most host memory in bytes that jobs hold: their inputs' indexes and their subcompactions in flight. Default: 512
+    /// MiB; at least 32 MiB. A job is declined if not even one of its subcompactions fits. Can be changed later.
     pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.memory_budget_bytes = bytes;
         self
     }
 
-    /// Threads of a job that sync and check finished files beside its subcompactions; with 0, subcompactions do it
-    /// themselves. Default: one for four of [`Builder::threads`]. May change later.
+    /// Threads of a job that sync and check finished files while its subcompactions go on. With 0, subcompactions do
+    /// that themselves. Default: one per four of [`Builder::threads`]. Can be changed later.
     pub fn sync_threads(mut self, threads: usize) -> Self {
         self.settings.mutable.sync_threads = Some(threads);
         self
     }
 
-    /// By how much a job's threads are nicer than the thread of RocksDB that offers it, from 0 to 19;
-    /// that thread's own niceness stays. Default: 0, so that `Env::LowerThreadPoolCPUPriority` says it
-    /// for both. May change later.
+    /// Niceness of a job's threads, from 0 to 19, relative to the RocksDB thread that offers the job. That thread keeps
+    /// its own niceness. Default: 0, so that `Env::LowerThreadPoolCPUPriority` applies to both. Can be changed later.
     pub fn nice(mut self, nice: u8) -> Self {
         self.settings.mutable.nice = nice;
         self
     }
 
-    /// How sure to be of finished files before RocksDB hears of them. Default:
-    /// [`Verification::Default`]. May change later.
+    /// How thoroughly finished files are checked before they are reported to RocksDB. Default:
+    /// [`Verification::Default`]. Can be changed later.
     pub fn verification(mut self, level: Verification) -> Self {
         self.settings.mutable.verification = level;
         self
     }
 
-    /// Leaves jobs to RocksDB whose input files have fewer bytes in all. Default: 2 MiB, about where RocksDB would
-    /// end a job sooner by itself; from half a megabyte on, a job takes less processor time here. With 0 every job is
-    /// done here. May change later.
+    /// Leaves jobs to RocksDB whose input files have fewer bytes in total. Default: 2 MiB, about the size below which
+    /// RocksDB ends a job sooner by itself. From half a megabyte on, a job takes less CPU time here. With 0, every job
+    /// is done here. Can be changed later.
     pub fn min_job_bytes(mut self, bytes: u64) -> Self {
         self.settings.mutable.min_job_bytes = bytes;
         self
     }
 
-    /// Bytes that are read and written a second at most, together and over all jobs and databases.
-    /// Default: no limit. RocksDB's own `rate_limiter` does not count what a service does, and a service
-    /// is not told of it. [`Service::change_settings`] changes it later.
+    /// Most bytes read and written per second together, over all jobs and databases. Default: no limit. RocksDB's own
+    /// `rate_limiter` does not count a service's I/O, and the service cannot see it. Can be changed later
+    /// ([`Service::change_settings`]).
     pub fn io_bytes_per_second(mut self, bytes: u64) -> Self {
         self.settings.mutable.io_bytes_per_second = bytes;
         self
     }
 
     /// Whether output files go through the page cache. Default: as each database's options say. With
-    /// [`OutputCache::Bypass`] they do not, while inputs are still read as the options say: on a disk, jobs take
-    /// less time and processor time, but what was just compacted is not in the page cache, and the first reads
-    /// of it go to the disk. That suits bulk loads, and databases whose block cache serves their reads. Where the
-    /// file system has no such files, the page cache is used, and the statistics count it. May change later.
+    /// [`OutputCache::Bypass`] they are written with direct I/O, while inputs are still read as the options say. On a
+    /// disk, jobs then take less time and less CPU time. But their outputs are not in the page cache, and the first
+    /// reads of them go to the disk. This suits bulk loads, and databases whose block cache serves their reads. Where
+    /// the file system has no direct I/O, the page cache is used, and the statistics count that. Can be changed later.
     pub fn output_cache(mut self, cache: OutputCache) -> Self {
         self.settings.mutable.output_cache = cache;
         self
     }
 
-    /// Says that every transaction database on this service uses the WriteCommitted policy, which is
-    /// RocksDB's default. Without it, databases with `allow_2pc` are declined: the other policies
-    /// keep uncommitted data in SST files and look the same from outside.
+    /// Declares that every transaction database on this service uses the WriteCommitted policy, which is RocksDB's
+    /// default. Without it, databases with `allow_2pc` are declined. The other policies keep uncommitted data in SST
+    /// files, and a service cannot tell the policies apart.
     pub fn write_committed(mut self) -> Self {
         self.settings.write_committed = true;
         self
     }
 
-    /// Bits a key of the configured filter policy. Needed only where the OPTIONS file does not say,
-    /// which is so for policies made through RocksDB's C API and thus by every binding, and the input
-    /// files' own filters do not tell.
+    /// Bits per key of the configured filter policy. Needed only where neither the OPTIONS file nor the filters of the
+    /// input files give them. The OPTIONS file omits them for policies made through RocksDB's C API, and thus by every
+    /// language binding.
     pub fn filter_bits_per_key(mut self, bits: f64) -> Self {
         self.filter_bits_per_key = Some(bits);
         self
     }
 
-    /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs
-    /// are hard links where the folder lies on the database's file system, copies elsewhere. Of small jobs see
+    /// Keeps every job that is done here with its inputs in `dir`, to be repeated with `rockmill job run`. Inputs are
+    /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].
     pub fn record_jobs(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.record_dir = Some(dir.into());
         self
     }
 
-    /// Lets output files wait in `dir`, which any number of databases may share, until RocksDB renames
-    /// them; for instance where no backup looks. Default: `rockmill.staging` in each database's directory.
-    /// It must lie on the databases' file system, on the same mount; jobs of others are declined. Files
-    /// that a crash left there go when the database next has a job, on a service with the same setting.
+    /// Folder in which output files wait until RocksDB renames them, for instance one that backups skip. Any number of
+    /// databases may share it. Default: `rockmill.staging` in each database's directory. It must be on the databases'
+    /// file system, on the same mount; jobs of other databases are declined. Files that a crash left there are removed
+    /// at the database's next job on a service with the same setting.
     pub fn staging_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
         self.settings.staging_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
         self
     }
 
-    /// What subcompactions run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work together, as
-    /// `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot. A GPU is
-    /// opened beside other work; what it cannot be used for [`Service::wait_for_device`] and the statistics
-    /// tell. The files do not depend on which device made them.
+    /// Device that subcompactions run on: a [`Device`](crate::Device), or a [`DeviceList`] of several that work
+    /// together, as in `"cpu+cuda:0+cuda:1".parse()?`. Default: the CPU, which also does what another device cannot.
+    /// GPUs are opened in the background. [`Service::wait_for_device`] and the statistics tell what a GPU cannot be
+    /// used for. The output files do not depend on the device.
     pub fn device(mut self, device: impl Into<DeviceList>) -> Self {
         self.settings.device = device.into();
         self
     }
 
-    /// How long a subcompaction on another device than the CPU is waited for at least; for tests.
+    /// Least time that the service waits for a subcompaction on a device other than the CPU; for tests.
     #[doc(hidden)]
     pub fn device_patience(mut self, least: Duration) -> Self {
         self.settings.patience = Patience::at_least(least);
         self
     }
 
-    /// GPU memory in bytes that subcompactions hold at most, over all jobs and databases. Default: four fifths of
-    /// what is free when the GPU is opened. It is taken as subcompactions need it, and kept. A subcompaction that needs more
-    /// is done by the CPU.
+    /// Most GPU memory in bytes that subcompactions hold, over all jobs and databases. Default: four fifths of the
+    /// memory that is free when the GPU is opened. It is allocated as subcompactions need it, and kept. The CPU does a
+    /// subcompaction that needs more.
     pub fn device_memory_bytes(mut self, bytes: u64) -> Self {
         self.settings.cuda.memory_bytes = Some(bytes);
         self
@@ -187,17 +184,17 @@ impl Builder {
         self
     }
 
-    /// Puts all file operations through `storage`; for tests.
+    /// Sends all file operations through `storage`; for tests.
     #[doc(hidden)]
     pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
         self.storage = storage;
         self
     }
 
-    /// The service.
+    /// Creates the service.
     ///
     /// # Errors
-    /// One sentence that names the setting that makes no sense.
+    /// One sentence that names the invalid setting.
     pub fn build(mut self) -> Result<Service, Error> {
         if let Some(bits) = self.filter_bits_per_key {
             if !BITS_PER_KEY.contains(&bits) {

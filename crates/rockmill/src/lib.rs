@@ -11,13 +11,13 @@
 //! # }
 //! ```
 //!
-//! Every compaction that RocksDB picks is offered to the [`Service`]. It reads the input SST files,
-//! merges them by RocksDB's rules and writes SST files that RocksDB installs. What it cannot do exactly
-//! it declines, counted by reason in [`Stats`], and RocksDB does it itself; the same holds after any
-//! error. Nothing that goes wrong here becomes an error of the database.
+//! RocksDB offers every compaction that it picks to the [`Service`]. The service reads the input SST files, merges them
+//! by RocksDB's rules and writes SST files that RocksDB installs. It declines jobs that it cannot do exactly, counts
+//! them by reason in [`Stats`], and RocksDB does them itself. The same holds after any error. No failure of the service
+//! becomes an error of the database.
 //!
-//! The same counts go to the process's `metrics` recorder, and spans of jobs and subcompactions to its `tracing`
-//! subscriber, if the application installs them before it builds the service.
+//! The service sends the same counts to the process's `metrics` recorder, and spans of jobs and subcompactions to its
+//! `tracing` subscriber. The application has to install these before it builds the service.
 
 #![forbid(unsafe_code)]
 

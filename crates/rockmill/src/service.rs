@@ -1,4 +1,4 @@
-//! RocksDB's side of the engine.
+//! RocksDB's interface to the engine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr};
@@ -18,15 +18,15 @@ use rust_rocksdb::{
 use crate::builder::Builder;
 use crate::sessions::Sessions;
 
-/// Does RocksDB's compactions.
+/// Runs RocksDB's compactions.
 ///
-/// Hand a clone to `Options::set_compaction_service`; keep one for [`Service::stats`]. Clones share
-/// threads, memory and counters, so one service serves any number of databases. Give each database a
-/// clone of its own: when a database closes, the jobs that came through its clone stop, and no others.
+/// Pass a clone to `Options::set_compaction_service`; keep one for [`Service::stats`]. Clones share threads, memory and
+/// counters, so one service serves any number of databases. Give each database its own clone: when a database closes,
+/// only the jobs that came through its clone stop.
 ///
-/// A database whose files lie in several paths (`db_paths`, `cf_paths`) on different file systems must not
-/// use a compaction service at all: RocksDB moves results by renaming them, and takes a rename that fails
-/// for a fatal error. A service cannot see these paths before a file lies in a second one.
+/// Do not use a compaction service for a database whose paths (`db_paths`, `cf_paths`) are on different file systems.
+/// RocksDB installs results by renaming them, and treats a failed rename as a fatal error. A service does not see these
+/// paths before a file is in a second one.
 #[derive(Debug)]
 pub struct Service {
     engine: Arc<Engine>,
@@ -37,20 +37,20 @@ pub struct Service {
 #[derive(Debug, Default)]
 struct Jobs {
     by_id: HashMap<Vec<u8>, Entry>,
-    /// Shared by all jobs since RocksDB last told that a database closes; set when it does again.
+    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement.
     cancel: CancelToken,
     sessions: Sessions,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// Scheduled, or waited for.
+    /// Scheduled or running.
     Accepted {
         job: Arc<EligibleJob>,
         dir: PathBuf,
         cancel: CancelToken,
     },
-    /// Reported; the files wait to be taken.
+    /// Reported to RocksDB, which has not taken the files yet.
     Reported { staging: StagingDir, dir: PathBuf },
 }
 
@@ -68,17 +68,17 @@ impl Service {
         }
     }
 
-    /// A service with default settings, to be changed.
+    /// Returns a builder with default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The settings that may change, as they are now; the same for all clones.
+    /// Returns the current values of the settings that can change. They are the same for all clones.
     pub fn settings(&self) -> MutableSettings {
         self.engine.settings()
     }
 
-    /// Changes settings for all clones, at once or, if one of them makes no sense, none.
+    /// Changes settings for all clones, all of them at once. If one is invalid, none is changed.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -91,10 +91,10 @@ impl Service {
     /// # }
     /// ```
     ///
-    /// Subcompactions that run go on; [`MutableSettings`] says from when on each setting holds.
+    /// Running subcompactions go on; [`MutableSettings`] says when each setting takes effect.
     ///
     /// # Errors
-    /// One sentence that names the setting.
+    /// One sentence that names the invalid setting.
     pub fn change_settings(
         &self,
         change: impl FnOnce(&mut MutableSettings),
@@ -104,8 +104,8 @@ impl Service {
             .map_err(crate::builder::Error)
     }
 
-    /// Waits until the configured devices are open, which takes some tenths of a second beside other work. Before
-    /// that, and if none can be used, the CPU does all jobs.
+    /// Waits until the configured devices are open. They are opened in the background, which takes a few tenths of a
+    /// second. Before that, and if no device can be used, the CPU does all jobs.
     ///
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
@@ -114,13 +114,13 @@ impl Service {
         waited.map_err(crate::builder::Error)
     }
 
-    /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
-    /// devices, and as long as it is not known.
+    /// Describes the choice of [`Device::Auto`](crate::Device::Auto), as a sentence without a full stop. `None` for
+    /// other devices, and before the choice is made.
     pub fn device_choice(&self) -> Option<&str> {
         self.engine.device_choice()
     }
 
-    /// What was done so far, through all clones.
+    /// Returns the work done so far, through all clones.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }
@@ -129,7 +129,7 @@ impl Service {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a job, or says why not. Returns the id under which it is waited for.
+    /// Accepts a job and returns its id, under which RocksDB waits for it; otherwise returns the reason against it.
     fn accept(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> Result<String, Error> {
         let session_id = text(info.db_session_id());
         let cancel = {
@@ -170,7 +170,7 @@ impl Service {
         Ok(id)
     }
 
-    /// Runs an accepted job. Returns the message for RocksDB.
+    /// Runs an accepted job and returns the message for RocksDB.
     fn run(&self, id: &[u8]) -> Result<Vec<u8>, Error> {
         let (job, dir, cancel) = match self.jobs().by_id.get(id) {
             Some(Entry::Accepted { job, dir, cancel }) => {
@@ -187,7 +187,7 @@ impl Service {
         Ok(finished.result)
     }
 
-    /// The engine need not keep anything any more of what jobs of these sessions had in common.
+    /// Lets the engine drop the state that jobs of these sessions shared.
     fn sessions_ended(&self, sessions: &BTreeSet<String>) {
         let _ = guarded(|| {
             self.engine.sessions_ended(sessions);
@@ -196,7 +196,7 @@ impl Service {
     }
 }
 
-/// The directory is a key among others, and the staging folder's path goes into a message.
+/// The directory is a key in maps, and RocksDB receives the staging folder's path.
 fn absolute(dir: &Path) -> PathBuf {
     std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
 }
@@ -246,7 +246,7 @@ impl CompactionService for Service {
     }
 
     fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {
-        // Whatever became of the files, the folder is done with.
+        // The folder is no longer needed, whether RocksDB took the files or not.
         let entry = self.jobs().by_id.remove(scheduled_job_id.to_bytes());
         let Some(Entry::Reported { staging, dir }) = entry else {
             return;
@@ -255,7 +255,7 @@ impl CompactionService for Service {
             match status {
                 Some(CompactionServiceJobStatus::Success) => {
                     if let Err(error) = self.engine.files_taken(&dir) {
-                        // Where RocksDB's own sync does something, it will fail as well.
+                        // If RocksDB's own sync is not a no-op, it will fail as well.
                         tracing::error!(%error, "a job's files may not survive a crash");
                     }
                 }
@@ -269,8 +269,7 @@ impl CompactionService for Service {
 }
 
 impl Drop for Service {
-    /// Jobs that were scheduled and never waited for leave nothing behind but their memory; reported
-    /// ones drop their folders here.
+    /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs());
         drop(jobs.by_id);

@@ -1,29 +1,30 @@
-//! Whose jobs come through a clone, and which of these databases have closed as far as that can be told.
+//! Tracks whose jobs come through a clone, and which of these databases may have closed.
 //!
-//! RocksDB tells that a database closes just before the database stops to schedule, but not which one closes.
+//! RocksDB announces that a database closes just before it stops scheduling, but it does not say which database.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// For how long jobs of the databases that may be closing go back at once. RocksDB holds its mutex from the call
-/// until it stops to pick compactions (`db_impl.cc:CancelAllBackgroundWork`), unless it has event listeners to tell. So
-/// hardly any are still to come but those that it picked before and has not offered yet. A database that lives on
-/// loses no more than the jobs of this time.
+/// Period for which jobs of possibly closing databases are returned at once. RocksDB holds its mutex from the call
+/// until it stops picking compactions (`db_impl.cc:CancelAllBackgroundWork`), unless it has event listeners to notify.
+/// So almost all later jobs are ones that it had picked and not yet offered. A database that stays open loses only the
+/// jobs of this period.
 const CLOSING: Duration = Duration::from_millis(250);
 
-/// The sessions of databases whose jobs come through one clone.
+/// Sessions of the databases whose jobs come through one clone.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    /// Jobs came since RocksDB last told that a database closes.
+    /// Sessions with a job since RocksDB last announced that a database closes.
     at_work: BTreeSet<String>,
-    /// Jobs came before that, and none since: one has closed, and the others may live on.
+    /// Sessions with a job before that announcement and none since: one has closed, and the others may be open.
     in_doubt: BTreeSet<String>,
-    /// Sessions one of which closes; until then, their jobs are left to RocksDB.
+    /// Sessions of which one closes, and the time until which their jobs are left to RocksDB.
     closing: Option<(BTreeSet<String>, Instant)>,
 }
 
 impl Sessions {
-    /// A job of a session comes at `now`; whether it may be done, since its database is not thought to close.
+    /// Notes a job of a session at `now`. Returns whether the job may be done, which is so if its database is not
+    /// closing.
     pub fn job_comes(&mut self, session_id: &str, now: Instant) -> bool {
         let closes = |(sessions, until): &(BTreeSet<String>, Instant)| {
             sessions.contains(session_id) && now < *until
@@ -36,9 +37,9 @@ impl Sessions {
         true
     }
 
-    /// A database closes at `now`. Returns the sessions of which nothing need be kept: those that have had no job since
-    /// another one closed, and the one at work if there is no other at work. Where there are more, most live on, and would have
-    /// to read their MANIFEST from its start again.
+    /// Notes at `now` that a database closes. Returns the sessions whose state can be dropped. These are the sessions
+    /// without a job since an earlier announcement, and the active session if it is the only one. With several active
+    /// sessions, most stay open, and dropping their state would make them read their MANIFEST from the start again.
     pub fn one_closes(&mut self, now: Instant) -> BTreeSet<String> {
         let at_work = std::mem::take(&mut self.at_work);
         let mut ended = std::mem::take(&mut self.in_doubt);
@@ -54,7 +55,7 @@ impl Sessions {
         ended
     }
 
-    /// Those of which something may be kept.
+    /// Returns the sessions that may still have state.
     pub fn into_kept(mut self) -> BTreeSet<String> {
         self.at_work.append(&mut self.in_doubt);
         self.at_work
@@ -76,7 +77,7 @@ mod tests {
         sessions.one_closes(now);
         assert!(!sessions.job_comes("one", now) && !sessions.job_comes("other", now));
         assert!(sessions.job_comes("third", now));
-        // Whoever has had no job since may be the next to close.
+        // A session without a job since then may be the next to close.
         sessions.one_closes(now + CLOSING);
         assert!(!sessions.job_comes("other", now + CLOSING));
         assert!(sessions.job_comes("other", now + 2 * CLOSING));

@@ -1,4 +1,4 @@
-//! Entry by entry: internal keys and values of two databases.
+//! Compares internal keys and values of two databases entry by entry.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,15 +12,15 @@ use rust_rocksdb::{DB, Options};
 
 use crate::{measure, progress, rocksdb};
 
-/// Entries handed over at a time, and hand-overs that may wait.
+/// Entries per batch; the next constant is the number of queued batches.
 const BATCH_ENTRIES: usize = 1024;
 const WAITING_BATCHES: usize = 4;
 
 /// Internal key and value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// The first difference between RocksDB's result and Rockmill's, which lie in the first level of each;
-/// `None` if they hold the same entries with the same sequence numbers.
+/// Returns the first difference between RocksDB's and Rockmill's results, which are in the first nonempty level of
+/// each; `None` if they have the same entries with the same sequence numbers.
 pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
     let spinner = progress::spinner("comparing entry by entry".to_owned());
     let (files_a, files_b) = (files(a)?, files(b)?);
@@ -41,7 +41,7 @@ pub fn databases(a: &Path, b: &Path) -> Result<Option<String>, Failure> {
     compared
 }
 
-/// Files of the first level, in key order.
+/// Returns the files of the first nonempty level, in key order.
 fn files(path: &Path) -> Result<Vec<String>, Failure> {
     let db = DB::open_for_read_only(&Options::default(), path, false)
         .map_err(|e| rocksdb::failed("open a database", &e))?;
@@ -50,7 +50,7 @@ fn files(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(files.into_iter().map(|file| file.name).collect())
 }
 
-/// Sends all entries of `files`; a receiver that is gone ends it.
+/// Sends all entries of `files`; ends early if the receiver is gone.
 fn send(dir: &Path, files: &[String], to: &SyncSender<Vec<Entry>>) -> Result<(), Failure> {
     let mut batch = Vec::with_capacity(BATCH_ENTRIES);
     let mut gone = false;
@@ -68,7 +68,7 @@ fn send(dir: &Path, files: &[String], to: &SyncSender<Vec<Entry>>) -> Result<(),
             Ok(())
         })?;
     }
-    // A receiver that is gone has seen a difference already.
+    // If the receiver is gone, it has found a difference already.
     let _ = to.send(batch);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who compacts, with what.
+//! A system that compacts, and its settings.
 
 use std::path::Path;
 
@@ -12,21 +12,21 @@ use crate::plane::Plane;
 use crate::spec::Spec;
 use crate::system::System;
 
-/// A system with its settings, and what it is to compact.
+/// A system with its settings, and the database that it compacts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contender {
-    /// The data plane.
+    /// The system.
     pub system: System,
     /// The database.
     pub spec: Spec,
-    /// Subcompactions at once, or subcompactions.
+    /// Subcompactions in flight for Rockmill, subcompactions for RocksDB.
     pub threads: u32,
     /// Rockmill's settings.
     pub tuning: Tuning,
 }
 
 impl Contender {
-    /// Memory in bytes that it may take, if that is bounded.
+    /// Memory limit in bytes, if there is one.
     pub fn budget_bytes(&self) -> Option<u64> {
         match self.system {
             System::Rocksdb => None,
@@ -44,10 +44,10 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Makes the contender ready.
+    /// Prepares the contender.
     ///
     /// # Errors
-    /// Those of [`Plane::new`].
+    /// The errors of [`Plane::new`].
     pub fn new(contender: Contender, give: GiveDevices) -> Result<Self, Failure> {
         let plane = Plane::new(
             contender.system,
@@ -66,7 +66,7 @@ impl Ready {
     /// Compacts everything in the database at `path`.
     ///
     /// # Errors
-    /// Environment or Data if it could not, by whose fault that was.
+    /// Environment or Data, depending on the cause of the failure.
     pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
         let Contender {
             system,
@@ -101,10 +101,10 @@ impl Ready {
     }
 }
 
-/// Looks whether RocksDB did its work.
+/// Checks that RocksDB emptied level 0.
 ///
 /// # Errors
-/// Environment if it has left files in level 0.
+/// Environment if files remain in level 0.
 pub fn check_level_0(files: usize) -> Result<(), Failure> {
     if files == 0 {
         return Ok(());
@@ -113,10 +113,10 @@ pub fn check_level_0(files: usize) -> Result<(), Failure> {
     Err(Failure::Environment(what.to_owned()))
 }
 
-/// Looks whether Rockmill failed at a job.
+/// Checks that Rockmill failed at no job.
 ///
 /// # Errors
-/// Environment or Data, by whose fault that was.
+/// Environment or Data, depending on the cause of the failure.
 pub fn check_failures(stats: &Stats) -> Result<(), Failure> {
     if stats.jobs_failed > 0 {
         let error = stats.last_error.as_deref().unwrap_or("no reason is known");
@@ -132,10 +132,11 @@ pub fn check_failures(stats: &Stats) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks whether Rockmill did all of the work, and on its device, where it was told to.
+/// Checks that Rockmill did all of the work, and on the given device.
 ///
 /// # Errors
-/// Those of [`check_failures`]; Data if RocksDB did some of the work; Environment if the CPU did some of a device's.
+/// The errors of [`check_failures`]; Data if RocksDB did some of the work; Environment if the CPU did some of a
+/// device's.
 pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
     check_done(stats)?;
     match left_to_cpu(stats, device) {
@@ -144,10 +145,10 @@ pub fn check_stats(stats: &Stats, device: DeviceList) -> Result<(), Failure> {
     }
 }
 
-/// Looks whether Rockmill did all of the work, on whatever device.
+/// Checks that Rockmill did all of the work, on any device.
 ///
 /// # Errors
-/// Those of [`check_failures`]; Data if RocksDB did some of the work.
+/// The errors of [`check_failures`]; Data if RocksDB did some of the work.
 fn check_done(stats: &Stats) -> Result<(), Failure> {
     check_failures(stats)?;
     if stats.jobs_done == 0 || stats.jobs_done != stats.jobs_scheduled {
@@ -158,7 +159,7 @@ fn check_done(stats: &Stats) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why the CPU did some of the work of a device that was named, if it did.
+/// Returns why the CPU did some of the work of a named device, if it did.
 fn left_to_cpu(stats: &Stats, device: DeviceList) -> Option<String> {
     let is_so = stats.jobs_device_refused > 0 && !device.contains(Device::Auto);
     let why = stats.last_error.as_deref().unwrap_or("no reason is known");

@@ -14,14 +14,14 @@ use crate::machine::usual_threads;
 use crate::spec::Spec;
 use crate::{fill, measure, progress, rocksdb};
 
-/// The database whose copies are compacted; closed, and never compacted itself.
+/// The database whose copies are compacted. It is closed and never compacted itself.
 pub struct Origin {
     path: PathBuf,
     options: Options,
 }
 
 impl Origin {
-    /// Makes the database in a folder that is not there yet.
+    /// Creates the database in a new folder.
     pub fn make(path: PathBuf, spec: &Spec) -> Result<Self, Failure> {
         if spec.above_older {
             make_older(&path, spec)?;
@@ -36,7 +36,7 @@ impl Origin {
         Ok(Self { path, options })
     }
 
-    /// A copy in a folder that is not there yet. It shares the files, as hard links.
+    /// Copies the database to a new folder. The copy shares the files as hard links.
     pub fn copy_to(&self, path: &Path) -> Result<(), Failure> {
         let db = rocksdb::open(&self.path, &self.options)?;
         Checkpoint::new(&db)
@@ -44,7 +44,7 @@ impl Origin {
             .map_err(|e| rocksdb::failed("make a checkpoint", &e))
     }
 
-    /// Reads all files once, several at a time, so that the system's page cache holds them as far as it can.
+    /// Reads all files once, several in parallel, so that the page cache holds as many as possible.
     pub fn warm(&self) -> Result<(), Failure> {
         let spinner = progress::spinner("reading the files once".to_owned());
         let read = read_folder(&self.path);
@@ -53,7 +53,7 @@ impl Origin {
     }
 }
 
-/// Makes a database whose last level holds an older entry for some of the keys.
+/// Creates a database whose last level has an older entry for some of the keys.
 fn make_older(path: &Path, spec: &Spec) -> Result<(), Failure> {
     let bottommost = Spec {
         above_older: false,
@@ -67,7 +67,7 @@ fn make_older(path: &Path, spec: &Spec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the files of a folder, each by one of as many threads as there are cores.
+/// Reads the files of a folder, on as many threads as there are cores.
 fn read_folder(path: &Path) -> io::Result<()> {
     const PIECE_BYTES: usize = 1 << 20;
     let files = path.read_dir()?.collect::<io::Result<Vec<_>>>()?;
@@ -104,7 +104,7 @@ mod tests {
 
     type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-    /// The newest entries, and the number of all in level 0, of a database of seven runs.
+    /// Returns the newest entries, and the number of all entries in level 0, of a database of seven runs.
     fn made(versions: u64, above_older: bool) -> (Entries, u64) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let spec = Spec {
@@ -155,7 +155,7 @@ mod tests {
                 .iter()
                 .all(|(key, value)| above.get(key) == Some(value))
         );
-        // How many keys each writer has is rounded.
+        // The number of keys per writer is rounded.
         assert!(above.len() - alone.len() <= RUNS as usize);
     }
 }

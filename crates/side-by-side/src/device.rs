@@ -1,4 +1,4 @@
-//! What Rockmill computes on, and how it is told.
+//! The device that Rockmill computes on, and the settings for it.
 
 use rockmill::{Builder, CudaSettings, DeviceList, OutputCache, Service, Verification};
 use rockmill_terminal::outcome::Failure;
@@ -6,31 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::BLOOM_BITS_PER_KEY;
 
-/// Settings of services that are measured; the same for all measurements of a command.
+/// Settings of measured services; the same for all measurements of a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct Tuning {
-    /// Host memory in MiB that Rockmill's jobs hold at most.
+    /// Most host memory in MiB that Rockmill's jobs hold.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     memory_mib: u64,
-    /// MiB that Rockmill reads and writes a second at most [default: no limit].
+    /// Most MiB that Rockmill reads and writes per second [default: no limit].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: u64,
-    /// How sure Rockmill is of its output: default, sampled, sampled:N or full.
+    /// How thoroughly Rockmill checks its output: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     #[serde(with = "text")]
     verification: Verification,
-    /// Whether Rockmill's output goes through the page cache: database, which is as the database's options say, or
-    /// bypass.
+    /// Whether Rockmill's output goes through the page cache: database (as the database's options say) or bypass.
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     #[serde(with = "text")]
     pub output_cache: OutputCache,
-    /// By how much Rockmill's threads are nicer than RocksDB's.
+    /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
-    /// KiB that are copied to a GPU and back at a time.
+    /// KiB per copy to and from a GPU.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     gpu_chunk_kib: u64,
-    /// MiB of pinned memory through which input and output go [default: as many threads' as the machine keeps busy].
+    /// MiB of pinned memory for input and output [default: enough for the threads that the machine keeps busy].
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     gpu_pinned_mib: u64,
     /// Threads that load each subcompaction's input for a GPU.
@@ -54,7 +53,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The same with another way of writing output.
+    /// Returns the same settings with another output cache.
     pub fn with(&self, output_cache: OutputCache) -> Self {
         Self {
             output_cache,
@@ -62,13 +61,13 @@ impl Tuning {
         }
     }
 
-    /// Host memory in bytes that Rockmill's jobs hold at most.
+    /// Most host memory in bytes that Rockmill's jobs hold.
     pub fn budget_bytes(&self) -> u64 {
         self.memory_mib << 20
     }
 }
 
-/// Values that go to another process as their text.
+/// Serializes values as text for another process.
 pub mod text {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -76,18 +75,18 @@ pub mod text {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// The text of a value.
+    /// Writes a value as text.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// The errors of `to`.
     pub fn serialize<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
     }
 
-    /// A value from its text.
+    /// Parses a value from text.
     ///
     /// # Errors
-    /// Those of `from`, and of text that stands for no value.
+    /// The errors of `from`; an error for text that is no value.
     pub fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
@@ -97,29 +96,29 @@ pub mod text {
     }
 }
 
-/// Says on standard error what `auto` came to.
+/// Prints the choice of `auto` to standard error.
 pub fn tell(choice: Option<&str>) {
     if let Some(choice) = choice {
         eprintln!("rockmill: device auto: {choice}");
     }
 }
 
-/// Which jobs a service takes.
+/// Jobs that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jobs {
-    /// Those that it would take of a user's database.
+    /// The jobs that it would accept from a user's database.
     Usual,
-    /// Each, however small.
+    /// All jobs, including small ones.
     All,
 }
 
-/// Tells a builder of services what to compute on.
+/// Sets the devices of a service's builder.
 pub type GiveDevices = fn(Builder, DeviceList) -> Builder;
 
-/// A service that compacts on devices; says what `auto` came to.
+/// Creates a service for devices, and prints the choice of `auto`.
 ///
 /// # Errors
-/// Environment if one of them cannot be used, Usage if the settings make no sense.
+/// Environment if one of them cannot be used, Usage if a setting is invalid.
 pub fn service(
     device: DeviceList,
     threads: u32,

@@ -1,4 +1,4 @@
-//! What a GPU consumes and how busy it is, as its driver's management library tells.
+//! Energy and utilization of GPUs, from the driver's management library (NVML).
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -6,23 +6,23 @@ use rockmill::{Device, DeviceList};
 use rockmill_cuda::Device as Gpu;
 use serde::{Deserialize, Serialize};
 
-/// The name that the driver installs; others come with development packages.
+/// File name that the driver installs; other names come with development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 const MILLIJOULES: f64 = 1e3;
 const PERCENT: f64 = 100.0;
 
-/// Joules that the GPUs took, other work on it included, or why nobody knows.
+/// Energy of the GPUs in joules, including other work on them, or why it is unknown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Energy {
     /// Joules.
     Joules(f64),
-    /// Why nobody knows.
+    /// Why it is unknown.
     Unknown(String),
 }
 
 impl Energy {
-    /// The number, if it is known.
+    /// Returns the joules, if known.
     pub fn joules(&self) -> Option<f64> {
         match self {
             Self::Joules(joules) => Some(*joules),
@@ -31,7 +31,7 @@ impl Energy {
     }
 }
 
-/// Reads the counters of GPUs. They go on every 20 to 100 ms, so short times are inexact.
+/// Reads the counters of GPUs. They are updated every 20 to 100 ms, so short times are inexact.
 #[derive(Debug)]
 pub struct EnergyMeter {
     library: Nvml,
@@ -39,7 +39,7 @@ pub struct EnergyMeter {
 }
 
 impl EnergyMeter {
-    /// A meter for what devices do; `None` for the CPU.
+    /// Creates a meter for the GPUs among `devices`; `None` if there are none.
     ///
     /// # Errors
     /// One clause about what is missing.
@@ -53,7 +53,7 @@ impl EnergyMeter {
             let is_named = devices.contains(Device::Cuda(gpu.number()));
             is_named || devices.contains(Device::Auto) && gpu.probe().is_ok()
         };
-        // Of those that it may take, `auto` takes the first.
+        // `auto` uses the first GPU that it can.
         let most = if devices.contains(Device::Auto) {
             1
         } else {
@@ -73,14 +73,14 @@ impl EnergyMeter {
         Ok(Some(meter))
     }
 
-    /// Since the driver was loaded.
+    /// Joules since the driver was loaded.
     fn joules(&self) -> Result<f64, String> {
         let all = self.each(|gpu| gpu.total_energy_consumption())?;
         Ok(all.into_iter().sum::<u64>() as f64 / MILLIJOULES)
     }
 
-    /// Share of the last part of a second, as long as the driver looks back, in which a kernel ran, of this process or any
-    /// other; the mean of the GPUs. `None` if the driver does not tell.
+    /// Share of the last sampling period, a part of a second, in which any kernel ran, including other processes'; the
+    /// mean of the GPUs. `None` if the driver does not report it.
     pub fn use_now(&self) -> Option<f64> {
         let all = self.each(|gpu| gpu.utilization_rates()).ok()?;
         let percent: u32 = all.iter().map(|rates| rates.gpu).sum();
@@ -100,7 +100,7 @@ impl EnergyMeter {
     }
 }
 
-/// Runs `work` and says what the GPUs took meanwhile; `None` without a GPU.
+/// Runs `work` and returns the energy of the GPUs meanwhile; `None` without a GPU.
 pub fn measured<T>(
     meter: &Result<Option<EnergyMeter>, String>,
     work: impl FnOnce() -> T,

@@ -1,4 +1,4 @@
-//! Writes the entries, with several threads and while earlier runs are still being flushed.
+//! Writes the entries on several threads, while earlier runs are being flushed.
 
 use std::io::Write;
 use std::thread;
@@ -14,29 +14,29 @@ use crate::spec::{Keys, Spec};
 
 const BATCH_ENTRIES: u64 = 1000;
 const BATCH_BYTES: u64 = 1 << 20;
-/// Every run of a command makes the same entries.
+/// Every run of a command writes the same entries.
 const SEED: u64 = 0x526f_636b_6d69_6c6c;
-/// Runs that are written to files at once, while the next one fills.
+/// Number of runs that are flushed while the next one fills.
 const FLUSHES: u64 = 4;
-/// RocksDB takes a quarter of the background jobs for flushes.
+/// RocksDB uses a quarter of the background jobs for flushes.
 const JOBS_PER_FLUSH: u64 = 4;
 /// RocksDB slows writers down when all but one of the write buffers are full.
 const SPARE_WRITE_BUFFERS: u64 = 4;
-/// The largest that RocksDB takes: a run ends where we say so.
+/// The largest that RocksDB accepts, because this module ends each run itself.
 const WRITE_BUFFER_BYTES: usize = 64 << 30;
-/// One key in so many has an older entry.
+/// One key in `OLDER_EVERY` has an older entry.
 const OLDER_EVERY: u64 = 16;
-/// More than glibc ever takes from its heap (32 MiB), so that a run's memory goes back to the system at
-/// once and is not there for a compaction to find, which would hide that in its peak.
+/// More than glibc ever takes from its heap (32 MiB), so that a run's memory is returned to the system at once.
+/// Otherwise a compaction would reuse it, and its peak memory would look too small.
 const ARENA_BLOCK_BYTES: usize = 64 << 20;
 
-/// Adds the options to fill with.
+/// Sets the options for filling.
 pub fn prepare(options: &mut Options) {
     options.set_write_buffer_size(WRITE_BUFFER_BYTES);
     options.set_arena_block_size(ARENA_BLOCK_BYTES);
     options.set_max_write_buffer_number((FLUSHES + SPARE_WRITE_BUFFERS) as i32);
     options.set_max_background_jobs((FLUSHES * JOBS_PER_FLUSH) as i32);
-    // Nobody reads while we write, so a batch need not wait for those of other threads.
+    // There are no readers during the fill, so a batch need not wait for those of other threads.
     options.set_unordered_write(true);
 }
 
@@ -61,7 +61,7 @@ pub fn fill(db: &DB, spec: &Spec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes one older entry for each of some of the keys, which are spread over all of them.
+/// Writes one older entry for some of the keys, spread over all keys.
 pub fn fill_older(db: &DB, spec: &Spec) -> Result<(), Error> {
     let older = Spec {
         delete_every: None,
@@ -100,12 +100,12 @@ fn write_run(
     })
 }
 
-/// Begins to write what is in memory to a file, and waits for the end of that if it is the last.
+/// Starts to flush the memtable; waits for the end of the flush if it is the last.
 fn flush(db: &DB, is_last: bool) -> Result<(), Error> {
     const PATIENCE: Duration = Duration::from_millis(1);
     let number = |property| Ok::<_, Error>(db.property_int_value(property)?.unwrap_or(0));
-    // What waits for a thread when the next run comes would end in the same file. After an error,
-    // nothing moves any more and the flush says why.
+    // Memtables that still wait for a thread when the next run comes would be flushed into the same file. After an
+    // error nothing progresses, and the flush returns the error.
     while number(properties::BACKGROUND_ERRORS)? == 0
         && (number(properties::MEM_TABLE_FLUSH_PENDING)? > 0
             || number(properties::NUM_IMMUTABLE_MEM_TABLE)? >= FLUSHES)
@@ -117,14 +117,13 @@ fn flush(db: &DB, is_last: bool) -> Result<(), Error> {
     db.flush_opt(&options)
 }
 
-/// One of the threads. It has keys of its own, so that the newest version of a key does not depend on
-/// how threads take turns.
+/// One of the threads. It has its own keys, so that the newest version of a key does not depend on thread scheduling.
 struct Writer<'a> {
     spec: &'a Spec,
     number: u64,
     writers: u64,
     rng: SmallRng,
-    /// Distinct keys of this writer, if keys are drawn.
+    /// Number of distinct keys of this writer, if keys are drawn.
     keys: u64,
     written: u64,
 }
@@ -181,7 +180,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The key of a number. Keys of different numbers differ.
+/// Writes the key of a number. Different numbers give different keys.
 pub fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
     match keys {
         Keys::Decimal => {
@@ -198,8 +197,8 @@ pub fn write_key(keys: Keys, number: u64, mut key: &mut [u8]) {
     }
 }
 
-/// A one-to-one map of all numbers (the finalizer of splitmix64: Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", OOPSLA 2014).
+/// A bijection on all numbers (the finalizer of splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
 fn mix(number: u64) -> u64 {
     let bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,7 @@
-//! The same files compacted by RocksDB and by Rockmill, each in a process of its own, and compared: what
-//! `rockmill demo` and `rockmill-bench` share.
+//! Lets RocksDB and Rockmill compact the same files, each in its own process, and compares the results. `rockmill demo`
+//! and `rockmill-bench` share this code.
 //!
-//! A program that starts a [`worker::Worker`] has a hidden subcommand `worker`, which does [`worker::serve`].
+//! A program that starts a [`worker::Worker`] has a hidden subcommand `worker`, which calls [`worker::serve`].
 
 #![forbid(unsafe_code)]
 

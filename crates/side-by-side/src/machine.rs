@@ -1,15 +1,15 @@
-//! The machine, and what this process takes of it.
+//! Properties of the machine, and resources of this process.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// All cores.
+/// Number of all cores.
 pub fn usual_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-/// The processor's name, or its architecture if it tells none.
+/// Returns the name of the processor, or the architecture if it has none.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name"));
@@ -18,7 +18,7 @@ pub fn processor() -> String {
         .to_owned()
 }
 
-/// Processor time of all threads of this process.
+/// CPU time of all threads of this process.
 pub fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.max(0) as u32)

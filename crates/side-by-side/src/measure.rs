@@ -15,35 +15,35 @@ use crate::machine::process_cpu;
 use crate::stages::Stage;
 use crate::{progress, rocksdb};
 
-/// What a compaction took.
+/// Resources and result of a compaction.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// Seconds from call to end.
     pub wall_s: f64,
-    /// Processor time of the process, seconds.
+    /// CPU time of the process, in seconds.
     pub cpu_s: f64,
     /// Size of the files that were compacted.
     pub bytes_in: u64,
-    /// Size of the files that came out.
+    /// Size of the output files.
     pub bytes_out: u64,
     /// Entries of the files that were compacted.
     pub entries_in: u64,
-    /// Entries of the files that came out.
+    /// Entries of the output files.
     pub entries_out: u64,
-    /// Largest resident memory of the process that compacted, above that before its first compaction.
+    /// Growth of the largest resident memory of the process since before its first compaction.
     pub peak_memory_bytes: u64,
-    /// Files that the compaction left in level 0: none, unless it failed.
+    /// Number of files that the compaction left in level 0; 0 unless it failed.
     pub files_in_level_0: usize,
-    /// Where Rockmill's time went, on devices that measure.
+    /// Rockmill's time by stage, on devices that measure it.
     pub stages: Vec<Stage>,
-    /// What a GPU took, if one was used.
+    /// Energy of a GPU, if one was used.
     pub energy: Option<Energy>,
-    /// That and why the CPU did some of a device's work, if it did.
+    /// Set if the CPU did some of a device's work, with the reason.
     pub left_to_cpu: Option<String>,
 }
 
-/// Compacts everything in the database at `path` to its bottommost level, or level 0 to the next where it
-/// lies `above_older` entries; in a process of which this remembers how much memory it had at first.
+/// Compacts everything in the database at `path` to its bottommost level, or level 0 to the next level if the database
+/// has `above_older` entries. `self` remembers the memory of the process before its first compaction.
 pub fn compact(
     path: &Path,
     options: &Options,
@@ -90,14 +90,14 @@ pub fn compact_all(db: &DB) {
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
 }
 
-/// Lets RocksDB see by itself that level 0 is full: a manual compaction would go on to the last level.
+/// Triggers an automatic compaction of level 0: a manual one would go on to the last level.
 fn compact_level_0(db: &DB) -> Result<(), Failure> {
     db.set_options(&[("disable_auto_compactions", "false")])
         .and_then(|()| db.wait_for_compact(&WaitForCompactOptions::default()))
         .map_err(|e| rocksdb::failed("compact", &e))
 }
 
-/// Files of the first level that has any: what is to be compacted, or what that gave.
+/// Returns the files of the first nonempty level: the inputs, or the outputs of the compaction.
 pub fn first_level(db: &DB) -> Result<Vec<LiveFile>, Failure> {
     let mut files = db
         .live_files()
@@ -107,27 +107,27 @@ pub fn first_level(db: &DB) -> Result<Vec<LiveFile>, Failure> {
     Ok(files)
 }
 
-/// Bytes and entries of the files.
+/// Sums bytes and entries of the files.
 pub fn totals(files: &[LiveFile]) -> (u64, u64) {
     files.iter().fold((0, 0), |(bytes, entries), file| {
         (bytes + file.size as u64, entries + file.num_entries)
     })
 }
 
-/// Largest resident memory of this process while it compacts.
+/// Measures the largest resident memory of this process while it compacts.
 #[derive(Debug, Default)]
 pub struct PeakMemory {
-    /// Before the first compaction.
+    /// Resident memory before the first compaction.
     at_first: Option<u64>,
 }
 
 impl PeakMemory {
-    /// Begins anew; where the system does not allow that, the peak is the process's whole life's.
+    /// Resets the peak. Where the system does not allow that, the peak covers the process's whole life.
     fn start(&mut self) {
         /// Resets the high-water mark (`man 5 proc`, clear_refs).
         const RESET_PEAK: &str = "5";
         let _ = fs::write("/proc/self/clear_refs", RESET_PEAK);
-        // What a compaction leaves to the allocator, the next one takes again.
+        // Memory that a compaction returned to the allocator is reused by the next one.
         self.at_first.get_or_insert_with(|| status_bytes("VmRSS:"));
     }
 
@@ -136,7 +136,7 @@ impl PeakMemory {
     }
 }
 
-/// A size from `/proc/self/status`, 0 if it is not there.
+/// Reads a size from `/proc/self/status`, 0 if it is missing.
 fn status_bytes(field: &str) -> u64 {
     const KIB: u64 = 1024;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A system that is ready to compact for databases, and what it takes.
+//! A system that is ready to compact for databases, and its resource use.
 
 use std::collections::BTreeMap;
 
@@ -13,43 +13,43 @@ use crate::machine::process_cpu;
 use crate::stages::{self, Stage};
 use crate::system::System;
 
-/// A system with its service and meter. A service lives as long as in a process that uses it: what it makes
-/// once, such as a GPU's context, is made by the first compaction.
+/// A system with its service and meter. A service lives as long as in a process that uses it, so the first compaction
+/// includes its one-time setup, such as a GPU's context.
 #[derive(Debug)]
 pub struct Plane {
-    /// Rockmill; none where RocksDB compacts.
+    /// Rockmill; `None` if RocksDB compacts.
     pub service: Option<Service>,
     meter: Result<Option<EnergyMeter>, String>,
 }
 
-/// What some work took beside time.
+/// Resources other than time that some work used.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Consumption {
-    /// Processor time of the process, seconds.
+    /// CPU time of the process, in seconds.
     pub cpu_s: f64,
-    /// Where Rockmill's time went, on devices that measure.
+    /// Rockmill's time by stage, on devices that measure it.
     pub stages: Vec<Stage>,
-    /// What a GPU took, if one was used.
+    /// Energy of a GPU, if one was used.
     pub energy: Option<Energy>,
-    /// Subcompactions that each device did, by its name; none of RocksDB's own work.
+    /// Number of subcompactions by device name; excludes RocksDB's own work.
     #[serde(default)]
     pub subcompactions: BTreeMap<String, u64>,
     /// Bytes of files that devices wrote themselves and not through the host.
     #[serde(default)]
     pub near_data_bytes: u64,
-    /// Jobs that RocksDB offered to Rockmill.
+    /// Number of jobs that RocksDB offered to Rockmill.
     #[serde(default)]
     pub jobs_offered: u64,
-    /// Jobs that Rockmill left to RocksDB because of their size.
+    /// Number of jobs that Rockmill left to RocksDB because of their size.
     #[serde(default)]
     pub jobs_too_small: u64,
-    /// Other jobs of which Rockmill left all to RocksDB or its device some to the CPU.
+    /// Number of other jobs that Rockmill left to RocksDB, or of which its device left some to the CPU.
     #[serde(default)]
     pub jobs_elsewhere: u64,
 }
 
 impl Consumption {
-    /// Seconds that the device's kernels ran, summed over subcompactions.
+    /// Seconds of the device's kernels, summed over subcompactions.
     pub fn device_s(&self) -> f64 {
         let of_device = self
             .stages
@@ -58,17 +58,17 @@ impl Consumption {
         of_device.map(|stage| stage.seconds).sum()
     }
 
-    /// Joules of the GPU, if they are known.
+    /// Joules of the GPU, if known.
     pub fn joules(&self) -> Option<f64> {
         self.energy.as_ref().and_then(Energy::joules)
     }
 }
 
 impl Plane {
-    /// Makes a system ready.
+    /// Prepares a system.
     ///
     /// # Errors
-    /// Environment if the device cannot be used, Usage if the settings make no sense.
+    /// Environment if the device cannot be used, Usage if a setting is invalid.
     pub fn new(
         system: System,
         threads: u32,
@@ -86,19 +86,19 @@ impl Plane {
         Ok(Self { service, meter })
     }
 
-    /// Has a database's compactions offered to the service, if there is one.
+    /// Attaches the service, if there is one, to a database's options.
     pub fn attach(&self, options: &mut Options) {
         if let Some(service) = &self.service {
             options.set_compaction_service(service.clone());
         }
     }
 
-    /// How busy its GPUs are, as [`EnergyMeter::use_now`]; `None` without one.
+    /// Utilization of its GPUs, as [`EnergyMeter::use_now`]; `None` without one.
     pub fn gpu_use(&self) -> Option<f64> {
         self.meter.as_ref().ok()?.as_ref()?.use_now()
     }
 
-    /// Does `work` and says what that took.
+    /// Runs `work` and returns its resource use.
     pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, Consumption) {
         let stats = || {
             let stats = self.service.as_ref().map(Service::stats);
@@ -121,7 +121,7 @@ impl Plane {
     }
 }
 
-/// Of all devices.
+/// Sum over all devices.
 fn near_data_bytes(stats: &Stats) -> u64 {
     let devices = stats.devices.values();
     devices.map(|device| device.near_data_bytes).sum()
@@ -136,7 +136,7 @@ fn jobs_elsewhere(stats: &Stats) -> u64 {
     stats.jobs_declined - jobs_too_small(stats) + stats.jobs_device_refused
 }
 
-/// Subcompactions that each device did between two moments, of those that did any.
+/// Number of subcompactions per device between two moments, without devices that did none.
 fn subcompactions_since(before: &Stats, after: &Stats) -> BTreeMap<String, u64> {
     let since = after.devices.iter().map(|(name, now)| {
         let earlier = before

@@ -1,4 +1,4 @@
-//! A process of this program that answers, a line of JSON for a line of JSON.
+//! A child process of this program that answers each line of JSON with a line of JSON.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 #[derive(Debug)]
 pub struct Process {
     process: Child,
-    /// Closed to end it.
+    /// Closed to end the process.
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
 }
@@ -20,7 +20,7 @@ impl Process {
     /// Starts this program with a hidden subcommand.
     ///
     /// # Errors
-    /// Environment if there can be no process.
+    /// Environment if the process cannot be started.
     pub fn start(subcommand: &str) -> Result<Self, Failure> {
         let mut process = std::env::current_exe()
             .and_then(|program| {
@@ -44,7 +44,7 @@ impl Process {
     /// Sends `what` and waits for the answer.
     ///
     /// # Errors
-    /// The answer's own; Environment if the process has ended.
+    /// The answer's own error; Environment if the process has ended.
     pub fn ask<T: DeserializeOwned>(
         &mut self,
         what: &(impl Serialize + ?Sized),
@@ -85,7 +85,7 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Optio
     }
 }
 
-/// What went wrong between the processes.
+/// Converts an error of the communication between the processes.
 pub fn failed(error: &io::Error) -> Failure {
     Failure::Environment(format!("cannot compact in a process of its own: {error}"))
 }

@@ -1,17 +1,17 @@
-//! Signs of life on standard error, which hide themselves where that is no terminal.
+//! Progress indicators on standard error, which are hidden if that is no terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over the entries to write.
+/// Returns a bar over the entries to write.
 pub fn bar(entries: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("writing {wide_bar} {human_pos}/{human_len} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(entries).with_style(style)
 }
 
-/// For what takes an unknown time.
+/// Returns an indicator for work of unknown duration.
 pub fn spinner(what: String) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_message(what);
     spinner.enable_steady_tick(Duration::from_millis(100));

@@ -1,11 +1,11 @@
-//! Opening databases, and RocksDB's errors as those of a command.
+//! Opens databases, and converts RocksDB's errors to a command's.
 
 use std::path::Path;
 
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{DB, Options};
 
-/// RocksDB's errors are those of the machine, unless they speak of corruption.
+/// Converts an error of RocksDB: Data if it reports corruption, otherwise Environment.
 pub fn failed(doing: &str, error: &rust_rocksdb::Error) -> Failure {
     let text = format!("RocksDB cannot {doing}: {error}");
     match error.kind() {
@@ -14,10 +14,10 @@ pub fn failed(doing: &str, error: &rust_rocksdb::Error) -> Failure {
     }
 }
 
-/// Opens a database that exists.
+/// Opens an existing database.
 ///
 /// # Errors
-/// Those of [`failed`].
+/// The errors of [`failed`].
 pub fn open(path: &Path, options: &Options) -> Result<DB, Failure> {
     DB::open(options, path).map_err(|e| failed("open a database", &e))
 }

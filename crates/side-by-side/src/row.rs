@@ -10,37 +10,37 @@ use crate::measure::Measured;
 /// One line of the result.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// The name of the database that was compacted.
+    /// Name of the compacted database.
     pub workload: String,
     /// `rocksdb` or `rockmill`.
     pub system: &'static str,
-    /// What it computes on.
+    /// Devices that it computes on.
     pub device: String,
-    /// Subcompactions at once, or subcompactions.
+    /// Subcompactions in flight for Rockmill, subcompactions for RocksDB.
     pub threads: u32,
     /// Size of the files to write.
     pub target_file_bytes: u64,
     /// Seconds from call to end.
     pub wall_s: f64,
-    /// Processor time of the process, seconds.
+    /// CPU time of the process, in seconds.
     pub cpu_s: f64,
     /// Size of the files that were compacted.
     pub bytes_in: u64,
-    /// Size of the files that came out.
+    /// Size of the output files.
     pub bytes_out: u64,
-    /// Gigabytes of input and output a second.
+    /// Gigabytes of input and output per second.
     pub gb_per_s: f64,
-    /// Memory that the system may take while compacting, if that is bounded.
+    /// Memory limit of the system while compacting, if there is one.
     pub budget_bytes: Option<u64>,
     /// Growth of the process's resident memory while compacting.
     pub peak_memory_bytes: u64,
-    /// Whether that is at most a tenth more than the budget.
+    /// Whether that exceeds the budget by at most a tenth.
     pub within_budget: Option<bool>,
-    /// Whether the result is RocksDB's; `null` if nobody compared.
+    /// Whether the result equals RocksDB's; `null` if it was not compared.
     pub identical: Option<bool>,
-    /// That and why the CPU did some of the device's work, if it did.
+    /// Set if the CPU did some of the device's work, with the reason.
     pub left_to_cpu: Option<String>,
-    /// What else the system was told, where that differs between rows.
+    /// Further settings of the system that differ between rows.
     #[serde(skip)]
     pub way: String,
     #[serde(skip)]
@@ -48,7 +48,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What a contender took.
+    /// Makes the row of a contender's measurement.
     pub fn new(contender: &Contender, measured: &Measured, identical: Option<bool>) -> Self {
         let (spec, system) = (&contender.spec, contender.system);
         let budget_bytes = contender.budget_bytes();
@@ -74,13 +74,13 @@ impl Row {
         }
     }
 
-    /// A line below the table about what the device left to the CPU.
+    /// Returns a line below the table about work that the device left to the CPU.
     pub fn note(&self) -> Option<String> {
         let left = self.left_to_cpu.as_ref()?;
         Some(format!("{}: {left}", self.device))
     }
 
-    /// Processor time for each gigabyte of input and output.
+    /// CPU time per gigabyte of input and output.
     pub fn cpu_s_per_gb(&self) -> f64 {
         self.cpu_s / gigabytes(self.bytes_in + self.bytes_out)
     }
@@ -90,23 +90,23 @@ fn gigabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e9
 }
 
-/// What the budget leaves out: threads' stacks, the allocator's own, RocksDB's part of a job.
+/// Tolerance for memory outside the budget: threads' stacks, the allocator's own, RocksDB's part of a job.
 const TENTH: u64 = 10;
 
-/// Title of a column, and what it shows of a row.
+/// Title of a column, and its text for a row.
 type Column = (&'static str, fn(&Row) -> String);
 
 /// Title of the column of entries that are not in the result.
 pub const DROPPED: &str = "dropped";
-/// Title of the column of peak memory's share of what it may be.
+/// Title of the column of peak memory relative to its limit.
 const BUDGET: &str = "of budget";
 /// Title of the column of the size of files to write.
 pub const FILE_SIZE: &str = "file MiB";
 /// Title of the column of devices.
 pub const DEVICE: &str = "device";
-/// Title of the column of what else a system was told.
+/// Title of the column of further settings.
 pub const WAY: &str = "way";
-/// Title of the column of processor time for each gigabyte of input and output.
+/// Title of the column of CPU time per gigabyte of input and output.
 pub const CPU_PER_GB: &str = "CPU s/GB";
 
 const COLUMNS: [Column; 15] = [
@@ -141,11 +141,11 @@ const COLUMNS: [Column; 15] = [
     }),
 ];
 
-/// Columns that may be left out where there is no room for all, the first at first.
+/// Columns that may be omitted for lack of space, in the order of omission.
 const SPARED: [&str; 6] = [FILE_SIZE, DROPPED, BUDGET, "CPU s", "peak MB", "MB out"];
 
-/// The rows as a table without the columns of some titles, and without more of them where the terminal has
-/// no room: whoever wants all takes the document.
+/// Makes a table of the rows without the columns `without`. If the terminal is too narrow, more columns are omitted;
+/// the JSON document has all of them.
 pub fn table(rows: &[&Row], without: &[&str]) -> Table {
     let mut without = without.to_vec();
     let mut spared = SPARED.iter().filter(|title| is_spared(rows, title));
@@ -160,7 +160,7 @@ pub fn table(rows: &[&Row], without: &[&str]) -> Table {
     }
 }
 
-/// Whether a column tells nothing that must be known: what tells rows apart, or that there was too much.
+/// Whether a column may be omitted: it neither distinguishes rows nor shows that a limit was exceeded.
 fn is_spared(rows: &[&Row], title: &str) -> bool {
     match title {
         FILE_SIZE => {

@@ -1,15 +1,15 @@
-//! Folders for databases that go away at the end.
+//! Folders for databases that are removed at the end.
 
 use std::path::Path;
 
 use crate::scratch_dir::Scratch;
 use rockmill_terminal::outcome::Failure;
 
-/// Lets `work` use a folder for databases, which then goes away, in `parent` or where the system has its temporary files.
-/// What a command left there that was killed goes before.
+/// Runs `work` with a temporary folder for databases, in `parent` or in the system's folder for temporary files. First
+/// removes the folders that killed commands left there.
 ///
 /// # Errors
-/// Environment if there can be no folder; those of `work`.
+/// Environment if the folder cannot be made; the errors of `work`.
 pub fn in_scratch<T>(
     parent: Option<&Path>,
     work: impl FnOnce(&Path) -> Result<T, Failure>,
@@ -21,7 +21,7 @@ pub fn in_scratch<T>(
     work(scratch.path()).map_err(|failure| advise_room(failure, &parent))
 }
 
-/// What to do about a failure for want of room in `parent`, behind it.
+/// Adds advice to a failure because `parent` has no space left.
 pub fn advise_room(failure: Failure, parent: &Path) -> Failure {
     match failure {
         Failure::Environment(what) if what.contains("No space left on device") => {

@@ -1,4 +1,4 @@
-//! Where files that are measured lie: in a folder that goes with whoever made it.
+//! Temporary folders for measured files, which are removed with their owner.
 
 use std::fs::{self, DirEntry, File, Permissions, TryLockError};
 use std::io;
@@ -9,25 +9,25 @@ use rockmill_core::{Error, Result};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-/// What names of folders begin with.
+/// Prefix of the names of these folders.
 const PREFIX: &str = "rockmill-scratch.";
 
-/// A folder for this user alone. It goes with all that is in it when dropped; what a process leaves that is killed,
-/// the next one removes.
+/// A folder that only this user can access. Dropping it removes it with its contents. The folder of a killed process is
+/// removed by the next process.
 #[derive(Debug)]
 pub struct Scratch {
     dir: TempDir,
-    /// The folder itself, locked for as long as it is used.
+    /// The open folder, locked while it is used.
     _held: File,
 }
 
 impl Scratch {
-    /// Makes a folder in `place`, where those go that nobody uses any more.
+    /// Creates a folder in `place`, and removes unused ones there.
     ///
     /// # Errors
     /// Storage.
     pub fn new(place: &Path) -> Result<Self> {
-        /// Another process may find a folder before that is locked, and remove it.
+        /// Another process may find a new folder before it is locked, and remove it.
         const TRIES: usize = 8;
         remove_left(place);
         let made = (0..TRIES).find_map(|_| Self::make(place).transpose());
@@ -35,7 +35,7 @@ impl Scratch {
         made.map_err(|e| Error::storage(&place.display().to_string(), "make a folder there", &e))
     }
 
-    /// `None` if it was removed before it was locked.
+    /// Returns `None` if the folder was removed before it was locked.
     fn make(place: &Path) -> io::Result<Option<Self>> {
         let mut named = tempfile::Builder::new();
         named
@@ -47,7 +47,7 @@ impl Scratch {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        // Where folders have no locks nobody removes any.
+        // On file systems without locks on folders, no process removes any.
         if let Err(TryLockError::WouldBlock) = held.try_lock() {
             return Ok(None);
         }

@@ -1,56 +1,55 @@
-//! What is in a database, and the options that it is compacted with.
+//! Contents of a database, and the options for compacting it.
 
 use rust_rocksdb::{BlockBasedOptions, Options};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::Workload;
 
-/// Said to the service too, since filters of small databases would not tell.
+/// Also a setting of the service, because filters of small databases are ambiguous.
 pub const BLOOM_BITS_PER_KEY: f64 = 10.0;
 
 /// More than any database has.
 const ENDLESS_BYTES: u64 = 1 << 40;
 
-/// How keys come from numbers.
+/// How keys are made from numbers.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum Keys {
     /// Decimal text: neighbours share most of their bytes.
     Decimal,
-    /// Mixed to all bytes, as identifiers are that someone drew: neighbours share few bytes, and
-    /// numbers in order give keys without order.
+    /// Mixed over all bytes, like random identifiers: neighbours share few bytes, and consecutive numbers give
+    /// unordered keys.
     Mixed,
 }
 
-/// What is in the database.
+/// Contents of a database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     /// The entries.
     pub workload: Workload,
-    /// So many entries for each key, in the mean; with 1, each key is there once.
+    /// Mean number of entries per key; with 1, each key occurs once.
     pub versions: u64,
     /// Files in level 0 to merge.
     pub runs: u64,
-    /// One entry in so many is a Delete.
+    /// One entry in `delete_every` is a Delete.
     pub delete_every: Option<u32>,
-    /// How keys come from numbers.
+    /// How keys are made from numbers.
     pub keys: Keys,
-    /// Whether the last level holds older entries, above which the runs are compacted, so that nothing may
-    /// be forgotten that hides what lies beneath.
+    /// Whether the last level has older entries below the runs, so that tombstones and sequence numbers must be kept.
     pub above_older: bool,
-    /// Whether the database's files pass by the page cache.
+    /// Whether the database uses direct I/O.
     pub direct_io: bool,
-    /// Whether each file is hashed entry by entry as it is written, and again as it is read back
+    /// Whether each file is hashed entry by entry when it is written, and again when it is read back
     /// (`paranoid_file_checks`).
     pub paranoid: bool,
-    /// Threads that write at once. The newest version of each key depends on their number, so it is
-    /// not the machine's number of cores.
+    /// Number of writing threads. It determines the newest version of each key, so it does not depend on the machine's
+    /// number of cores.
     pub writers: u64,
     /// Size of the files to write.
     pub target_file_bytes: u64,
 }
 
 impl Spec {
-    /// All that matters in one line.
+    /// Describes the parameters in one line.
     pub fn name(&self) -> String {
         let (versions, runs) = (self.versions, self.runs);
         let mut name = format!("{}, {versions} versions, {runs} runs", self.workload);
@@ -69,7 +68,7 @@ impl Spec {
         name
     }
 
-    /// Options to compact with; `subcompactions` is RocksDB's own parallelism.
+    /// Returns the options for compacting; `subcompactions` is RocksDB's own parallelism.
     pub fn options(&self, subcompactions: u32) -> Options {
         let mut table = BlockBasedOptions::default();
         table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
@@ -83,7 +82,7 @@ impl Spec {
         options.set_use_direct_io_for_flush_and_compaction(self.direct_io);
         options.set_paranoid_file_checks(self.paranoid);
         if self.above_older {
-            // Level 0 as a whole goes to level 1, and stays there.
+            // All of level 0 is compacted to level 1, and stays there.
             options.set_level_compaction_dynamic_level_bytes(false);
             options.set_level_zero_file_num_compaction_trigger(1);
             options.set_max_bytes_for_level_base(ENDLESS_BYTES);

@@ -1,4 +1,4 @@
-//! Where the time of a compaction went, as a table.
+//! The time of a compaction by stage, as a table.
 
 use comfy_table::{CellAlignment, Table, presets};
 use rockmill::{Resource, StageTime};
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::energy::Energy;
 
-/// A [`StageTime`] that may have come from another process.
+/// A [`StageTime`] that may come from another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// Its name.
     pub stage: String,
-    /// What it keeps busy.
+    /// Resource that the stage uses.
     pub resource: Resource,
-    /// Summed over subcompactions and threads.
+    /// Sum over subcompactions and threads.
     pub seconds: f64,
-    /// Bytes that it moved.
+    /// Bytes that the stage moved.
     pub bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl From<&StageTime> for Stage {
     }
 }
 
-/// What the stages took after `before`.
+/// Returns the differences of the stages between `before` and `after`.
 pub fn since(before: &[StageTime], after: &[StageTime]) -> Vec<Stage> {
     let since = |stage: &StageTime| {
         let earlier = before.iter().find(|known| known.stage == stage.stage);
@@ -44,7 +44,7 @@ pub fn since(before: &[StageTime], after: &[StageTime]) -> Vec<Stage> {
     after.iter().map(since).collect()
 }
 
-/// Bytes that went over the link to the device and back.
+/// Returns the bytes copied over the link to the device and back.
 pub fn link_bytes(stages: &[Stage]) -> (u64, u64) {
     let over = |resource| {
         let of_link = stages.iter().filter(|stage| stage.resource == resource);
@@ -53,7 +53,7 @@ pub fn link_bytes(stages: &[Stage]) -> (u64, u64) {
     (over(Resource::ToDevice), over(Resource::FromDevice))
 }
 
-/// What a compaction took beside time, in a line.
+/// Describes the resources of a compaction other than time in one line.
 pub fn summary(stages: &[Stage], cpu_s: f64, cpu_s_per_gb: f64, energy: Option<&Energy>) -> String {
     let (to, from) = link_bytes(stages);
     let energy = match energy {
@@ -68,11 +68,11 @@ pub fn summary(stages: &[Stage], cpu_s: f64, cpu_s_per_gb: f64, energy: Option<&
     )
 }
 
-/// What shows as zero is less.
+/// Smaller times would be shown as zero.
 const MIN_SHOWN_S: f64 = 0.000_05;
 
-/// A line a stage: seconds summed over subcompactions and threads, their share of the wall time, bytes moved and
-/// the rate of one thread or stream. Stages that did nothing have none.
+/// Makes a table with one line per stage: seconds summed over subcompactions and threads, their share of the wall time,
+/// bytes moved and the rate of one thread or stream. Stages without work are omitted.
 pub fn table(stages: &[Stage], wall_s: f64) -> Table {
     let mut table = Table::new();
     table

@@ -1,14 +1,14 @@
-//! Who compacts.
+//! The systems that are compared.
 
 use rockmill::DeviceList;
 use serde::{Deserialize, Serialize};
 
-/// A data plane.
+/// A system that compacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum System {
-    /// RocksDB itself, on the processor.
+    /// RocksDB itself, on the CPU.
     Rocksdb,
-    /// Rockmill, for RocksDB.
+    /// Rockmill, as RocksDB's compaction service.
     Rockmill(#[serde(with = "crate::device::text")] DeviceList),
 }
 
@@ -21,7 +21,7 @@ impl System {
         }
     }
 
-    /// What it computes on.
+    /// The devices that it computes on.
     pub fn device(self) -> DeviceList {
         match self {
             Self::Rocksdb => DeviceList::default(),
@@ -37,7 +37,7 @@ impl System {
         }
     }
 
-    /// Subcompactions that give RocksDB so many threads; Rockmill cuts jobs itself.
+    /// Number of subcompactions with which RocksDB uses `threads` threads; Rockmill splits jobs itself.
     pub fn subcompactions(self, threads: u32) -> u32 {
         match self {
             Self::Rocksdb => threads,

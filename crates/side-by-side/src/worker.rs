@@ -1,11 +1,9 @@
-//! Each contender compacts in a process of its own, so that none finds memory, threads or caches that another
-//! has left.
+//! Each contender compacts in its own process, so that none reuses memory, threads or caches of another.
 //!
-//! ```text
-//!   to the process     a Contender      a path     a path ..      a line of JSON each
-//!   from it            ready, or why    what the compaction took
-//!                      not
-//! ```
+//! Protocol, one line of JSON per message:
+//!
+//! * The parent sends a `Contender`. The worker answers that it is ready, or why not.
+//! * The parent sends a path. The worker compacts the database there and answers with the measurement. This repeats.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,10 +20,10 @@ use crate::process::{Process, failed, receive, send};
 pub struct Worker(Process);
 
 impl Worker {
-    /// Starts a process, in which the contender gets ready.
+    /// Starts a process and prepares the contender in it.
     ///
     /// # Errors
-    /// Environment if there can be no process; those of [`Ready::new`].
+    /// Environment if the process cannot be started; the errors of [`Ready::new`].
     pub fn start(contender: &Contender) -> Result<Self, Failure> {
         let mut process = Process::start("worker")?;
         process.ask::<()>(contender)?;
@@ -35,16 +33,16 @@ impl Worker {
     /// Compacts everything in the database at `path`.
     ///
     /// # Errors
-    /// Those of [`Ready::compact`]; Environment if the process has ended.
+    /// The errors of [`Ready::compact`]; Environment if the process has ended.
     pub fn compact(&mut self, path: &Path) -> Result<Measured, Failure> {
         self.0.ask(path)
     }
 }
 
-/// What the process does: it compacts until its input ends. Services get their devices by `give`.
+/// Runs the worker's side: compacts until its input ends. `give` sets the devices of services.
 ///
 /// # Errors
-/// Environment if nobody listens; what is wrong with a compaction is an answer.
+/// Environment if the parent is gone; errors of a compaction are sent as answers.
 pub fn serve(give: GiveDevices) -> Result<(), Failure> {
     let (mut from, mut to) = (io::stdin().lock(), io::stdout().lock());
     let Some(contender) = receive(&mut from).map_err(|e| failed(&e))? else {

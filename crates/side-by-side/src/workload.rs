@@ -1,4 +1,4 @@
-//! What the entries of a measured database look like, and how that is written on the command line.
+//! Keys and values of a measured database, and their notation on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use rust_rocksdb::DBCompressionType;
 use serde::{Deserialize, Serialize};
 
-/// Whole keys differ in their first eight bytes, and RocksDB's users seldom have longer ones than this.
+/// Keys differ in their first eight bytes, and RocksDB's users seldom have longer ones than the maximum here.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
 const MAX_VALUE_BYTES: usize = 1 << 20;
 const MAX_ENTRIES: u64 = 10_000_000_000;
-/// Keys and values come to this where the number of entries is not said.
+/// Total size of keys and values if the number of entries is not given.
 const USUAL_RAW_BYTES: u64 = 1_000_000_000;
 
 /// Compression of all levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compression {
-    /// Blocks as they are.
+    /// Uncompressed blocks.
     None,
     /// LZ4.
     Lz4,
@@ -38,7 +38,7 @@ impl Compression {
         }
     }
 
-    /// RocksDB's word for it.
+    /// RocksDB's type of the compression.
     pub fn of_rocksdb(self) -> DBCompressionType {
         match self {
             Self::None => DBCompressionType::None,
@@ -56,15 +56,14 @@ pub struct Workload {
     pub key_bytes: usize,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Of blocks.
+    /// Compression of blocks.
     pub compression: Compression,
-    /// How many there are.
+    /// Number of entries.
     pub entries: u64,
 }
 
 impl Workload {
-    /// Leading bytes of a value that are random; the rest is zero. Half of a value compresses if there
-    /// is a compressor to find out.
+    /// Number of leading random bytes of a value; the rest is zero. With compression, half of a value is compressible.
     pub fn random_value_bytes(&self) -> usize {
         match self.compression {
             Compression::None => self.value_bytes,
@@ -86,7 +85,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Reads `KEYxVALUE[:compression][:entries]`.
+/// Parses `KEYxVALUE[:compression][:entries]`.
 impl FromStr for Workload {
     type Err = String;
 
@@ -129,13 +128,13 @@ fn parse(text: &str) -> Option<Workload> {
     })
 }
 
-/// Digits alone: `parse` would take a sign.
+/// Parses digits only: `parse` would accept a sign.
 fn number(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| digits.parse().ok())?
 }
 
-/// A number in ones, thousands (`K`) or millions (`M`).
+/// Parses a number in ones, thousands (`K`) or millions (`M`).
 fn scaled(text: &str) -> Option<u64> {
     for (suffix, scale) in [('K', 1_000), ('M', 1_000_000)] {
         if let Some(digits) = text.strip_suffix(suffix) {

@@ -1,5 +1,4 @@
-//! A database as its files show it: the newest OPTIONS file and the MANIFEST. Nothing is written, and it
-//! may be open.
+//! Reads a database's state from its newest OPTIONS file and its MANIFEST. Writes nothing; the database may be open.
 
 use std::path::Path;
 
@@ -18,16 +17,16 @@ const MAX_OPTIONS_BYTES: u64 = 64 << 20;
 /// `CompactionReason::kManualCompaction`.
 const MANUAL: i32 = 9;
 
-/// The files that say what a database is.
+/// Options and tree of a database, as its files give them.
 #[derive(Debug)]
 pub struct ClosedDatabase {
     /// Number of the OPTIONS file.
     pub options_number: u64,
     /// Its text.
     pub options_text: String,
-    /// The same, taken apart.
+    /// The parsed text.
     pub options: OptionsFile,
-    /// Has read the MANIFEST.
+    /// Follower that has read the MANIFEST.
     pub follower: TreeFollower,
 }
 
@@ -42,7 +41,7 @@ impl ClosedDatabase {
         let options = OptionsFile::parse(&options_text).map_err(malformed)?;
         let mut follower = TreeFollower::default();
         follower.refresh(storage, dir, (0, 0), &CancelToken::new())?;
-        // Even an empty database's MANIFEST counts the MANIFEST itself.
+        // Even the MANIFEST of an empty database counts the MANIFEST's own file number.
         if follower.tree().next_file_number == 0 {
             let what = "the MANIFEST holds no edit";
             return Err(Error::declined(DeclineReason::Manifest, what));
@@ -55,7 +54,7 @@ impl ClosedDatabase {
         })
     }
 
-    /// What decides how RocksDB goes about a manual compaction of a column family.
+    /// Returns the options that decide how RocksDB splits a manual compaction of a column family.
     ///
     /// # Errors
     /// Declined if an option is malformed.
@@ -65,7 +64,7 @@ impl ClosedDatabase {
         Shape::read(options).map_err(malformed)
     }
 
-    /// The deepest level of a column family.
+    /// Returns the deepest level of a column family.
     ///
     /// # Errors
     /// Declined if the option is malformed.
@@ -74,7 +73,7 @@ impl ClosedDatabase {
         Ok(i32::try_from(last).unwrap_or(i32::MAX))
     }
 
-    /// The column family of that name, with its id.
+    /// Returns the column family of that name and its id.
     ///
     /// # Errors
     /// Declined if there is none.
@@ -83,8 +82,8 @@ impl ClosedDatabase {
         self.follower.tree().by_name(cf_name).ok_or_else(none)
     }
 
-    /// The request that RocksDB would make for a compaction of all files of a column family, in one job
-    /// to the last level. There may be none.
+    /// Returns the request that RocksDB would make to compact all files of a column family to the last level in one
+    /// job. The column family may have no files.
     ///
     /// # Errors
     /// Declined if there is no such column family.
@@ -97,7 +96,7 @@ impl ClosedDatabase {
         let mut files = Vec::new();
         for (&level, of_level) in &family.levels {
             let numbers = of_level.keys().map(|&number| (level, number));
-            // RocksDB names the newest of level 0 first.
+            // RocksDB names the newest file of level 0 first.
             match level {
                 0 => files.extend(numbers.rev()),
                 _ => files.extend(numbers),
@@ -106,8 +105,8 @@ impl ClosedDatabase {
         self.request(dir, cf_name, &files, self.last_level(cf_name)?)
     }
 
-    /// The request that RocksDB would make for a manual compaction of files, by level and number, in one
-    /// job to `output_level`.
+    /// Returns the request that RocksDB would make for a manual compaction of the files, given by level and number, to
+    /// `output_level` in one job.
     ///
     /// # Errors
     /// Declined if there is no such column family.
@@ -154,7 +153,7 @@ impl ClosedDatabase {
     }
 }
 
-/// The text of an OPTIONS file.
+/// Reads the text of an OPTIONS file.
 ///
 /// # Errors
 /// Declined if it cannot be read.
@@ -166,12 +165,12 @@ pub fn read_options(storage: &dyn Storage, dir: &Path, number: u64) -> Result<St
     String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
 }
 
-/// The number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.
+/// Parses the number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.
 pub fn options_number(file_name: &str) -> Option<u64> {
     file_name.strip_prefix("OPTIONS-")?.parse().ok()
 }
 
-/// Number of the newest OPTIONS file in `dir`.
+/// Returns the number of the newest OPTIONS file in `dir`.
 fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<u64> {
     let names = storage
         .list(dir)

@@ -1,11 +1,14 @@
-//! How many bits a key a filter policy has when the OPTIONS file does not say.
+//! Infers a filter policy's bits per key where the OPTIONS file does not give them.
 //!
-//! A policy that was made through RocksDB's C API, which is how every binding makes it, is written to
-//! the OPTIONS file as `bloomfilter` alone. The number then shows only in the sizes of the filters of
-//! existing files: a FastLocalBloom filter of `n` keys is `ceil(n * millibits / 8000)` bytes rounded
-//! up to 64, a legacy one `n * whole bits` rounded up to an odd number of lines; for Ribbon see
-//! `ribbon_bits`. One policy made several kinds where a database's format_version or policy has
-//! changed, so each kind speaks for the others.
+//! Every language binding creates policies through RocksDB's C API. The OPTIONS file names such a policy `bloomfilter`,
+//! without its bits. The number then shows only in the filter sizes of existing files:
+//!
+//! * A FastLocalBloom filter of `n` keys has `ceil(n * millibits / 8000)` bytes, rounded up to 64.
+//! * A legacy filter has `n * whole bits`, rounded up to an odd number of lines.
+//! * For Ribbon see `ribbon_bits`.
+//!
+//! If the format_version or the policy of a database changed, one policy has made several kinds of filters. So samples
+//! of all kinds are combined.
 
 use rockmill_core::InputTable;
 use rockmill_format::filter::{FilterKind, FilterReader, LegacyLayout, METADATA_LEN, legacy};
@@ -15,57 +18,57 @@ use crate::ribbon_bits;
 /// FastLocalBloom filters grow in cache lines.
 const LINE_BYTES: u64 = 64;
 
-/// 8 bits a byte, 1000 thousandths a bit.
+/// 8 bits per byte, 1000 thousandths per bit.
 const MILLIBITS_PER_BYTE: u64 = 8000;
 
-/// Numbers of thousandths that a policy can have.
+/// Range of a policy's bits per key, in thousandths.
 const LOWEST: u64 = 1000;
 const HIGHEST: u64 = 100_000;
 
-/// Policies are whole numbers of bits in practice; 10 is what RocksDB's documentation names.
+/// In practice, policies have whole numbers of bits. RocksDB's documentation recommends 10.
 const WHOLE: u64 = 1000;
 const USUAL: u64 = 10_000;
 
-/// Decimals to try, coarsest first, where no whole number fits.
+/// Fractions to try where no whole number fits, coarsest first.
 const FRACTIONS: [u64; 4] = [500, 100, 10, 1];
 
-/// What the inputs' filters say.
+/// Bits per key inferred from the inputs' filters, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inferred {
-    /// Only this number fits, among whole numbers of bits or the roundest fraction.
+    /// Only this number fits, among whole numbers of bits or the roundest fractions.
     Certain(u32),
-    /// Several whole numbers fit; this one is taken. The filters are small then.
+    /// Several whole numbers fit, and this one is used. Only small filters leave the choice.
     Likely(u32),
-    /// Nothing fits, or no input has a filter to learn from.
+    /// No number fits, or no input has a filter to infer from.
     Unknown,
 }
 
-/// The filters that tell how many bits a key they were made with.
+/// Kinds of filters whose size gives the bits per key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleKind {
     /// FastLocalBloom.
     FastLocalBloom,
-    /// The filter of format_version below 5.
+    /// The Bloom filter of format_version below 5.
     Legacy(LegacyLayout),
-    /// Ribbon, of so many blocks.
+    /// Ribbon.
     Ribbon {
-        /// Blocks of 128 slots.
+        /// Number of blocks of 128 slots.
         blocks: u64,
     },
 }
 
-/// Size of a filter and the keys that went into it.
+/// Size of a filter and its number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterSample {
-    /// Which filter it is.
+    /// Kind of the filter.
     pub kind: SampleKind,
-    /// Bytes of the filter's bits.
+    /// Size of the filter's bits in bytes.
     pub bits_bytes: u64,
-    /// Keys that were added.
+    /// Number of keys that were added.
     pub keys: u64,
 }
 
-/// The sample that an input gives, if it has a Bloom filter with a known number of keys.
+/// Returns the sample of an input, if it has a Bloom or Ribbon filter with a known number of keys.
 pub fn sample(table: &InputTable, filter: &[u8]) -> Option<FilterSample> {
     let reader = FilterReader::parse(filter).ok()?;
     let kind = match reader.kind() {
@@ -84,7 +87,7 @@ pub fn sample(table: &InputTable, filter: &[u8]) -> Option<FilterSample> {
     })
 }
 
-/// The number that fits all samples.
+/// Returns the bits per key that fit all samples.
 pub fn infer(samples: &[FilterSample]) -> Inferred {
     let Some((low, high)) = interval(samples) else {
         return Inferred::Unknown;
@@ -106,7 +109,7 @@ pub fn infer(samples: &[FilterSample]) -> Inferred {
     fraction.map_or(Inferred::Unknown, |value| Inferred::Certain(narrow(value)))
 }
 
-/// Smallest and largest number of thousandths of a bit that give every sample its size.
+/// Returns the smallest and largest number of thousandths of a bit that give every sample its size.
 fn interval(samples: &[FilterSample]) -> Option<(u64, u64)> {
     if samples.is_empty() {
         return None;
@@ -125,15 +128,15 @@ fn interval(samples: &[FilterSample]) -> Option<(u64, u64)> {
     (low <= high).then_some((low, high))
 }
 
-/// bits_bytes - 64 < ceil(keys * m / 8000) <= bits_bytes
+/// Solves `bits_bytes - 64 < ceil(keys * m / 8000) <= bits_bytes`.
 fn fast_local_interval(sample: &FilterSample) -> Option<(u64, u64)> {
     let most = sample.bits_bytes.checked_mul(MILLIBITS_PER_BYTE)?;
     let least = sample.bits_bytes.checked_sub(LINE_BYTES)? * MILLIBITS_PER_BYTE;
     Some((least / sample.keys + 1, most / sample.keys))
 }
 
-/// The thousandths that round to the whole numbers of bits which give the sample's size and probes.
-/// Both only grow with the bits, so these numbers have no gap.
+/// Returns the thousandths that round to the whole numbers of bits with the sample's size and probes. Size and probes
+/// grow monotonically with the bits, so these numbers form one interval.
 fn legacy_interval(sample: &FilterSample, layout: LegacyLayout) -> Option<(u64, u64)> {
     const MAX_BITS: u32 = (HIGHEST / WHOLE) as u32;
     const HALF: u64 = WHOLE / 2;
@@ -172,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The sample of the same policy and as many keys.
+    /// Makes a sample of the same kind with the same number of keys.
     fn sample_like(given: &FilterSample, millibits: u32) -> FilterSample {
         match given.kind {
             SampleKind::FastLocalBloom => sample(given.keys, millibits),
@@ -181,7 +184,7 @@ mod tests {
         }
     }
 
-    /// `None`: FastLocalBloom; else the legacy filter's line length.
+    /// Kinds of filters: `None` is FastLocalBloom, else the legacy filter's line length.
     fn kinds() -> impl Strategy<Value = Option<usize>> {
         prop::sample::select(vec![None, Some(64), Some(128)])
     }
@@ -203,7 +206,7 @@ mod tests {
             prop_assert_eq!(found, Inferred::Certain(bits * 1000));
         }
 
-        // Lengths go up by two lines, which are at most 2048 bits here.
+        // Lengths grow in steps of two lines, which are at most 2048 bits here.
         #[test]
         fn whole_numbers_of_bits_are_found_in_legacy_filters_of_some_thousand_keys(
             keys in 2049u64..1_000_000,
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_probes_of_a_tiny_legacy_filter_tell_its_bits() {
-        // One line holds any of them, but 11 bits alone have 7 probes; 12 and 13 have 8.
+        // One line holds any of these filters, but only 11 bits have 7 probes; 12 and 13 have 8.
         assert_eq!(
             infer(&[legacy_sample(1, 11_000, 64)]),
             Inferred::Certain(11_000)

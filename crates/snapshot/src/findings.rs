@@ -1,14 +1,13 @@
-//! What checks found, so that one list of checks serves whoever wants the first reason and whoever
-//! wants all.
+//! Results of checks, for callers that want the first reason and for callers that want all of them.
 
 use rockmill_core::{Error, Result};
 
-/// What rules a job out, in the order of the checks.
+/// Errors that rule a job out, in the order of the checks.
 #[derive(Debug, Default)]
 pub struct Findings(Vec<Error>);
 
 impl Findings {
-    /// Keeps what a check found, unless another check found the very same.
+    /// Records a failed check, unless an equal error is recorded already.
     pub fn note(&mut self, check: Result<()>) {
         if let Err(error) = check
             && !self.0.contains(&error)
@@ -17,20 +16,20 @@ impl Findings {
         }
     }
 
-    /// What was found first, if anything.
+    /// Fails with the first error, if there is one.
     ///
     /// # Errors
-    /// That.
+    /// The first error.
     pub fn first(self) -> Result<()> {
         self.0.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Takes over what other checks found.
+    /// Adds the findings of other checks.
     pub fn append(&mut self, other: Self) {
         other.0.into_iter().for_each(|error| self.note(Err(error)));
     }
 
-    /// All of it.
+    /// Returns all errors.
     pub fn into_vec(self) -> Vec<Error> {
         self.0
     }

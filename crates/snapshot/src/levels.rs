@@ -1,18 +1,18 @@
-//! How many levels a column family has.
+//! Number of levels of a column family.
 
 use rockmill_format::options_file::Options;
 use rockmill_format::{Error, Result};
 
-/// More than anybody uses. Whatever goes from level to level ends so.
+/// More levels than any database uses. The limit bounds loops over levels.
 const MAX_LEVELS: u64 = 256;
 
 /// RocksDB's default.
 const LEVELS: u64 = 7;
 
-/// `num_levels` of a column family.
+/// Returns `num_levels` of a column family.
 ///
 /// # Errors
-/// Corruption if it is malformed, Unsupported if it is more than any column family has.
+/// Corruption if it is malformed, Unsupported if it exceeds [`MAX_LEVELS`].
 pub fn num_levels(options: &Options) -> Result<u32> {
     match options.u64("num_levels", LEVELS)? {
         levels @ 0..=MAX_LEVELS => Ok(levels as u32),

@@ -1,11 +1,11 @@
-//! Which files and options make a version of a database.
+//! Files and options of a version of a database.
 //!
-//! ```text
-//!   MANIFEST  --TreeFollower-->    the files of each level          tree
-//!   a folder  --ClosedDatabase-->  newest OPTIONS file and MANIFEST closed_database
-//!   filters   --filter_bits-->     bits a key that OPTIONS leaves out
-//!   keys      --steps-->           what RocksDB makes of a manual compaction    manual
-//! ```
+//! | Input              | Module            | Result                                                         |
+//! |--------------------|-------------------|----------------------------------------------------------------|
+//! | MANIFEST           | `tree`            | The files of each level                                        |
+//! | Database folder    | `closed_database` | The newest OPTIONS file and the MANIFEST                       |
+//! | Filters            | `filter_bits`     | Bits per key, where the OPTIONS file does not give them        |
+//! | Range of user keys | `manual`          | The steps into which RocksDB splits a manual compaction        |
 //!
 //! Nothing is written, and the database may be open.
 

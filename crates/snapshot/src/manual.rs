@@ -1,4 +1,4 @@
-//! What RocksDB makes of a manual compaction: steps from level to level, each of one or several jobs
+//! The steps of a manual compaction. RocksDB compacts from level to level, with one or several jobs per step
 //! (`db_impl_compaction_flush.cc:DBImpl::CompactRangeInternal` with `kForceOptimized`).
 
 #[cfg(test)]
@@ -13,33 +13,33 @@ use rockmill_format::options_file::Options;
 use crate::levels::num_levels;
 use crate::tree::total_bytes;
 
-/// User keys from one to another, as RocksDB's `CompactRange` takes them: both belong to it.
+/// A range of user keys as for RocksDB's `CompactRange`, including both ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserKeys {
-    /// The first, or from the start.
+    /// First key; `None` for no lower bound.
     pub from: Option<Vec<u8>>,
-    /// The last, or to the end.
+    /// Last key; `None` for no upper bound.
     pub to: Option<Vec<u8>>,
 }
 
-/// Files that are merged into a level.
+/// A merge of files into one level.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Level that they go down from; that of the output if the last level is written anew.
+    /// Level that is compacted into the output level; equal to the output level if the last level is rewritten.
     pub from_level: u32,
     /// Level of the output.
     pub output_level: u32,
-    /// Levels and numbers of files that are merged as they are, in RocksDB's order: level 0 newest first.
+    /// Level and number of the database files that the step merges, in RocksDB's order: level 0 newest first.
     pub files: Vec<(u32, u64)>,
-    /// The same of all files whose entries may be among those merged, also by way of earlier steps.
+    /// Level and number of all files whose entries may be among those merged, including inputs of earlier steps.
     pub sources: Vec<(u32, u64)>,
-    /// Bytes of the results of earlier steps that are merged too, if no entry was dropped.
+    /// Size of merged results of earlier steps in bytes, if no entry was dropped.
     pub earlier_bytes: u64,
-    /// Jobs that it takes, about.
+    /// Approximate number of jobs.
     pub jobs: u64,
 }
 
-/// What of a column family's options decides upon the steps.
+/// The options of a column family that decide the steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Universal style: all files are merged at once, whatever the keys.
@@ -52,23 +52,23 @@ pub struct Shape {
     pub level_base_bytes: u64,
     /// `max_bytes_for_level_multiplier`.
     pub level_multiplier: f64,
-    /// `max_compaction_bytes`: where a step from a level below 0 is cut into jobs.
+    /// `max_compaction_bytes`: the size at which a step from a level below L0 is cut into jobs.
     pub job_bytes: u64,
 }
 
 impl Shape {
-    /// Reads the options of a column family; RocksDB's defaults where they are silent.
+    /// Reads the options of a column family, with RocksDB's defaults for missing ones.
     ///
     /// # Errors
-    /// Corruption if one is malformed, Unsupported if there are more levels than any column family has.
+    /// Corruption if one is malformed, Unsupported if there are too many levels.
     pub fn read(options: &Options) -> rockmill_format::Result<Self> {
         const LEVEL_BASE_BYTES: u64 = 256 << 20;
         const MULTIPLIER: f64 = 10.0;
         const FILE_BYTES: u64 = 64 << 20;
-        /// Files to a job where `max_compaction_bytes` is 0.
+        /// Files per job where `max_compaction_bytes` is 0.
         const FILES_PER_JOB: u64 = 25;
         let universal = options.str("compaction_style") == Some("kCompactionStyleUniversal");
-        // Level style has a level 1 in any case.
+        // Level style always has a level 1.
         let fewest = if universal { 1 } else { 2 };
         let num_levels = num_levels(options)?.max(fewest);
         let file_bytes = options.u64("target_file_size_base", FILE_BYTES)?;
@@ -88,12 +88,12 @@ impl Shape {
         })
     }
 
-    /// The deepest level.
+    /// Returns the deepest level.
     pub fn last_level(&self) -> u32 {
         self.num_levels - 1
     }
 
-    /// Level that level 0 goes down to (`version_set.cc:VersionStorageInfo::CalculateBaseBytes`).
+    /// Level that level 0 is compacted to (`version_set.cc:VersionStorageInfo::CalculateBaseBytes`).
     fn base_level(&self, levels: &Levels<'_>) -> u32 {
         if !self.dynamic_level_bytes {
             return 1;
@@ -116,7 +116,7 @@ impl Shape {
     }
 }
 
-/// The steps of a manual compaction of the keys, in their order; none if no file holds any.
+/// Returns the steps of a manual compaction of `keys`, in order. Empty if no file overlaps the keys.
 pub fn steps(family: &ColumnFamily, shape: &Shape, keys: &UserKeys) -> Vec<Step> {
     let mut levels = Levels::of(family);
     if shape.universal {
@@ -127,7 +127,7 @@ pub fn steps(family: &ColumnFamily, shape: &Shape, keys: &UserKeys) -> Vec<Step>
     let Some(mut level) = { first }.find(|&level| !levels.choose(level, keys).is_empty()) else {
         return steps;
     };
-    // Level 0 goes down in any case.
+    // Level 0 is always compacted.
     while level == 0 || level < levels.deepest(shape) {
         let output = match level {
             0 => shape.base_level(&levels),
@@ -140,21 +140,21 @@ pub fn steps(family: &ColumnFamily, shape: &Shape, keys: &UserKeys) -> Vec<Step>
     steps
 }
 
-/// A file of the database, or all that a step leaves.
+/// A file of the database, or the result of a step.
 #[derive(Debug, Clone)]
 struct Piece<'a> {
     smallest: &'a [u8],
     largest: &'a [u8],
     bytes: u64,
-    /// The files whose entries it holds.
+    /// Level and number of the database files whose entries it contains.
     sources: Vec<(u32, u64)>,
-    /// Whether a step has left it.
+    /// Whether it is the result of a step.
     made: bool,
 }
 
 impl<'a> Piece<'a> {
-    /// A file, its ends in the order of their bytes, which a comparator may turn round: steps are the same then, and
-    /// that it is not done here is left to be told of each.
+    /// Makes the piece of a file, with its boundary keys in bytewise order. A reverse comparator swaps them; the steps
+    /// stay the same, and each job is declined with its own reason.
     fn file(level: u32, file: &'a FileMeta) -> Self {
         let (one, other) = (user_key(&file.smallest), user_key(&file.largest));
         Self {
@@ -185,7 +185,7 @@ fn total<'p>(pieces: impl IntoIterator<Item = &'p Piece<'p>>) -> u64 {
     total_bytes(pieces.into_iter().map(|piece| piece.bytes))
 }
 
-/// What the pieces become when they are merged; `None` of none.
+/// Returns the result of merging the pieces; `None` if there are none.
 fn merged<'a>(pieces: &[Piece<'a>]) -> Option<Piece<'a>> {
     let sources = pieces
         .iter()
@@ -199,7 +199,7 @@ fn merged<'a>(pieces: &[Piece<'a>]) -> Option<Piece<'a>> {
     })
 }
 
-/// The step that merges the pieces.
+/// Makes the step that merges the pieces.
 fn step(from_level: u32, output_level: u32, pieces: &[Piece<'_>], jobs: u64) -> Step {
     let sources = |pieces: &mut dyn Iterator<Item = &Piece<'_>>| {
         let mut files: Vec<(u32, u64)> = pieces.flat_map(|p| p.sources.iter().copied()).collect();
@@ -220,7 +220,7 @@ fn step(from_level: u32, output_level: u32, pieces: &[Piece<'_>], jobs: u64) -> 
     }
 }
 
-/// The tree as the steps change it.
+/// The tree, as the steps change it.
 #[derive(Debug)]
 struct Levels<'a>(BTreeMap<u32, Vec<Piece<'a>>>);
 
@@ -233,7 +233,7 @@ impl<'a> Levels<'a> {
         Self(family.levels.iter().map(pieces).collect())
     }
 
-    /// The last level that files go down to.
+    /// Returns the deepest level that files are compacted to.
     fn deepest(&self, shape: &Shape) -> u32 {
         let filled = self.0.iter().filter(|(_, pieces)| !pieces.is_empty());
         match shape.dynamic_level_bytes {
@@ -244,7 +244,7 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// Which of a level hold some of the keys, and which overlap these.
+    /// Marks the pieces of a level that overlap the keys, and those that overlap a marked one.
     fn choose(&self, level: u32, keys: &UserKeys) -> Vec<bool> {
         let Some(pieces) = self.0.get(&level) else {
             return Vec::new();
@@ -256,7 +256,7 @@ impl<'a> Levels<'a> {
                 return Vec::new();
             };
             let grown: Vec<bool> = pieces.iter().map(|piece| piece.overlaps(&bounds)).collect();
-            // In level 0 each may bring in others; below, those that share a user key.
+            // In level 0, each piece may overlap further ones. In deeper levels, only pieces that share a user key do.
             if grown == chosen {
                 return chosen;
             }
@@ -264,7 +264,7 @@ impl<'a> Levels<'a> {
         }
     }
 
-    /// Takes what is chosen out of a level.
+    /// Removes the marked pieces from a level and returns them.
     fn take(&mut self, level: u32, chosen: &[bool]) -> Vec<Piece<'a>> {
         let Some(pieces) = self.0.get_mut(&level) else {
             return Vec::new();
@@ -275,7 +275,7 @@ impl<'a> Levels<'a> {
         taken
     }
 
-    /// All files to one level in one job.
+    /// Merges all files into one level in one job.
     fn merge_all(&mut self, output: u32) -> Option<Step> {
         let from = *self.0.iter().find(|(_, pieces)| !pieces.is_empty())?.0;
         let pieces: Vec<_> = std::mem::take(&mut self.0)
@@ -285,8 +285,8 @@ impl<'a> Levels<'a> {
         Some(step(from, output, &pieces, 1))
     }
 
-    /// What holds some of the keys, to a deeper level. Without anything to merge it with, it is moved,
-    /// which takes no job.
+    /// Merges the pieces that overlap the keys into a deeper level. A piece with nothing to merge is moved, which needs
+    /// no job.
     fn merge_down(
         &mut self,
         level: u32,
@@ -314,7 +314,7 @@ impl<'a> Levels<'a> {
         Some(step(level, output, &pieces, jobs))
     }
 
-    /// What holds some of the keys and no step has made, into the same level.
+    /// Rewrites the pieces that overlap the keys, except results of steps, within their level.
     fn rewrite(&mut self, level: u32, keys: &UserKeys, job_bytes: u64) -> Option<Step> {
         let pieces = self.0.get(&level)?;
         let old = pieces
@@ -331,7 +331,7 @@ fn selected<'a>(pieces: &[Piece<'a>], chosen: &[bool]) -> Vec<Piece<'a>> {
     pairs.map(|(piece, _)| piece.clone()).collect()
 }
 
-/// Whether none of the pieces overlaps another.
+/// Whether no two pieces overlap.
 fn are_apart(pieces: &[Piece<'_>]) -> bool {
     let mut sorted: Vec<_> = pieces.iter().collect();
     sorted.sort_by_key(|piece| piece.smallest);

@@ -1,33 +1,33 @@
-//! Which numbers of bits a key explain the size of a Ribbon filter.
+//! Bits per key that explain the size of a Ribbon filter.
 //!
-//! A Ribbon policy of so many "Bloom-equivalent" bits a key aims at the false positive rate of such a
-//! Bloom filter (`filter_policy.cc:BloomLikeFilterPolicy`). The rate is met by a mix of blocks with `c`
-//! and `c + 1` columns, of 16 bytes each (`ribbon_impl.h:InternalGetBytesForFpRate`), so the mean number of
-//! columns tells the rate, and the rate the bits.
+//! A Ribbon policy takes "Bloom-equivalent" bits per key and aims at the false positive rate of a Bloom filter with
+//! these bits (`filter_policy.cc:BloomLikeFilterPolicy`). It meets the rate with a mix of blocks with `c` and `c + 1`
+//! columns, of 16 bytes each (`ribbon_impl.h:InternalGetBytesForFpRate`). So the mean number of columns gives the rate,
+//! and the rate gives the bits.
 
 use rockmill_format::filter::bloom::num_probes;
 
 /// Slots of a block.
 const BLOCK_SLOTS: f64 = 128.0;
 
-/// Bytes of a column of a block.
+/// Bytes of one column of a block.
 pub const SEGMENT_BYTES: u64 = 16;
 
 /// Bits of a Bloom filter's cache line.
 const LINE_BITS: f64 = 512.0;
 
-/// Thousandths of a bit a key that are tried: all that a policy may have with up to two decimals.
+/// Thousandths of a bit per key to try: all values of a policy with up to two decimals.
 const MILLIBITS: std::ops::RangeInclusive<u32> = 1000..=100_000;
 const STEP: usize = 10;
 
-/// Number of blocks of a Ribbon filter, from its trailer: `fe`, the seed, and 24 bits.
+/// Reads the number of blocks from a Ribbon filter's trailer: `fe`, the seed, and 24 bits.
 pub fn blocks(filter: &[u8]) -> Option<u64> {
     let &[_, _, low, middle, high] = filter.last_chunk()?;
     Some(u64::from(u32::from_le_bytes([low, middle, high, 0])))
 }
 
-/// The fewest and the most thousandths of a bit a key for which a filter of `blocks` blocks has `segments`
-/// columns in all.
+/// Returns the fewest and the most thousandths of a bit per key with which a filter of `blocks` blocks has `segments`
+/// columns in total.
 pub fn interval(blocks: u64, segments: u64) -> Option<(u64, u64)> {
     let mut fitting = MILLIBITS.step_by(STEP).filter(|&millibits| {
         let most = num_segments(millibits, blocks, 0.0);
@@ -39,8 +39,8 @@ pub fn interval(blocks: u64, segments: u64) -> Option<(u64, u64)> {
     Some((u64::from(fewest), u64::from(most)))
 }
 
-/// Columns of all blocks. `rounding`, from 0 to 1, is drawn from the first key's hash, and moves the border
-/// between the two kinds of blocks by at most one.
+/// Returns the number of columns in all blocks. `rounding`, from 0 to 1, is derived from the first key's hash and moves
+/// the border between the two kinds of blocks by at most one.
 fn num_segments(millibits: u32, blocks: u64, rounding: f64) -> u64 {
     let rate = false_positive_rate(millibits);
     let one_in = 1.0 / rate;

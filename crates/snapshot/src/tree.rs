@@ -1,4 +1,4 @@
-//! The tree of each database as its MANIFEST tells it, read incrementally.
+//! The level structure of each database, read incrementally from its MANIFEST.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use rockmill_storage::{InputFileReader, Storage, base_name};
 /// Follows the MANIFEST of one database.
 #[derive(Debug, Default)]
 pub struct TreeFollower {
-    /// Name of the MANIFEST at hand, `MANIFEST-000005`.
+    /// Name of the current MANIFEST, `MANIFEST-000005`.
     manifest: String,
     follower: Follower,
 }
@@ -24,14 +24,13 @@ pub struct TreeFollower {
 /// Bytes read from the MANIFEST at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// CURRENT may be replaced while it is read; so many attempts are made.
+/// Number of attempts; CURRENT may be replaced during one.
 const ATTEMPTS: usize = 4;
 
 impl TreeFollower {
     /// Reads what was appended to the MANIFEST in `dir` since the last call.
     ///
-    /// `floor` is the number and the length of the MANIFEST that the job's inputs are in; 0 if not
-    /// known.
+    /// `floor` is the number and the length of the MANIFEST that contains the job's inputs; 0 if unknown.
     ///
     /// # Errors
     /// Declined if the MANIFEST cannot be read or is older than the floor; Cancelled.
@@ -48,7 +47,7 @@ impl TreeFollower {
                 return Ok(());
             };
             cancel.check()?;
-            // A follower that failed is of no further use; another try only if CURRENT has changed.
+            // A follower cannot be used after an error. Another attempt makes sense only if CURRENT has changed.
             let failed = std::mem::take(self).manifest;
             if failed == tried {
                 return Err(Error::declined(DeclineReason::Manifest, error.to_string()));
@@ -97,16 +96,16 @@ impl TreeFollower {
         Ok(())
     }
 
-    /// All column families as of the last refresh.
+    /// Returns all column families as of the last refresh.
     pub fn tree(&self) -> &Tree {
         self.follower.tree()
     }
 
-    /// What a job needs to know of the tree.
+    /// Returns the part of the tree that a job needs.
     ///
     /// # Errors
-    /// Declined if the column family or an input is not in the tree, or a file uses something that
-    /// rules the job out.
+    /// Declined if the column family or an input is not in the tree, or if a file has a property that rules the job
+    /// out.
     pub fn view(&self, input: &CompactionServiceInput, cf_id: u32) -> Result<TreeView> {
         let mut found = Findings::default();
         let view = self.examine(input, cf_id, &mut found)?;
@@ -114,7 +113,7 @@ impl TreeFollower {
         Ok(view)
     }
 
-    /// As [`TreeFollower::view`], but what rules the job out goes to `found`.
+    /// Like [`TreeFollower::view`], but adds reasons against the job to `found`.
     ///
     /// # Errors
     /// Declined if the column family or an input is not in the tree.
@@ -159,7 +158,7 @@ impl TreeFollower {
     }
 }
 
-/// Name and number of the MANIFEST that CURRENT names.
+/// Returns the name and number of the MANIFEST that CURRENT names.
 fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> {
     const LONGEST: u64 = 64;
     let path: PathBuf = dir.join("CURRENT");
@@ -173,7 +172,7 @@ fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> 
     Ok((name.to_owned(), number))
 }
 
-/// What the MANIFEST says of an input and is not handled.
+/// Records what the MANIFEST says of an input that is not supported.
 fn check_file(name: &str, file: &FileMeta, found: &mut Findings) {
     let rules_out = [
         (file.oldest_blob_file.is_some(), DeclineReason::BlobFiles),
@@ -202,12 +201,12 @@ fn input_file(name: &str, level: u32, file: &FileMeta) -> InputFile {
     }
 }
 
-/// The user key of an internal key of the MANIFEST, which may be damaged.
+/// Returns the user key of an internal key of the MANIFEST, which may be damaged.
 pub fn user_key(internal_key: &[u8]) -> &[u8] {
     key::split(internal_key).map_or(internal_key, |(user_key, _)| user_key)
 }
 
-/// Files deeper than the output that overlap the inputs, by level and key.
+/// Returns the files in levels deeper than the output that overlap the inputs, by level and key.
 fn deeper_files(
     family: &ColumnFamily,
     inputs: &[InputFile],
@@ -234,14 +233,14 @@ fn deeper_files(
                 file.smallest.as_slice() <= largest && file.largest.as_slice() >= smallest
             })
             .collect();
-        // Two files may share a user key, one of them holding nothing else.
+        // Two files may share a user key if one of them holds nothing else.
         files.sort_by(|a, b| (&a.smallest, &a.largest).cmp(&(&b.smallest, &b.largest)));
         (level, files)
     });
     overlapping.filter(|(_, files)| !files.is_empty()).collect()
 }
 
-/// The sum of files' sizes, of which a damaged MANIFEST may say anything.
+/// Sums file sizes; a damaged MANIFEST may contain any sizes, so the sum saturates.
 pub fn total_bytes(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }

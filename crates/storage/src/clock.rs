@@ -1,4 +1,4 @@
-//! Time, as far as anything waits for it.
+//! The clock that all waiting goes through, so that tests can replace it.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -8,34 +8,34 @@ mod crew;
 
 pub use crew::{Crew, Member};
 
-/// How often whoever waits looks whether the job was cancelled.
+/// Interval at which a waiting thread checks whether its job was cancelled.
 pub const CANCEL_POLL: Duration = Duration::from_millis(20);
 
-/// Tells and passes time; a test has its own.
+/// Source of the current time and of waiting. Tests use their own implementation.
 pub trait Clock: Debug + Send + Sync {
-    /// Time since some moment before the first call.
+    /// Time since a fixed moment before the first call.
     fn now(&self) -> Duration;
 
-    /// Returns when so much time has passed.
+    /// Returns after `time` has passed.
     fn pause(&self, time: Duration);
 
-    /// Returns when `signal` is not as it was `seen` any more, or so much time has passed.
+    /// Returns when `signal` has changed since `seen`, or after `time` has passed.
     fn wait(&self, signal: &Signal, seen: Seen, time: Duration) {
         signal.wait(seen, time);
     }
 
-    /// Whoever waits for `signal` goes on.
+    /// Wakes the threads that wait for `signal`.
     fn notify(&self, signal: &Signal) {
         signal.raise();
     }
 
-    /// A thread begins to work, or is about to be started: see [`Worker`].
+    /// Called when a thread begins to work or is about to be started; see [`Worker`].
     fn work_begins(&self) {}
 
-    /// The thread has ended its work.
+    /// Called when the thread has ended its work.
     fn work_ends(&self) {}
 
-    /// Does what a thread does that has begun its work.
+    /// Runs `work` on a thread that has begun to work.
     fn work(&self, work: &mut dyn FnMut()) {
         work();
     }
@@ -50,7 +50,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static SYSTEM: LazyLock<Arc<SystemClock>> = LazyLock::new(Arc::default);
 
 impl SystemClock {
-    /// The one that all share.
+    /// Returns the instance that all callers share.
     pub fn shared() -> Arc<dyn Clock> {
         Arc::clone(&*SYSTEM) as Arc<dyn Clock>
     }
@@ -66,15 +66,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// Something that threads wait for. Who looks whether it has come first keeps what was [`Signal::seen`], and then
-/// waits only if nobody has notified since.
+/// An event that threads wait for. A thread first stores the result of [`Signal::seen`], then checks its condition, and
+/// then waits. The wait returns at once if a notification came after `seen`.
 #[derive(Debug, Default)]
 pub struct Signal {
     count: Mutex<u64>,
     changed: Condvar,
 }
 
-/// How a [`Signal`] was.
+/// State of a [`Signal`] at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen(u64);
 
@@ -83,37 +83,37 @@ impl Signal {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is now.
+    /// Returns the current state.
     pub fn seen(&self) -> Seen {
         Seen(*self.count())
     }
 
-    /// Waits in the system's time. Whether the signal came.
+    /// Waits in the system's time. Returns whether the signal came before the timeout.
     pub fn wait(&self, seen: Seen, time: Duration) -> bool {
         let is_same = |count: &mut u64| *count == seen.0;
         let waited = (self.changed).wait_timeout_while(self.count(), time, is_same);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Tells those who wait in the system's time; for clocks, which others call by [`Clock::notify`].
+    /// Wakes threads that wait in the system's time. Only clocks call it; other code calls [`Clock::notify`].
     pub fn raise(&self) {
         *self.count() += 1;
         self.changed.notify_all();
     }
 }
 
-/// A thread for which virtual time stands still until it waits or has ended; made by whoever starts it.
+/// A working thread: virtual time stands still until it waits or ends. The thread that starts it creates this value.
 #[derive(Debug)]
 pub struct Worker(Arc<dyn Clock>);
 
 impl Worker {
-    /// For a thread that is about to be started, or the own one.
+    /// Registers the current thread, or a thread that is about to be started.
     pub fn new(clock: &Arc<dyn Clock>) -> Self {
         clock.work_begins();
         Self(Arc::clone(clock))
     }
 
-    /// Does the thread's work, on that thread.
+    /// Runs the thread's work on that thread.
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         let mut work = Some(work);
         let mut done = None;

@@ -1,8 +1,8 @@
-//! How many files the subcompactions of all jobs hold open at once.
+//! Limits how many files the subcompactions of all jobs hold open at once.
 //!
-//! A process has so many descriptors, and an open that fails for want of one is a fatal error for RocksDB. So subcompactions
-//! share a part of what is left: each takes all that it needs before it begins, in the order in which they asked.
-//! Who holds descriptors waits for no others, so all go on in the end.
+//! A process has a limited number of descriptors, and RocksDB treats an open that fails for lack of one as fatal. So
+//! subcompactions share a part of the free descriptors. Each takes all that it needs before it begins, in the order of
+//! requests. A subcompaction that holds descriptors never waits for more, so there is no deadlock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,14 @@ use crate::Storage;
 use crate::clock::CANCEL_POLL;
 use crate::clock::{Clock, Signal};
 
-/// Of the descriptors that the process has beside those that others hold, subcompactions have one in so many.
+/// Subcompactions may use 1/`SHARE` of the descriptors that the rest of the process leaves free.
 const SHARE: u64 = 4;
 
-/// Output files that a subcompaction has open at once, about: devices begin all of a subcompaction before they write the first.
+/// Approximate number of output files that a subcompaction has open at once. Devices begin all outputs of a
+/// subcompaction before they write the first.
 pub const OUTPUT_FILES: u64 = 4;
 
-/// Descriptors of subcompactions.
+/// Descriptors that subcompactions may hold.
 #[derive(Debug)]
 pub struct Descriptors {
     state: Mutex<State>,
@@ -31,15 +32,16 @@ pub struct Descriptors {
 struct State {
     most: u64,
     held: u64,
-    /// Subcompactions that hold any.
+    /// Subcompactions that hold descriptors.
     subcompactions: u64,
-    /// Subcompactions that wait, by their turns.
+    /// Turns of the subcompactions that wait, oldest first.
     waiting: VecDeque<u64>,
     next_turn: u64,
 }
 
 impl Descriptors {
-    /// Any number of them, until a job [begins](Self::job_begins); subcompactions wait in the time of `clock`.
+    /// Creates an unlimited pool; the limit is set when a job [begins](Self::job_begins). Subcompactions wait in the
+    /// time of `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State {
@@ -58,7 +60,7 @@ impl Descriptors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what the process has left now: RocksDB opens files as its databases grow.
+    /// Recomputes the limit from the free descriptors: RocksDB opens more files as its databases grow.
     pub fn job_begins(&self, storage: &dyn Storage) {
         let left = storage.descriptors_left();
         let mut state = self.state();
@@ -66,10 +68,10 @@ impl Descriptors {
         state.most = all.map_or(u64::MAX, |all| all / SHARE);
     }
 
-    /// Whether subcompactions may hold so many input files each.
+    /// Checks that a subcompaction may hold `inputs` input files.
     ///
     /// # Errors
-    /// Declined if they may not.
+    /// Declined if the limit is lower.
     pub fn require(&self, inputs: u64) -> Result<()> {
         let (most, needed) = (self.state().most, inputs.saturating_add(OUTPUT_FILES));
         if needed <= most {
@@ -84,7 +86,7 @@ impl Descriptors {
         ))
     }
 
-    /// Waits behind those who came before.
+    /// Adds a waiter behind all earlier ones.
     pub fn queue(self: &Arc<Self>) -> Turn {
         let mut state = self.state();
         let turn = state.next_turn;
@@ -97,7 +99,7 @@ impl Descriptors {
         }
     }
 
-    /// One more, if nobody waits for it.
+    /// Takes one descriptor, if one is free and no subcompaction waits.
     pub fn spare(self: &Arc<Self>) -> Option<Held> {
         let mut state = self.state();
         let is_spare = state.waiting.is_empty() && state.held < state.most;
@@ -130,8 +132,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Takes so many, if they are there and nobody came before. One subcompaction may always run, whatever calls hold that
-    /// were abandoned.
+    /// Takes `count` descriptors if they are free and this turn is the oldest. If no subcompaction holds any, it always
+    /// succeeds, even when abandoned calls still hold descriptors.
     pub fn take(&self, count: u64) -> Option<Held> {
         let mut state = self.of.state();
         let is_next = state.waiting.front() == Some(&self.turn);
@@ -139,7 +141,7 @@ impl Turn {
         (is_next && fits).then(|| state.give(count, true, &self.of))
     }
 
-    /// Calls `attempt` until it returns something: now, and whenever something has changed.
+    /// Calls `attempt` at once and after every change, until it returns a value.
     ///
     /// # Errors
     /// Cancelled.
@@ -167,7 +169,7 @@ impl Drop for Turn {
     }
 }
 
-/// Some descriptors, until dropped.
+/// Descriptors that are held until this value is dropped.
 #[derive(Debug)]
 pub struct Held {
     of: Arc<Descriptors>,
@@ -176,7 +178,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// One of them, to be given back by itself.
+    /// Splits off one descriptor, which is given back on its own.
     pub fn split_one(&mut self) -> Self {
         self.count -= 1;
         Self {

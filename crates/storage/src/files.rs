@@ -1,4 +1,4 @@
-//! Every touch of a file system goes through one trait, so that tests can fail any of them.
+//! File system access behind one trait, so that tests can make any call fail.
 
 pub mod direct;
 mod local;
@@ -17,25 +17,25 @@ use crate::clock::{Clock, SystemClock};
 pub use local::LocalStorage;
 pub use reader::{InputFileReader, base_name, for_each_piece, read_from};
 
-/// Permissions that RocksDB gives its files at most (`fs_posix.cc:GetDBFileMode`).
+/// Most permissions that RocksDB gives its files (`fs_posix.cc:GetDBFileMode`).
 pub const FILE_MODE: u32 = 0o644;
 
 /// The file system as the engine uses it.
 pub trait Storage: Debug + Send + Sync {
-    /// The time that waiting for files takes.
+    /// The clock in which waiting for files takes time.
     fn clock(&self) -> Arc<dyn Clock> {
         SystemClock::shared()
     }
 
-    /// Files past the page cache, for one job.
+    /// Returns direct I/O (past the page cache) for one job.
     ///
     /// # Errors
-    /// Whatever the system says; Unsupported if there is no such thing.
+    /// The operating system's error; Unsupported if there is no direct I/O.
     fn direct(&self) -> io::Result<Arc<dyn DirectStorage>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Files that the process may open beside those that it has open; `None` if nobody can tell.
+    /// Number of further files that the process may open; `None` if unknown.
     fn descriptors_left(&self) -> Option<u64> {
         None
     }
@@ -43,91 +43,90 @@ pub trait Storage: Debug + Send + Sync {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadableFile>>;
 
-    /// The permissions of a file, as `man 2 chmod` has them.
+    /// Returns the permissions of a file, as in `man 2 chmod`.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is none.
+    /// The operating system's error; NotFound if there is none.
     fn mode(&self, path: &Path) -> io::Result<u32>;
 
-    /// Makes a new file for writing, with these permissions at most; fails if it exists.
+    /// Creates a file for writing, with at most the permissions `mode`. Fails if the file exists.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>>;
 
-    /// Makes a folder and those above it, for nobody but the process's user.
+    /// Creates a folder and its missing parents, accessible only to the process's user.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a folder with all that it holds.
+    /// Removes a folder with its contents.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is none.
+    /// The operating system's error; NotFound if there is none.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a folder that is empty.
+    /// Removes an empty folder.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn remove_empty_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is none.
+    /// The operating system's error; NotFound if there is none.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name on the same file system, in place of whatever had it: at any time
-    /// there is the one or the other.
+    /// Renames a file within a file system, replacing an existing target. The target exists at any time.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Names in a folder.
+    /// Lists the names in a folder.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is none.
+    /// The operating system's error; NotFound if there is none.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// What a folder is to the system, whatever its path.
+    /// Returns the identity of a folder, independent of the path.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is none.
+    /// The operating system's error; NotFound if there is none.
     fn folder_id(&self, path: &Path) -> io::Result<FolderId>;
 
-    /// Whether this is a folder, not a link to one, that belongs to the process's user or to the owner of the folder
-    /// above, and that others may not write to.
+    /// Whether `path` is a private folder: not a symlink, owned by the process's user or by the owner of the parent
+    /// folder, and not writable by others.
     ///
     /// # Errors
-    /// Whatever the system says; NotFound if there is nothing of that name.
+    /// The operating system's error; NotFound if there is nothing of that name.
     fn is_own_folder(&self, path: &Path) -> io::Result<bool>;
 
     /// Makes the names in a folder durable.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives `from` a second name, or copies it where links are not possible. The bytes of a copy are
-    /// durable, its name only once the folder is synced.
+    /// Hard-links `from` as `to`, or copies it where hard links are not possible. The contents of a copy are durable at
+    /// once, its name only after the folder is synced.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()>;
 }
 
-/// A folder's numbers (`man 2 stat`).
+/// Identity of a folder (`man 2 stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderId {
-    /// Of its file system.
+    /// Device number of its file system.
     pub device: u64,
-    /// On its file system, as long as it is there.
+    /// Inode number on that file system, valid as long as the folder exists.
     pub inode: u64,
 }
 
@@ -136,50 +135,49 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; 0 at the end.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Pages of some bytes that the page cache has; nothing is read for that.
+    /// Number of the pages of `bytes` that are in the page cache. Reads nothing.
     ///
     /// # Errors
-    /// Unsupported if nobody can tell.
+    /// Unsupported if unknown.
     fn cached_pages(&self, bytes: Range<u64>) -> io::Result<u64> {
         let _ = bytes;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Says what is going to become of some bytes, so that the system can use its cache well.
+    /// Tells the operating system how `bytes` will be used.
     ///
     /// # Errors
-    /// Whatever the system says; nothing has changed then.
+    /// The operating system's error; it has no effect then.
     fn advise(&self, advice: Advice, bytes: Range<u64>) -> io::Result<()> {
         let _ = (advice, bytes);
         Ok(())
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn size(&self) -> io::Result<u64>;
 }
 
-/// What is going to become of some bytes of a file.
+/// How a range of a file will be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// They are not read again: the cache need not keep them.
+    /// It is not read again, so the page cache need not keep it.
     DontNeed,
-    /// They are read front to back, whatever the bytes; for the whole file.
+    /// The file is read front to back. Applies to the whole file, whatever the range.
     Sequential,
 }
 
 /// An open file, for writing front to back.
 pub trait WritableFile: Debug + Send {
-    /// Makes room for so many bytes, of which the file will have as many at least, where that makes writing them
-    /// or their sync quicker.
+    /// Preallocates `bytes`, where that makes writes or the sync faster. The file will be at least that long.
     ///
     /// # Errors
-    /// Whatever the system says; the file is written all the same then.
+    /// The operating system's error; the file can still be written then.
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         let _ = bytes;
         Ok(())
@@ -188,21 +186,21 @@ pub trait WritableFile: Debug + Send {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Begins to make written bytes durable, where the system can, and does not wait for them.
+    /// Starts writeback of written bytes, where the system can, without waiting for it.
     ///
     /// # Errors
-    /// Whatever the system says; as after a sync, the bytes may be lost then.
+    /// The operating system's error; the bytes may be lost then, as after a failed sync.
     fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Makes everything durable.
+    /// Makes the whole file durable.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn sync(&mut self) -> io::Result<()>;
 }

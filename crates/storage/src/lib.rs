@@ -1,12 +1,12 @@
-//! Files of jobs: the storage trait and the local file system behind it, and how bytes flow between files and subcompactions.
+//! Files of jobs: the storage trait, the local file system, and the transfer of bytes between files and subcompactions.
 //!
-//! ```text
-//!   Storage, files    files        one trait, so that tests can fail any call
-//!   JobIo             io           inputs and outputs of a job, through the page cache or past it, measured and limited
-//!   Descriptors       descriptors  how many files are open at once, over all jobs
-//!   Syncs             syncs        syncs that nobody waits for once a database closes
-//!   Clock             clock        time, as far as anything waits for it
-//! ```
+//! | Module        | Contents                                                                                    |
+//! |---------------|---------------------------------------------------------------------------------------------|
+//! | `files`       | [`Storage`]: the file system as a trait, so that tests can make any call fail               |
+//! | `io`          | `JobIo`: a job's inputs and outputs, buffered or direct, measured and rate-limited          |
+//! | `descriptors` | `Descriptors`: the limit on open files over all jobs                                        |
+//! | `syncs`       | `Syncs`: syncs that stop being waited for when the database closes                          |
+//! | `clock`       | `Clock`: the time in which threads wait, which tests replace                                |
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,7 @@
-//! Waiting until something is durable, no longer than the database is open.
+//! Waits for syncs, but no longer than the database is open.
 //!
-//! The system does not end a sync early, and one may take seconds. So each is done by a thread of its own;
-//! when the database closes, nobody waits for it any more, and what it synced has lost its name before it
-//! comes back.
+//! The operating system cannot end a sync early, and a sync may take seconds. So each one runs on its own thread. When
+//! the database closes, its job stops waiting. The synced file has been unlinked by the time that the sync returns.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use rockmill_core::{CancelToken, Error, Result, thread_cpu};
 
 use crate::clock::CANCEL_POLL;
 
-/// What the syncs of a job share.
+/// State that the syncs of a job share.
 #[derive(Debug, Default)]
 pub struct Syncs {
     cancel: CancelToken,
@@ -20,7 +19,7 @@ pub struct Syncs {
 }
 
 impl Syncs {
-    /// For a job that ends early when `cancel` is set.
+    /// Creates the syncs of a job that ends early when `cancel` is set.
     pub fn new(cancel: CancelToken) -> Self {
         Self {
             cancel,
@@ -28,27 +27,27 @@ impl Syncs {
         }
     }
 
-    /// Processor time of the syncs so far, none of it the callers'.
+    /// CPU time of the sync threads so far. The callers' own CPU time does not include it.
     pub fn cpu(&self) -> Duration {
         *self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `sync` and waits for it, at most until the job is cancelled. Where the system has no more
-    /// threads, the caller does it, to its end.
+    /// Runs `sync` on a thread and waits for it until the job is cancelled. If no thread can be started, the caller
+    /// runs `sync` itself, to its end.
     ///
     /// # Errors
     /// Cancelled; Internal if `sync` panics.
     pub fn wait<T: Send + 'static>(&self, sync: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         self.cancel.check()?;
         let (sender, receiver) = channel();
-        // A thread that could not be started does not give back what it was to do.
+        // If the thread cannot be started, `spawn` drops its closure, so the sync itself stays in a shared slot.
         let slot = Arc::new(Mutex::new(Some(sync)));
         let taken = Arc::clone(&slot);
         let spawned = std::thread::Builder::new()
             .name("rockmill-sync".to_owned())
             .spawn(move || {
                 let sync = take(&taken);
-                // Nobody may be there any more.
+                // The caller may have stopped waiting.
                 let _ = sync.map(|sync| sender.send((sync(), thread_cpu())));
             });
         if spawned.is_err() {
@@ -96,7 +95,7 @@ mod tests {
             let waiting = scope.spawn(|| {
                 syncs.wait(move || {
                     begun.send(()).expect("heard");
-                    // Ends when the test does.
+                    // Returns at the end of the test.
                     let _ = held.recv();
                 })
             });

@@ -1,4 +1,4 @@
-//! What Rockmill's commands print, and how they start and end.
+//! Output, start and end of Rockmill's commands.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! How a command ends that does not succeed.
+//! Failures of a command.
 
 use std::fmt;
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-/// Of commands that read files.
+/// Exit codes of commands that read files.
 pub const EXIT_CODES: &str = "Exit codes: 0 all is sound, 1 something is bad, 2 wrong usage, 3 the environment \
     refused, 4 what could be read is sound, and some could not be, which is named.";
 
-/// Why a command failed; decides the exit code.
+/// Why a command failed; it determines the exit code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// The data is damaged, or uses something that is not supported.
     Data(String),
-    /// What was checked or shown is sound, and not all could be.
+    /// Everything that was checked or shown is sound, but not everything could be.
     Incomplete(String),
     /// The command was called wrongly.
     Usage(String),
@@ -33,8 +33,8 @@ impl Failure {
         }
     }
 
-    /// Why an opened file could not be read whole: what is not understood is no fault of the data. An error of
-    /// opening one is another matter, since damage to what tells where its parts lie looks like that as well.
+    /// Makes the failure of reading an opened file. A part that is not understood is not an error in the data. Errors
+    /// of opening a file are different: damage to the structures that locate its parts can look the same.
     pub fn of_file(error: Error) -> Self {
         match error.kind {
             ErrorKind::Declined(_) => Self::Incomplete(placed("", &error)),
@@ -65,8 +65,8 @@ impl From<Error> for Failure {
             ErrorKind::Declined(DeclineReason::Manifest | DeclineReason::OptionsFile) => {
                 Self::Data(placed("", &error))
             }
-            // A declined job is a matter of course to the engine; whoever asked for one file wants
-            // to know what in it is not handled.
+            // For the engine, a declined job is normal. But a user who asks for one file wants to know which part is
+            // not supported.
             ErrorKind::Declined(_) => Self::Data(placed("not supported: ", &error)),
             ErrorKind::Storage | ErrorKind::Device | ErrorKind::Cancelled => {
                 Self::Environment(error.to_string())
@@ -78,7 +78,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What is wrong, with file and offset but without the engine's word for its kind.
+/// Describes an error with file and offset, without the engine's name of its kind.
 fn placed(prefix: &str, error: &Error) -> String {
     let file = error.file.as_ref().map(|file| format!("{file}: "));
     let place = error.offset.map(|offset| format!(" (at offset {offset})"));

@@ -1,4 +1,4 @@
-//! What commands print, and how bytes and sizes look in it.
+//! Output of commands, and formatting of bytes and sizes.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use crate::outcome::Failure;
 
-/// Columns that tables have at most.
+/// Most columns of a table.
 const MAX_COLUMNS: u16 = 100;
 
-/// Columns of tables where the output is no terminal, or one that does not say.
+/// Columns of tables if the output is no terminal, or a terminal of unknown width.
 pub const USUAL_COLUMNS: u16 = 80;
 
 /// Why printing stopped.
 #[derive(Debug)]
 pub enum Stop {
-    /// What was to be printed could not be had.
+    /// The value to print could not be obtained.
     Failed(Failure),
-    /// The output does not take any more.
+    /// The output could not be written.
     Output(io::Error),
 }
 
@@ -40,8 +40,7 @@ impl From<rockmill_core::Error> for Stop {
     }
 }
 
-/// Lets `print` write to standard output, buffered. A reader that goes away early, such as `head`, is
-/// no failure.
+/// Runs `print` with buffered standard output. A reader that closes early, such as `head`, causes no failure.
 pub fn to_stdout(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = print(&mut out);
@@ -54,10 +53,10 @@ pub fn to_stdout(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Resu
     }
 }
 
-/// Prints `value` as a document for machines, or what `text` makes of it for people.
+/// Prints `value` as a JSON document, or as text with `text`.
 ///
 /// # Errors
-/// Environment if the output takes nothing.
+/// Environment if the output cannot be written.
 pub fn document_or_text(
     json: bool,
     value: &(impl Serialize + ?Sized),
@@ -73,7 +72,7 @@ pub fn document_or_text(
     })
 }
 
-/// A document of rows for machines, each printed once it is there; prints nothing where people read.
+/// A JSON array whose rows are printed one by one; prints nothing in text mode.
 #[derive(Debug)]
 pub struct Rows {
     json: bool,
@@ -81,7 +80,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// A document if `json` is set.
+    /// Creates an array that is printed if `json` is set.
     pub fn new(json: bool) -> Self {
         Self {
             json,
@@ -92,7 +91,7 @@ impl Rows {
     /// Prints a row.
     ///
     /// # Errors
-    /// Environment if the output takes nothing.
+    /// Environment if the output cannot be written.
     pub fn print(&mut self, row: &impl Serialize) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
@@ -105,10 +104,10 @@ impl Rows {
         })
     }
 
-    /// Ends the document, if there is any row.
+    /// Ends the array, if it has any rows.
     ///
     /// # Errors
-    /// Environment if the output takes nothing.
+    /// Environment if the output cannot be written.
     pub fn finish(self) -> Result<(), Failure> {
         if !self.printed {
             return Ok(());
@@ -117,7 +116,7 @@ impl Rows {
     }
 }
 
-/// A table without lines that wraps cells at the width of the terminal.
+/// Creates a table without borders that wraps cells at the width of the terminal.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.set_header(header);
@@ -125,7 +124,7 @@ pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Takes lines away from a table, and has it wrap cells at the width of the terminal, which it returns.
+/// Removes a table's borders and sets its width to the terminal's, which is returned.
 pub fn fit(table: &mut Table) -> u16 {
     let columns = if io::stdout().is_terminal() {
         let said = table.width().filter(|&columns| columns > 0);
@@ -140,7 +139,7 @@ pub fn fit(table: &mut Table) -> u16 {
     columns
 }
 
-/// A sentence on lines of the usual width.
+/// Breaks a sentence into lines of the usual width.
 pub fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -157,7 +156,7 @@ pub fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Bytes as text: printable ASCII but the backslash as it is, all else as `\xNN`.
+/// Formats bytes as text: printable ASCII except the backslash unchanged, everything else as `\xNN`.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -170,7 +169,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// [`escape`] cut to at most `columns` characters; what was cut ends with `..`.
+/// Like [`escape`], cut to at most `columns` characters; a cut text ends with `..`.
 pub fn escape_short(bytes: &[u8], columns: usize) -> String {
     const MARK: &str = "..";
     let mut text = escape(&bytes[..bytes.len().min(columns + 1)]);
@@ -181,7 +180,7 @@ pub fn escape_short(bytes: &[u8], columns: usize) -> String {
     text
 }
 
-/// A size in bytes, from 1 KiB on with its rounded value in a larger unit.
+/// Formats a size in bytes, from 1 KiB on also rounded in a larger unit.
 pub fn bytes(size: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     const STEP: f64 = 1024.0;
@@ -197,7 +196,7 @@ pub fn bytes(size: u64) -> String {
     format!("{size} B ({scaled:.1} {})", UNITS[unit])
 }
 
-/// A size in millions of bytes, as tables show it.
+/// Formats a size in millions of bytes, for tables.
 pub fn megabytes(size: u64) -> String {
     format!("{:.1}", size as f64 / 1e6)
 }

@@ -1,4 +1,4 @@
-//! How a command starts and ends.
+//! Start and end of a command.
 
 use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
@@ -9,10 +9,10 @@ use tracing_subscriber::EnvFilter;
 
 use crate::outcome::Failure;
 
-/// Reads the arguments, starts the log, does `work` and says on standard error why it failed. Where clap does not
-/// understand the arguments, `removed` may tell what to use instead.
+/// Parses the arguments, starts the log, runs `work` and prints its failure to standard error. For arguments that clap
+/// rejects, `removed` may name a replacement.
 ///
-/// The log goes to standard error; `ROCKMILL_LOG` says how much of it.
+/// The log goes to standard error; `ROCKMILL_LOG` sets its level.
 pub fn run<Arguments: Parser>(
     name: &str,
     removed: fn(&clap::Error) -> Option<Failure>,
@@ -42,12 +42,12 @@ pub fn run<Arguments: Parser>(
 }
 
 fn fail(name: &str, failure: &Failure) -> ExitCode {
-    // Where standard error takes nothing, the exit code still tells.
+    // If standard error cannot be written, the exit code still reports the failure.
     let _ = writeln!(std::io::stderr(), "{name}: {failure}");
     ExitCode::from(failure.exit_code())
 }
 
-/// Whether what is logged has colours; see <https://no-color.org>.
+/// Whether log lines have colours; see <https://no-color.org>.
 fn has_colors(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

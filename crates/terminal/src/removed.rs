@@ -1,10 +1,10 @@
-//! What older versions of the commands took, and what to use instead.
+//! Removed options of the commands, and what to use instead.
 
 use clap::error::{ContextKind, ContextValue};
 
 use crate::outcome::Failure;
 
-/// Options that are gone, each with a sentence that says what to do instead.
+/// Removed options, each with a sentence that names the replacement.
 const OPTIONS: [(&str, &str); 4] = [
     (
         "--gpu-input",
@@ -24,7 +24,7 @@ const OPTIONS: [(&str, &str); 4] = [
     ),
 ];
 
-/// The subcommand or option that an error of the arguments is about, if it is about one that is not known.
+/// Returns the unknown subcommand or option that an argument error names.
 pub fn unknown(error: &clap::Error) -> Option<&str> {
     let kinds = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
     kinds.into_iter().find_map(|kind| match error.get(kind) {
@@ -33,7 +33,7 @@ pub fn unknown(error: &clap::Error) -> Option<&str> {
     })
 }
 
-/// Usage, if an error of the arguments is about an option that is gone.
+/// Returns Usage if an argument error is about a removed option.
 pub fn explain_option(error: &clap::Error) -> Option<Failure> {
     let named = unknown(error)?;
     let (_, instead) = OPTIONS.iter().find(|(removed, _)| *removed == named)?;

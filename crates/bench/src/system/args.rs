@@ -1,4 +1,4 @@
-//! What can be measured, and with what.
+//! Arguments of `rockmill-bench system`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
 use rockmill_side_by_side::device::Tuning;
 
-/// What can be measured.
+/// Experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
     /// YCSB-A under CPU load, after LUDA.
@@ -20,7 +20,7 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// As the command line has it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Contention => "contention",
@@ -31,35 +31,36 @@ impl Experiment {
     }
 }
 
-/// What `rockmill-bench system` takes.
+/// Arguments of `rockmill-bench system`.
 #[derive(Debug, clap::Args)]
 pub struct SystemArgs {
-    /// What to measure.
+    /// The experiment.
     #[arg(long, value_name = "NAME")]
     pub experiment: Experiment,
-    /// Folder for the results: EXPERIMENT/CELL.json as each is there, CELL.2.json and so on of further measurements,
-    /// EXPERIMENT.md and EXPERIMENT.svg when all are. A further call with the same arguments goes on where one has stopped.
+    /// Folder for the results. EXPERIMENT/CELL.json is written after each measurement, CELL.2.json and so on for
+    /// repeated ones, EXPERIMENT.md and EXPERIMENT.svg when all are complete. Another call with the same arguments
+    /// resumes an interrupted one.
     #[arg(long)]
     pub out: PathBuf,
-    /// Percent of the records, operations and sizes of jobs.
+    /// Percent of the records, operations and job sizes.
     #[arg(long, default_value_t = 100.0, value_name = "PERCENT", value_parser = scale)]
     pub scale: f64,
-    /// Measurements of each cell, in turn over the systems of a point; table and plot show medians. Those of an
-    /// earlier call count, whatever its number was.
+    /// Measurements of each cell, in turn over the systems of a point; table and plot show medians. Measurements of
+    /// earlier calls count as well.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Begin with no further measurement after so many seconds.
+    /// Start no further measurement after that many seconds.
     #[arg(long, value_name = "SECONDS")]
     pub stop_after: Option<u64>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
+    /// Devices that Rockmill computes on: cpu, cuda, cuda:N, sim:NAME or auto.
     #[arg(long, default_value = "cpu", value_delimiter = ',')]
     pub device: Vec<String>,
     /// Whether RocksDB takes part.
     #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub rocksdb: bool,
-    /// Measure also a RocksDB that never compacts: what clients could have at most from anybody who takes
-    /// compaction off the host. It reads more files, and its database grows without end.
+    /// Also measure a RocksDB that never compacts. It is an upper bound for clients if compaction is taken off the
+    /// host. Its reads search more files, and its database grows without limit.
     #[arg(long)]
     pub bound: bool,
     /// Subcompactions in flight for Rockmill, background jobs and subcompactions for RocksDB [default: all cores].
@@ -71,18 +72,18 @@ pub struct SystemArgs {
     /// Milliseconds between points over time.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval_ms: u64,
-    /// Seconds after which a warm-up or run of clients ends, if its operations are not done before; a load always
-    /// writes all records.
+    /// Seconds after which a warm-up or run of clients ends, even if operations remain; a load always writes all
+    /// records.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub phase_seconds: Option<u64>,
-    /// KiB of a column family's write buffer, and so of a file: jobs are some times as large, and Rockmill leaves those
-    /// below 2 MiB to RocksDB [default: a 64th of the family's records, 64 at least and 65536 at most].
+    /// KiB of a column family's write buffer, which is also the size of a file. Jobs are several times as large, and
+    /// Rockmill leaves jobs below 2 MiB to RocksDB [default: a 64th of the family's records, between 64 and 65536].
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub write_buffer_kib: Option<u64>,
     /// contention: bytes of a value [default: 128,256,512,1024].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub value_bytes: Vec<u32>,
-    /// contention: percent of all cores' time that other threads take [default: 0,40,80].
+    /// contention: percent of all cores' time that other threads use [default: 0,40,80].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
     pub cpu_load: Vec<u32>,
     /// scaling: MB of keys and values of a job [default: 64,256,1024,4096,16384,32768].
@@ -96,8 +97,7 @@ pub struct SystemArgs {
     pub updates: Vec<u32>,
     #[command(flatten)]
     pub tuning: Tuning,
-    /// Folder for the databases, which are removed at the end [default: the system's for temporary
-    /// files].
+    /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Threads that keep processors busy for a share of their time, as other programs of a machine do.
+//! Threads that keep CPUs busy for a share of their time, as other programs on a machine do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A thread works for its share of this, then sleeps for the rest.
+/// A thread works for its share of this period, then sleeps for the rest.
 const PERIOD: Duration = Duration::from_millis(10);
 const PERCENT: u32 = 100;
 
-/// One thread for each core. They end when this is dropped.
+/// One thread per core. The threads end when this is dropped.
 #[derive(Debug)]
 pub struct Burners {
     threads: Vec<JoinHandle<()>>,
@@ -21,12 +21,12 @@ pub struct Burners {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Processor time of all threads so far.
+    /// CPU time of all threads so far.
     cpu_nanos: AtomicU64,
 }
 
 impl Burners {
-    /// Starts threads that take `percent` of the time of so many cores; none at 0.
+    /// Starts threads that use `percent` of the time of `cores` cores; none at 0.
     pub fn start(cores: u32, percent: u32) -> Self {
         let shared = Arc::new(Shared::default());
         let threads = if percent == 0 { 0 } else { cores };
@@ -40,7 +40,7 @@ impl Burners {
         }
     }
 
-    /// Processor time that they have taken, of which at most a period a thread is not told yet.
+    /// CPU time that they have used; up to one period per thread is not counted yet.
     pub fn cpu(&self) -> Duration {
         Duration::from_nanos(self.shared.cpu_nanos.load(Ordering::Relaxed))
     }

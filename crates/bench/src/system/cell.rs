@@ -1,4 +1,4 @@
-//! What is measured in one go, and what came of it.
+//! The unit of measurement, and its result.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
 
-/// A system at one point of an experiment. Two cells of the same settings measure the same.
+/// A system at one point of an experiment. Two cells with the same settings measure the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
-    /// Where it lies in the experiment: name and value of each axis.
+    /// Point in the experiment: name and value of each axis.
     pub point: Vec<(String, String)>,
     pub system: System,
-    /// Subcompactions in flight, or background jobs and subcompactions.
+    /// Subcompactions in flight for Rockmill, background jobs and subcompactions for RocksDB.
     pub threads: u32,
     pub tuning: Tuning,
-    /// What its simulated devices are, by name, since the file of a profile may change: JSON as text, of which no
-    /// number changes when it is read.
+    /// Parameters of its simulated devices by name, because a profile file may change. Stored as JSON text, so that
+    /// reading does not change a number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub profiles: BTreeMap<String, String>,
     pub work: Work,
 }
 
-/// What a system is measured with.
+/// Work for which a system is measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
@@ -43,27 +43,27 @@ pub struct Clients {
     pub records: Workload,
     pub keys: Keys,
     pub fill: Order,
-    /// Operations before those that count, and these, each drawn.
+    /// Number of operations before the measured ones; the next field is the number of measured ones.
     pub warm_up: u64,
     pub operations: u64,
-    /// After so many seconds, these and those end, done or not.
+    /// Time limit of warm-up and run in seconds, even if operations remain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_seconds: Option<u64>,
-    /// Share of operations that write a record.
+    /// Percentage of operations that write a record.
     pub update_percent: u32,
     pub pick: Pick,
     pub clients: u32,
-    /// Share of all cores' time that burners take.
+    /// Percentage of all cores' time that burners use.
     pub cpu_load_percent: u32,
     pub interval_ms: u64,
-    /// Of each column family; files have the same size.
+    /// Size of each column family's write buffer; files have the same size.
     pub write_buffer_bytes: u64,
-    /// Whether files are merged at all. Where they are not, clients have what nobody can give them more of who
-    /// takes compaction off the host, however fast.
+    /// Whether files are merged at all. If not, clients reach the upper bound for any method that takes compaction off
+    /// the host.
     pub compacts: bool,
 }
 
-/// In which order records are first written.
+/// Order in which records are first written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -78,19 +78,19 @@ pub enum Order {
 #[serde(rename_all = "snake_case")]
 pub enum Pick {
     Uniform,
-    /// As YCSB's: some records far more often than others, wherever their keys lie.
+    /// Like YCSB: some records are drawn far more often than others, independent of their keys' positions.
     Zipfian,
 }
 
 /// Full compactions of several databases at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Jobs {
-    /// What each database holds.
+    /// Contents of each database.
     pub spec: Spec,
     pub at_once: u32,
 }
 
-/// What came of a cell.
+/// Result of a cell.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub phases: Vec<Phase>,
@@ -100,15 +100,15 @@ pub struct Outcome {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Phase {
     pub name: String,
-    /// Processors of the machine that may be used.
+    /// CPUs of the machine that may be used.
     pub cores: u32,
-    /// Until the last client has done its last operation, or the last compaction was done.
+    /// Seconds until the last client's last operation, or until the last compaction.
     pub wall_s: f64,
-    /// How long compactions that were due went on after that.
+    /// Seconds for which due compactions went on after that.
     pub settle_s: f64,
-    /// Until compactions were done, without what burners took.
+    /// Resources until compactions were done, without those of burners.
     pub taken: Consumption,
-    /// Processor time that burners took until then.
+    /// CPU time of burners until then, in seconds.
     pub burnt_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
@@ -116,37 +116,37 @@ pub struct Phase {
     pub timeline: Vec<Interval>,
 }
 
-/// What went to and from files until compactions were done.
+/// File traffic until compactions were done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Keys and values that clients wrote.
     pub user_bytes: u64,
     pub flushed_bytes: u64,
-    /// By compactions, whoever did them.
+    /// Bytes read by compactions of either system.
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// That RocksDB made writers wait, as it counts.
+    /// Seconds that RocksDB made writers wait, by its own count.
     pub stalled_s: f64,
 }
 
 /// A part of a phase's time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its length, and its end since the phase began.
+    /// Length, and end since the start of the phase.
     pub seconds: f64,
     pub until_s: f64,
     pub reads: Option<Latency>,
     pub writes: Option<Latency>,
-    /// Share of all cores' time, without what burners took.
+    /// Share of all cores' time, without that of burners.
     pub cpu_use: f64,
-    /// Share of time in which a kernel ran on the GPUs, about at the end of the interval; absent without any.
+    /// Share of time in which a kernel ran on the GPUs, sampled near the end of the interval; absent without GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_use: Option<f64>,
     pub traffic: Traffic,
 }
 
 impl Cell {
-    /// Its system and what that computes on.
+    /// Name of the system and its devices.
     pub fn series(&self) -> String {
         match self.system {
             _ if !self.compacts() => "no compaction".to_owned(),
@@ -163,7 +163,7 @@ impl Cell {
         }
     }
 
-    /// A file name without extension; cells of an experiment have different ones.
+    /// Returns a file name without extension; it is different for each cell of an experiment.
     pub fn file_stem(&self) -> String {
         let point = self
             .point

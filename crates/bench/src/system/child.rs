@@ -1,5 +1,4 @@
-//! Each cell is measured in a process of its own, so that none finds memory, threads or caches that another has
-//! left.
+//! Each cell is measured in its own process, so that none reuses memory, threads or caches of another.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,18 +15,18 @@ use super::cell::{Cell, Outcome, Work};
 use super::{clients, jobs};
 use crate::devices;
 
-/// What the process is asked for.
+/// Request to the process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     cell: Cell,
-    /// Where its databases lie or are to be made; without it, the cell's system gets ready and that is all.
+    /// Folder in which its databases are or will be made; without it, the process only prepares the cell's system.
     dir: Option<PathBuf>,
 }
 
-/// Looks whether a cell could be measured here.
+/// Checks that a cell can be measured here.
 ///
 /// # Errors
-/// Those of [`Plane::new`]; Environment if there can be no process.
+/// The errors of [`Plane::new`]; Environment if the process cannot be started.
 pub fn check(cell: &Cell) -> Result<(), Failure> {
     ask(cell, None).map(drop)
 }
@@ -35,7 +34,7 @@ pub fn check(cell: &Cell) -> Result<(), Failure> {
 /// Measures a cell in a folder.
 ///
 /// # Errors
-/// Environment or Data, by whose fault it could not be measured.
+/// Environment or Data, depending on the cause of the failure.
 pub fn measure(cell: &Cell, dir: &Path) -> Result<Outcome, Failure> {
     let outcome = ask(cell, Some(dir.to_owned()))?;
     outcome.ok_or_else(|| failed(&io::ErrorKind::InvalidData.into()))
@@ -46,10 +45,10 @@ fn ask(cell: &Cell, dir: Option<PathBuf>) -> Result<Option<Outcome>, Failure> {
     Process::start("cell")?.ask(&Request { cell, dir })
 }
 
-/// What the process does: it answers one request.
+/// Runs the process's side: answers one request.
 ///
 /// # Errors
-/// Environment if nobody listens; what is wrong with a measurement is an answer.
+/// Environment if the parent is gone; errors of a measurement are sent as the answer.
 pub fn serve() -> Result<(), Failure> {
     let request = receive::<Request>(&mut io::stdin().lock()).map_err(|e| failed(&e))?;
     let Some(request) = request else {
@@ -60,8 +59,8 @@ pub fn serve() -> Result<(), Failure> {
     send(&mut io::stdout().lock(), &answer).map_err(|e| failed(&e))
 }
 
-/// A measurement may take hours, and nobody would want it any more. What runs beside could make an orderly end
-/// take its time.
+/// Ends this process when its parent ends: a measurement may take hours, and its result would be lost. It kills itself,
+/// because an orderly end could take long with other threads at work.
 fn end_with_the_asker() {
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     let _ = kill_process(getpid(), Signal::KILL);
@@ -70,7 +69,7 @@ fn end_with_the_asker() {
 fn measure_here(Request { cell, dir }: &Request) -> Result<Option<Outcome>, Failure> {
     let jobs = match cell.work {
         Work::Clients(_) => Jobs::Usual,
-        // What is too small is measured, too.
+        // Jobs that are too small for a user's database are measured as well.
         Work::Jobs(_) => Jobs::All,
     };
     let plane = Plane::new(cell.system, cell.threads, &cell.tuning, jobs, devices::give)?;

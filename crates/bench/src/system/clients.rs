@@ -1,4 +1,4 @@
-//! Clients that fill a database, then read and write it, one operation after the other.
+//! Clients that fill a database, then read and write it, one operation after another.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +29,10 @@ const ZIPFIAN_EXPONENT: f64 = 0.99;
 const SEED: u64 = 0x5379_7374_656d;
 const PERCENT: u32 = 100;
 
-/// Measures clients in a folder that is not there yet.
+/// Measures clients in a new folder.
 ///
 /// # Errors
-/// Environment or Data, by whose fault RocksDB or Rockmill failed.
+/// Environment or Data, depending on the cause of the failure.
 pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Outcome, Failure> {
     let database = Database::make(dir, cell, work, plane)?;
     let burners = Burners::start(usual_threads(), work.cpu_load_percent);
@@ -57,15 +57,15 @@ pub fn run(cell: &Cell, work: &Clients, dir: &Path, plane: &Plane) -> Result<Out
     Ok(Outcome { phases })
 }
 
-/// What clients do in a phase.
+/// Work of the clients in a phase.
 enum Task {
     /// Writes each record once.
     Fill,
-    /// So many operations.
+    /// Runs `count` operations.
     Draw { count: u64, seed: u64 },
 }
 
-/// What all phases share.
+/// State that all phases share.
 struct Bench<'a> {
     work: &'a Clients,
     database: &'a Database,
@@ -120,7 +120,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs all clients to their ends; the first that fails stops the others.
+    /// Runs all clients to their ends; the first failure stops the others.
     fn clients(&self, task: &Task) -> Result<Timed, Failure> {
         let count = match (task, self.work.fill) {
             (Task::Fill, Order::Sequential) => 1,
@@ -129,7 +129,7 @@ impl Bench<'_> {
         let recorders: Vec<_> = (0..count).map(|_| Recorder::default()).collect();
         let stop = AtomicBool::new(false);
         let (ended, ends) = channel();
-        // Before the clients, who may be done with much until all have been started.
+        // Started before the clients, which may do much work until all have been started.
         let mut clock = Clock::start(self, &recorders);
         thread::scope(|scope| {
             for (number, recorder) in recorders.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Bench<'_> {
                 scope.spawn(move || {
                     let done = client.run(task);
                     stop.fetch_or(done.is_err(), Ordering::Relaxed);
-                    // The one who listens has gone only if it panicked.
+                    // The receiver is gone only if it panicked.
                     let _ = ended.send(done);
                 });
             }
@@ -172,19 +172,19 @@ impl Bench<'_> {
     }
 }
 
-/// What clients took.
+/// Times of the clients.
 struct Timed {
     wall: Duration,
     times: Times,
     timeline: Vec<Interval>,
 }
 
-/// Collects what clients took, interval by interval.
+/// Collects the times of clients, interval by interval.
 struct Clock<'a> {
     bench: &'a Bench<'a>,
     recorders: &'a [Recorder],
     began: Instant,
-    /// End of the last interval, and what had been taken until then.
+    /// End of the last interval, and the totals until then.
     last: Instant,
     cpu: Duration,
     traffic: Traffic,
@@ -207,7 +207,7 @@ impl<'a> Clock<'a> {
         }
     }
 
-    /// Until the interval ends.
+    /// Time until the interval ends.
     fn rest(&self) -> Duration {
         let interval = Duration::from_millis(self.bench.work.interval_ms);
         interval.saturating_sub(self.last.elapsed())
@@ -247,7 +247,7 @@ impl<'a> Clock<'a> {
 }
 
 impl Bench<'_> {
-    /// Processor time of this process but for the burners'.
+    /// CPU time of this process without the burners'.
     fn cpu(&self) -> Duration {
         process_cpu().saturating_sub(self.burners.cpu())
     }
@@ -282,7 +282,7 @@ impl Client<'_> {
         }
     }
 
-    /// Writes every so many records, family after family.
+    /// Writes this client's share of the records, family after family.
     fn fill(&self, hands: &mut Hands<'_>) -> Result<(), Failure> {
         let families = self.families.len() as u64;
         let records = self.work.records.entries;
@@ -299,7 +299,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Its share of so many operations.
+    /// Runs this client's share of `count` operations.
     fn draw(&self, hands: &mut Hands<'_>, count: u64) -> Result<(), Failure> {
         let records = self.work.records.entries;
         let scatter = Scatter::new(records);
@@ -312,7 +312,7 @@ impl Client<'_> {
             let rng = &mut hands.rng;
             let place = match self.work.pick {
                 Pick::Uniform => rng.random_range(0..records),
-                // Ranks count from 1.
+                // Ranks start at 1.
                 Pick::Zipfian => scatter.place((zipf.sample(rng) as u64 - 1).min(records - 1)),
             };
             let family = rng.random_range(0..self.families.len());
@@ -326,7 +326,7 @@ impl Client<'_> {
     }
 }
 
-/// What a client's operations need.
+/// State for a client's operations.
 struct Hands<'a> {
     client: &'a Client<'a>,
     rng: SmallRng,
@@ -335,7 +335,7 @@ struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Reads or writes the record at a place.
+    /// Reads or writes the record at a position.
     fn operate(&mut self, kind: Kind, family: usize, place: u64) -> Result<(), Failure> {
         let Client {
             work,

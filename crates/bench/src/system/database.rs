@@ -13,19 +13,19 @@ use rust_rocksdb::{
 
 use super::cell::{Cell, Clients, Traffic};
 
-/// Write buffers of a column family, so that clients go on while some are being flushed.
+/// Write buffers per column family, so that clients can go on while some are being flushed.
 const WRITE_BUFFERS: i32 = 4;
-/// Bytes of the first level for each of a write buffer: RocksDB's own ratio.
+/// Size of the first level per size of a write buffer: RocksDB's own ratio.
 const LEVEL_BASE_BUFFERS: u64 = 4;
 /// One to flush and one to compact.
 const MIN_BACKGROUND_JOBS: u32 = 2;
 
 const MICROS: f64 = 1e6;
 
-/// More files than there will be in level 0.
+/// More files than level 0 will have.
 const ANY_FILES: i32 = i32::MAX;
 
-/// Lets level 0 grow without end, and nobody wait for that.
+/// Lets level 0 grow without limit and without stalls.
 fn never_compact(options: &mut Options) {
     options.set_disable_auto_compactions(true);
     options.set_level_zero_slowdown_writes_trigger(ANY_FILES);
@@ -34,19 +34,19 @@ fn never_compact(options: &mut Options) {
     options.set_hard_pending_compaction_bytes_limit(0);
 }
 
-/// An open database, with its statistics.
+/// An open database with its statistics.
 pub struct Database {
     db: DB,
-    /// Keeps the statistics.
+    /// Owns the statistics.
     options: Options,
     families: Vec<String>,
 }
 
 impl Database {
-    /// Makes one in a folder that is not there yet, and has its compactions done by `plane`.
+    /// Creates a database in a new folder; `plane` does its compactions.
     ///
     /// # Errors
-    /// Environment if there can be none.
+    /// Environment if it cannot be created.
     pub fn make(path: &Path, cell: &Cell, work: &Clients, plane: &Plane) -> Result<Self, Failure> {
         let mut table = BlockBasedOptions::default();
         table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
@@ -88,7 +88,7 @@ impl Database {
         &self.db
     }
 
-    /// All column families.
+    /// Returns all column families.
     pub fn families(&self) -> Vec<&ColumnFamily> {
         let handle = |name: &String| self.db.cf_handle(name);
         self.families.iter().filter_map(handle).collect()
@@ -103,7 +103,7 @@ impl Database {
         waited.map_err(|e| rocksdb::failed("compact", &e))
     }
 
-    /// What has gone to and from files so far; clients' bytes are not known here.
+    /// Returns the file traffic so far; the clients' bytes are not known here.
     pub fn traffic(&self) -> Traffic {
         let count = |ticker| self.options.get_ticker_count(ticker);
         Traffic {

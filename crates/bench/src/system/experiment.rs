@@ -1,4 +1,4 @@
-//! The experiments: which cells each has.
+//! The experiments and their cells.
 
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_side_by_side::spec::{Keys, Spec};
@@ -19,24 +19,24 @@ const AT_ONCE: &str = "at once";
 const FILL: &str = "fill";
 const UPDATES: &str = "updates %";
 
-/// At full scale. LUDA's own load and run.
+/// Numbers at full scale. This is LUDA's own load and run.
 const CONTENTION_RECORDS: f64 = 10e6;
-/// A hundredth of X-Engine's records, in as many tables.
+/// A hundredth of X-Engine's records, in the same number of tables.
 const INDEX_FAMILIES: u32 = 32;
 const INDEX_RECORDS: f64 = 2e6;
-/// Three reads for a write.
+/// Three reads per write.
 const INDEX_UPDATE_PERCENT: u32 = 25;
 /// A quarter of Co-KV's load.
 const RATIO_RECORDS: f64 = 5e6;
-/// A smaller database has not a file to compact.
+/// A smaller database has no file to compact.
 const MIN_RECORDS: u64 = 1000;
 
-/// A family's records fill so many write buffers, as far as these have one of the usual sizes, so that a small
-/// scale has compactions as well.
+/// Number of write buffers that a family's records fill, within the usual buffer sizes, so that a small scale has
+/// compactions as well.
 const BUFFERS_OF_RECORDS: u64 = 64;
 const WRITE_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
 
-/// As `rockmill-bench compaction` has them.
+/// As in `rockmill-bench compaction`.
 const JOB_VERSIONS: u64 = 4;
 const JOB_RUNS: u64 = 8;
 const JOB_WRITERS: u64 = 16;
@@ -47,10 +47,10 @@ const KIB: u64 = 1024;
 const PERCENT: f64 = 100.0;
 
 impl Experiment {
-    /// All cells, those of a point side by side.
+    /// Returns all cells, those of a point next to each other.
     ///
     /// # Errors
-    /// Usage if an argument is another experiment's, or names no device.
+    /// Usage if an argument belongs to another experiment, or names no device.
     pub fn cells(self, args: &SystemArgs) -> Result<Vec<Cell>, Failure> {
         self.check_axes(args)?;
         let systems = systems(args)?;
@@ -121,7 +121,7 @@ fn axis(name: &str, value: impl ToString) -> (String, String) {
     (name.to_owned(), value.to_string())
 }
 
-/// What was asked for, each value once, or what is usual.
+/// Returns the requested values, each once, or the usual ones.
 fn or_usual<T: Copy + PartialEq>(asked: &[T], usual: &[T]) -> Vec<T> {
     let mut values = Vec::new();
     for value in if asked.is_empty() { usual } else { asked } {
@@ -199,7 +199,7 @@ fn update_ratio(args: &SystemArgs) -> Vec<Point> {
         for update_percent in or_usual(&args.updates, &[10, 30, 50, 70, 90]) {
             let records = records(args, 16, 1024, RATIO_RECORDS);
             let work = Clients {
-                // Others have no order that clients could follow.
+                // Clients can follow only this order of keys.
                 keys: Keys::Decimal,
                 fill,
                 operations: records.entries,
@@ -213,7 +213,7 @@ fn update_ratio(args: &SystemArgs) -> Vec<Point> {
     points
 }
 
-/// So many records at full scale.
+/// Returns records for a full-scale number of `full`.
 fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -> Workload {
     Workload {
         key_bytes,
@@ -223,7 +223,7 @@ fn records(args: &SystemArgs, key_bytes: usize, value_bytes: usize, full: f64) -
     }
 }
 
-/// Clients that fill at random and then do nothing.
+/// Returns clients that fill at random and do nothing else.
 fn clients(args: &SystemArgs, records: Workload, families: u32) -> Clients {
     let usual_bytes = records.entries * records.entry_bytes() as u64 / BUFFERS_OF_RECORDS;
     let usual_bytes = usual_bytes.clamp(*WRITE_BUFFER_BYTES.start(), *WRITE_BUFFER_BYTES.end());

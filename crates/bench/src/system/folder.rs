@@ -1,5 +1,4 @@
-//! The folder of results: a file for each measurement of a cell, so that a further call goes on where one
-//! has stopped.
+//! The folder of results, with one file per measurement of a cell, so that another call can resume.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::cell::{Cell, Outcome};
 
-/// Results of one experiment, which no other process writes meanwhile.
+/// Results of one experiment. No other process writes them at the same time.
 #[derive(Debug)]
 pub struct Folder {
     dir: PathBuf,
@@ -21,16 +20,16 @@ pub struct Folder {
     experiment: &'static str,
     origin: Origin,
     _fresh: Fresh,
-    /// Held until this is dropped.
+    /// Lock, held until this is dropped.
     _lock: File,
 }
 
-/// Folders that were not there before, the innermost first. Those in which there is nothing go when this is dropped.
+/// Newly created folders, the innermost first. Empty ones are removed when this is dropped.
 #[derive(Debug)]
 struct Fresh(Vec<PathBuf>);
 
 impl Fresh {
-    /// What has to be made for `dir` to be there.
+    /// Returns the folders that have to be created for `dir`.
     fn of(dir: &Path) -> Self {
         let all = dir.ancestors().filter(|dir| !dir.as_os_str().is_empty());
         let missing = all.take_while(|dir| !dir.exists());
@@ -44,34 +43,35 @@ impl Drop for Fresh {
     }
 }
 
-/// Who measured where. Cells of two origins are not compared.
+/// Build and machine of a measurement. Cells with different origins are not compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Origin {
-    /// Of this program's sources, as far as its build could tell.
+    /// Commit of this program's sources, if the build could find it.
     commit: String,
     /// Hash of the program.
     program: String,
-    /// Processor, and how many threads of it.
+    /// Processor and number of its threads.
     machine: String,
     /// Folder of the databases.
     dir: PathBuf,
 }
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
     origin: Origin,
-    /// As it was sent, so that no new field goes unnoticed.
+    /// The cell as it was sent, so that a new field cannot go unnoticed.
     cell: Value,
     outcome: Outcome,
 }
 
 impl Folder {
-    /// Opens a folder, which is made if need be and goes if nothing is put there, for databases that lie in `databases`.
+    /// Opens a folder for databases in `databases`. Creates it if necessary, and removes it if nothing is written
+    /// there.
     ///
     /// # Errors
-    /// Environment if it cannot be made or another process uses it.
+    /// Environment if it cannot be created or another process uses it.
     pub fn open(dir: &Path, experiment: &'static str, databases: &Path) -> Result<Self, Failure> {
         let cells = dir.join(experiment);
         let fresh = Fresh::of(&cells);
@@ -103,10 +103,10 @@ impl Folder {
         })
     }
 
-    /// What came of a cell in an earlier call, at a time from 0.
+    /// Returns the result of a cell in an earlier call; `time` counts its measurements from 0.
     ///
     /// # Errors
-    /// Usage if it was measured with something else, Data if the file is none of ours.
+    /// Usage if it was measured with other settings, Data if the file is not a result.
     pub fn load(&self, cell: &Cell, time: u32) -> Result<Option<Outcome>, Failure> {
         let path = self.path(cell, time);
         let text = match fs::read(&path) {
@@ -135,10 +135,10 @@ impl Folder {
         })
     }
 
-    /// Keeps what came of a cell at a time from 0.
+    /// Stores the result of a cell; `time` counts its measurements from 0.
     ///
     /// # Errors
-    /// Environment if that cannot be written, and then nothing is.
+    /// Environment if it cannot be written; then no file is left.
     pub fn store(&self, cell: &Cell, time: u32, outcome: &Outcome) -> Result<(), Failure> {
         let kept = Kept {
             origin: self.origin.clone(),
@@ -153,14 +153,14 @@ impl Folder {
     /// Writes a report, `EXPERIMENT.extension`, and returns its path.
     ///
     /// # Errors
-    /// Environment if that cannot be written.
+    /// Environment if it cannot be written.
     pub fn report(&self, extension: &str, text: &str) -> Result<PathBuf, Failure> {
         let path = self.dir.join(format!("{}.{extension}", self.experiment));
         write(&path, text.as_bytes())?;
         Ok(path)
     }
 
-    /// What was measured with, for the head of a report.
+    /// Describes build and machine for the head of a report.
     pub fn origin(&self) -> String {
         let Origin {
             commit,
@@ -171,7 +171,7 @@ impl Folder {
         format!("commit {commit}; {machine}; databases in {}", dir.display())
     }
 
-    /// No other cell's, since a stem has no dot.
+    /// The path is unique, because a stem has no dot.
     fn path(&self, cell: &Cell, time: u32) -> PathBuf {
         let stem = cell.file_stem();
         self.cells.join(match time {
@@ -181,7 +181,7 @@ impl Folder {
     }
 }
 
-/// A number for some bytes, of which only this build need know how it comes about.
+/// Hashes bytes; the value need be stable only within this build.
 pub fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -192,8 +192,8 @@ fn settings(cell: &Cell) -> Result<Value, Failure> {
     serde_json::to_value(cell).map_err(|e| Failure::Environment(e.to_string()))
 }
 
-/// Writes a file that is whole or not there. What one that was interrupted has left, the next replaces: no other
-/// process writes here meanwhile.
+/// Writes a file that is either complete or absent. The next call replaces the file of an interrupted one; no other
+/// process writes here at the same time.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let part = path.with_added_extension("part");
     let write = || {
@@ -203,7 +203,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         fs::rename(&part, path)
     };
     write().map_err(|e| {
-        // Its room is needed.
+        // Its space is needed.
         let _ = fs::remove_file(&part);
         failed(path, &e)
     })

@@ -1,4 +1,4 @@
-//! Where databases lie while they are measured.
+//! The folder of databases while they are measured.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -17,18 +17,18 @@ use rustix::fs::fstatvfs;
 use super::cell::{Cell, Clients, Jobs, Work};
 use super::{folder, jobs};
 
-/// A folder that is empty at first and goes away when this is dropped. One that was interrupted left its own,
-/// which the next for the same results removes.
+/// A folder that is empty at first and removed when this is dropped. A folder left by an interrupted call is removed by
+/// the next call for the same results.
 pub struct Ground {
     path: PathBuf,
-    /// The database of which jobs compact copies, and what it holds.
+    /// The database whose copies the jobs compact, and its description.
     origin: Option<(String, Origin)>,
 }
 
-/// Where databases are to lie, by the name that any call has for it.
+/// Returns the canonical path of the folder for databases.
 ///
 /// # Errors
-/// Environment if there is no such folder, or none that can be told to another process.
+/// Environment if there is no such folder, or its path cannot be passed to another process.
 pub fn parent(asked: Option<&Path>) -> Result<PathBuf, Failure> {
     let parent = asked.map_or_else(std::env::temp_dir, Path::to_owned);
     let refused = |why: &dyn Display| {
@@ -45,10 +45,10 @@ pub fn parent(asked: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 impl Ground {
-    /// A folder in `parent` for the results in `out`.
+    /// Creates a folder in `parent` for the results in `out`.
     ///
     /// # Errors
-    /// Environment if it cannot be made.
+    /// Environment if it cannot be created.
     pub fn clear(parent: &Path, out: &Path) -> Result<Self, Failure> {
         let out = fs::canonicalize(out).map_err(|e| failed(out, &e))?;
         let number = folder::hash(out.as_os_str().as_encoded_bytes());
@@ -64,10 +64,10 @@ impl Ground {
         Ok(ground)
     }
 
-    /// What keeps a cell from being measured here, if there is not enough room for it.
+    /// Returns why a cell cannot be measured here, if there is not enough space for it.
     ///
     /// # Errors
-    /// Environment if nobody can tell.
+    /// Environment if the free space is unknown.
     pub fn lacks_room(&mut self, cell: &Cell) -> Result<Option<String>, Failure> {
         let needed = match &cell.work {
             Work::Clients(clients) => clients_bytes(clients),
@@ -91,10 +91,10 @@ impl Ground {
         self.path.join("origin")
     }
 
-    /// Makes what a cell needs, and lets `measure` use the folder that it is in or is to be made in.
+    /// Prepares what a cell needs, and runs `measure` with the folder for it.
     ///
     /// # Errors
-    /// Those of `measure`; Environment if there is no room.
+    /// The errors of `measure`; Environment if there is no space left.
     pub fn with<T>(
         &mut self,
         cell: &Cell,
@@ -127,7 +127,7 @@ impl Ground {
         Ok(measured)
     }
 
-    /// The database that holds what was specified; of several in a row, the same.
+    /// Returns the database for `spec`; consecutive calls with the same `spec` return the same database.
     fn origin(&mut self, spec: &Spec) -> Result<&Origin, Failure> {
         let name = spec.name();
         if self.origin.as_ref().is_none_or(|(known, _)| *known != name) {
@@ -142,12 +142,12 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // The next one tries again and says what is wrong.
+        // The next call tries again and reports the error.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Bytes of all records, and as many of what overwrites them, merged or not, or is being merged.
+/// Bytes of all records, plus the same for their overwrites, merged, unmerged or being merged.
 fn clients_bytes(clients: &Clients) -> u64 {
     const TIMES: u64 = 2;
     let records = &clients.records;
@@ -155,7 +155,7 @@ fn clients_bytes(clients: &Clients) -> u64 {
     with_the_rest(TIMES * u64::from(clients.families) * bytes)
 }
 
-/// Bytes of the inputs, if they are not there yet, and of what all jobs write of them.
+/// Bytes of the inputs, if they do not exist yet, and of the output of all jobs.
 fn jobs_bytes(jobs: &Jobs, inputs_are_there: bool) -> u64 {
     let workload = &jobs.spec.workload;
     let input = workload.entries * workload.entry_bytes() as u64;
@@ -163,13 +163,13 @@ fn jobs_bytes(jobs: &Jobs, inputs_are_there: bool) -> u64 {
     with_the_rest(output + if inputs_are_there { 0 } else { input })
 }
 
-/// With filters, indexes, and what a disk's blocks round up.
+/// Adds filters, indexes, and the rounding to disk blocks.
 fn with_the_rest(bytes: u64) -> u64 {
     const PERCENT_MORE: u64 = 10;
     bytes + bytes / 100 * PERCENT_MORE
 }
 
-/// Bytes that files below a folder may take; on a file system in memory no more than there is memory.
+/// Free bytes for files in a folder; on a file system in memory, at most the available memory.
 fn free_bytes(path: &Path) -> io::Result<u64> {
     let dir = File::open(path)?;
     let fs = fstatvfs(&dir)?;
@@ -181,7 +181,7 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(free.min(available_bytes(&memory).unwrap_or(u64::MAX)))
 }
 
-/// Memory that the system says is available.
+/// Available memory as reported by the system.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -190,7 +190,7 @@ fn available_bytes(meminfo: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Removes a folder that may not be there.
+/// Removes a folder that may not exist.
 fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path, &e)),
@@ -229,7 +229,7 @@ mod tests {
             .map(|cell| ground.lacks_room(cell).expect("it can be told"))
             .collect();
         assert_eq!(lacks[0], None);
-        // A million MB, and a quarter of that for each of 64, and a tenth.
+        // A million MB, a quarter of that for each of 64, and a tenth.
         let why = lacks[1].as_deref().expect("nobody has so much");
         assert!(why.starts_with("needs 18.7 TB in "), "{why}");
     }
@@ -243,7 +243,7 @@ mod tests {
             let cells = Experiment::Contention.cells(&sizes).expect("cells");
             ground.lacks_room(&cells[0]).expect("it can be told")
         };
-        // A thousand million records of 16 B and 1 MiB, twice, and a tenth.
+        // 10^9 records of 16 B and 1 MiB, twice, and a tenth.
         let why = lacks("10000").expect("nobody has so much");
         assert!(why.starts_with("needs 2.3 PB in "), "{why}");
         assert_eq!(lacks("0.0001"), None);

@@ -1,4 +1,4 @@
-//! Full compactions of several databases at once, which share what there is.
+//! Full compactions of several databases at once, which share the machine and one service.
 
 use std::fs;
 use std::path::Path;
@@ -14,16 +14,16 @@ use rust_rocksdb::DB;
 
 use super::cell::{Cell, Jobs, Outcome, Phase, Traffic};
 
-/// Databases of a process share RocksDB's threads, of which some only flush.
+/// Databases of a process share RocksDB's threads, some of which only flush.
 const BACKGROUND_JOBS_PER_DATABASE: u32 = 2;
 
-/// The first round includes what a service makes once, such as a GPU's memory.
+/// The first round includes one-time setup of a service, such as a GPU's memory.
 pub const ROUNDS: [&str; 2] = ["first", "again"];
 
-/// Compacts, round by round, the databases that lie under their numbers in a folder for each, and removes them.
+/// Compacts the databases round by round. Each is in a numbered folder of its round, and is removed afterwards.
 ///
 /// # Errors
-/// Environment or Data if that was not done, or not by the device, by whose fault that was.
+/// Environment or Data, depending on the cause of the failure, also if the device did not do all of the work.
 pub fn run(cell: &Cell, work: &Jobs, dir: &Path, plane: &Plane) -> Result<Outcome, Failure> {
     let mut phases = Vec::new();
     for name in ROUNDS {

@@ -1,4 +1,4 @@
-//! How long operations take.
+//! Latency of operations.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Times are kept in nanoseconds, up to this, with an error of one per cent.
+/// Longest recorded time. Times are recorded in nanoseconds with an error of one per cent.
 const LONGEST: Duration = Duration::from_secs(1000);
 const DIGITS: u8 = 2;
 
 const NANOS_PER_MICRO: f64 = 1e3;
 
-/// What operations do.
+/// Kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Read,
     Write,
 }
 
-/// How the times of some operations are spread, microseconds.
+/// Distribution of operation times, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     pub count: u64,
@@ -57,7 +57,7 @@ impl Times {
         times.saturating_record(took.as_nanos() as u64);
     }
 
-    /// Adds those of `other`.
+    /// Adds the times of `other`.
     pub fn add(&mut self, other: &Self) {
         for (all, more) in [
             (&mut self.reads, &other.reads),
@@ -67,7 +67,7 @@ impl Times {
         }
     }
 
-    /// Those of one kind, if there are any.
+    /// Returns the distribution for one kind, if there are any times.
     pub fn of(&self, kind: Kind) -> Option<Latency> {
         let times = match kind {
             Kind::Read => &self.reads,
@@ -86,7 +86,7 @@ impl Times {
     }
 }
 
-/// One client's times since somebody last took them.
+/// One client's times since the last [`Recorder::take`].
 #[derive(Debug, Default)]
 pub struct Recorder(Mutex<Times>);
 
@@ -97,7 +97,7 @@ impl Recorder {
         times.record(kind, took);
     }
 
-    /// Takes what there is; the client waits for no more than an exchange.
+    /// Takes the times; the client is blocked only for an exchange.
     pub fn take(&self) -> Times {
         let mut taken = Times::default();
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,11 @@
-//! Numbers that tables and plots show of a phase.
+//! Numbers of a phase that tables and plots show.
 
 use rockmill_side_by_side::stages;
 
 use super::cell::{Cell, Interval, Phase, Traffic, Work};
 use super::latency::Latency;
 
-/// A number of a phase, if it has it.
+/// A number of a phase, if the phase has it.
 pub struct Metric {
     pub title: &'static str,
     pub decimals: usize,
@@ -146,12 +146,12 @@ course!(WRITE_P999_COURSE, "write p99.9 us", |interval| interval
     .writes
     .map(|l| l.p999_us));
 
-/// Until compactions were done.
+/// Seconds until compactions were done.
 fn whole_s(phase: &Phase) -> f64 {
     phase.wall_s + phase.settle_s
 }
 
-/// Per cent of all processors' time, of so many seconds of it.
+/// Percentage of all CPUs' time that `cpu_s` seconds are.
 fn share(phase: &Phase, cpu_s: f64) -> f64 {
     PERCENT * cpu_s / whole_s(phase) / f64::from(phase.cores)
 }
@@ -161,7 +161,7 @@ fn operations(phase: &Phase) -> f64 {
     count(&phase.reads) + count(&phase.writes)
 }
 
-/// None where nothing is read.
+/// Transactions per second; `None` if there are no reads.
 fn transactions(phase: &Phase) -> Option<f64> {
     phase
         .reads
@@ -172,7 +172,7 @@ fn compacted(traffic: &Traffic) -> f64 {
     (traffic.read_bytes + traffic.written_bytes) as f64
 }
 
-/// Bytes that flushes wrote, and compactions so many, for each byte of the clients'.
+/// Bytes written by flushes, plus `by_compactions`, per byte that the clients wrote.
 fn amplification(traffic: &Traffic, by_compactions: u64) -> Option<f64> {
     let written = (traffic.flushed_bytes + by_compactions) as f64;
     (traffic.user_bytes > 0).then(|| written / traffic.user_bytes as f64)
@@ -205,7 +205,7 @@ mod tests {
             (READ_P999, 4.0),
             (COMPACTED, 1e-6),
             (AMPLIFICATION, 5.5),
-            // 300 of 400 bytes came back from a GPU, and a drive wrote 40 itself.
+            // 300 of 400 bytes were copied back from a GPU, and a drive wrote 40 itself.
             (HOST_AMPLIFICATION, 2.1),
         ] {
             let found = (metric.of)(&cell, &phase).expect(metric.title);

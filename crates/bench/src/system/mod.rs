@@ -30,7 +30,7 @@ use self::sweep::Sweep;
 pub use args::SystemArgs;
 pub use child::serve;
 
-/// Runs the measurements that are not there yet.
+/// Runs the missing measurements.
 pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     let cells = args.experiment.cells(args)?;
     let dir = ground::parent(args.dir.as_deref())?;
@@ -49,7 +49,7 @@ pub fn run(args: &SystemArgs) -> Result<(), Failure> {
     report(args, &folder, &measured, &left_out)
 }
 
-/// Why nothing can be measured, by why each cell cannot.
+/// Says why nothing can be measured, from the reasons of all cells.
 fn no_room(left_out: &[String]) -> String {
     let (first, more) = match left_out {
         [] => ("there is no cell", 0),
@@ -62,7 +62,7 @@ fn no_room(left_out: &[String]) -> String {
     format!("{first}{others}; make room, name another --dir or a smaller --scale")
 }
 
-/// Writes table and plot, and prints what a terminal has room for of the table, below which stands what was left out.
+/// Writes table and plot. Prints the columns of the table that fit a terminal, and the skipped cells below it.
 fn report(
     args: &SystemArgs,
     folder: &Folder,
@@ -105,7 +105,7 @@ fn report(
     })
 }
 
-/// What was asked for, beside axes and systems, for the head of a report.
+/// Describes the arguments other than axes and systems, for the head of a report.
 fn settings(args: &SystemArgs) -> String {
     let mut text = format!("scale {} %", args.scale);
     if args.repeat > 1 {
@@ -139,7 +139,7 @@ pub mod tests {
         args: SystemArgs,
     }
 
-    /// Arguments after those that must be there.
+    /// Parses arguments after the required ones.
     pub fn args(more: &[&str]) -> SystemArgs {
         let line = ["system", "--experiment", "scaling", "--out", "out"];
         let line = line.iter().chain(more);
@@ -157,7 +157,7 @@ pub mod tests {
         })
     }
 
-    /// A run: two seconds and as many of settling, on four cores.
+    /// A run: two seconds of work and two of settling, on four cores.
     pub fn phase() -> Phase {
         let stage = |resource, seconds, bytes| Stage {
             stage: "work".to_owned(),

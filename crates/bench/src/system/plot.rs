@@ -8,7 +8,7 @@ pub struct Chart {
     pub title: String,
     pub x: String,
     pub y: String,
-    /// Name and points of each.
+    /// Name and points of each line.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -24,13 +24,13 @@ const LINE: u32 = 2;
 const POINT: u32 = 3;
 /// Length of a line in the legend.
 const SAMPLE: i32 = 16;
-/// Room for the legend above the highest point.
+/// Space for the legend above the highest point.
 const HEADROOM: f64 = 1.4;
 
-/// The charts row by row, so many in each.
+/// Draws the charts row by row, `columns` in each.
 ///
 /// # Errors
-/// A sentence about what the drawing library would not do.
+/// A sentence about the error of the drawing library.
 pub fn svg(charts: &[Chart], columns: usize) -> Result<String, String> {
     let rows = charts.len().div_ceil(columns).max(1);
     let size = (CHART.0 * columns as u32, CHART.1 * rows as u32);

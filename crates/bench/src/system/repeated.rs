@@ -7,14 +7,14 @@ use rockmill_side_by_side::plane::Consumption;
 use super::cell::{Cell, Interval, Outcome, Phase};
 use super::metric::{Course, Metric};
 
-/// A cell and what came of each of its measurements, in their order.
+/// A cell and the results of its measurements, in order.
 #[derive(Debug)]
 pub struct Measured {
     pub cell: Cell,
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a phase came to, each time.
+/// One phase of all measurements.
 #[derive(Debug)]
 pub struct Phases<'a> {
     cell: &'a Cell,
@@ -22,7 +22,7 @@ pub struct Phases<'a> {
 }
 
 impl Measured {
-    /// The phases in their order.
+    /// Returns the phases in order.
     pub fn phases(&self) -> Vec<Phases<'_>> {
         let phases = self.outcomes.first().map_or(0, |first| first.phases.len());
         let at = |number| Phases {
@@ -46,17 +46,17 @@ impl Phases<'_> {
         phases.filter_map(|phase| (metric.of)(self.cell, phase))
     }
 
-    /// The median of a metric, over the times that had it.
+    /// Median of a metric, over the measurements that have it.
     pub fn median(&self, metric: &Metric) -> Option<f64> {
         median(self.each(metric))
     }
 
-    /// The median of a count.
+    /// Median of a count.
     pub fn count(&self, of: fn(&Consumption) -> u64) -> u64 {
         median_count(self.of.iter().map(|phase| of(&phase.taken)))
     }
 
-    /// The least and the most of a metric, if there was any.
+    /// Lowest and highest value of a metric, if there is any.
     pub fn spread(&self, metric: &Metric) -> Option<(f64, f64)> {
         self.each(metric).fold(None, |spread, value| {
             let (least, most) = spread.unwrap_or((value, value));
@@ -64,7 +64,7 @@ impl Phases<'_> {
         })
     }
 
-    /// Subcompactions that each device did, in the median; of those that did any.
+    /// Median number of subcompactions per device, without devices that did none.
     pub fn subcompactions(&self) -> Vec<(&str, u64)> {
         let names: BTreeSet<_> = (self.of.iter())
             .flat_map(|phase| phase.taken.subcompactions.keys())
@@ -80,7 +80,8 @@ impl Phases<'_> {
             .collect()
     }
 
-    /// Points over time: of intervals of the same number, the median, as far as most times got.
+    /// Points over time. Each is the median of the intervals with the same number, as long as most measurements have
+    /// one.
     pub fn course(&self, course: &Course) -> Vec<(f64, f64)> {
         let most = self.of.len() / 2 + 1;
         let point = |number| {
@@ -96,14 +97,14 @@ impl Phases<'_> {
     }
 }
 
-/// All intervals but a short one, since what is left at the end may be a few operations.
+/// Returns all intervals except a shorter last one, which may have only a few operations.
 fn whole_intervals(phase: &Phase) -> impl Iterator<Item = &Interval> {
     let whole_s = phase.timeline.first().map_or(0.0, |first| first.seconds);
     let intervals = phase.timeline.iter();
     intervals.filter(move |at| at.seconds >= whole_s / 2.0)
 }
 
-/// The middle value, of an even number of them the mean of the two in the middle.
+/// Returns the middle value; for an even number of values, the mean of the two in the middle.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -124,7 +125,7 @@ mod tests {
     use crate::system::metric::{RATE_COURSE, READ_P99, SETTLE, WALL};
     use crate::system::tests::{args, phase};
 
-    /// One phase, of which each time took so long, had as many intervals and did as many subcompactions.
+    /// A cell with one phase; each number in `times` is the seconds, intervals and subcompactions of one measurement.
     fn measured(times: &[u32]) -> Measured {
         let outcome = |&seconds: &u32| {
             let mut phase = phase();
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(phases.median(&WALL), Some(4.0));
         assert_eq!(phases.spread(&WALL), Some((2.0, 9.0)));
         assert_eq!(phases.median(&SETTLE), Some(2.0));
-        // One time of three is not what the device usually does.
+        // A device used in one measurement of three is not typical.
         assert_eq!(phases.subcompactions(), [("cpu", 4)]);
         let course = phases.course(&RATE_COURSE);
         assert_eq!(course.last().map(|point| point.0), Some(4.0));

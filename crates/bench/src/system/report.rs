@@ -1,4 +1,4 @@
-//! What an experiment came to: a table and a plot.
+//! The report of an experiment: a table and a plot.
 
 use comfy_table::{CellAlignment, Table, presets};
 use rockmill_terminal::output;
@@ -9,19 +9,19 @@ use super::metric::{self, Course, Metric};
 use super::plot::Chart;
 use super::repeated::{Measured, Phases};
 
-/// Charts in a row.
+/// Charts per row.
 pub const CHART_COLUMNS: usize = 4;
 
-/// What an experiment shows.
+/// Contents of an experiment's report.
 struct Shown {
     columns: &'static [Metric],
-    /// Of these, what a terminal has room for.
+    /// The columns that fit a terminal.
     brief: &'static [Metric],
-    /// Of which least and most are shown as well.
+    /// The metric whose lowest and highest values are also shown.
     rate: Metric,
-    /// Of the last phase, over the last axis.
+    /// Charts of the last phase, over the last axis.
     charts: &'static [Metric],
-    /// Of the last phase, over time, at the last value of the last axis.
+    /// Charts of the last phase over time, at the last value of the last axis.
     courses: &'static [Course],
 }
 
@@ -102,7 +102,7 @@ impl Experiment {
     }
 }
 
-/// A line for each phase of each cell, in Markdown, with all there is; of several measurements the medians.
+/// Makes a Markdown table with all columns and one line per phase of each cell; repeated measurements give medians.
 pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
     let counts = ["subcompactions", "small jobs", "jobs elsewhere"];
     of_metrics(experiment.shown().columns, measured, &counts, |phases| {
@@ -115,7 +115,7 @@ pub fn table(experiment: Experiment, measured: &[Measured]) -> String {
     .to_string()
 }
 
-/// The same lines with what a terminal has room for.
+/// Makes the same table with the columns that fit a terminal.
 pub fn brief_table(experiment: Experiment, measured: &[Measured]) -> String {
     let brief = experiment.shown().brief;
     let mut table = of_metrics(brief, measured, &[], |_| Vec::new());
@@ -123,12 +123,12 @@ pub fn brief_table(experiment: Experiment, measured: &[Measured]) -> String {
     table.to_string()
 }
 
-/// What is done in a second.
+/// Returns the experiment's metric for work per second.
 pub fn rate(experiment: Experiment) -> Metric {
     experiment.shown().rate
 }
 
-/// A line for each phase of each cell: these numbers, and `counts` behind them.
+/// Makes a line for each phase of each cell, with these metrics followed by `counts`.
 fn of_metrics(
     metrics: &[Metric],
     measured: &[Measured],
@@ -149,8 +149,8 @@ fn of_metrics(
     in_markdown(measured, titles, rows)
 }
 
-/// Least and most of what is done in a second, in Markdown, for each phase that has it. Names of devices may be
-/// long; what else there is fits a terminal.
+/// Makes a Markdown table of the lowest and highest work per second, for each phase that has it. The table fits a
+/// terminal, except for long device names.
 pub fn spread(experiment: Experiment, measured: &[Measured]) -> String {
     let rate = rate(experiment);
     let decimals = rate.decimals;
@@ -171,7 +171,7 @@ fn head_of_row(cell: &Cell, phases: &Phases<'_>) -> Vec<String> {
     values.chain(names).collect()
 }
 
-/// A table of which rows begin with a cell's point, system and phase.
+/// Makes a table whose rows begin with a cell's point, system and phase.
 fn in_markdown<'a>(
     measured: &'a [Measured],
     titles: impl Iterator<Item = &'a str>,
@@ -195,7 +195,7 @@ fn number(metric: &Metric, phases: &Phases<'_>) -> String {
     median.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// How many subcompactions each device did.
+/// Lists the number of subcompactions per device.
 fn subcompactions(phases: &Phases<'_>) -> String {
     let each = phases.subcompactions().into_iter();
     let each: Vec<_> = each
@@ -207,7 +207,7 @@ fn subcompactions(phases: &Phases<'_>) -> String {
     }
 }
 
-/// The charts of all values of all axes but the last.
+/// Returns the charts for all values of all axes but the last.
 pub fn charts(experiment: Experiment, measured: &[Measured]) -> Vec<Chart> {
     let shown = experiment.shown();
     let mut charts = Vec::new();
@@ -237,12 +237,12 @@ pub fn charts(experiment: Experiment, measured: &[Measured]) -> Vec<Chart> {
     charts
 }
 
-/// All axes but the last.
+/// Values of all axes but the last.
 fn group(cell: &Cell) -> &[(String, String)] {
     cell.point.split_last().map_or(&[], |(_, others)| others)
 }
 
-/// A line for each system.
+/// Makes a chart with a line for each system.
 fn over_axis(metric: &Metric, title: String, measured: &[Measured]) -> Chart {
     let mut chart = Chart {
         title,
@@ -260,7 +260,7 @@ fn over_axis(metric: &Metric, title: String, measured: &[Measured]) -> Chart {
     chart
 }
 
-/// A line for each system.
+/// Makes a chart with a line for each system.
 fn over_time<'a>(
     course: &Course,
     title: String,
@@ -279,7 +279,7 @@ fn over_time<'a>(
     chart
 }
 
-/// The points of a cell's system.
+/// Returns the points of a cell's system.
 fn line<'a>(chart: &'a mut Chart, cell: &Cell) -> &'a mut Vec<(f64, f64)> {
     let name = cell.series();
     let known = chart.lines.iter().position(|(line, _)| *line == name);

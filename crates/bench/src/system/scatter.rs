@@ -1,6 +1,6 @@
-//! Numbers in another order.
+//! A permutation of numbers.
 
-/// A one-to-one map of the numbers below a limit, under which neighbours are far apart.
+/// A bijection on the numbers below a limit that separates neighbours widely.
 #[derive(Debug, Clone, Copy)]
 pub struct Scatter {
     step: u64,
@@ -8,9 +8,9 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// Of the numbers below `limit`, which is not 0.
+    /// Creates the permutation of the numbers below `limit`, which is not 0.
     pub fn new(limit: u64) -> Self {
-        // Steps of the golden ratio leave the gaps most alike.
+        // Steps by the golden ratio give the most even gaps.
         const GOLDEN: f64 = 0.618_033_988_749_895;
         let mut step = (limit as f64 * GOLDEN) as u64;
         while greatest_common_divisor(step, limit) != 1 {
@@ -19,7 +19,7 @@ impl Scatter {
         Self { step, limit }
     }
 
-    /// Where a number below the limit goes.
+    /// Returns the position of a number below the limit.
     pub fn place(self, number: u64) -> u64 {
         (u128::from(number) * u128::from(self.step) % u128::from(self.limit)) as u64
     }
@@ -54,7 +54,7 @@ mod tests {
         let scatter = Scatter::new(1_000_000);
         let apart = |n| scatter.place(n).abs_diff(scatter.place(n + 1));
         assert!((0..1000).all(|n| apart(n) > 300_000));
-        // No product overflows.
+        // The product does not overflow.
         assert!(Scatter::new(10_000_000_000).place(9_999_999_999) < 10_000_000_000);
     }
 }

@@ -1,4 +1,4 @@
-//! All measurements of an experiment: those that are there, and those that are made.
+//! All measurements of an experiment, existing and missing.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::folder::Folder;
 use super::ground::Ground;
 use super::repeated::Measured;
 
-/// An experiment's cells, each with a place for every time that it is to be measured.
+/// An experiment's cells, each with an entry for every planned measurement.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     folder: &'a Folder,
@@ -23,17 +23,17 @@ pub struct Sweep<'a> {
 #[derive(Debug)]
 struct Entry {
     cell: Cell,
-    /// By time.
+    /// Results by number of the measurement.
     outcomes: Vec<Option<Outcome>>,
     /// Why it is not measured, or not once more.
     lacks_room: Option<String>,
 }
 
 impl<'a> Sweep<'a> {
-    /// What earlier calls have measured of `cells`, each so many times.
+    /// Loads the results of earlier calls for `cells`, each measured `repeat` times.
     ///
     /// # Errors
-    /// Those of [`Folder::load`].
+    /// The errors of [`Folder::load`].
     pub fn load(folder: &'a Folder, cells: Vec<Cell>, repeat: u32) -> Result<Self, Failure> {
         let entry = |cell: Cell| {
             let outcomes = (0..repeat).map(|time| folder.load(&cell, time));
@@ -50,10 +50,10 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Makes the measurements that are not there, as far as there is time; one at least.
+    /// Makes the missing measurements while there is time, and at least one.
     ///
     /// # Errors
-    /// Those of a measurement that failed; those before it are kept.
+    /// The error of a failed measurement; earlier results are kept.
     pub fn measure(&mut self, args: &SystemArgs, dir: &Path) -> Result<(), Failure> {
         if !self.check()? {
             return Ok(());
@@ -86,7 +86,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Looks whether what is missing could be measured here; false if nothing is.
+    /// Checks that the missing cells can be measured here; returns false if none is missing.
     fn check(&self) -> Result<bool, Failure> {
         let mut checked = Vec::new();
         for Entry { cell, outcomes, .. } in &self.entries {
@@ -98,7 +98,7 @@ impl<'a> Sweep<'a> {
         Ok(!checked.is_empty())
     }
 
-    /// Measurements that are there, and how many are to be.
+    /// Returns the number of existing measurements and of all planned ones.
     pub fn progress(&self) -> (usize, usize) {
         let done = |entry: &Entry| entry.outcomes.iter().flatten().count();
         let all = |entry: &Entry| match entry.lacks_room {
@@ -109,7 +109,7 @@ impl<'a> Sweep<'a> {
         (entries.clone().map(done).sum(), entries.map(all).sum())
     }
 
-    /// Cells that were measured, and why others were not, or not as often as was asked for.
+    /// Returns the measured cells, and why others were not measured, or not often enough.
     pub fn end(self) -> (Vec<Measured>, Vec<String>) {
         let (mut measured, mut left_out) = (Vec::new(), Vec::new());
         for entry in self.entries {
@@ -130,8 +130,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Positions of the entries, each with a time, as they have their turns: those of a point one after the other,
-/// then these once more, so that what changes on a host in the course of hours meets all ways alike.
+/// Returns the order of measurements, as positions of entries with the number of the measurement. The cells of a point
+/// are measured one after another, then again. So changes of the host over hours affect all systems equally.
 fn turns(entries: &[Entry]) -> Vec<(usize, usize)> {
     let mut turns = Vec::new();
     let mut first = 0;

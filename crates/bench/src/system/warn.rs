@@ -1,4 +1,4 @@
-//! What keeps a report from saying what it seems to say.
+//! Warnings about misleading comparisons in a report.
 
 use rockmill_side_by_side::system::System;
 use rockmill_terminal::output;
@@ -6,14 +6,14 @@ use rockmill_terminal::output;
 use super::metric::Metric;
 use super::repeated::{Measured, Phases};
 
-/// Sentences, each on lines of its own, for a report whose comparison is by `rate`.
+/// Returns warnings, each wrapped to lines, for a report that compares by `rate`.
 pub fn warnings(rate: &Metric, measured: &[Measured]) -> Vec<String> {
     let swings = swings(rate, measured);
     let all = small_jobs(measured).into_iter().chain(swings);
     all.map(|text| output::wrapped(&text)).collect()
 }
 
-/// Of each way in whose cells most jobs were left to RocksDB for their size.
+/// Warns about each system whose jobs were mostly left to RocksDB because of their size.
 fn small_jobs(measured: &[Measured]) -> Vec<String> {
     let mut ways: Vec<(String, u64, u64)> = Vec::new();
     for of in measured {
@@ -28,7 +28,7 @@ fn small_jobs(measured: &[Measured]) -> Vec<String> {
             ways[at].2 += phases.count(|taken| taken.jobs_offered);
         }
     }
-    // Results of older builds do not say how many jobs there were.
+    // Results of older builds do not contain the number of jobs.
     let mostly_small = ways
         .iter()
         .filter(|(_, small, all)| small <= all && 2 * small > *all);
@@ -41,7 +41,7 @@ fn small_jobs(measured: &[Measured]) -> Vec<String> {
     mostly_small.map(sentence).collect()
 }
 
-/// The comparisons with RocksDB in which measurements of one way differ by more than the medians of both.
+/// Warns about comparisons with RocksDB in which repeated measurements differ by more than the two medians.
 fn swings(rate: &Metric, measured: &[Measured]) -> Option<String> {
     let (mut all, mut unclear) = (0, Vec::new());
     for point in measured.chunk_by(|a, b| a.cell.point == b.cell.point) {
@@ -93,7 +93,7 @@ mod tests {
     use crate::system::metric::WALL;
     use crate::system::tests::{args, phase};
 
-    /// RocksDB and Rockmill at one point, with the seconds of each measurement, and small jobs of ten.
+    /// RocksDB and Rockmill at one point, with the seconds of each measurement, and `small` small jobs out of ten.
     fn measured(rocksdb_s: &[f64], rockmill_s: &[f64], small: u64) -> Vec<Measured> {
         let cells = Experiment::Contention.cells(&args(&[])).expect("cells");
         let of = |cell: usize, seconds: &[f64]| {
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(said[0].contains("1 of 1 comparisons"), "{said:?}");
         }
-        // One measurement does not tell how it swings.
+        // A single measurement has no spread.
         assert!(warnings(&WALL, &measured(&[5.0], &[5.0], 0)).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes part in an experiment.
+//! The systems of an experiment.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::args::SystemArgs;
 use super::cell::Cell;
 use crate::devices;
 
-/// RocksDB, if it takes part, then each device once.
+/// Returns RocksDB, if it takes part, then each device once.
 ///
 /// # Errors
-/// Usage if one is no device.
+/// Usage if a name is no device.
 pub fn systems(args: &SystemArgs) -> Result<Vec<System>, Failure> {
     let mut systems = Vec::new();
     if args.rocksdb {
@@ -27,10 +27,10 @@ pub fn systems(args: &SystemArgs) -> Result<Vec<System>, Failure> {
     Ok(systems)
 }
 
-/// Looks whether each cell has a result file of its own: names of profiles may differ in signs alone.
+/// Checks that each cell has its own result file: names of profiles may differ only in signs.
 ///
 /// # Errors
-/// Usage if two would share one.
+/// Usage if two cells would share one.
 pub fn check_names(cells: &[Cell]) -> Result<(), Failure> {
     let mut named = BTreeMap::new();
     for cell in cells {

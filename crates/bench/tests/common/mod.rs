@@ -1,4 +1,4 @@
-//! The command, and where `rockmill-bench system` is run.
+//! The command, and folders in which `rockmill-bench system` runs.
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
@@ -17,7 +17,7 @@ pub fn expect(code: i32, args: &[&str]) -> (String, String) {
     command::run(env!("CARGO_BIN_EXE_rockmill-bench"), code, args)
 }
 
-/// A folder in which an experiment is run.
+/// A folder in which an experiment runs.
 pub struct Place(pub TempDir);
 
 impl Place {
@@ -29,14 +29,14 @@ impl Place {
         self.0.path().join("out")
     }
 
-    /// Where databases lie.
+    /// Folder of the databases.
     pub fn databases(&self) -> PathBuf {
         let databases = self.0.path().join("databases");
         fs::create_dir_all(&databases).expect("make a folder");
         databases
     }
 
-    /// What to type for an experiment with two threads, and clients where it has any.
+    /// Returns the arguments for an experiment with two threads and, where it has clients, two clients.
     pub fn arguments(&self, experiment: &str, more: &[&str]) -> Vec<String> {
         let (out, databases) = (self.out(), self.databases());
         let args = ["system", "--experiment", experiment];
@@ -48,7 +48,7 @@ impl Place {
         all.into_iter().map(str::to_owned).collect()
     }
 
-    /// Runs an experiment, and looks that no database is left.
+    /// Runs an experiment, and checks that no database is left.
     pub fn run(&self, code: i32, experiment: &str, more: &[&str]) -> (String, String) {
         let args = self.arguments(experiment, more);
         let args: Vec<_> = args.iter().map(String::as_str).collect();
@@ -58,7 +58,7 @@ impl Place {
         done
     }
 
-    /// The results of an experiment, by name of their files.
+    /// Returns the results of an experiment, by file name.
     pub fn results(&self, experiment: &str) -> Vec<(PathBuf, Value)> {
         let files = fs::read_dir(self.out().join(experiment)).expect("list");
         let mut files: Vec<_> = files.map(|file| file.expect("list").path()).collect();
@@ -70,7 +70,7 @@ impl Place {
         files.into_iter().map(read).collect()
     }
 
-    /// Lines of the table, head and rule left out, and the plot.
+    /// Returns the lines of the table without head and rule, and the plot.
     pub fn report(&self, experiment: &str) -> (Vec<String>, String) {
         let read = |extension: &str| {
             let path = self.out().join(format!("{experiment}.{extension}"));

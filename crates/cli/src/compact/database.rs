@@ -1,4 +1,4 @@
-//! Opening a database as its OPTIONS file says, with Rockmill as its compaction service.
+//! Opens a database as its OPTIONS file says, with Rockmill as its compaction service.
 
 use std::fs;
 use std::path::Path;
@@ -17,21 +17,21 @@ use super::lock;
 use super::options_text::{self, Written};
 use super::task::Task;
 
-/// What a database is opened with; nothing is written yet.
+/// Options for opening a database. Creating them writes nothing.
 pub struct Opening {
     options: Options,
     families: Vec<ColumnFamilyDescriptor>,
-    /// The database's own.
+    /// The database's own options.
     own: OptionsFile,
     own_number: u64,
 }
 
 impl Opening {
-    /// Lets RocksDB read the newest OPTIONS file, with the bits a key that it lacks. Neither a file nor an
-    /// entry of the log is touched that was not asked for.
+    /// Lets RocksDB read the newest OPTIONS file, completed with the missing bits per key. With these options it creates
+    /// no database or column family, and replays no WAL outside of the database's folder.
     ///
     /// # Errors
-    /// Environment or Data if RocksDB cannot.
+    /// Environment or Data if RocksDB fails.
     pub fn new(dir: &Path, diagnosis: &Diagnosis, bits: &[Option<u32>]) -> Result<Self, Failure> {
         let name = format!("OPTIONS-{:06}", diagnosis.options_number);
         let text = fs::read_to_string(dir.join(&name))
@@ -41,7 +41,7 @@ impl Opening {
         options.create_if_missing(false);
         options.create_missing_column_families(false);
         options.set_error_if_exists(false);
-        // The decision has found that it is the database's own folder.
+        // The decision has checked that the WAL is in the database's own folder.
         options.set_wal_dir("");
         let own = diagnosis.options.clone();
         Ok(Self {
@@ -52,10 +52,10 @@ impl Opening {
         })
     }
 
-    /// Opens the database, which replays its write-ahead log. Its newest OPTIONS file stays its own if that fails.
+    /// Opens the database, which replays its WAL. If that fails, the newest OPTIONS file stays the database's own.
     ///
     /// # Errors
-    /// Environment if the system refuses; Data if it is damaged.
+    /// Environment if the system refuses; Data if the database is damaged.
     pub fn open(mut self, task: &Task, service: &Service) -> Result<Database, Failure> {
         self.options.set_compaction_service(service.clone());
         let (dir, own_number) = (&task.dir, self.own_number);
@@ -66,7 +66,7 @@ impl Opening {
             Ok(Database { db, written })
         });
         opened.map_err(|failure| {
-            // What another process wrote that has it open by now is its own.
+            // Another process may have opened the database meanwhile; its files must stay.
             if lock::in_use(dir).is_some() {
                 return failure;
             }
@@ -88,7 +88,7 @@ impl Database {
     /// Compacts the keys to the bottommost level.
     ///
     /// # Errors
-    /// Environment or Data if RocksDB could not.
+    /// Environment or Data if RocksDB fails.
     pub fn compact(&self, task: &Task, forecast: &Forecast) -> Result<(), Failure> {
         let family = self
             .db
@@ -96,7 +96,7 @@ impl Database {
             .ok_or_else(|| Failure::Usage(format!("no column family {:?}", task.column_family)))?;
         let mut compaction = CompactOptions::default();
         compaction.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
-        // Rockmill cuts jobs itself; what RocksDB does alone it cuts into as many parts.
+        // Rockmill splits its own jobs. A job that RocksDB does alone gets `threads` subcompactions.
         let parts = if forecast.is_accepted() {
             1
         } else {
@@ -118,10 +118,10 @@ impl Database {
         }
     }
 
-    /// Closes the database. Its newest OPTIONS file is then the one that it had.
+    /// Closes the database. Its newest OPTIONS file is then the same as before.
     ///
     /// # Errors
-    /// Environment if that cannot be.
+    /// Environment if the written OPTIONS file cannot be removed.
     pub fn close(self) -> Result<(), Failure> {
         drop(self.db);
         self.written.remove()

@@ -1,4 +1,4 @@
-//! Whether the command may open a database: the same decision for a compaction and for a dry run.
+//! Decides whether the command may open a database, equally for a compaction and for a dry run.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,14 +12,13 @@ use super::refusal::{FROM_APPLICATION, Refusal};
 use super::task::Task;
 use super::{lock, objects};
 
-/// What filters of column families without files get; RocksDB's documentation names it.
+/// Bits per key for filters of column families without files, as recommended in RocksDB's documentation.
 const USUAL_MILLIBITS: u32 = 10_000;
 
-/// What a database is opened with, or every reason for which it is left alone.
+/// Options for opening a database, or all reasons against it.
 pub type Decision = Result<Opening, Vec<Refusal>>;
 
-/// Looks for all that keeps the database from being opened as its application opens it, and from being
-/// left with the same content.
+/// Finds all reasons why the database cannot be opened as its application opens it, or would not keep its content.
 pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
     let mut refusals: Vec<_> = lock::in_use(&task.dir).into_iter().collect();
@@ -55,7 +54,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
-/// RocksDB opens a database with all of its column families, and makes those that it lacks or refuses them.
+/// RocksDB opens a database only with all of its column families; it creates or rejects families that are missing.
 fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
     let refusal = |what: &str, name: &[u8]| {
         let change =
@@ -71,10 +70,10 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
     unknown.chain(gone).collect()
 }
 
-/// Merge operators that have names of RocksDB's own, where there may be operands to merge. An operator's
-/// name proves nothing: applications choose it, and RocksDB never compares it with anything.
+/// Finds merge operators with names of RocksDB's own operators, where there may be operands to merge. The name proves
+/// nothing: applications choose it, and RocksDB never compares it with anything.
 ///
-/// Opening merges what the log holds of any column family, and compacting what the files hold of one.
+/// Opening merges operands in the WAL of any column family; compacting merges operands in the files of one.
 fn unproved_operators(task: &Task, diagnosis: &Diagnosis) -> Vec<Refusal> {
     let log = log_has_entries(&task.dir);
     let of_family = |family: &ColumnFamilyOptions| {
@@ -100,7 +99,7 @@ fn unproved_operators(task: &Task, diagnosis: &Diagnosis) -> Vec<Refusal> {
     families.iter().filter_map(of_family).collect()
 }
 
-/// A compaction filter that has a name of RocksDB's own. It acts on any entry.
+/// Finds a compaction filter with a name of RocksDB's own filters. A filter acts on any entry.
 fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
     let family = options.cf(task.column_family.as_bytes())?;
     let name = objects::of_rocksdb(&family.options, "compaction_filter")?;
@@ -110,7 +109,7 @@ fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
     Some(Refusal::data(what, change).of_family(&family.name))
 }
 
-/// Before RocksDB 7.0, a Bloom filter's policy has the name in OPTIONS that later stands for one that writes none.
+/// Before RocksDB 7.0, OPTIONS name the policy of Bloom filters with a name that later means a policy that writes none.
 fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
     const NAME: &str = "rocksdb.BuiltinBloomFilter";
     const WRITES_NONE: [u32; 3] = [7, 0, 0];
@@ -125,7 +124,7 @@ fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
     })
 }
 
-/// Whether the write-ahead log has entries, or does not tell.
+/// Whether the WAL has entries or cannot be read.
 fn log_has_entries(dir: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(dir) else {
         return true;
@@ -138,8 +137,8 @@ fn log_has_entries(dir: &Path) -> bool {
     })
 }
 
-/// A copy of a database must not take, and then remove, the logs of the original. Older RocksDB name the
-/// database's own folder.
+/// Finds a WAL in another folder. Opening a copy of a database must not replay, and then remove, the logs of the
+/// original. Older versions of RocksDB name the database's own folder.
 fn log_elsewhere(dir: &Path, options: &OptionsFile) -> Option<Refusal> {
     let wal_dir = options.db.str("wal_dir").filter(|dir| !dir.is_empty())?;
     let is_own = fs::canonicalize(wal_dir)
@@ -161,7 +160,7 @@ fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {
     several.then(|| Refusal::data(what, FROM_APPLICATION))
 }
 
-/// Thousandths of a bit a key of a column family's filters, where OPTIONS do not say.
+/// Returns the thousandths of a bit per key of a column family's filters, where OPTIONS do not give them.
 fn filter_bits(
     task: &Task,
     diagnosis: &Diagnosis,

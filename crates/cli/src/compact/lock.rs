@@ -1,4 +1,4 @@
-//! Whether a database is in use.
+//! Checks whether a database is in use.
 
 use std::fs::File;
 use std::io;
@@ -8,12 +8,12 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::refusal::Refusal;
 
-/// Whether another process holds the database's LOCK. RocksDB would find that out as well, but only
-/// behind renaming the other's LOG.
+/// Returns a refusal if another process holds the database's LOCK. RocksDB would notice that too, but only after it has
+/// renamed the other process's LOG.
 pub fn in_use(dir: &Path) -> Option<Refusal> {
     let looked = match File::open(dir.join("LOCK")) {
         Ok(lock) => fcntl_getlk(&lock, &Flock::from(FlockType::WriteLock)).map_err(io::Error::from),
-        // A copy without one.
+        // A copy may have no LOCK file.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(e) => Err(e),
     };

@@ -27,7 +27,7 @@ use refusal::Refusal;
 use report::{Clock, Report};
 use task::Task;
 
-/// What `rockmill compact` takes.
+/// Arguments of `rockmill compact`.
 #[derive(Debug, clap::Args)]
 pub struct CompactArgs {
     /// The folder of a database that no process has open.
@@ -41,45 +41,44 @@ pub struct CompactArgs {
     /// Last user key, as text or as hex after 0x [default: to the end].
     #[arg(long, value_name = "KEY")]
     to: Option<Key>,
-    /// Subcompactions in flight at most, and subcompactions of what RocksDB does itself [default: all cores].
+    /// Most subcompactions in flight, and subcompactions of jobs that RocksDB does itself [default: all cores].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Host memory in MiB that subcompactions in flight hold at most.
+    /// Most host memory in MiB that subcompactions in flight hold.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(32..=1_048_576))]
     memory_mib: u64,
-    /// By how much Rockmill's threads are nicer than RocksDB's.
+    /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
-    /// How sure to be of the output before RocksDB takes it: default, sampled, sampled:N or full.
+    /// How thoroughly the output is checked before RocksDB takes it: default, sampled, sampled:N or full.
     #[arg(long, default_value_t = Verification::Default, value_name = "LEVEL")]
     verification: Verification,
-    /// Whether Rockmill's output goes through the page cache: database, which is as the database's options say, or
-    /// bypass.
+    /// Whether Rockmill's output goes through the page cache: database (as the database's options say) or bypass.
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     output_cache: OutputCache,
-    /// Where files wait until RocksDB takes them, on the database's file system [default: a folder in
-    /// the database's].
+    /// Folder in which files wait until RocksDB takes them, on the database's file system [default: a folder in the
+    /// database's].
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// What Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
+    /// Devices that Rockmill computes on: cpu, cuda, cuda:N, several joined by +, or auto.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// MiB to read and write a second at most [default: no limit].
+    /// Most MiB to read and write per second [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Merge operators and the compaction filter that have names of RocksDB's own are RocksDB's. Others of
-    /// the same name would be replaced, which changes what the database holds.
+    /// Trust that merge operators and the compaction filter with names of RocksDB's own are RocksDB's. If they are not,
+    /// using RocksDB's instead changes the content of the database.
     #[arg(long)]
     trust_operator_names: bool,
     /// Write nothing; say what would be compacted and how, or why not.
     #[arg(long)]
     dry_run: bool,
-    /// Print what each level had and has, and what Rockmill counted and timed.
+    /// Print the levels before and after, and Rockmill's counters and times.
     #[arg(long)]
     stats: bool,
-    /// Print a document for machines.
+    /// Print a JSON document.
     #[arg(long)]
     json: bool,
 }
@@ -109,8 +108,8 @@ impl FromStr for Key {
 /// Compacts, or says what would be compacted.
 ///
 /// # Errors
-/// Usage if there is no such database or column family; Environment if another process has it open or
-/// the system refuses; Data if it is damaged or needs what only its application has.
+/// Usage if there is no such database or column family; Environment if another process has it open or the system
+/// refuses; Data if it is damaged or needs an object that only its application has.
 pub fn run(args: CompactArgs) -> Result<(), Failure> {
     let task = Task {
         dir: args.db,

@@ -1,4 +1,4 @@
-//! Objects that a database was configured with and that RocksDB cannot make from their names.
+//! Objects in a database's configuration that RocksDB cannot create from their names.
 
 use rockmill_compaction::filter_policy_without_bits;
 use rockmill_format::filter::FilterPolicy;
@@ -7,18 +7,17 @@ use rockmill_format::prefix::PrefixExtractor;
 
 use super::refusal::{FROM_APPLICATION, Refusal};
 
-/// What RocksDB writes for no object.
+/// Value that RocksDB writes for no object.
 const NULL: &str = "nullptr";
 
-/// Objects of a column family and those that RocksDB registers under their names. Without the others
-/// keys would be in another order, or entries would be kept or written in another way than the
-/// application has them.
+/// Objects of a column family, and the names that RocksDB has registered for each. With another object, keys would be
+/// ordered differently, or entries would be kept or written differently than in the application.
 ///
-/// RocksDB tells by the name whether files fit to a comparator, a prefix extractor, a filter policy and a
-/// compression manager, and so may we. Of merge operators and compaction filters the name proves nothing:
-/// the decision asks for more.
+/// For comparators, prefix extractors, filter policies and compression managers, RocksDB itself compares names to
+/// decide whether files fit, so a name is sufficient here as well. For merge operators and compaction filters a name
+/// proves nothing; the decision makes further checks.
 ///
-/// Every RocksDB writes a line for these, but for an object without a name.
+/// Every version of RocksDB writes a line for each of these, except for an object without a name.
 const ALWAYS_WRITTEN: [(&str, &[&str]); 5] = [
     (
         "comparator",
@@ -47,14 +46,14 @@ const ALWAYS_WRITTEN: [(&str, &[&str]); 5] = [
         &[NULL, "RemoveEmptyValueCompactionFilter"],
     ),
     ("compaction_filter_factory", &[NULL]),
-    // The files' magic numbers tell which it is.
+    // The files' magic numbers show which table format it is.
     (
         "table_factory",
         &["BlockBasedTable", "PlainTable", "CuckooTable"],
     ),
 ];
 
-/// As above, but older RocksDB write no line.
+/// Like [`ALWAYS_WRITTEN`], but older versions of RocksDB write no line.
 const LATER_WRITTEN: [(&str, &[&str]); 2] = [
     (
         "sst_partitioner_factory",
@@ -76,11 +75,11 @@ const OF_DATABASE: [(&str, &[&str]); 2] = [
         "file_checksum_gen_factory",
         &[NULL, "FileChecksumGenCrc32cFactory"],
     ),
-    // It may drop entries of the log.
+    // A WAL filter may drop entries of the log.
     ("wal_filter", &[NULL]),
 ];
 
-/// RocksDB's table properties collectors, with the parameters that tell them from others of their name.
+/// RocksDB's table properties collectors, with the parameters that distinguish them from others with the same name.
 const COLLECTORS: [(&str, &[&str]); 2] = [
     (
         "CompactOnDeletionCollector",
@@ -89,7 +88,7 @@ const COLLECTORS: [(&str, &[&str]); 2] = [
     ("CompactForTieringCollector", &["compaction_trigger_ratio"]),
 ];
 
-/// The objects that keep RocksDB alone from opening the database as its application does.
+/// Returns the objects without which RocksDB cannot open the database as its application does.
 pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
     let of_database = OF_DATABASE.iter();
     let of_database = of_database.filter_map(|(key, known)| other(&options.db, key, known));
@@ -133,13 +132,13 @@ fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
     found
 }
 
-/// The name of the object that an option of a column family has, if it is one that RocksDB registers.
+/// Returns the name of the object in an option of a column family, if RocksDB registers that name.
 pub fn of_rocksdb(options: &Options, key: &str) -> Option<String> {
     let (_, known) = ALWAYS_WRITTEN.iter().find(|(option, _)| *option == key)?;
     name(options, key).filter(|name| known.contains(&name.as_str()))
 }
 
-/// The name of the object that an option has, if it has one.
+/// Returns the name of the object in an option, if there is one.
 fn name(options: &Options, key: &str) -> Option<String> {
     let text = options.str(key).filter(|&text| text != NULL)?;
     let object = options.nested(key).ok();
@@ -150,7 +149,7 @@ fn name(options: &Options, key: &str) -> Option<String> {
     })
 }
 
-/// The object that the option has, if it is not one of those known.
+/// Returns a refusal if the option has an object that is not in `known`.
 fn other(options: &Options, key: &str, known: &[&str]) -> Option<Refusal> {
     let name = name(options, key).filter(|name| !known.contains(&name.as_str()))?;
     Some(missing(key, &name))
@@ -186,7 +185,7 @@ fn missing(key: &str, name: &str) -> Refusal {
 mod tests {
     use super::*;
 
-    /// The lines of what is found. The first of two statements of an option counts.
+    /// Returns the lines of the refusals. If an option occurs twice, the first occurrence counts.
     fn checked(db: &str, family: &str, table: &str) -> Vec<String> {
         let text = format!(
             "[DBOptions]\n {db}\n[CFOptions \"default\"]\n {family}\n \

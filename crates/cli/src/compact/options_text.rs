@@ -1,4 +1,4 @@
-//! The OPTIONS file that an open database has written, and the text that it is opened with.
+//! The OPTIONS file that opening a database writes, and the OPTIONS text for opening it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,17 +11,16 @@ use rockmill_snapshot::closed_database::options_number;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
 
-/// The block cache. Compactions pass it by.
+/// Size of the block cache in bytes. Compactions do not use it.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// The options that are others while the command has the database open: of column families,
+/// Column family option that the command sets while it has the database open.
 const NO_COMPACTIONS: &str = "disable_auto_compactions";
-/// and of the database.
+/// Database option that the command sets while it has the database open.
 const NO_FLUSH: &str = "avoid_flush_during_recovery";
 
-/// The text of an OPTIONS file with the values that `edit` has, by the column family's place in the file,
-/// the option and its value. RocksDB writes the database's options first, and a family's table options
-/// behind its own.
+/// Rewrites the values in the text of an OPTIONS file. `edit` gets the column family's position in the file, the option
+/// and its value. RocksDB writes the database's options first, and a family's table options after its own.
 fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>) -> String {
     let mut families = 0usize;
     let mut with = String::with_capacity(text.len());
@@ -39,9 +38,9 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
     with
 }
 
-/// The text that a database is opened with: without automatic compactions and flushes of what its log
-/// holds, and with bits a key for those of its column families that have them here, in its order. Every
-/// RocksDB writes lines for all of that.
+/// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, and the given
+/// bits per key. `bits` is in the order of the text's column families. Every version of RocksDB writes lines for all of
+/// these options.
 pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
@@ -53,7 +52,7 @@ pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
     })
 }
 
-/// Lets RocksDB read the text of an OPTIONS file.
+/// Lets RocksDB parse the text of an OPTIONS file.
 ///
 /// # Errors
 /// Environment or Data if it cannot.
@@ -68,13 +67,13 @@ pub fn load(text: &str) -> Result<(Options, Vec<ColumnFamilyDescriptor>), Failur
         .map_err(|e| rocksdb::failed("read the OPTIONS file", &e))
 }
 
-/// The OPTIONS file that RocksDB has written for the time that the database is open.
+/// The OPTIONS file that RocksDB writes when it opens the database.
 #[derive(Debug)]
 pub struct Written(PathBuf);
 
 impl Written {
-    /// Finds the file of a database that has just been opened, and gives it the database's own options, which
-    /// are in the file of a number: a process that is killed leaves it as the newest.
+    /// Finds that file for a database that was just opened, and replaces its options with the database's own, from the
+    /// OPTIONS file `own_number`. A process that is killed leaves this file as the newest.
     ///
     /// # Errors
     /// Environment if there is no such file, or it cannot be read or replaced.
@@ -88,7 +87,7 @@ impl Written {
         Ok(Self(newest))
     }
 
-    /// Removes the file, so that the database's own is the newest again. The database is closed.
+    /// Removes the file, so that the database's own is the newest again. The database must be closed.
     ///
     /// # Errors
     /// Environment if it cannot be removed.
@@ -101,7 +100,7 @@ fn failed(path: &Path, doing: &str, error: &io::Error) -> Failure {
     Failure::Environment(format!("{}: cannot {doing}: {error}", path.display()))
 }
 
-/// Removes the OPTIONS files behind that of a number, which opening has written without success.
+/// Removes the OPTIONS files newer than `own_number`, which a failed open has written.
 ///
 /// # Errors
 /// Environment if one cannot be removed.
@@ -112,7 +111,7 @@ pub fn remove_newer(dir: &Path, own_number: u64) -> Result<(), Failure> {
         .try_for_each(|path| Written(path).remove())
 }
 
-/// The OPTIONS files behind that of a number, the newest last.
+/// Returns the OPTIONS files newer than `own_number`, the newest last.
 fn newer(dir: &Path, own_number: u64) -> io::Result<Vec<PathBuf>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
@@ -140,7 +139,7 @@ fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
         };
         Some(options.str(key).unwrap_or("false").to_owned())
     });
-    // RocksDB removes files of that name, should this process be killed.
+    // RocksDB removes files with this suffix, so none stays behind if this process is killed.
     let temporary = path.with_extension("dbtmp");
     let mut file = File::create(&temporary)?;
     file.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! What a compaction would be.
+//! Plan of a compaction.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::task::Task;
 use crate::advice::Decline;
 
-/// What there is to say where no file holds any of the keys.
+/// Message if no file overlaps the keys.
 pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";
 
 /// Files of one level to merge.
@@ -29,26 +29,26 @@ struct Work {
     subcompactions: u64,
     subcompactions_at_once: u64,
     subcompaction_memory_bytes: u64,
-    /// Stored bytes of the data blocks to read.
+    /// Stored size of the data blocks to read, in bytes.
     bytes_to_read: u64,
-    /// Output files if no entry is dropped.
+    /// Number of output files if no entry is dropped.
     output_files: u64,
     output_file_bytes: u64,
-    /// Bits a key of the filters to write; `null` if there are to be none.
+    /// Bits per key of the filters to write; `null` if none are written.
     filter_bits_per_key: Option<f64>,
 }
 
-/// What is merged into one level.
+/// A merge into one level.
 #[derive(Debug, Serialize)]
 struct Step {
     inputs: Vec<Input>,
-    /// Of the results of earlier steps, if no entry is dropped.
+    /// Size of earlier steps' results, if no entry is dropped.
     earlier_bytes: u64,
     output_level: i32,
-    /// About so many, where RocksDB cuts a step.
+    /// Approximate, where RocksDB cuts a step.
     jobs: u64,
     accepted: bool,
-    /// Every reason why RocksDB would do it itself.
+    /// All reasons why RocksDB would do the step itself.
     declines: Vec<Decline>,
     work: Option<Work>,
 }
@@ -59,11 +59,11 @@ struct Plan {
     device: String,
     files: u64,
     bytes: u64,
-    /// Whether the command would compact it, and Rockmill would do all of it.
+    /// Whether the command would compact the database and Rockmill would do all of it.
     accepted: bool,
-    /// Every reason why the command would leave the database alone.
+    /// All reasons why the command would leave the database alone.
     refusals: Vec<Refusal>,
-    /// Every reason why RocksDB would do some step itself.
+    /// All reasons why RocksDB would do some step itself.
     declines: Vec<Decline>,
     steps: Vec<Step>,
 }
@@ -71,7 +71,7 @@ struct Plan {
 /// Prints the plan of a compaction, or why the database would be left alone.
 ///
 /// # Errors
-/// How the command would end if it would leave the database alone; Environment if the output takes nothing.
+/// The command's failure if it would leave the database alone; Environment if the output cannot be written.
 pub fn print(
     task: &Task,
     forecast: &Forecast,

@@ -1,4 +1,4 @@
-//! A progress bar over the bytes that Rockmill's subcompactions have passed.
+//! A progress bar over the bytes that Rockmill's subcompactions have processed.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use rockmill::Service;
 
-/// Time from one look at the counters to the next.
+/// Interval between two readings of the counters.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `work` beside a bar on standard error, which hides itself where that is no terminal. So many
-/// bytes are expected; where RocksDB compacts level after level, they become more.
+/// Runs `work` with a progress bar on standard error, which is hidden if that is no terminal. The bar starts at
+/// `expected_bytes`; where RocksDB compacts level by level, the total grows.
 pub fn watch<T>(service: &Service, expected_bytes: u64, work: impl FnOnce() -> T) -> T {
     let bar = bar(expected_bytes);
     thread::scope(|scope| {

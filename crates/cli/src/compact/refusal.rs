@@ -6,7 +6,7 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use serde::Serialize;
 
-/// What to do about that which this process cannot have.
+/// Advice for objects that only the application has.
 pub const FROM_APPLICATION: &str = "compact it from its application";
 
 /// A reason for which a database is left alone.
@@ -23,7 +23,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Something of the database stands against it.
+    /// Makes a refusal because of something in the database.
     pub fn data(what: impl Into<String>, change: impl Into<String>) -> Self {
         Self {
             column_family: None,
@@ -33,7 +33,7 @@ impl Refusal {
         }
     }
 
-    /// The user can say what is missing.
+    /// Makes a refusal that further arguments can resolve.
     pub fn usage(what: impl Into<String>, change: impl Into<String>) -> Self {
         Self {
             ends: Failure::Usage,
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// The system stands against it.
+    /// Makes a refusal because of the system.
     pub fn environment(what: impl Into<String>, change: impl Into<String>) -> Self {
         Self {
             ends: Failure::Environment,
@@ -49,7 +49,7 @@ impl Refusal {
         }
     }
 
-    /// RocksDB cannot open it.
+    /// Makes a refusal because RocksDB cannot open the database.
     pub fn of_failure(failure: &Failure) -> Self {
         let refuse = match failure {
             Failure::Data(_) => Self::data,
@@ -58,7 +58,7 @@ impl Refusal {
         refuse(failure.to_string(), FROM_APPLICATION)
     }
 
-    /// The same of one column family.
+    /// Attributes the refusal to a column family.
     pub fn of_family(self, name: &[u8]) -> Self {
         Self {
             column_family: Some(output::escape(name)),
@@ -66,14 +66,14 @@ impl Refusal {
         }
     }
 
-    /// What was found and what to do about it, in a line.
+    /// Returns what was found and what to do about it, as one line.
     pub fn line(&self) -> String {
         let family = self.column_family.as_ref();
         let of = family.map(|name| format!("column family {name}: "));
         format!("{}{}: {}", of.unwrap_or_default(), self.what, self.change)
     }
 
-    /// How the command ends that meets the reasons, of which there is one or more.
+    /// Returns the failure with which the command ends. `refusals` is not empty.
     pub fn failure(dir: &Path, refusals: &[Self]) -> Failure {
         let dir = dir.display();
         let text = match refusals {
@@ -89,7 +89,7 @@ impl Refusal {
         Self::end(refusals, text)
     }
 
-    /// The first reason decides upon the exit code.
+    /// The first refusal decides the exit code.
     fn end(refusals: &[Self], text: String) -> Failure {
         match refusals.first() {
             Some(first) => (first.ends)(text),
@@ -97,7 +97,7 @@ impl Refusal {
         }
     }
 
-    /// How a dry run ends that has listed the reasons; nothing if there is none.
+    /// Returns the failure of a dry run that has listed the refusals, if there is one.
     pub fn foretold(dir: &Path, refusals: &[Self]) -> Option<Failure> {
         let text = format!("{}: would be left alone", dir.display());
         (!refusals.is_empty()).then(|| Self::end(refusals, text))

@@ -1,4 +1,4 @@
-//! What a compaction came to.
+//! Report of a compaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -23,14 +23,14 @@ pub struct Clock {
     cpu: Duration,
 }
 
-/// Wall time and processor time.
+/// Wall time and CPU time.
 pub struct Times {
     wall_s: f64,
     cpu_s: f64,
 }
 
 impl Clock {
-    /// Begins now.
+    /// Starts the measurement.
     pub fn start() -> Self {
         Self {
             started: Instant::now(),
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// The time since the start, of all threads.
+    /// Returns the time since the start, with the CPU time of all threads.
     pub fn stop(&self) -> Times {
         Times {
             wall_s: self.started.elapsed().as_secs_f64(),
@@ -57,7 +57,7 @@ struct Level {
     bytes_after: u64,
 }
 
-/// Jobs that went back to RocksDB for one reason.
+/// Number of jobs returned to RocksDB for one reason.
 #[derive(Debug, Serialize)]
 struct Returned {
     reason: String,
@@ -65,7 +65,7 @@ struct Returned {
     change: &'static str,
 }
 
-/// Another column family of which files have come or gone.
+/// Another column family whose files changed.
 #[derive(Debug, Serialize)]
 struct OtherFamily {
     name: String,
@@ -73,35 +73,35 @@ struct OtherFamily {
     files_removed: u64,
 }
 
-/// What a compaction came to.
+/// Result of a compaction.
 #[derive(Debug, Serialize)]
 pub struct Report {
     column_family: String,
     device: String,
-    /// From the first job to the last, with what RocksDB did itself.
+    /// From the first job to the last, including RocksDB's own work.
     wall_s: f64,
-    /// Of the whole process in that time.
+    /// CPU time of the whole process in that time.
     cpu_s: f64,
     bytes_before: u64,
     bytes_after: u64,
     levels: Vec<Level>,
     other_column_families: Vec<OtherFamily>,
-    /// Jobs that RocksDB did itself.
+    /// Number of jobs that RocksDB did itself.
     jobs_returned: u64,
     returned: Vec<Returned>,
-    /// What was found before, of which some reasons are those of jobs that were returned.
+    /// Reasons that were found before; some of them are reasons of returned jobs.
     declines: Vec<Decline>,
-    /// Of Rockmill's jobs: input and output over the time that they took.
+    /// Rockmill's jobs only: input and output divided by their time.
     gb_per_s: Option<f64>,
     cpu_s_per_gb: Option<f64>,
     stats: Stats,
 }
 
-/// Files and bytes by level.
+/// Number of files and bytes by level.
 type Levels = BTreeMap<u32, (u64, u64)>;
 
 impl Report {
-    /// What the counters say, and the trees before the database was opened and when it was closed.
+    /// Makes the report from the counters and the trees before opening and after closing the database.
     pub fn new(
         task: &Task,
         forecast: &Forecast,
@@ -129,11 +129,11 @@ impl Report {
         }
     }
 
-    /// Prints what RocksDB did and why, other column families and a sentence, before them the counters if
-    /// they are asked for, or a document for machines.
+    /// Prints a JSON document, or a text: the counters if `stats` is set, RocksDB's own work and the reasons for it,
+    /// other column families, and a summary.
     ///
     /// # Errors
-    /// Environment if the output takes nothing.
+    /// Environment if the output cannot be written.
     pub fn print(&self, json: bool, stats: bool) -> Result<(), Failure> {
         output::document_or_text(json, self, |out| Ok(self.print_text(out, stats)?))
     }
@@ -177,7 +177,7 @@ impl Report {
         Ok(())
     }
 
-    /// What it came to.
+    /// Returns the summary.
     fn sentence(&self) -> String {
         let changed = |level: &Level| {
             (level.files_before, level.bytes_before) != (level.files_after, level.bytes_after)
@@ -210,7 +210,7 @@ impl Report {
     }
 }
 
-/// Who did the jobs.
+/// Says whether Rockmill or RocksDB did the jobs.
 fn done_by(done: u64, returned: &[Returned]) -> String {
     let left: u64 = returned.iter().map(|returned| returned.jobs).sum();
     let reasons = returned.iter().map(|returned| returned.reason.as_str());
@@ -226,7 +226,7 @@ fn done_by(done: u64, returned: &[Returned]) -> String {
     }
 }
 
-/// The levels of the column family that have files.
+/// Returns the levels of the column family that have files.
 fn filled(task: &Task, tree: &Tree) -> Levels {
     let family = tree.by_name(task.column_family.as_bytes());
     let levels = family.into_iter().flat_map(|(_, family)| &family.levels);

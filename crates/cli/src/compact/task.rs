@@ -1,4 +1,4 @@
-//! What a call of `rockmill compact` is to do.
+//! A call of `rockmill compact`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rockmill_terminal::outcome::Failure;
 use crate::database_dir;
 use crate::service_args::ServiceArgs;
 
-/// What all parts of the command need to know.
+/// State that all parts of the command need.
 #[derive(Debug)]
 pub struct Task {
     pub dir: PathBuf,
@@ -27,17 +27,17 @@ pub struct Task {
     pub output_cache: OutputCache,
     pub staging_dir: Option<PathBuf>,
     pub device: DeviceList,
-    /// 0: no limit.
+    /// 0 means no limit.
     pub io_bytes_per_second: u64,
     pub service: ServiceArgs,
     pub trust_operator_names: bool,
 }
 
 impl Task {
-    /// Looks whether the database has what the task names.
+    /// Checks that the database has the column family and that the keys are in order.
     ///
     /// # Errors
-    /// Usage if there is no such column family or the keys lie in the wrong order; those of reading the manifest.
+    /// Usage if there is no such column family or the keys are in the wrong order; the errors of reading the MANIFEST.
     pub fn check(&self) -> Result<(), Failure> {
         database_dir::require_with_options(&self.dir)?;
         let family = &self.column_family;
@@ -54,7 +54,7 @@ impl Task {
         }
     }
 
-    /// An engine that foretells what a service would do.
+    /// Creates an engine that predicts what a service would do.
     ///
     /// # Errors
     /// Environment if the device cannot be used.
@@ -78,7 +78,7 @@ impl Task {
         Ok(engine)
     }
 
-    /// The service that compacts.
+    /// Creates the service that compacts.
     ///
     /// # Errors
     /// Environment if the device cannot be used.
@@ -100,7 +100,7 @@ impl Task {
         service.map_err(|e| Failure::Environment(e.to_string()))
     }
 
-    /// What RocksDB could not do with the database.
+    /// Makes the failure of an operation by RocksDB.
     pub fn failed(&self, doing: &str, error: &rust_rocksdb::Error) -> Failure {
         database_dir::in_front(&self.dir, rocksdb::failed(doing, error))
     }

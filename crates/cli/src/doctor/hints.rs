@@ -1,4 +1,4 @@
-//! What would help, though nothing is declined for it.
+//! Options that could be better, although no job is declined for them.
 
 use rockmill_compaction::{Diagnosis, FamilyDiagnosis, filter_policy_without_bits};
 use rockmill_format::options_file::Options;
@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::service_args::ServiceArgs;
 
-/// Below this a subcompaction, which is two files, is over before its inputs are opened and its outputs are
-/// synced.
+/// Smallest file size without a hint. A subcompaction covers two files; with smaller ones it takes less time than
+/// opening its inputs and syncing its outputs.
 const SMALL_FILE_BYTES: u64 = 16 << 20;
 
 /// RocksDB's default of `target_file_size_base`.
@@ -17,18 +17,18 @@ const DEFAULT_FILE_BYTES: u64 = 64 << 20;
 /// RocksDB's default of `max_background_jobs`.
 const DEFAULT_JOBS: i64 = 2;
 
-/// Jobs of which RocksDB offers three at a time.
+/// Number of background jobs with which RocksDB offers three compactions at a time.
 const ENOUGH_JOBS: i64 = 4;
 
-/// An option that could be better, though nothing is declined for it.
+/// An option that could be better, although no job is declined for it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
     /// `null` for an option of the database.
     pub column_family: Option<String>,
     pub option: &'static str,
-    /// As OPTIONS have it.
+    /// Value as in OPTIONS.
     pub value: String,
-    /// What to set in its place, or to say to the service.
+    /// Value to set instead, or the setting for the service.
     pub set: String,
     pub why: &'static str,
 }
@@ -50,7 +50,7 @@ impl Hint {
     }
 }
 
-/// Hints on the database and all its column families. Options that cannot be read give none; they are
+/// Returns hints for the database and all its column families. Options that cannot be read give no hint; they are
 /// declined.
 pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
     let db = &diagnosis.options.db;
@@ -69,7 +69,7 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
     hints
 }
 
-/// As many compactions as `DBImpl::GetBGJobLimits` has at once.
+/// Suggests more background jobs if `DBImpl::GetBGJobLimits` allows few compactions at once.
 fn background_jobs(db: &Options) -> Option<Hint> {
     let number = |key, default| db.i64(key, default).ok();
     let jobs = number("max_background_jobs", DEFAULT_JOBS)?;
@@ -93,7 +93,7 @@ fn subcompactions(db: &Options) -> Option<Hint> {
     (parts > 1).then(|| Hint::of_database("max_subcompactions", parts, 1, why))
 }
 
-/// What no file tells until it is too late.
+/// Warns about paths on several file systems, which no file shows before it is too late.
 fn paths() -> Hint {
     Hint::of_database(
         "db_paths",
@@ -128,7 +128,7 @@ fn filter_bits(
     let known = said.or(family.learned_millibits_per_key);
     let bits = match known {
         Some(millibits) => format!("{:?}", f64::from(millibits) / 1e3),
-        // Declined for it, unless there is no file yet.
+        // Declined for the missing bits already, unless there is no file yet.
         None if family.files > 0 => return None,
         None => "..".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! `rockmill doctor`: would a database's compactions be accepted?
+//! `rockmill doctor`: says whether a database's compactions would be accepted.
 
 mod hints;
 mod report;
@@ -14,29 +14,29 @@ use crate::database_dir;
 use crate::service_args::ServiceArgs;
 use report::Report;
 
-/// How the command ends; hints alone, which `--json` has as well, change nothing about that.
+/// Exit codes of the command. Hints do not change them and are part of `--json` as well.
 pub const EXIT_CODES: &str = "Exit code: 0 if all compactions would be accepted, 1 if some would be \
     left to RocksDB or the database's own files are damaged, 2 on wrong usage, 3 if something cannot be \
     read.";
 
-/// What `rockmill doctor` takes.
+/// Arguments of `rockmill doctor`.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// The folder of a database, which may be open, or of a copy. OPTIONS, MANIFEST and the properties of
-    /// the SST files are read, and nothing is written.
+    /// The folder of a database, which may be open, or of a copy. Reads OPTIONS, MANIFEST and the properties of the SST
+    /// files; writes nothing.
     db: PathBuf,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Print a document for machines.
+    /// Print a JSON document.
     #[arg(long)]
     json: bool,
 }
 
-/// Looks through a database.
+/// Diagnoses a database.
 ///
 /// # Errors
-/// Data if compactions of some column family would be left to RocksDB, or OPTIONS or MANIFEST are
-/// damaged; Usage if there is no database; Environment if something cannot be read.
+/// Data if compactions of a column family would be left to RocksDB, or OPTIONS or MANIFEST are damaged; Usage if there
+/// is no database; Environment if something cannot be read.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     database_dir::require_with_options(&args.db)?;
     database_dir::read_tree(&args.db)?;

@@ -1,4 +1,4 @@
-//! What the doctor found.
+//! Report of the doctor.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::hints::{self, Hint};
 use crate::advice::Decline;
 use crate::service_args::ServiceArgs;
 
-/// Column families that are named together at most.
+/// Most column families that are named together.
 const SHOWN_NAMES: usize = 4;
 
 /// One column family.
@@ -27,22 +27,22 @@ struct Family {
     declines: Vec<Decline>,
 }
 
-/// What was found.
+/// The findings of the doctor.
 #[derive(Debug, Serialize)]
 pub struct Report {
     options_file: String,
-    /// Version of the RocksDB that wrote it.
+    /// Version of the RocksDB that wrote the OPTIONS file.
     rocksdb_version: String,
     /// Whether all compactions of all column families would be accepted.
     accepted: bool,
-    /// What keeps the compactions of all column families from that.
+    /// Reasons that apply to all column families.
     declines: Vec<Decline>,
     column_families: Vec<Family>,
     hints: Vec<Hint>,
 }
 
 impl Report {
-    /// The report of a diagnosis.
+    /// Makes the report of a diagnosis.
     pub fn new(diagnosis: &Diagnosis, service: &ServiceArgs) -> Self {
         let declines = Decline::all(&diagnosis.database);
         let family = |found: &FamilyDiagnosis| {
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// How the command ends.
+    /// Returns the failure with which the command ends, if it fails.
     pub fn failure(&self, dir: &Path) -> Option<Failure> {
         let all = self.column_families.len();
         let left = self.column_families.iter().filter(|f| !f.accepted).count();
@@ -84,13 +84,12 @@ impl Report {
     /// Prints the report.
     ///
     /// # Errors
-    /// Environment if the output takes nothing.
+    /// Environment if the output cannot be written.
     pub fn print(&self, json: bool) -> Result<(), Failure> {
         output::document_or_text(json, self, |out| Ok(self.print_text(out)?))
     }
 
-    /// The reasons, with whom they concern. Column families that have the same share them; `--json` has
-    /// them one by one.
+    /// Groups the reasons by column family. Families with the same reasons share one group; `--json` lists each family.
     fn grouped(&self) -> Vec<(String, Vec<Decline>)> {
         let mut groups: Vec<(Vec<&str>, Vec<Decline>)> = Vec::new();
         for family in self
@@ -158,7 +157,7 @@ impl Report {
     }
 }
 
-/// What column families are called together.
+/// Names several column families together.
 fn together(names: &[&str], all: usize) -> String {
     match names {
         [name] => format!("column family {name}"),

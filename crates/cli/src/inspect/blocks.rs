@@ -1,4 +1,4 @@
-//! Data blocks one by one, and the entries in them.
+//! Data blocks and their entries.
 
 use rockmill_core::{Error, InputTable, Result};
 use rockmill_format::block::{Block, ValueForm};
@@ -17,23 +17,23 @@ use crate::sst::{RangeDeletion, understood};
 pub struct BlockRow {
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes in the file, trailer included.
+    /// Size in the file, including the trailer.
     pub stored_size: u64,
-    /// RocksDB's name of its compression.
+    /// RocksDB's name of its compression type.
     pub compression: String,
-    /// What it holds, if it could be decompressed.
+    /// Its contents, if it could be decompressed.
     #[serde(flatten)]
     pub holds: Option<Holds>,
 }
 
-/// What a data block holds.
+/// Contents of a data block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holds {
-    /// Uncompressed bytes, without the trailer.
+    /// Uncompressed size without the trailer.
     pub size: u64,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Restart points.
+    /// Number of restart points.
     pub restarts: u64,
     /// First user key.
     #[serde(serialize_with = "escaped")]
@@ -54,7 +54,7 @@ pub struct EntryRow {
     /// RocksDB's name of its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Bytes of its value.
+    /// Size of its value in bytes.
     pub value_size: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct RangeDeletionRow {
     /// First user key.
     #[serde(serialize_with = "escaped")]
     pub start: Vec<u8>,
-    /// User key behind the last.
+    /// Exclusive end, a user key.
     #[serde(serialize_with = "escaped")]
     pub end: Vec<u8>,
     /// Its sequence number.
@@ -88,7 +88,7 @@ fn escaped<S: serde::Serializer>(
     serializer.serialize_str(&output::escape(bytes))
 }
 
-/// Calls `each` with the first `limit` data blocks, and returns what is not shown of them.
+/// Calls `each` with the first `limit` data blocks. Returns the parts that are not shown.
 pub fn for_each_block(
     table: &InputTable,
     limit: usize,
@@ -116,7 +116,7 @@ pub fn for_each_block(
     Ok(left_out)
 }
 
-/// Calls `each` with the first `limit` entries of the data blocks, and returns what is not shown of them.
+/// Calls `each` with the first `limit` entries of the data blocks. Returns the parts that are not shown.
 pub fn for_each_entry(
     table: &InputTable,
     limit: usize,
@@ -149,7 +149,7 @@ pub fn for_each_entry(
     Ok(left_out)
 }
 
-/// Loads data blocks with what their trailers say, which the engine's own stream does not tell.
+/// Loads data blocks with their trailers, which the engine's own stream does not return.
 struct Reader<'a> {
     table: &'a InputTable,
     decompressor: Decompressor,
@@ -165,8 +165,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads, verifies and decompresses the data block at a place in the index; returns the name of its
-    /// compression, and why it could not be decompressed if that is not known.
+    /// Reads, verifies and decompresses the data block at an index position. Returns the name of its compression, and
+    /// an error if that is not known.
     fn load(&mut self, at: usize) -> Result<(String, Result<()>)> {
         let InputTable { file, meta, .. } = self.table;
         let handle = meta.index[at].handle;
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         Ok((compression, Ok(())))
     }
 
-    /// What the loaded block holds.
+    /// Returns the contents of the loaded block.
     fn holds(&self, at: usize) -> std::result::Result<Holds, Stop> {
         let mut holds = Holds {
             size: self.payload.len() as u64,
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         Block::parse(&self.payload).map_err(self.fail_at(at))
     }
 
-    /// Calls `each` with user key, tag and value of the loaded block's entries until it says false.
+    /// Calls `each` with user key, tag and value of the loaded block's entries until it returns false.
     fn for_each_entry(
         &self,
         at: usize,

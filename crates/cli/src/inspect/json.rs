@@ -1,4 +1,4 @@
-//! A file as one JSON document, written as it is read.
+//! Prints a file as one JSON document while reading it.
 
 use std::io::Write;
 
@@ -12,8 +12,8 @@ use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
 use crate::sst::Sst;
 
-/// Prints the document. It is whole in any case: `not_shown` says what is not understood; after damage the
-/// last field `error` says what is wrong, and the error is returned as well.
+/// Prints the document, which is complete in any case. `not_shown` names parts that are not understood. After damage,
+/// the last field `error` describes it, and the error is returned as well.
 pub fn print(out: &mut dyn Write, sst: &Sst, extent: Extent) -> Result<(), Stop> {
     let mut object = Object { out, fields: 0 };
     let printed = print_fields(&mut object, sst, extent);
@@ -76,7 +76,7 @@ impl Object<'_> {
         Ok(serde_json::to_writer(&mut *self.out, value)?)
     }
 
-    /// An array of what `fill` pushes; it is closed also if `fill` fails.
+    /// Writes an array of the values that `fill` pushes. The array is closed even if `fill` fails.
     fn list<T: Serialize>(
         &mut self,
         name: &str,

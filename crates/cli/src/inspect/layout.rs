@@ -1,4 +1,4 @@
-//! Which bytes of a file are what.
+//! The regions of a file.
 
 use rockmill_core::read_block;
 use rockmill_core::{Error, ErrorKind, InputTable, Result};
@@ -12,32 +12,32 @@ use serde::Serialize;
 use super::{NotShown, not_shown};
 use crate::sst::{Sst, end_of, understood};
 
-/// A range of the file that serves one purpose; trailers belong to their blocks.
+/// A range of the file with one purpose; trailers belong to their blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Region {
-    /// What it is.
+    /// Its purpose.
     pub name: String,
     /// Offset of its first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// More about it; may be empty.
     pub note: String,
 }
 
-/// All regions of a file by offset, and the first damage met while reading them.
+/// All regions of a file by offset, and the first damage found while reading them.
 #[derive(Debug)]
 pub struct Layout {
-    /// They cover the whole file.
+    /// Regions, which cover the whole file.
     pub regions: Vec<Region>,
-    /// The first block that is damaged.
+    /// Error of the first damaged block.
     pub damage: Option<Error>,
-    /// Blocks that are not understood.
+    /// Errors of blocks that are not understood.
     pub unknown: Vec<Error>,
 }
 
 impl Layout {
-    /// What is not shown of a file's index and meta blocks.
+    /// Returns the parts of a file's index and meta blocks that are not shown.
     pub fn not_shown(&self, sst: &Sst) -> NotShown {
         let index = sst.unknown.iter().map(|why| not_shown("data blocks", why));
         let others = self.unknown.iter();
@@ -93,7 +93,7 @@ pub fn layout(Sst { table, unknown }: &Sst) -> Layout {
     }
 }
 
-/// Adds a meta block to the regions, also if it cannot be read.
+/// Adds the region of a meta block, even if the block cannot be read.
 fn add_meta_block(
     table: &InputTable,
     name: &[u8],
@@ -124,7 +124,7 @@ fn add_meta_block(
     described.map(drop)
 }
 
-/// A note on a meta block; a partitioned filter's partitions are added to the regions.
+/// Returns a note on a meta block. Adds the regions of a partitioned filter's partitions.
 fn describe(
     table: &InputTable,
     name: &[u8],
@@ -158,7 +158,7 @@ fn block(name: &str, handle: BlockHandle, note: String) -> Region {
     }
 }
 
-/// Blocks that lie one behind the other, in order, as one region; none if there are none.
+/// Combines consecutive blocks into one region; `None` if there are no blocks.
 fn blocks(name: &str, one: &str, handles: &[BlockHandle]) -> Option<Region> {
     let (first, last) = (handles.first()?, handles.last()?);
     let size = end_of(*last).saturating_sub(first.offset);
@@ -179,7 +179,7 @@ fn blocks(name: &str, one: &str, handles: &[BlockHandle]) -> Option<Region> {
     })
 }
 
-/// The same regions with those that nothing claims, such as padding, between them under a name of their own.
+/// Adds regions named `gap` for ranges that no region covers, such as padding.
 fn with_gaps(regions: Vec<Region>, gap: &str) -> Vec<Region> {
     let mut out = Vec::new();
     let mut end = 0;

@@ -1,4 +1,4 @@
-//! The properties of a file, readable.
+//! The properties of a file in readable form.
 
 use jiff::Timestamp;
 use rockmill_format::properties::{TableProperties, UNKNOWN_COLUMN_FAMILY, UNKNOWN_SEQNO};
@@ -10,15 +10,15 @@ use serde_json::Value;
 /// One property.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Property {
-    /// The C++ member's name, or that in the file for properties without a member.
+    /// Name of the C++ member, or the name in the file for properties without a member.
     pub name: String,
-    /// A number, or the text with bytes escaped.
+    /// A number, or the text with escaped bytes.
     pub value: Value,
     /// The value with its unit.
     pub shown: String,
 }
 
-/// All properties that the file says or that have a default; texts only if they are not empty.
+/// Returns all properties that the file contains or that have a default; texts only if not empty.
 pub fn properties(properties: &TableProperties) -> Vec<Property> {
     let mut rows = Vec::new();
     for (name, value) in properties.result_fields() {
@@ -42,7 +42,7 @@ pub fn properties(properties: &TableProperties) -> Vec<Property> {
     rows
 }
 
-/// What the block-based table adds in forms of its own.
+/// Returns the properties that the block-based table stores in its own formats.
 fn block_based(properties: &TableProperties) -> impl Iterator<Item = Property> {
     let index_type = properties.index_type.and_then(IndexType::from_code);
     let embedded = properties.embedded_blob_stats.as_deref();
@@ -118,7 +118,7 @@ fn with_unit(name: &str, number: u64) -> String {
     }
 }
 
-/// Seconds since 1970, and the time in UTC if there is such a year.
+/// Formats seconds since 1970, with the time in UTC if the year can be represented.
 fn time(seconds: u64) -> String {
     let known = i64::try_from(seconds).ok();
     match known.and_then(|seconds| Timestamp::from_second(seconds).ok()) {
@@ -127,7 +127,7 @@ fn time(seconds: u64) -> String {
     }
 }
 
-/// Level and bottommost-ness (`table_properties.cc:LsmInfoAtCreation::Encode`).
+/// Formats the level and whether it is bottommost (`table_properties.cc:LsmInfoAtCreation::Encode`).
 fn lsm_info(number: u64) -> String {
     const LEVEL_MASK: u64 = 0xff;
     const STATE_SHIFT: u32 = 8;
@@ -147,7 +147,7 @@ fn lsm_info(number: u64) -> String {
     level + state
 }
 
-/// RocksDB's name of an index type (`BlockBasedTableOptions::IndexType`).
+/// Returns RocksDB's name of an index type (`BlockBasedTableOptions::IndexType`).
 pub fn index_type(kind: IndexType) -> &'static str {
     match kind {
         IndexType::BinarySearch => "kBinarySearch",

@@ -1,4 +1,4 @@
-//! Whole tables.
+//! Tests with whole tables.
 
 use rockmill_format::handle::BlockHandle;
 use rockmill_terminal::output::{Stop, USUAL_COLUMNS};

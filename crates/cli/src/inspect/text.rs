@@ -1,4 +1,4 @@
-//! A file as tables for people.
+//! Prints a file as text tables.
 
 use std::io::Write;
 
@@ -12,14 +12,14 @@ use super::properties::properties;
 use super::{Extent, NotShown, blocks, end, range_deletions, summary};
 use crate::sst::Sst;
 
-/// Columns of a key in the list of blocks, of which a line holds two.
+/// Columns of a key in the list of blocks; a line has two keys.
 const BLOCK_KEY_COLUMNS: usize = 13;
 /// Columns of a key in the list of entries.
 const ENTRY_KEY_COLUMNS: usize = 29;
 /// Columns of each of the two keys in the list of range tombstones.
 const RANGE_KEY_COLUMNS: usize = 30;
 
-/// Prints everything; damage met on the way is returned at the end or where it hides the rest.
+/// Prints everything. Returns damage at the end, or at once if it hides the rest.
 pub fn print(out: &mut dyn Write, sst: &Sst, extent: Extent) -> Result<(), Stop> {
     let table = &sst.table;
     for (name, value) in summary(table) {

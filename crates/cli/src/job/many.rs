@@ -1,4 +1,4 @@
-//! Many kept jobs: whether each ends as the first time.
+//! Repeats many recorded jobs, and checks that each ends like the first time.
 
 use std::fs;
 use std::io;
@@ -16,15 +16,15 @@ use super::{at, keep_first};
 /// How a job ended.
 enum Ended {
     AsBefore,
-    /// In a clause.
+    /// What differs, as a clause.
     Otherwise(String),
     First,
 }
 
-/// A kept job.
+/// A recorded job.
 struct Kept {
     file: PathBuf,
-    /// Of its inputs and its first result.
+    /// Folder of its inputs and its first result.
     dir: PathBuf,
 }
 
@@ -35,11 +35,11 @@ impl Kept {
     }
 }
 
-/// Repeats the jobs that `paths` name: files, their folders, or folders of such folders. Prints a line about each
-/// that does not end as the first time, and a summary.
+/// Repeats the jobs that `paths` name: job files, their folders, or folders of such folders. Prints a line about each
+/// job that ends differently from the first time, and a summary.
 ///
 /// # Errors
-/// Data if a job does not end as the first time; Usage if there is no job.
+/// Data if a job ends differently from the first time; Usage if there is no job.
 pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for path in paths {
@@ -74,7 +74,7 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
     }
 }
 
-/// The jobs that `path` names, in order.
+/// Returns the jobs that `path` names, in order.
 fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
     let failed = |e: io::Error| Failure::Environment(format!("{}: {e}", path.display()));
     if !fs::metadata(path).map_err(failed)?.is_dir() {
@@ -103,7 +103,7 @@ fn kept(path: &Path) -> Result<Vec<Kept>, Failure> {
     }
 }
 
-/// Repeats a job, and keeps what comes out if it was never run before.
+/// Repeats a job, and keeps its result if it was never run before.
 fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> {
     let in_dir = |error: Error| Failure::Data(format!("{}: {error}", dir.display()));
     let job = record::load(&LocalStorage, file).map_err(|e| at(file, e))?;

@@ -23,8 +23,7 @@ use crate::sst::Sst;
 /// Checks every live file of every column family.
 ///
 /// # Errors
-/// Data if the MANIFEST is damaged; Environment if it cannot be read. What is wrong with SST files
-/// stands in the rows.
+/// Data if the MANIFEST is damaged; Environment if it cannot be read. Errors in SST files are part of the rows.
 pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
     let tree = database_dir::read_tree(dir)?;
     let files = tree
@@ -88,7 +87,7 @@ fn check_file(
     Ok(checked)
 }
 
-/// Compares what a sound file holds with what the MANIFEST says of it.
+/// Compares the contents of a sound file with its record in the MANIFEST.
 fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()> {
     let name = table.file.name();
     let differs = |what: String| {
@@ -104,10 +103,10 @@ fn compare(file: &FileMeta, table: &InputTable, checked: &Checked) -> Result<()>
     if file.unique_id.is_some_and(|said| said != id) {
         return differs("unique id".to_owned());
     }
-    // Ingested files get their sequence number from the MANIFEST, which the blocks do not show.
+    // Ingested files get their sequence number from the MANIFEST; their blocks do not contain it.
     let ingested = properties.external_sst_file_version.is_some();
     let bytewise = is_bytewise(&properties.comparator_name);
-    // Range tombstones move bounds by an order that is not known.
+    // Range tombstones move the bounds in the comparator's order, which may be unknown.
     let is_comparable = bytewise || !checked.has_range_deletions;
     if is_comparable && !checked.smallest.is_empty() && !bounds_agree(file, checked, ingested) {
         let shown = |internal_key: &[u8]| match key::split(internal_key) {
@@ -153,11 +152,11 @@ fn bounds_agree(file: &FileMeta, checked: &Checked, ingested: bool) -> bool {
     }
 }
 
-/// Files that cannot be at their level beside the others, and why.
+/// Returns files that conflict with other files of their level, and why.
 ///
-/// Below level 0, files do not overlap. In level 0 the epoch number orders them; RocksDB makes up
-/// numbers only where a database from before their time has none at all. Under a comparator that is not
-/// known, what overlaps is not known either.
+/// In levels deeper than 0, files do not overlap. In level 0, the epoch number orders them. RocksDB infers epoch
+/// numbers only if the database predates them and no file has one. With an unknown comparator, overlaps are unknown as
+/// well.
 fn misplaced(level: u32, files: &BTreeMap<u64, FileMeta>, bytewise: bool) -> BTreeMap<u64, String> {
     if level == 0 {
         let numbered = files.values().any(|file| file.epoch_number != 0);

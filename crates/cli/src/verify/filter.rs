@@ -1,7 +1,7 @@
-//! No false negatives: whatever RocksDB may ask a filter for must be in it.
+//! Checks filters for false negatives: a filter must contain everything that RocksDB may ask it for.
 //!
-//! What is in a filter (`full_filter_block.cc:FullFilterBlockBuilder::Add`): every user key, if whole
-//! keys are filtered, and the prefix of every key in the extractor's domain, if there is an extractor.
+//! A filter contains every user key, if whole keys are filtered, and the prefix of every key in the extractor's domain,
+//! if there is an extractor (`full_filter_block.cc:FullFilterBlockBuilder::Add`).
 
 use rockmill_core::read_block;
 use rockmill_core::{Error, InputTable, Result};
@@ -14,31 +14,31 @@ use rockmill_terminal::output;
 
 use crate::sst::end_of;
 
-/// Bytes of a key that errors quote.
+/// Most characters of a key in errors.
 const KEY_COLUMNS: usize = 60;
 
 /// A full filter, or one partition.
 #[derive(Debug)]
 struct Part {
-    /// User key at or above all keys of the partition; empty for a full filter.
+    /// User key at or after all keys of the partition; empty for a full filter.
     separator: Vec<u8>,
     offset: u64,
     payload: Vec<u8>,
 }
 
-/// What a file's filter must contain.
+/// Required contents of a file's filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Expected {
     whole_keys: bool,
     prefixes: Option<PrefixExtractor>,
     /// Name of an extractor that is set but not known here.
     unknown_extractor: Option<String>,
-    /// Whether keys are ordered by their bytes.
+    /// Whether keys are ordered bytewise.
     bytewise: bool,
 }
 
 impl Expected {
-    /// Readers take a missing property as true (`block_based_table_reader.cc:IsFeatureSupported`).
+    /// Readers treat a missing property as true (`block_based_table_reader.cc:IsFeatureSupported`).
     fn new(properties: &TableProperties) -> Self {
         let text = String::from_utf8_lossy(&properties.prefix_extractor_name);
         let extractor = match properties.prefix_filtering {
@@ -58,12 +58,12 @@ impl Expected {
 
 /// Asks a file's filter for all keys of the file.
 ///
-/// Memory: the whole filter.
+/// Holds the whole filter in memory.
 #[derive(Debug)]
 pub struct FilterCheck {
-    /// In key order; empty if the file has no filter that is known here.
+    /// Partitions in key order; empty if the file has no filter of a known kind.
     parts: Vec<Part>,
-    /// Name of a filter that is not known here.
+    /// Name of a filter of an unknown kind.
     unknown_filter: Option<String>,
     expected: Expected,
     keys: u64,
@@ -72,8 +72,8 @@ pub struct FilterCheck {
 }
 
 impl FilterCheck {
-    /// Reads and verifies all filter blocks of a file. Under a comparator that is not known, keys may lie in
-    /// any partition and may have timestamps that are not in the filter, so that it is not asked.
+    /// Reads and verifies all filter blocks of a file. With an unknown comparator the filter is not queried: keys may
+    /// be in any partition, and may have timestamps that the filter does not contain.
     ///
     /// # Errors
     /// Storage if reading fails; Corruption or Declined if a block is damaged or not understood.
@@ -100,10 +100,10 @@ impl FilterCheck {
         Ok(check)
     }
 
-    /// Checks that the filter says "maybe" to a user key and its prefix. Keys must come in order.
+    /// Checks that the filter answers "maybe" for a user key and its prefix. Keys must come in order.
     ///
     /// # Errors
-    /// Corruption in the file `name` if it says "no".
+    /// Corruption in the file `name` if it answers "no".
     pub fn check(&mut self, name: &str, user_key: &[u8]) -> Result<()> {
         let is_known = self.keys > 0 && self.last_key == user_key;
         if self.parts.is_empty() || !self.expected.bytewise || is_known {
@@ -135,7 +135,7 @@ impl FilterCheck {
         Ok(())
     }
 
-    /// What was not checked, and why.
+    /// Returns the parts that were not checked, and why.
     pub fn not_checked(&self) -> Option<String> {
         let (what, why) = match (&self.unknown_filter, &self.expected.unknown_extractor) {
             (Some(name), _) => ("what the filter holds", format!("filter {name}")),
@@ -148,7 +148,7 @@ impl FilterCheck {
         Some(format!("{what}, because {why} is not known"))
     }
 
-    /// What was checked, in a few words.
+    /// Describes in a few words what was checked.
     pub fn summary(&self) -> String {
         if self.unknown_filter.is_some() {
             return "not known".to_owned();
@@ -182,10 +182,9 @@ impl FilterCheck {
     }
 }
 
-/// The partitions that RocksDB may ask for a key: the first whose separator is at or above the key,
-/// or the last one of all (`partitioned_filter_block.cc:SeekFilterPartitionHandle`). Where versions of
-/// one key fill several partitions, their separators differ in the sequence number alone, and all of
-/// them must have the key.
+/// Returns the partitions that RocksDB may ask for a key. This is the first one whose separator is at or after the key,
+/// or the last of all (`partitioned_filter_block.cc:SeekFilterPartitionHandle`). If versions of one key fill several
+/// partitions, their separators differ only in the sequence number, and all of these partitions must contain the key.
 fn parts_of<'a>(parts: &'a [Part], user_key: &[u8]) -> &'a [Part] {
     let first = parts.partition_point(|part| part.separator.as_slice() < user_key);
     let end = parts.partition_point(|part| part.separator.as_slice() <= user_key);
@@ -208,7 +207,7 @@ fn read_part(table: &InputTable, separator: Vec<u8>, handle: BlockHandle) -> Res
     })
 }
 
-/// Reads all partitions, which together are no larger than the file.
+/// Reads all partitions; together they are no larger than the file.
 fn read_partitions(table: &InputTable, top: BlockHandle) -> Result<Vec<Part>> {
     let name = table.file.name();
     let payload = read_block(table, top)?;

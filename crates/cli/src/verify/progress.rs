@@ -2,14 +2,14 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on standard error, if that is a terminal; it goes away when dropped.
+/// A progress bar on standard error, if that is a terminal. Dropping it removes it.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// A bar over so many bytes.
+    /// Creates a bar over `bytes` bytes.
     pub fn over(bytes: u64) -> Self {
         const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
         let bar = ProgressBar::new(bytes);
@@ -19,12 +19,12 @@ impl Progress {
         Self { bar }
     }
 
-    /// The bar itself.
+    /// Returns the bar.
     pub fn bar(&self) -> &ProgressBar {
         &self.bar
     }
 
-    /// Puts the bar where it belongs behind a file, however much of that was read.
+    /// Sets the bar to the end of a file, regardless of how much of the file was read.
     pub fn reached(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }

@@ -1,4 +1,4 @@
-//! What verification found, file by file.
+//! Results of verification, file by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -21,24 +21,24 @@ pub struct Row {
     pub level: Option<u32>,
     /// Bytes.
     pub size: u64,
-    /// Entries, range tombstones included; not known for a bad file, as are blocks and filter, and where
-    /// not all of them could be read.
+    /// Number of entries, including range tombstones. Entries, blocks and filter are `None` for a bad file and for a
+    /// file that could not be read whole.
     pub entries: Option<u64>,
     /// Data blocks.
     pub blocks: Option<u64>,
-    /// What of the filter was checked.
+    /// Which part of the filter was checked.
     pub filter: Option<String>,
-    /// What is wrong; `null` for a good file.
+    /// The error; `null` for a good file.
     pub error: Option<String>,
-    /// What was not checked, and why.
+    /// Parts that were not checked, and why.
     pub not_checked: BTreeSet<String>,
-    /// What the error means for the command.
+    /// The error's meaning for the command.
     #[serde(skip)]
     pub failure: Option<Failure>,
 }
 
 impl Row {
-    /// A file that was not looked at yet.
+    /// Makes the row of a file that was not read yet.
     pub fn new(file: &str, size: u64) -> Self {
         Self {
             file: file.to_owned(),
@@ -54,7 +54,7 @@ impl Row {
         }
     }
 
-    /// The same file with what was found.
+    /// Adds the result of the check.
     #[must_use]
     pub fn with(mut self, found: Result<Checked, Failure>) -> Self {
         match found {
@@ -73,7 +73,7 @@ impl Row {
     }
 
     fn verdict(&self) -> &'static str {
-        // Whatever of an opened file was checked, something is known of its filter.
+        // Every file that was opened has a result for its filter, also if only some parts were checked.
         match (&self.failure, self.not_checked.is_empty()) {
             (Some(Failure::Environment(_)), _) => "not read",
             (Some(_), _) => "bad",
@@ -83,7 +83,7 @@ impl Row {
         }
     }
 
-    /// Notes what is wrong, unless something was wrong already.
+    /// Records a failure, unless there is one already.
     pub fn fail(&mut self, failure: Failure) {
         if self.failure.is_none() {
             self.error = Some(failure.to_string());
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-/// How the command ends: bad data comes before trouble with reading, and that before what was not checked.
+/// Returns the command's failure. Bad data takes precedence over read errors, and these over unchecked parts.
 pub fn failure(rows: &[Row]) -> Option<Failure> {
     let failures: Vec<_> = rows.iter().filter_map(|row| row.failure.as_ref()).collect();
     let bad = failures
@@ -111,7 +111,7 @@ pub fn failure(rows: &[Row]) -> Option<Failure> {
     })
 }
 
-/// How the command ends if nothing is wrong in what was checked.
+/// Returns the command's failure if everything that was checked is sound.
 fn not_checked(rows: &[Row]) -> Option<Failure> {
     let partly = rows.iter().filter(|row| !row.not_checked.is_empty());
     let count = partly.count();
@@ -128,7 +128,7 @@ fn files(count: usize) -> String {
     }
 }
 
-/// Prints the rows as a table and, if all is well, says so.
+/// Prints the rows as a table, and a confirmation if all files are sound.
 pub fn print(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     let of_database = rows.iter().any(|row| row.level.is_some());
     let or_dash = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
@@ -269,7 +269,7 @@ mod tests {
         let mut out = Vec::new();
         print(&mut out, &[long]).expect("memory takes all");
         let text = String::from_utf8(out).expect("text");
-        // What is wrong is one line, which terminals wrap.
+        // An error is one line, which terminals wrap.
         let table = text.lines().filter(|line| !line.contains("word"));
         let longest = table.map(|line| line.chars().count()).max();
         assert!(

@@ -15,45 +15,45 @@ use rockmill_terminal::output;
 use super::filter::FilterCheck;
 use crate::sst::{self, RangeDeletion, Sst, understood};
 
-/// What a file holds in which nothing wrong was found.
+/// Contents of a file without errors.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Entries, range tombstones included; not known if some could not be read.
+    /// Number of entries, including range tombstones; `None` if some could not be read.
     pub entries: Option<u64>,
-    /// Data blocks; not known if the index could not be read whole.
+    /// Number of data blocks; `None` if the index could not be read whole.
     pub blocks: Option<u64>,
-    /// What of the filter was checked.
+    /// Which part of the filter was checked.
     pub filter: String,
-    /// First and last internal key of the data blocks; empty if there are none or not all could be read.
+    /// First internal key of the data blocks; empty if there are none or not all could be read.
     pub smallest: Vec<u8>,
-    /// See `smallest`.
+    /// Last internal key; see `smallest`.
     pub largest: Vec<u8>,
-    /// Range of sequence numbers, range tombstones included; `None` for an empty file and for one of which
-    /// not all entries could be read.
+    /// Range of sequence numbers, including range tombstones; `None` for an empty file and if not all entries could be
+    /// read.
     pub sequences: Option<(u64, u64)>,
     /// Whether there are range tombstones.
     pub has_range_deletions: bool,
-    /// What was not checked, and why; empty if all was.
+    /// Parts that were not checked, and why; empty if everything was checked.
     pub not_checked: BTreeSet<String>,
 }
 
-/// [`check`] of a file that was to be opened.
+/// [`check`]s the result of opening a file.
 ///
 /// # Errors
-/// Data if it is damaged, or if what opening reads is not understood; Incomplete if nothing behind that is;
-/// Environment if it cannot be read.
+/// Data if the file is damaged, or if a part that opening reads is not understood; Incomplete if another part is not
+/// understood; Environment if it cannot be read.
 pub fn check_opened(opened: Result<Sst>) -> std::result::Result<(Sst, Checked), Failure> {
     let sst = opened?;
     let checked = check(&sst).map_err(Failure::of_file)?;
     Ok((sst, checked))
 }
 
-/// Reads a whole opened file: every block's checksum, the order of keys, counts against the
-/// properties, and the filter against the keys. Opening verified footer, metaindex, properties, index
-/// and dictionary. What is not understood is left out and named.
+/// Reads a whole opened file. Checks every block's checksum, the order of keys, counts against the properties, and the
+/// filter against the keys. Opening has verified footer, metaindex, properties, index and dictionary. Parts that are
+/// not understood are skipped and named.
 ///
 /// # Errors
-/// Corruption if something does not hold, with file and offset; Storage if reading fails.
+/// Corruption with file and offset if a check fails; Storage if reading fails.
 pub fn check(sst: &Sst) -> Result<Checked> {
     let Sst { table, unknown } = sst;
     let mut left_out = BTreeSet::new();
@@ -111,7 +111,7 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     Ok(checked)
 }
 
-/// Verifies the meta blocks that no one else reads, such as those of a hash index; returns why some are not
+/// Verifies the meta blocks that no other check reads, such as those of a hash index. Returns why some are not
 /// understood.
 fn check_other_blocks(table: &InputTable) -> Result<Vec<Error>> {
     let read_elsewhere = [
@@ -143,7 +143,7 @@ fn sequences(contents: &Contents, range_deletions: &[RangeDeletion]) -> Option<(
     Some((all.clone().min()?, all.max()?))
 }
 
-/// A fault in what the properties say.
+/// Makes the error of a wrong property.
 fn misstated(table: &InputTable, property: &str, said: u64, found: u64) -> Error {
     let properties_at = table
         .meta
@@ -206,7 +206,7 @@ fn check_counts(
     Ok(())
 }
 
-/// Looks whether a property is what was found.
+/// Checks that a property equals the counted number.
 fn check_count(
     table: &InputTable,
     property: &str,
@@ -220,7 +220,7 @@ fn check_count(
     }
 }
 
-/// Files of older versions do not say their sequence numbers.
+/// Checks the range of sequence numbers. Files of older versions do not contain it.
 fn check_sequences(table: &InputTable, found: Option<(u64, u64)>) -> Result<()> {
     let Some((smallest, largest)) = found else {
         return Ok(());

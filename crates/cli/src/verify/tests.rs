@@ -1,4 +1,4 @@
-//! Whole tables, sound and damaged.
+//! Tests with whole tables, sound and damaged.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn checked(bytes: Vec<u8>) -> Result<Checked> {
     check(&open(bytes)?)
 }
 
-/// Asserts that the command calls a file damaged, and says where.
+/// Asserts that the command reports damage, with its place.
 fn assert_bad(bytes: Vec<u8>, case: &str) {
     let failure = check_opened(open(bytes)).expect_err(case);
     let said = failure.to_string();
@@ -59,7 +59,7 @@ fn every_flipped_bit_is_found() {
         for at in 0..sound.len() {
             let mut bytes = sound.clone();
             bytes[at] ^= 1 << (at % 8);
-            // The footer has no checksum before version 6, and its padding says nothing.
+            // The footer has no checksum before version 6, and its padding is unused.
             let in_footer = at >= sound.len() - FOOTER_SIZE;
             let is_padding = format_version == 5 && in_footer && footer(&bytes) == footer(&sound);
             if !is_padding {

@@ -1,4 +1,4 @@
-//! The command, and databases to try it on.
+//! The command, and databases to run it on.
 
 #![allow(dead_code, reason = "each of the tests uses its part")]
 
@@ -19,7 +19,7 @@ pub fn expect(code: i32, args: &[&str]) -> (String, String) {
     command::run(env!("CARGO_BIN_EXE_rockmill"), code, args)
 }
 
-/// A closed database with overlapping files in level 0, large enough for many subcompactions.
+/// Makes a closed database with overlapping files in level 0, large enough for many subcompactions.
 fn database(dir: &Path) {
     const RUNS: usize = 4;
     const KEYS: usize = 20_000;
@@ -56,7 +56,7 @@ pub fn sst_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A database, and the folder that it is in.
+/// Makes a database and the temporary folder that contains it.
 pub fn made() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let db = dir.path().join("db");
@@ -66,7 +66,7 @@ pub fn made() -> (TempDir, PathBuf) {
 
 pub type Entries = Vec<(Box<[u8]>, Box<[u8]>)>;
 
-/// All entries of the default column family.
+/// Returns all entries of the default column family.
 pub fn contents(dir: &Path) -> Entries {
     let log_is_no_error = false;
     let db = DB::open_for_read_only(&Options::default(), dir, log_is_no_error).expect("open");
@@ -74,7 +74,7 @@ pub fn contents(dir: &Path) -> Entries {
     entries.map(|entry| entry.expect("sound")).collect()
 }
 
-/// Names and bytes of everything in a folder, but for LOCK: a process that closes it gives up its lock.
+/// Returns names and contents of all files in a folder except LOCK: closing LOCK would release this process's lock.
 pub fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(dir).expect("list");
     let paths = entries.map(|entry| entry.expect("list").path());
@@ -89,7 +89,7 @@ pub fn json(code: i32, args: &[&str]) -> Value {
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// The reasons of declines in a document.
+/// Returns the reasons of the declines in a document.
 pub fn reasons(declines: &Value) -> Vec<&str> {
     let declines = declines.as_array().expect("declines").iter();
     declines
@@ -97,7 +97,7 @@ pub fn reasons(declines: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The newest OPTIONS file of a database, and its text.
+/// Returns the newest OPTIONS file of a database and its text.
 pub fn newest_options(dir: &Path) -> (PathBuf, String) {
     let entries = fs::read_dir(dir).expect("list");
     let paths = entries.map(|entry| entry.expect("list").path());

@@ -2,7 +2,7 @@ use super::*;
 
 const MB: u64 = 1 << 20;
 
-/// Files of level, number, smallest and largest key, of a megabyte each.
+/// Makes a column family of 1 MB files, given by level, number, smallest and largest key.
 fn family(files: &[(u32, u64, &str, &str)]) -> ColumnFamily {
     let mut family = ColumnFamily::default();
     for &(level, number, smallest, largest) in files {
@@ -31,7 +31,7 @@ fn keys(from: &str, to: &str) -> UserKeys {
     }
 }
 
-/// Levels, files as they are, and megabytes from earlier steps.
+/// Returns each step's levels, the numbers of its files, and its megabytes from earlier steps.
 fn outline(steps: &[Step]) -> Vec<(u32, u32, Vec<u64>, u64)> {
     let number = |&(_, number): &(u32, u64)| number;
     let line = |step: &Step| {

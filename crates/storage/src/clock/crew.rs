@@ -1,4 +1,4 @@
-//! Threads that one waits for, in the time of a clock.
+//! A group of threads that another thread waits for, in the time of a clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{Clock, Signal, Worker};
 
-/// Threads that whoever starts them waits for before joining them: a join waits outside of the clock's time, which
-/// would go on between the end of the last of them and the return of the one that waits.
+/// Threads that their starter waits for before it joins them. A join waits outside of the clock's time. Without this
+/// wait, virtual time would pass between the end of the last thread and the return of the join.
 #[derive(Debug)]
 pub struct Crew {
     clock: Arc<dyn Clock>,
@@ -18,7 +18,7 @@ pub struct Crew {
 /// A thread of a [`Crew`] that is about to be started.
 #[derive(Debug)]
 pub struct Member<'a> {
-    // Dropped before the worker: whoever waits is back at work before this one has ended.
+    // Dropped before the worker, so that the waiting thread is back at work before this thread ends.
     place: Place<'a>,
     worker: Worker,
 }
@@ -34,7 +34,7 @@ impl Drop for Place<'_> {
 }
 
 impl Crew {
-    /// Nobody so far.
+    /// Creates an empty crew.
     pub fn new(clock: &Arc<dyn Clock>) -> Self {
         Self {
             clock: Arc::clone(clock),
@@ -43,7 +43,7 @@ impl Crew {
         }
     }
 
-    /// One more thread, made by whoever starts it. If it is dropped it has ended.
+    /// Adds a thread. Its starter calls this; dropping the member marks the thread as ended.
     pub fn enlist(&self) -> Member<'_> {
         self.left.fetch_add(1, Ordering::AcqRel);
         Member {
@@ -52,9 +52,9 @@ impl Crew {
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all threads have ended.
     pub fn wait(&self) {
-        /// Each end is told.
+        /// Longest wait between two checks; each ending thread notifies, so this is only a safety net.
         const LOOK: Duration = Duration::from_secs(60);
         loop {
             let seen = self.changed.seen();
@@ -67,7 +67,7 @@ impl Crew {
 }
 
 impl Member<'_> {
-    /// Does the thread's work, on that thread.
+    /// Runs the thread's work on that thread.
     pub fn run(self, work: impl FnOnce()) {
         let Self { place, worker } = self;
         worker.run(|| {

@@ -1,4 +1,4 @@
-//! Files past the page cache, with several reads and writes at once.
+//! Direct I/O (past the page cache), with several reads and writes in flight.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -14,69 +14,67 @@ pub use rockmill_sysio::Direction;
 use rockmill_sysio::{Pending, Queue, Transfer};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fallocate, statx};
 
-/// What addresses, offsets and lengths are multiples of, unless a file asks for more. Devices ask for 512
-/// or 4096.
+/// Default alignment of addresses, offsets and lengths, unless a file asks for more. Devices ask for 512 or 4096.
 pub const ALIGNMENT: usize = 4096;
 
-/// Opens files past the page cache, and does what is asked of them at the same time.
+/// Opens files for direct I/O and runs their reads and writes concurrently.
 pub trait DirectStorage: Debug + Send + Sync {
-    /// Opens a file that is there, to read it or to write it.
+    /// Opens an existing file for reading or for writing.
     ///
     /// # Errors
-    /// Whatever the system says; Unsupported if the file system has no such files.
+    /// The operating system's error; Unsupported if the file system has no direct I/O.
     fn open(&self, path: &Path, direction: Direction) -> io::Result<Box<dyn DirectFile>>;
 
-    /// Ends the threads, once what was begun is done, and returns the processor time that they took.
+    /// Ends the threads after the transfers in flight, and returns their CPU time.
     fn stop(&self) -> Duration;
 }
 
-/// A file past the page cache.
+/// A file that is open for direct I/O.
 pub trait DirectFile: Debug + Send + Sync {
-    /// What addresses, offsets and lengths have to be multiples of, a power of two.
+    /// Required alignment of addresses, offsets and lengths; a power of two.
     fn alignment(&self) -> usize;
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn size(&self) -> io::Result<u64>;
 
-    /// Makes room for so many bytes, and makes the file that long: writes that make a file longer go one after
-    /// another.
+    /// Preallocates `bytes` and extends the file to that length. The kernel serializes writes that extend a file.
     ///
     /// # Errors
-    /// Whatever the system says; the file may be longer then, and is written all the same.
+    /// The operating system's error; the file may be longer then, and can still be written.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Begins to fill the chunk from `offset`. Both are aligned.
+    /// Starts to fill the chunk from `offset`. Both are aligned.
     fn read(&self, chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>>;
 
-    /// Begins to write the bytes at `offset`. Both are aligned.
+    /// Starts to write the bytes at `offset`. Both are aligned.
     fn write(&self, bytes: Lent, offset: u64) -> Box<dyn InTransfer<Lent>>;
 
-    /// Cuts the file to so many bytes and makes it durable; nothing is being written any more.
+    /// Truncates the file to `size` bytes and makes it durable. No write is in flight.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     fn finish(&self, size: u64) -> io::Result<()>;
 }
 
-/// A read or write that was begun. Dropping it leaves it to itself.
+/// A read or write in flight. Dropping it does not stop the transfer.
 pub trait InTransfer<M>: Debug + Send {
-    /// Waits for its end: the memory, and how many of its bytes were moved. Of a read, fewer than it has
-    /// are the end of the file or a multiple of the alignment. Beside an error, the memory may be lost.
+    /// Waits for the end of the transfer. Returns the memory and the number of bytes moved. A short read means the end
+    /// of the file or a multiple of the alignment. After an error, the memory may be lost.
     fn wait(self: Box<Self>) -> (Option<M>, io::Result<usize>);
 }
 
-/// The operating system's files, past its page cache.
+/// The operating system's files, with direct I/O.
 #[derive(Debug)]
 pub struct LocalDirect(Arc<Queue>);
 
 impl LocalDirect {
-    /// With a queue of its own.
+    /// Creates an instance with its own queue.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(Queue::new()?)))
     }
@@ -108,7 +106,7 @@ impl DirectStorage for LocalDirect {
     }
 }
 
-/// What the file system asks for, where it says so.
+/// Alignment that the file system asks for, or [`ALIGNMENT`] where it does not say.
 fn alignment(file: &File) -> io::Result<usize> {
     let Ok(found) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
         return Ok(ALIGNMENT);

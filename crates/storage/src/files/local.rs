@@ -17,7 +17,7 @@ use super::direct::{DirectStorage, LocalDirect};
 use super::{Advice, FolderId, ReadableFile, Storage, WritableFile};
 use crate::files::removal;
 
-/// Of folders that are made: others may neither look nor change anything there.
+/// Mode of created folders: other users can neither read nor change anything in them.
 const FOLDER_MODE: u32 = 0o700;
 
 /// The operating system's file system.
@@ -89,13 +89,13 @@ impl Storage for LocalStorage {
     }
 
     fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
-        /// Others may not write there.
+        /// Write permission for others.
         const WRITABLE_BY_OTHERS: u32 = 0o002;
         let metadata = fs::symlink_metadata(path)?;
         let is_private = metadata.is_dir() && metadata.mode() & WRITABLE_BY_OTHERS == 0;
         let owner = metadata.uid();
-        // The owner of the folder above may do anything here as well. Some file systems give what the process makes to
-        // another user.
+        // The owner of the parent folder can do anything here as well. Some file systems change the owner of files that
+        // the process creates.
         let above = || path.parent().and_then(|above| fs::metadata(above).ok());
         let is_trusted = owner == geteuid().as_raw() || above().is_some_and(|m| m.uid() == owner);
         Ok(is_private && is_trusted)
@@ -107,7 +107,7 @@ impl Storage for LocalStorage {
 
     fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::hard_link(from, to) {
-            // A copy over a name that exists could empty the file itself.
+            // A copy onto an existing name that is a link to the same file would empty that file.
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 let mut copy = OpenOptions::new().write(true).create_new(true).open(to)?;
                 io::copy(&mut File::open(from)?, &mut copy)?;
@@ -132,7 +132,7 @@ impl ReadableFile for File {
             Advice::DontNeed => SystemAdvice::DontNeed,
             Advice::Sequential => SystemAdvice::Sequential,
         };
-        // No length means up to the end.
+        // For `fadvise`, no length means up to the end of the file, so an empty range needs no call.
         match NonZeroU64::new(bytes.end - bytes.start) {
             Some(len) => Ok(fadvise(self, bytes.start, Some(len), advice)?),
             None => Ok(()),
@@ -146,7 +146,7 @@ impl ReadableFile for File {
 
 impl WritableFile for File {
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        // Space in memory is had as quickly when it is needed.
+        // A file system in memory gains nothing from preallocation.
         if has_disk(AsFd::as_fd(self)) {
             fallocate(&*self, FallocateFlags::empty(), 0, bytes)?;
         }
@@ -159,7 +159,7 @@ impl WritableFile for File {
 
     fn start_writeback(&mut self, bytes: Range<u64>) -> io::Result<()> {
         match start_writeback(AsFd::as_fd(self), bytes.start, bytes.end - bytes.start) {
-            // Then the sync does it all.
+            // The sync writes everything then.
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
             done => done,
         }

@@ -1,4 +1,4 @@
-//! Whole files, read by their names.
+//! Reads of whole files by name.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rockmill_core::{CancelToken, Error, ReadAt, Result};
 
 use super::{ReadableFile, Storage};
 
-/// A named file that is read at any offset; what backends see of inputs.
+/// A file with a name that is read at any offset. Backends read inputs through it.
 #[derive(Debug)]
 pub struct InputFileReader {
     file: Box<dyn ReadableFile>,
@@ -24,15 +24,15 @@ impl InputFileReader {
         Self::try_open(storage, path).map_err(|e| Error::storage(&base_name(path), "open it", &e))
     }
 
-    /// The file itself.
+    /// Returns the open file.
     pub fn inner(&self) -> &dyn ReadableFile {
         &*self.file
     }
 
-    /// As [`InputFileReader::open`], for callers to whom it matters what the system says.
+    /// Like [`InputFileReader::open`], but returns the system's own error.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn try_open(storage: &dyn Storage, path: &Path) -> io::Result<Self> {
         let file = storage.open(path)?;
         Ok(Self {
@@ -73,10 +73,10 @@ impl ReadAt for InputFileReader {
     }
 }
 
-/// Reads a whole file of at most `limit` bytes, from `offset`.
+/// Reads a file from `offset` to its end, at most `limit` bytes.
 ///
 /// # Errors
-/// Storage; a file that is longer is an error as well.
+/// Storage, also if there are more than `limit` bytes.
 pub fn read_from(storage: &dyn Storage, path: &Path, offset: u64, limit: u64) -> Result<Vec<u8>> {
     let reader = InputFileReader::open(storage, path)?;
     let len = reader.len().saturating_sub(offset);
@@ -89,7 +89,7 @@ pub fn read_from(storage: &dyn Storage, path: &Path, offset: u64, limit: u64) ->
     Ok(bytes)
 }
 
-/// Calls `each` with all bytes of a file, in pieces.
+/// Calls `each` with consecutive pieces of a file.
 ///
 /// # Errors
 /// Storage; Corruption if the file ends too early; Cancelled.
@@ -111,7 +111,7 @@ pub fn for_each_piece(
     Ok(())
 }
 
-/// Last part of a path, for messages.
+/// Last component of a path, for messages.
 pub fn base_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()

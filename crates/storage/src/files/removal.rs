@@ -1,26 +1,25 @@
-//! Removing a folder without waiting for the space that its files take.
+//! Removes a folder without waiting until the space of its files is freed.
 //!
-//! A file system frees some gigabytes a second at best, and a database that closes in the middle of a large
-//! job should not wait for that. What has lost its name is freed when its last descriptor is closed: so
-//! the names go at once, and a thread of its own closes the descriptors. Nothing of that touches the
-//! database's folder any more.
+//! A file system frees a few gigabytes a second at best. A database that closes during a large job should not wait for
+//! that. The space of an unlinked file is freed when its last descriptor is closed. So the names are removed at once,
+//! and a separate thread closes the descriptors. That thread does not touch the database's folder.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-/// Freeing less takes no longer than starting a thread.
+/// Smallest file that is freed on the thread: freeing less takes no longer than starting a thread.
 const LARGE_BYTES: u64 = 4 << 20;
 
-/// Removes a folder with all that it holds. Space is freed soon afterwards.
+/// Removes a folder with its contents. The space is freed soon afterwards.
 ///
 /// # Errors
-/// Whatever the system says; NotFound if there is none.
+/// The operating system's error; NotFound if there is none.
 pub fn remove_dir_all(path: &Path) -> io::Result<()> {
     let held = large_files(path);
     let removed = fs::remove_dir_all(path);
     if !held.is_empty() {
-        // Where the system has no more threads, they are closed right here.
+        // If no thread can be started, dropping the closure closes the files here.
         let _ = std::thread::Builder::new()
             .name("rockmill-free".to_owned())
             .spawn(move || drop(held));
@@ -28,10 +27,10 @@ pub fn remove_dir_all(path: &Path) -> io::Result<()> {
     removed
 }
 
-/// Most files that are held open at once: a process has a thousand descriptors or so.
+/// Most files that are held open at once: a process often has only about a thousand descriptors.
 const MAX_HELD: usize = 64;
 
-/// Large files of a folder, open, but no more than [`MAX_HELD`]; others are freed while they are removed.
+/// Opens the large files of a folder, at most [`MAX_HELD`]. Other files are freed during their removal.
 fn large_files(path: &Path) -> Vec<File> {
     let Ok(entries) = fs::read_dir(path) else {
         return Vec::new();

@@ -1,38 +1,38 @@
-//! Reads through the page cache that leave it as they found it.
+//! Reads through the page cache that leave its contents as they were.
 //!
-//! The system reads ahead by itself once it is told that a file is read front to back: two to three times
-//! as fast, from a cold disk, as asking for pieces ahead of a subcompaction and reading without waiting what is
-//! there. What the cache had before stays, since readers of the database use it until the outputs take its
-//! place; a part of a file of which it had next to nothing leaves it again behind the subcompaction.
+//! After the advice `Sequential`, the system reads ahead by itself. From a cold disk this is two to three times as fast
+//! as requesting pieces ahead of the subcompaction and then reading the cached ones without waiting. Pages that were
+//! cached before stay cached, because readers of the database use them until the outputs replace the inputs. If almost
+//! none of a file's part was cached, its pages are dropped again behind the subcompaction.
 
 use std::ops::Range;
 
 use crate::{Advice, ReadableFile};
 
-/// Bytes that are dropped with one call.
+/// Number of bytes that one call drops.
 const DROP_BYTES: u64 = 1 << 20;
 
-/// The cache holds whole pages.
+/// Page size of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// A part of a file is cold if the cache has no more than one page in so many: the system reads a little
-/// beyond the part before it.
+/// A part of a file is cold if at most 1/`COLD_SHARE` of its pages are cached. The system reads a little beyond the
+/// previous part.
 const COLD_SHARE: u64 = 8;
 
-/// How a subcompaction reads its part of one file.
+/// Reads by a subcompaction of its part of one file.
 #[derive(Debug)]
 pub struct CachedReads<'a> {
     file: &'a dyn ReadableFile,
-    /// Whether what is read leaves the cache again.
+    /// Whether pages are dropped from the cache after they were read.
     is_cold: bool,
-    /// Start of what was read and is still there.
+    /// Start of the bytes that were read and not dropped yet.
     kept: u64,
-    /// End of what was read.
+    /// End of the bytes that were read.
     end: u64,
 }
 
 impl<'a> CachedReads<'a> {
-    /// Of these bytes of the file.
+    /// Begins to read the part `bytes` of the file.
     pub fn new(file: &'a dyn ReadableFile, bytes: Range<u64>) -> Self {
         let pages = (bytes.end - bytes.start).div_ceil(PAGE_BYTES);
         let cached = file.cached_pages(bytes.clone());
@@ -46,7 +46,7 @@ impl<'a> CachedReads<'a> {
         reads
     }
 
-    /// The subcompaction has what it needs of the bytes before `end`.
+    /// The subcompaction no longer needs the bytes before `end`.
     pub fn passed(&mut self, end: u64) {
         self.end = end;
         if self.end >= self.kept + DROP_BYTES {
@@ -62,7 +62,7 @@ impl<'a> CachedReads<'a> {
     }
 
     fn advise(&self, advice: Advice, bytes: Range<u64>) {
-        // Advice that is not taken costs time, nothing else.
+        // Advice that fails costs time and nothing else.
         let _ = self.file.advise(advice, bytes);
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const CHUNK: u64 = 64 << 10;
 
-    /// A file of which some is cached, and what was dropped of it.
+    /// A file with some cached pages, and a record of the ranges that were dropped.
     #[derive(Debug)]
     struct Half {
         cached_pages: Option<u64>,
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// What is dropped when a part of three MiB and a half is read.
+    /// Ranges that are dropped while a part of 3.5 MiB is read.
     fn dropped(cached_pages: Option<u64>) -> Vec<Range<u64>> {
         let file = Half {
             cached_pages,

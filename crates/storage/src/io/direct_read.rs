@@ -1,4 +1,4 @@
-//! Reads past the page cache, several ahead of the subcompaction.
+//! Direct reads (past the page cache), several of them ahead of the subcompaction.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,31 +10,31 @@ use rockmill_core::{Chunk, Error, Result};
 use crate::base_name;
 use crate::direct::{ALIGNMENT, DirectFile, DirectStorage, Direction, InTransfer};
 
-/// Reads of each input of a subcompaction at once, the one that is being used included.
+/// Reads in flight for each input of a subcompaction, including the one in use.
 pub const DEPTH: usize = 4;
 
-/// Memory of a subcompaction's reads of one input beyond the bytes that it asks for: they begin and end at
-/// boundaries, and the memory has to be aligned.
+/// Extra memory for the reads of one input by a subcompaction, beyond the requested bytes: reads begin and end at
+/// aligned offsets, and their memory is aligned.
 pub const SLACK_BYTES: usize = DEPTH * 3 * ALIGNMENT;
 
-/// Bytes read at once on behalf of those who do not read ahead.
+/// Bytes read at once for callers that do not read ahead.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A file that is read past the page cache, at any offset.
+/// A file that is read with direct I/O, at any offset.
 #[derive(Debug)]
 pub struct DirectInput {
     file: Box<dyn DirectFile>,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub len: u64,
     /// Name for errors.
     pub name: String,
 }
 
-/// A read that was begun.
+/// A read in flight.
 #[derive(Debug)]
 struct Begun {
     wanted: Range<u64>,
-    /// Where the read begins: at a boundary.
+    /// Aligned offset at which the read begins.
     start: u64,
     transfer: Box<dyn InTransfer<Chunk>>,
 }
@@ -43,7 +43,7 @@ impl DirectInput {
     /// Opens `path`.
     ///
     /// # Errors
-    /// Whatever the system says; Unsupported if the file system has no such files.
+    /// The operating system's error; Unsupported if the file system has no direct I/O.
     pub fn open(storage: &dyn DirectStorage, path: &Path) -> io::Result<Self> {
         let file = storage.open(path, Direction::Read)?;
         Ok(Self {
@@ -69,7 +69,7 @@ impl DirectInput {
         Ok(())
     }
 
-    /// Begins to read into the memory of `spare`.
+    /// Starts a read into the memory of `spare`.
     fn begin(&self, wanted: Range<u64>, spare: Chunk) -> Begun {
         let alignment = self.file.alignment() as u64;
         let start = wanted.start & !(alignment - 1);
@@ -82,7 +82,7 @@ impl DirectInput {
         }
     }
 
-    /// Waits until all wanted bytes are there.
+    /// Waits until all wanted bytes have been read.
     fn finish(&self, begun: Begun) -> Result<Chunk> {
         let Begun {
             wanted,
@@ -107,7 +107,7 @@ impl DirectInput {
                     chunk.bytes = place(wanted.start)..place(wanted.end);
                     return Ok(chunk);
                 }
-                // What was read up to a boundary; less is the end of the file.
+                // Count only up to the last aligned offset; a read of less than that has reached the end of the file.
                 Ok(n) if n >= self.file.alignment() => done += n - n % self.file.alignment(),
                 Ok(n) => {
                     let at = start + (done + n) as u64;
@@ -133,7 +133,7 @@ pub struct DirectReads<'a> {
 }
 
 impl<'a> DirectReads<'a> {
-    /// Reads of a file.
+    /// Begins to read a file.
     pub fn new(input: &'a DirectInput) -> Self {
         Self {
             input,
@@ -142,22 +142,22 @@ impl<'a> DirectReads<'a> {
         }
     }
 
-    /// Begins to read a range.
+    /// Starts to read a range.
     pub fn expect(&mut self, range: Range<u64>) {
         let spare = std::mem::take(&mut self.spare);
         self.begun.push_back(self.input.begin(range, spare));
     }
 
-    /// Length of the oldest range that was begun.
+    /// Length of the oldest range in flight.
     pub fn next_len(&self) -> Option<u64> {
         let begun = self.begun.front()?;
         Some(begun.wanted.end - begun.wanted.start)
     }
 
-    /// Waits for the oldest range that was begun.
+    /// Waits for the oldest range in flight.
     ///
     /// # Errors
-    /// As [`DirectInput::read_exact_at`]; Internal if none was begun.
+    /// As [`DirectInput::read_exact_at`]; Internal if no read is in flight.
     pub fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let Some(begun) = self.begun.pop_front() else {
             return Err(Error::internal("bytes are taken that nobody expects"));

@@ -1,4 +1,4 @@
-//! Direct files hold what was written and give what is asked, wherever it begins and ends.
+//! Direct files return the bytes that were written, for any cuts between writes and reads.
 
 use std::fmt::Debug;
 use std::fs;
@@ -14,7 +14,7 @@ use super::direct_read::{DirectInput, DirectReads};
 use super::direct_write::DirectOutput;
 use crate::direct::{DirectFile, DirectStorage, Direction, InTransfer, LocalDirect};
 
-/// The file, unless the file system has no direct files.
+/// Opens the file; `None` if the file system has no direct I/O.
 fn opened(path: &Path, direction: Direction) -> Option<Box<dyn DirectFile>> {
     let local = LocalDirect::new().expect("threads");
     match local.open(path, direction) {
@@ -23,10 +23,10 @@ fn opened(path: &Path, direction: Direction) -> Option<Box<dyn DirectFile>> {
     }
 }
 
-/// Moves only a part of what it is asked to move, and is interrupted every other time.
+/// Moves only a part of the requested bytes, and every other call is interrupted.
 #[derive(Debug, Default, Clone)]
 struct Halting {
-    /// Its bytes, and how often it was asked.
+    /// The bytes of the file and the number of calls.
     bytes: Arc<Mutex<(Vec<u8>, u64)>>,
 }
 
@@ -103,7 +103,7 @@ impl<M: Debug + Send> InTransfer<M> for Done<M> {
     }
 }
 
-/// A storage of one file, which can be opened once.
+/// A storage with one file that can be opened once.
 #[derive(Debug)]
 struct Only(Mutex<Option<Box<dyn DirectFile>>>);
 
@@ -131,15 +131,15 @@ fn noise(len: usize) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Copied,
-    /// From memory where they need no copy.
+    /// Lent, at an address that needs no copy.
     Lent,
-    /// From memory where they lie as it happens.
+    /// Lent, at an arbitrary address.
     LentAnyhow,
 }
 
 const WAYS: [Way; 3] = [Way::Copied, Way::Lent, Way::LentAnyhow];
 
-/// Appends bytes that begin at `at` in the file; returns how many pieces of memory were lent.
+/// Appends bytes that begin at `at` in the file. Returns the number of lent pieces of memory.
 fn append(output: &mut DirectOutput, bytes: &[u8], at: usize, way: Way) -> usize {
     let alignment = output.alignment();
     let mut memory = vec![0; bytes.len() + 3 * alignment];

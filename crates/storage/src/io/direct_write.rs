@@ -1,15 +1,11 @@
-//! Writes past the page cache.
+//! Direct writes (past the page cache).
 //!
-//! ```text
-//! being filled | being written .. | done
-//! ```
+//! A file is written in whole units of its alignment. The last unit is padded with zeros, and the file is then
+//! truncated to its size. The file is extended in large steps ahead of its writes, because writes that extend a file
+//! wait for one another and spin meanwhile.
 //!
-//! A file is written in whole units of the alignment, the last one filled up with zeros, and then cut to
-//! its size. It is made longer in large steps ahead of its writes: those that make it longer themselves wait for
-//! one another, and spin meanwhile.
-//!
-//! Bytes are collected in chunks, or written from where they lie in memory that was lent. There, the beginning of
-//! a unit that came before is copied in front of them, and what is no whole unit behind them is copied out.
+//! Bytes are collected in chunks, or written in place from lent memory. In lent memory, the start of an unfinished unit
+//! is copied in front of the bytes. The part behind the last whole unit is copied out into the next chunk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,16 +14,16 @@ use rockmill_core::{Lent, Memory};
 
 use crate::direct::{DirectFile, InTransfer};
 
-/// Bytes written at once.
+/// Bytes of one write.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Chunks that are written while the next one is filled.
+/// Chunks in flight while the next one is filled.
 const MAX_BEGUN: usize = 2;
 
-/// Room that is made at a time where nobody said how long the file will be.
+/// Preallocation step for files of unknown length.
 const RESERVED_BYTES: u64 = 16 << 20;
 
-/// Room beyond what a file is said to have: its properties, and the zeros behind its end.
+/// Preallocation beyond the announced length, for the table properties and the padding.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// Memory of a file until all its writes are done.
@@ -37,17 +33,17 @@ pub const OUTPUT_BYTES: u64 = (CHUNK_BYTES * (MAX_BEGUN + 2)) as u64;
 #[derive(Debug)]
 pub struct DirectOutput {
     file: Box<dyn DirectFile>,
-    /// Being filled.
+    /// Chunk that is being filled.
     chunk: Lent,
     filled: usize,
-    /// Bytes before the chunk.
+    /// Bytes of the file before the chunk.
     offset: u64,
     begun: VecDeque<Begun>,
-    /// Memory of an own chunk that was written.
+    /// Memory of an own chunk whose write is done.
     spare: Option<Box<dyn Memory>>,
-    /// Lent memory that is not needed any more.
+    /// Lent memory that is no longer needed.
     done: VecDeque<Box<dyn Memory>>,
-    /// Length of the file, as far as anybody made room, or `u64::MAX` if nobody is to.
+    /// Preallocated length of the file, or `u64::MAX` if preallocation is off.
     reserved: u64,
 }
 
@@ -58,7 +54,7 @@ struct Begun {
     transfer: Box<dyn InTransfer<Lent>>,
 }
 
-/// A chunk in memory that has room for one at an address that is a multiple of `alignment`.
+/// Makes a chunk in `memory`, at the first address that is a multiple of `alignment`.
 fn chunk_in(mut memory: Box<dyn Memory>, alignment: usize) -> Lent {
     let start =
         address((*memory).as_mut()).next_multiple_of(alignment) - address((*memory).as_mut());
@@ -77,7 +73,7 @@ fn address(memory: &[u8]) -> usize {
 }
 
 impl DirectOutput {
-    /// Over an empty file, for which room is made ahead if it `reserves`.
+    /// Begins to write an empty file, which is preallocated if `reserves` is set.
     pub fn new(file: Box<dyn DirectFile>, reserves: bool) -> Self {
         Self {
             chunk: new_chunk(file.alignment()),
@@ -91,12 +87,12 @@ impl DirectOutput {
         }
     }
 
-    /// What the file is written in multiples of.
+    /// Alignment of the file's writes.
     pub fn alignment(&self) -> usize {
         self.file.alignment()
     }
 
-    /// The file will have so many bytes at least, and little more.
+    /// Announces that the file will have at least `bytes` bytes, and little more.
     pub fn expect(&mut self, bytes: u64) {
         self.reserve(bytes + TAIL_BYTES);
     }
@@ -104,12 +100,12 @@ impl DirectOutput {
     fn reserve(&mut self, bytes: u64) {
         if bytes > self.reserved {
             self.reserved = bytes;
-            // What cannot be done now shows when the bytes come.
+            // A failure here shows again when the bytes are written.
             let _ = self.file.reserve(self.reserved);
         }
     }
 
-    /// Makes room for so many bytes, and for more that come behind them.
+    /// Preallocates room for `len` more bytes, rounded up to the next step.
     fn make_room(&mut self, len: usize) {
         let end = self.offset + len as u64;
         if end > self.reserved {
@@ -117,13 +113,13 @@ impl DirectOutput {
         }
     }
 
-    /// The chunk's bytes.
+    /// Bytes of the current chunk.
     fn chunk(&mut self) -> &mut [u8] {
         let bytes = self.chunk.bytes.clone();
         &mut self.chunk.as_mut()[bytes]
     }
 
-    /// Begins to write.
+    /// Starts a write.
     fn begin(&mut self, bytes: Lent, is_lent: bool) {
         let offset = self.offset;
         self.offset += bytes.bytes.len() as u64;
@@ -134,7 +130,7 @@ impl DirectOutput {
         });
     }
 
-    /// Begins to write whole units of the chunk, and goes on with the rest in another.
+    /// Starts to write the whole units of the chunk, and moves the rest to a new chunk.
     fn begin_chunk(&mut self) -> io::Result<()> {
         while self.begun.len() >= MAX_BEGUN {
             self.finish_oldest()?;
@@ -155,7 +151,7 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Waits for the oldest write, and writes what it left over.
+    /// Waits for the oldest write, and repeats the write for the bytes that it left.
     fn finish_oldest(&mut self) -> io::Result<()> {
         let Some(Begun {
             mut offset,
@@ -172,7 +168,7 @@ impl DirectOutput {
             };
             let done = match written {
                 Ok(n) if n < bytes.bytes.len() && n >= self.file.alignment() => {
-                    // A write that ends between boundaries goes on from the last one.
+                    // A write that ends between aligned offsets is repeated from the last one.
                     n - n % self.file.alignment()
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
@@ -201,7 +197,7 @@ impl DirectOutput {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let filled = self.filled;
@@ -218,10 +214,10 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Appends bytes from where they lie, if they lie as [`rockmill_core::Borrower::alignment`] says.
+    /// Appends lent bytes, without a copy if their address fits [`rockmill_core::Borrower::alignment`].
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn append_lent(&mut self, mut lent: Lent) -> io::Result<()> {
         let alignment = self.file.alignment();
         if self.filled >= alignment {
@@ -252,10 +248,10 @@ impl DirectOutput {
         Ok(())
     }
 
-    /// Gives lent memory back, and waits for that if it has to; nothing if none is left.
+    /// Returns lent memory, and waits for its write if necessary; `None` if no memory is lent.
     ///
     /// # Errors
-    /// Whatever the system says; there may be more to take back.
+    /// The operating system's error; more memory may be lent then.
     pub fn take_back(&mut self) -> io::Result<Option<Box<dyn Memory>>> {
         while self.done.is_empty() && !self.begun.is_empty() {
             self.finish_oldest()?;
@@ -263,10 +259,10 @@ impl DirectOutput {
         Ok(self.done.pop_front())
     }
 
-    /// Waits until all is written, and returns the file, which is to be cut to the size that is returned with it.
+    /// Waits for all writes. Returns the file and the size to which it is to be truncated.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn end(mut self) -> io::Result<(Box<dyn DirectFile>, u64)> {
         let size = self.offset + self.filled as u64;
         if self.filled > 0 {

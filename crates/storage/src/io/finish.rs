@@ -1,7 +1,7 @@
-//! What is left to do with written files: each is synced, and once all of a subcompaction are, they are checked.
+//! Work on written files: each file is synced, and the files of a subcompaction are checked after their last sync.
 //!
-//! Threads of their own do it while subcompactions go on. They may have so much to do at most; beyond that, and
-//! where there are none, the thread that has something to do does it itself, so nobody waits.
+//! Separate threads do this work while subcompactions go on. The queue is bounded. If it is full, or if there are no
+//! such threads, the thread that produced the work does it itself, so that no thread waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,21 +17,21 @@ use crate::clock::{Clock, Signal};
 use crate::descriptors::Held;
 use crate::direct::DirectFile;
 
-/// Something to do.
+/// Work on written files.
 #[derive(Debug)]
 pub enum Task {
-    /// Make a file durable.
+    /// Makes a file durable.
     Sync(Unsynced),
-    /// Compare a subcompaction's files, which are all durable, with what was meant.
+    /// Checks a subcompaction's durable files against its report.
     Check(Arc<SubcompactionFiles>),
 }
 
-/// A file that all its bytes were given to, and nothing holds any of them in memory.
+/// A file with all its bytes written, none of them still in the process's memory.
 #[derive(Debug)]
 pub enum Written {
-    /// Through the page cache.
+    /// Written through the page cache.
     Cached(Box<dyn WritableFile>),
-    /// Past it, with this size.
+    /// Written with direct I/O; the number is the file's size.
     Direct(Box<dyn DirectFile>, u64),
 }
 
@@ -44,7 +44,7 @@ impl Written {
     }
 }
 
-/// A written file.
+/// A written file that is not durable yet.
 #[derive(Debug)]
 pub struct Unsynced {
     file: Written,
@@ -55,7 +55,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// A file of a subcompaction; errors call it `name`.
+    /// Creates the record of a written file of `subcompaction`; errors call it `name`.
     pub fn new(
         file: Written,
         name: String,
@@ -72,7 +72,7 @@ impl Unsynced {
         }
     }
 
-    /// The same, which counts as long as it is open: its subcompaction, which counted it, may end before it is synced.
+    /// Attaches the file's descriptor. The subcompaction that took the descriptor may end before the file is synced.
     #[must_use]
     pub fn holding(self, held: Held) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Unsynced {
         }
     }
 
-    /// Makes the file durable; if it was the last of its subcompaction, returns what comes next.
+    /// Makes the file durable. Returns the check of the subcompaction if this was its last file.
     ///
     /// # Errors
     /// Storage, Cancelled.
@@ -101,19 +101,19 @@ impl Unsynced {
     }
 }
 
-/// A subcompaction's files.
+/// Files of a subcompaction.
 #[derive(Debug)]
 pub struct SubcompactionFiles {
     /// Number of the subcompaction.
     pub subcompaction: usize,
-    /// Files that are not durable, and one more until the subcompaction has written all of them.
+    /// Number of files that are not durable, plus one until the subcompaction has written all of them.
     unsettled: AtomicUsize,
-    /// What the subcompaction came to, once that is known.
+    /// The task's report, once the subcompaction has written all its files.
     report: Mutex<Option<TaskReport>>,
 }
 
 impl SubcompactionFiles {
-    /// Of a subcompaction that has not written anything.
+    /// Creates the record of a subcompaction that has written nothing yet.
     pub fn new(subcompaction: usize) -> Arc<Self> {
         Arc::new(Self {
             subcompaction,
@@ -122,13 +122,13 @@ impl SubcompactionFiles {
         })
     }
 
-    /// The subcompaction has written all its files; if they are durable already, returns what comes next.
+    /// Records that the subcompaction has written all its files. Returns its check if they are durable already.
     pub fn complete(self: Arc<Self>, report: TaskReport) -> Option<Task> {
         *self.lock() = Some(report);
         Self::settle(self)
     }
 
-    /// What the subcompaction came to, once.
+    /// Returns the task's report, the first time.
     pub fn take(&self) -> Option<TaskReport> {
         self.lock().take()
     }
@@ -138,13 +138,13 @@ impl SubcompactionFiles {
     }
 
     fn settle(files: Arc<Self>) -> Option<Task> {
-        // Whoever comes last sees what all others did.
+        // The acquire ordering lets the last thread see the other threads' writes.
         let is_last = files.unsettled.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| Task::Check(files))
     }
 }
 
-/// Tasks that wait for a thread.
+/// Queue of tasks for the finishing threads.
 #[derive(Debug)]
 pub struct FinishQueue {
     max_waiting: usize,
@@ -160,7 +160,7 @@ struct Waiting {
 }
 
 impl FinishQueue {
-    /// A queue that takes so many tasks, for which threads wait in the time of `clock`.
+    /// Creates a queue of at most `max_waiting` tasks. Threads wait for tasks in the time of `clock`.
     pub fn new(max_waiting: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             max_waiting,
@@ -174,7 +174,7 @@ impl FinishQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a task to another thread, or gives it back: then the caller is to do it.
+    /// Queues a task, or returns it if the caller has to do it.
     pub fn offer(&self, task: Task) -> Option<Task> {
         let mut waiting = self.lock();
         if waiting.is_closed || waiting.tasks.len() >= self.max_waiting {
@@ -186,14 +186,14 @@ impl FinishQueue {
         None
     }
 
-    /// The oldest task, if there is one.
+    /// Returns the oldest task, if there is one.
     pub fn try_next(&self) -> Option<Task> {
         self.lock().tasks.pop_front()
     }
 
-    /// Waits for a task; none comes once the queue is closed and empty.
+    /// Waits for a task; returns `None` once the queue is closed and empty.
     pub fn next(&self) -> Option<Task> {
-        /// Each change is told.
+        /// Longest wait between two checks; each change notifies, so this is only a safety net.
         const LOOK: Duration = Duration::from_secs(60);
         loop {
             let seen = self.changed.seen();
@@ -209,7 +209,7 @@ impl FinishQueue {
         }
     }
 
-    /// Takes no more tasks; those that wait are still handed out.
+    /// Closes the queue for new tasks; the queued ones are still handed out.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.clock.notify(&self.changed);

@@ -18,11 +18,11 @@ use crate::descriptors::Held;
 pub struct JobInput {
     file: Source,
     io: Arc<JobIo>,
-    /// AbandonedMemory the file, which is closed first.
+    /// Dropped after the file, so the descriptor counts until the file is closed.
     _held: Option<Held>,
 }
 
-/// An input that nobody holds open: each read opens it anew.
+/// An input without an open descriptor: each read reopens it.
 #[derive(Debug)]
 pub struct ClosedInput {
     path: PathBuf,
@@ -33,7 +33,7 @@ pub struct ClosedInput {
 }
 
 impl ClosedInput {
-    /// Opens it.
+    /// Opens the file.
     ///
     /// # Errors
     /// Storage.
@@ -65,7 +65,7 @@ impl ReadAt for ClosedInput {
 enum Source {
     /// Through the page cache.
     Cached(InputFileReader),
-    /// Past it.
+    /// With direct I/O.
     Direct(DirectInput),
 }
 
@@ -92,7 +92,7 @@ impl JobInput {
     /// Opens an input.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn open(io: &Arc<JobIo>, path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: Source::open(io, path)?,
@@ -101,7 +101,7 @@ impl JobInput {
         })
     }
 
-    /// The same, which counts as long as it is open.
+    /// Attaches the file's descriptor, which counts as long as the file is open.
     #[must_use]
     pub fn holding(self, held: Held) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl JobInput {
         }
     }
 
-    /// The same file, whose path this is, once it is closed.
+    /// Describes the same file for reopening at `path`.
     pub fn closed(&self, path: PathBuf) -> ClosedInput {
         ClosedInput {
             path,
@@ -192,7 +192,7 @@ impl ReadStream for CachedStream<'_> {
     }
 }
 
-/// Reads of one subcompaction past the page cache.
+/// Direct reads of one subcompaction.
 #[derive(Debug)]
 struct DirectStream<'a> {
     io: &'a JobIo,
@@ -210,7 +210,7 @@ impl ReadStream for DirectStream<'_> {
 
     fn take(&mut self, chunk: &mut Chunk) -> Result<()> {
         let len = self.reads.next_len().unwrap_or(0);
-        // What is read ahead is counted when it is used: there is little of it.
+        // Bytes read ahead are charged to the limit when they are used; there are few of them.
         self.io.wait_for_limit(len)?;
         let meter = &self.io.meter;
         meter.time(Stage::Read, len, || self.reads.take(chunk))

@@ -1,4 +1,4 @@
-//! So many bytes a second, read and written together, over all jobs of an engine.
+//! Rate limit in bytes per second, for reads and writes of all jobs of an engine together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,30 +9,30 @@ use rockmill_core::{CancelToken, Result};
 use crate::clock::CANCEL_POLL;
 use crate::clock::Clock;
 
-/// What was not used for so long may be used at once: threads that wait wake up late.
+/// Unused time that may be used up at once, in nanoseconds: waiting threads wake up late.
 const BURST_NANOS: u64 = 20_000_000;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// A token bucket. Whoever comes while nothing is owed goes on at once and owes its bytes; the others
-/// wait until that is paid. So a request of any size goes through, and the next ones wait for it.
+/// A token bucket. A request that finds no debt goes on at once and adds its bytes to the debt. Other requests wait
+/// until the debt is paid. So a request of any size goes through, and the next ones wait for it.
 #[derive(Debug)]
 pub struct RateLimiter {
-    /// 0: no limit.
+    /// Bytes per second; 0 means no limit.
     bytes_per_second: AtomicU64,
     account: Mutex<Account>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes times nanoseconds a second; below 0 if some may be used at once.
+    /// Debt in bytes times nanoseconds per second; negative while a burst is allowed.
     owed: i128,
-    /// When it was that.
+    /// Time of the last update of `owed`.
     at: Duration,
 }
 
 impl RateLimiter {
-    /// A limit; 0 is none.
+    /// Creates a limiter; 0 means no limit.
     pub fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: AtomicU64::new(bytes_per_second),
@@ -45,13 +45,13 @@ impl RateLimiter {
         self.rate() != 0
     }
 
-    /// Changes the limit, for those too that wait; 0 is none.
+    /// Changes the limit, also for requests that wait already; 0 means no limit.
     pub fn set(&self, bytes_per_second: u64) {
         self.bytes_per_second
             .store(bytes_per_second, Ordering::Relaxed);
     }
 
-    /// Bytes a second; 0 is no limit.
+    /// Bytes per second; 0 means no limit.
     pub fn rate(&self) -> u64 {
         self.bytes_per_second.load(Ordering::Relaxed)
     }
@@ -63,13 +63,13 @@ impl RateLimiter {
     pub fn wait(&self, bytes: u64, clock: &dyn Clock, cancel: &CancelToken) -> Result<()> {
         while let Some(time) = self.try_take(bytes, clock) {
             cancel.check()?;
-            // The limit may change meanwhile, too.
+            // The limit may change during the pause.
             clock.pause(time.min(CANCEL_POLL));
         }
         Ok(())
     }
 
-    /// Takes the bytes, or says after which time to try again.
+    /// Takes the bytes, or returns the time after which to try again.
     fn try_take(&self, bytes: u64, clock: &dyn Clock) -> Option<Duration> {
         let rate = i128::from(self.rate());
         if rate == 0 {
@@ -97,7 +97,7 @@ impl RateLimiter {
 mod tests {
     use super::*;
 
-    /// Time passes only when somebody waits.
+    /// A clock whose time passes only in `pause`.
     #[derive(Debug, Default)]
     struct Waited(Mutex<Duration>);
 
@@ -120,7 +120,7 @@ mod tests {
             limiter.wait(bytes, &clock, &cancel).expect("not cancelled");
         }
         limiter.wait(1, &clock, &cancel).expect("not cancelled");
-        // The last waits for the three millions before it.
+        // The last request waits for the three million bytes before it.
         let late = clock.now() - Duration::from_secs(3);
         assert!(late < Duration::from_micros(1), "{late:?}");
     }

@@ -1,4 +1,4 @@
-//! Where the time of a job's files goes.
+//! Measures the time that a job spends on its files.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{Resource, StageTime};
 
-/// What is measured, in the order in which it is shown.
+/// Measured stages, in the order in which they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// A subcompaction waits for threads and memory that others hold.
     WaitForBudget,
-    /// Bytes wait for the rate limit.
+    /// A read or write waits for the rate limit.
     WaitForLimit,
-    /// Input is read; where it was read ahead, only the rest of the wait.
+    /// Input is read; for input that was read ahead, only the remaining wait.
     Read,
-    /// All else that a subcompaction's thread does: decoding, merging, encoding.
+    /// Everything else on a subcompaction's thread: decoding, merging, encoding.
     Compute,
-    /// Output is handed to the system.
+    /// Output is handed to the operating system.
     Write,
     /// A finished file is made durable.
     Sync,
-    /// A finished file is compared with what was meant.
+    /// A finished file is checked against its report.
     Verify,
 }
 
@@ -48,7 +48,7 @@ impl Stage {
         }
     }
 
-    /// Whether a backend that measures has it among its own stages.
+    /// Whether a backend that measures itself reports this stage.
     fn is_backends(self) -> bool {
         matches!(self, Self::Read | Self::Compute | Self::Write)
     }
@@ -61,11 +61,11 @@ struct Sum {
 }
 
 thread_local! {
-    /// What this thread has told meters, so that a subcompaction can tell the rest of its time.
+    /// Time that this thread has added to meters; a subcompaction subtracts it to get the rest of its time.
     static MEASURED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Time that the calling thread has added to stages of any meter.
+/// Time that the calling thread has added to any meter.
 pub fn measured_by_this_thread() -> Duration {
     MEASURED.get()
 }
@@ -75,7 +75,7 @@ pub fn measured_by_this_thread() -> Duration {
 pub struct Meter([Sum; Stage::ALL.len()]);
 
 impl Meter {
-    /// Adds what the calling thread did to a stage.
+    /// Adds time and bytes of the calling thread to a stage.
     pub fn add(&self, stage: Stage, time: Duration, bytes: u64) {
         MEASURED.set(MEASURED.get().saturating_add(time));
         let sum = &self.0[stage as usize];
@@ -84,7 +84,7 @@ impl Meter {
         sum.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Does `work` as a part of a stage.
+    /// Runs `work` and adds its time to a stage.
     pub fn time<T>(&self, stage: Stage, bytes: u64, work: impl FnOnce() -> T) -> T {
         let since = Instant::now();
         let done = work();
@@ -92,7 +92,7 @@ impl Meter {
         done
     }
 
-    /// The stages that took time, where a backend said nothing of its own.
+    /// Stages that took time, without those that a measuring backend reports itself.
     pub fn stages(&self, backend_measures: bool) -> Vec<StageTime> {
         let shown = Stage::ALL.into_iter();
         let shown = shown.filter(|stage| !(backend_measures && stage.is_backends()));

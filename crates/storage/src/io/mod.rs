@@ -1,10 +1,10 @@
-//! How a job's bytes flow between files and subcompactions.
+//! Transfer of a job's bytes between files and subcompactions.
 //!
-//! ```text
-//! input file --InputStream--> subcompaction --OutputFile--> staging file --sync--> durable --> verified
-//! ```
+//! 1. An input stream reads an input file.
+//! 2. The subcompaction writes an output file to the staging folder.
+//! 3. The file is synced and then verified.
 //!
-//! All of it goes through [`Storage`] and is measured by a [`Meter`].
+//! All steps go through [`Storage`] and are measured by a [`Meter`].
 
 mod cached;
 mod direct_read;
@@ -38,36 +38,36 @@ pub use meter::{Meter, Stage, measured_by_this_thread};
 pub use options::{IoOptions, OutputCache};
 pub use output::create;
 
-/// What the files of a job share.
+/// State that the files of a job share.
 #[derive(Debug)]
 pub struct JobIo {
     /// The file system.
     pub storage: Arc<dyn Storage>,
     /// How files are read and written.
     pub options: IoOptions,
-    /// Files past the page cache, if the options ask for it and the system has them.
+    /// Direct I/O, if the options ask for it and the system has it.
     pub direct: Option<Arc<dyn DirectStorage>>,
-    /// Permissions of outputs at most.
+    /// Most permissions that outputs get.
     output_mode: AtomicU32,
-    /// Outputs that go through the page cache because their file system has no way past it.
+    /// Number of outputs that were buffered because their file system has no direct I/O.
     cached_instead: AtomicU64,
-    /// Files that may be open, together with all other jobs.
+    /// Limit on open files, shared with all other jobs.
     pub descriptors: Arc<Descriptors>,
-    /// How fast, together with all other jobs.
+    /// Rate limit, shared with all other jobs.
     pub limiter: Arc<RateLimiter>,
-    /// Where the time goes.
+    /// Time per stage.
     pub meter: Meter,
-    /// What is left to do with written files.
+    /// Work on written files.
     pub finishing: FinishQueue,
-    /// Syncs that nobody waits for once the job is to stop.
+    /// Syncs that are no longer waited for after the job was told to stop.
     pub syncs: Syncs,
     /// Set when the job is to stop.
     pub stop: CancelToken,
 }
 
 impl JobIo {
-    /// For a job that ends when `stop` is set; files are read and written as RocksDB does by default,
-    /// without a limit, and synced by those who wrote them.
+    /// Creates the state of a job that ends when `stop` is set. Files are read and written as RocksDB does by default,
+    /// without a limit, and the thread that wrote a file syncs it.
     pub fn new(storage: Arc<dyn Storage>, stop: CancelToken) -> Self {
         let clock = storage.clock();
         Self {
@@ -85,7 +85,7 @@ impl JobIo {
         }
     }
 
-    /// The same with a database's options.
+    /// Sets a database's options.
     #[must_use]
     pub fn with_options(mut self, options: IoOptions) -> Self {
         self.options = options;
@@ -101,7 +101,7 @@ impl JobIo {
         self
     }
 
-    /// The same that shares limits with other jobs, and leaves so many files at most to threads that finish them.
+    /// Shares limits with other jobs. At most `max_unfinished` files wait for the threads that finish them.
     #[must_use]
     pub fn sharing(
         self,
@@ -117,43 +117,43 @@ impl JobIo {
         }
     }
 
-    /// Where inputs are to be read past the page cache.
+    /// Direct I/O for inputs, if inputs are to be read that way.
     pub fn direct_reads(&self) -> Option<&dyn DirectStorage> {
         self.direct.as_deref().filter(|_| self.options.direct_reads)
     }
 
-    /// Where outputs are to be written past the page cache.
+    /// Direct I/O for outputs, if outputs are to be written that way.
     pub fn direct_writes(&self) -> Option<&dyn DirectStorage> {
         self.direct
             .as_deref()
             .filter(|_| self.options.direct_writes)
     }
 
-    /// Outputs give nobody a right that this input denies: RocksDB's `Env` may make all files for its own user alone,
-    /// of which no option tells.
+    /// Removes permissions from outputs that this input does not have. RocksDB's `Env` may make all files private to
+    /// its user, and no option says so.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The operating system's error.
     pub fn narrow_outputs(&self, input: &Path) -> io::Result<()> {
-        /// The owner's, who writes them.
+        /// The owner's permissions: the owner writes the outputs.
         const LEAST: u32 = 0o600;
         let mode = self.storage.mode(input)? | LEAST;
         self.output_mode.fetch_and(mode, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Permissions of outputs at most.
+    /// Most permissions that outputs get.
     pub fn output_mode(&self) -> u32 {
         self.output_mode.load(Ordering::Relaxed)
     }
 
-    /// Outputs that were to pass by the page cache and could not.
+    /// Number of outputs for which direct I/O was requested but not possible.
     pub fn cached_instead(&self) -> u64 {
         self.cached_instead.load(Ordering::Relaxed)
     }
 
-    /// What a subcompaction holds of an input when that is read `read_ahead_bytes` at a time: the bytes read ahead
-    /// and the memory that this takes.
+    /// Memory of a subcompaction for one input that is read `read_ahead_bytes` at a time: the bytes read ahead, and the
+    /// memory that they take.
     pub fn read_ahead(&self, read_ahead_bytes: usize) -> (usize, usize) {
         match self.direct_reads() {
             None => (read_ahead_bytes, read_ahead_bytes),
@@ -164,12 +164,12 @@ impl JobIo {
         }
     }
 
-    /// What a file holds while it is written.
+    /// Memory of a file while it is written, in bytes.
     pub fn written_file_bytes(&self) -> u64 {
         self.direct_writes().map_or(0, |_| OUTPUT_BYTES)
     }
 
-    /// Waits until so many bytes may be read or written.
+    /// Waits until `bytes` may be read or written.
     ///
     /// # Errors
     /// Cancelled.

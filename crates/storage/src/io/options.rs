@@ -1,4 +1,4 @@
-//! What a database's options say about its files.
+//! A database's options for file I/O.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use rockmill_format::options_file::Options;
 /// `OptimizeForCompactionTableWrite`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoOptions {
-    /// Inputs pass by the page cache: `use_direct_reads` or `use_direct_io_for_compaction_reads`.
+    /// Inputs are read with direct I/O: `use_direct_reads` or `use_direct_io_for_compaction_reads`.
     pub direct_reads: bool,
-    /// Outputs do: `use_direct_io_for_flush_and_compaction`.
+    /// Outputs are written with direct I/O: `use_direct_io_for_flush_and_compaction`.
     pub direct_writes: bool,
-    /// Room for outputs is made before they are written, where their size is known: `allow_fallocate`.
+    /// Outputs of known size are preallocated: `allow_fallocate`.
     pub reserves: bool,
-    /// Written bytes after which they are sent on to the disk: `bytes_per_sync`, or
-    /// [`IoOptions::BYTES_PER_SYNC`] where it is 0.
+    /// Number of written bytes after which writeback is started: `bytes_per_sync`, or [`IoOptions::BYTES_PER_SYNC`]
+    /// where it is 0.
     pub bytes_per_sync: u64,
 }
 
@@ -33,11 +33,11 @@ impl Default for IoOptions {
 }
 
 impl IoOptions {
-    /// RocksDB leaves it to the system when to write if `bytes_per_sync` is 0, and waits for all of a
-    /// file when it syncs it.
+    /// Used where `bytes_per_sync` is 0. RocksDB then leaves writeback to the system, and its sync waits for the whole
+    /// file.
     pub const BYTES_PER_SYNC: u64 = 8 << 20;
 
-    /// The same with what a setting says of outputs.
+    /// Applies the setting for outputs.
     #[must_use]
     pub fn with_outputs(self, cache: OutputCache) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl IoOptions {
         }
     }
 
-    /// From the section `[DBOptions]`.
+    /// Reads the section `[DBOptions]`.
     ///
     /// # Errors
     /// Declined if an option is malformed.
@@ -70,15 +70,15 @@ impl IoOptions {
     }
 }
 
-/// Whether output files go through the system's page cache, as far as the file system leaves a choice.
+/// Whether output files go through the page cache, where the file system allows the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputCache {
     /// As the database's options say: they do unless `use_direct_io_for_flush_and_compaction` is set.
     #[default]
     Database,
-    /// They pass by it, whatever the options say: the disk begins with the first piece that is done, and the
-    /// system need not copy, track and flush pages. What was just compacted is not in the page cache then, so
-    /// that its first readers wait for the disk.
+    /// Outputs use direct I/O, whatever the options say. The disk begins with the first piece that is done, and the
+    /// system need not copy, track and flush pages. The outputs are not in the page cache afterwards, so their first
+    /// readers wait for the disk.
     Bypass,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for OutputCache {
 impl FromStr for OutputCache {
     type Err = String;
 
-    /// `database` or `bypass`.
+    /// Parses `database` or `bypass`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "database" => Ok(Self::Database),

@@ -12,10 +12,10 @@ use super::{JobIo, Stage, SubcompactionFiles, Task, Unsynced, Written};
 use crate::direct::{DirectFile, Direction};
 use crate::{WritableFile, base_name};
 
-/// Bytes handed to the page cache at a time; the CPU backend has more at once, which go without a copy.
+/// Bytes handed to the page cache at a time. The CPU backend passes larger pieces, which are not copied.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
-/// Makes a subcompaction's file at `path`, which goes where the job's options say.
+/// Creates a subcompaction's file at `path`, buffered or direct as the job's options say.
 ///
 /// # Errors
 /// Storage.
@@ -52,20 +52,20 @@ enum Opened {
     Direct(Box<dyn DirectFile>),
 }
 
-/// What all output files are.
+/// State that both kinds of output files have.
 #[derive(Debug)]
 struct Output {
     name: String,
-    /// Bytes that the system was given.
+    /// Number of bytes handed to the system.
     written: u64,
     io: Arc<JobIo>,
     subcompaction: Arc<SubcompactionFiles>,
 }
 
 impl Output {
-    /// Makes the file, and opens it once more if it is to pass by the page cache.
+    /// Creates the file, and opens it a second time for direct I/O if the options ask for that.
     fn open(&self, path: &Path) -> io::Result<Opened> {
-        // Some file systems make a file and then say that it cannot be written past the page cache.
+        // Created without O_DIRECT first: some file systems create a file and then report that they have no direct I/O.
         let file = self.io.storage.create(path, self.io.output_mode())?;
         if !self.io.options.direct_writes {
             return Ok(Opened::Cached(file));
@@ -86,7 +86,7 @@ impl Output {
         }
     }
 
-    /// Hands so many bytes over.
+    /// Hands `len` bytes to the system.
     fn write(&mut self, len: u64, write: impl FnOnce() -> io::Result<()>) -> Result<()> {
         self.io.wait_for_limit(len)?;
         self.time(len, write)?;
@@ -94,13 +94,13 @@ impl Output {
         Ok(())
     }
 
-    /// Measures a part of writing, and says which file it failed at.
+    /// Measures a part of writing, and adds the file's name to an error.
     fn time<T>(&self, bytes: u64, work: impl FnOnce() -> io::Result<T>) -> Result<T> {
         let done = self.io.meter.time(Stage::Write, bytes, work);
         done.map_err(|e| Error::storage(&self.name, "write it", &e))
     }
 
-    /// Leaves the file to those who make files durable, or does it.
+    /// Queues the file's sync for another thread, or syncs it here.
     fn finish(self, file: Written) -> Result<()> {
         let unsynced = Unsynced::new(file, self.name, self.written, &self.subcompaction);
         let left = match self.io.descriptors.spare() {
@@ -108,19 +108,19 @@ impl Output {
             None => Some(Task::Sync(unsynced)),
         };
         match left {
-            // Its subcompaction is not complete, so nothing comes next.
+            // The subcompaction is not complete yet, so no check follows.
             Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
             _ => Ok(()),
         }
     }
 }
 
-/// A file in the page cache, which collects small pieces before it hands them to the system.
+/// A buffered file, which collects small pieces before it hands them to the system.
 #[derive(Debug)]
 struct CachedSst {
     file: Box<dyn WritableFile>,
     buffer: Vec<u8>,
-    /// Bytes on their way to the disk, of those that the system was given.
+    /// Number of the written bytes whose writeback has been started.
     sent: u64,
     output: Output,
 }
@@ -136,7 +136,7 @@ impl CachedSst {
         Ok(())
     }
 
-    /// Sends what was written on to the disk, so that the sync finds little left to do.
+    /// Starts writeback of the written bytes, so that the sync has little left to do.
     fn send(&mut self) -> Result<()> {
         let range = self.sent..self.output.written;
         let file = &mut self.file;
@@ -160,7 +160,7 @@ impl CachedSst {
 impl SstFile for CachedSst {
     fn expect(&mut self, bytes: u64) {
         if self.output.io.options.reserves {
-            // What cannot be done now shows when the bytes come.
+            // A failure here shows again when the bytes are written.
             let _ = self.file.reserve(bytes);
         }
     }
@@ -182,7 +182,7 @@ impl SstFile for CachedSst {
     }
 }
 
-/// A file past the page cache.
+/// A file with direct I/O.
 #[derive(Debug)]
 struct DirectSst {
     file: DirectOutput,
