@@ -1,11 +1,9 @@
 //! One job: open the inputs, plan, have the executor run the subcompactions, verify, gather.
 
 mod accounts;
-mod context;
 mod finish;
 mod inputs;
 mod late_hash;
-mod outcome;
 mod running;
 
 use std::path::Path;
@@ -16,13 +14,13 @@ use rockmill_core::{DynBackend, JobInfo, Result, StageTime, thread_cpu};
 use tracing::Span;
 
 use crate::eligibility::{EligibleJob, LearnedFilter};
+use crate::outcome::{DeviceWork, Outcome};
 use crate::prepare::{Prepared, entry, host_stage, prepare};
+use crate::run_context::RunContext;
 use crate::staging::StagingDir;
 use crate::verify::Verifier;
 use accounts::{check_accounts, entries_by_input, gather, unbalanced};
-pub use context::RunContext;
 pub use inputs::Inputs;
-pub use outcome::{DeviceWork, Outcome};
 use rockmill_exec::budget::{HOST, Priority};
 use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::executor::{MadeTask, OwnedTasks};

@@ -23,9 +23,11 @@ mod job;
 #[path = "../benches/made/mod.rs"]
 mod made;
 mod metrics;
+mod outcome;
 mod prepare;
 pub mod record;
 mod result;
+mod run_context;
 mod settings;
 mod spans;
 pub mod staging;
@@ -37,7 +39,7 @@ pub use eligibility::{EligibleJob, filter_policy_without_bits};
 pub use engine::diagnosis::{Diagnosis, FamilyDiagnosis};
 pub use engine::forecast::{Expected, Forecast, ForecastStep};
 pub use engine::{Engine, Finished, guarded};
-pub use job::{DeviceWork, Outcome};
+pub use outcome::{DeviceWork, Outcome};
 pub use rockmill_cuda::CudaSettings;
 #[doc(hidden)]
 pub use rockmill_exec::Patience;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
 use rockmill_core::{Error, ErrorKind};
 
-use crate::job::Outcome;
+use crate::outcome::Outcome;
 
 /// What becomes of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
 use crate::eligibility::{self, EligibleJob, LearnedFilter};
-use crate::job::RunContext;
+use crate::run_context::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::subcompactions;
 use rockmill_exec::auto;

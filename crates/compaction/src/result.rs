@@ -9,7 +9,7 @@ use rockmill_format::wire::{
     self, CompactionServiceInput, CompactionServiceResult, JobStats, LevelStats,
 };
 
-use crate::job::Outcome;
+use crate::outcome::Outcome;
 use crate::staging::file_name;
 
 /// `FileChecksumGenCrc32c::Name`.

@@ -7,7 +7,7 @@ use rockmill_format::wire::CompactionServiceInput;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::job::Outcome;
+use crate::outcome::Outcome;
 
 /// The span of a job, before its message is read.
 pub fn job(job: &Job, dir: &Path) -> Span {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rockmill_core::{Error, Result, SstFile, SstSink};
 use rockmill_format::unique_id::SessionId;
 
-use rockmill_storage::io::{self as job_io, JobIo, SubcompactionFiles};
+use rockmill_storage::io::{self as job_io, JobIo, TaskFiles};
 use rockmill_storage::syncs::Syncs;
 use rockmill_storage::{Storage, base_name};
 
@@ -225,7 +225,7 @@ fn remove_job(storage: &dyn Storage, path: &Path) -> io::Result<()> {
 pub struct StagingSink {
     dir: PathBuf,
     io: Arc<JobIo>,
-    files: Arc<SubcompactionFiles>,
+    files: Arc<TaskFiles>,
     made: u64,
 }
 
@@ -250,20 +250,20 @@ impl StagingSink {
         Self {
             dir: dir.path.clone(),
             io,
-            files: SubcompactionFiles::new(subcompaction),
+            files: TaskFiles::new(subcompaction),
             made: 0,
         }
     }
 
     /// What becomes of the files once they are written.
-    pub fn into_files(self) -> Arc<SubcompactionFiles> {
+    pub fn into_files(self) -> Arc<TaskFiles> {
         self.files
     }
 }
 
 impl SstSink for StagingSink {
     fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
-        let number = file_number(self.files.subcompaction, self.made)?;
+        let number = file_number(self.files.task, self.made)?;
         self.made += 1;
         let path = self.dir.join(file_name(number));
         let file = job_io::create(&self.io, &self.files, &path)?;

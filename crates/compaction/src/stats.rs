@@ -15,8 +15,8 @@ use serde::Serialize;
 pub use durations::Durations;
 pub use text::show_bytes;
 
-use crate::job::Outcome;
 use crate::metrics;
+use crate::outcome::Outcome;
 
 /// Counters since the engine was built.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]

@@ -9,8 +9,6 @@ use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
 
 use crate::keys::key_prefix;
-use crate::request::{Purpose, Request, Visibility};
-use crate::table::InputTable;
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,24 +65,6 @@ pub struct Plan {
     pub rules: CompactionRules,
     /// What is made of them.
     pub output: OutputPlan,
-}
-
-impl Plan {
-    /// The request to compact what of `tables` lies in `range`, which is the job's or a part of it.
-    pub fn request<'a>(
-        &'a self,
-        tables: &'a [InputTable],
-        range: &'a KeyRange,
-        read_ahead_bytes: usize,
-    ) -> Request<'a> {
-        Request {
-            tables,
-            range,
-            visibility: Visibility::Compaction(&self.rules),
-            read_ahead_bytes,
-            purpose: Purpose::WriteSst(&self.output),
-        }
-    }
 }
 
 /// How rows are written as SST files; by default that of each part.

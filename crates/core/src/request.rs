@@ -6,7 +6,7 @@ use rockmill_format::table::{is_bytewise, names};
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::{CompactionRules, KeyRange, OutputPlan};
+use crate::plan::{CompactionRules, KeyRange, OutputPlan, Plan};
 use crate::progress::Progress;
 use crate::table::InputTable;
 
@@ -39,6 +39,24 @@ impl Request<'_> {
         }
         let refused = self.tables.iter().find_map(unsupported_snapshot);
         refused.map_or(Support::Yes, Support::No)
+    }
+}
+
+impl Plan {
+    /// The request to compact what of `tables` lies in `range`, which is the job's or a part of it.
+    pub fn request<'a>(
+        &'a self,
+        tables: &'a [InputTable],
+        range: &'a KeyRange,
+        read_ahead_bytes: usize,
+    ) -> Request<'a> {
+        Request {
+            tables,
+            range,
+            visibility: Visibility::Compaction(&self.rules),
+            read_ahead_bytes,
+            purpose: Purpose::WriteSst(&self.output),
+        }
     }
 }
 

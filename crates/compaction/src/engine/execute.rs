@@ -8,9 +8,11 @@ use rockmill_format::wire::CompactionServiceInput;
 
 use super::{Engine, lock};
 use crate::eligibility::EligibleJob;
-use crate::job::{self, Outcome, RunContext};
+use crate::job;
+use crate::outcome::Outcome;
 use crate::record;
 use crate::result;
+use crate::run_context::RunContext;
 use crate::settings::{MutableSettings, THREADS_PER_SYNC_THREAD};
 use crate::spans;
 use crate::staging::StagingDir;

@@ -3,7 +3,7 @@
 use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime};
 use rockmill_format::key;
 
-use super::Outcome;
+use crate::outcome::Outcome;
 use rockmill_exec::executor::MadeTask;
 
 /// First version whose property `rocksdb.num.entries` RocksDB relies upon

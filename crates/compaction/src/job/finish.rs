@@ -8,7 +8,7 @@ use rockmill_core::{Error, Result, thread_cpu};
 use super::running::RunningJob;
 use rockmill_exec::executor::TaskHandle;
 use rockmill_storage::clock::{Clock, Crew, Worker};
-use rockmill_storage::io::{Stage, SubcompactionFiles, Task};
+use rockmill_storage::io::{Stage, Step, TaskFiles};
 
 impl RunningJob {
     /// Waits until all subcompactions are done and their files are durable and verified, which `threads` threads beside
@@ -50,8 +50,8 @@ impl RunningJob {
     /// Syncs and checks files until the queue is closed and empty.
     fn finish_files(&self, handle: &TaskHandle) {
         let before = thread_cpu();
-        while let Some(task) = self.files().finishing.next() {
-            self.finish(task, handle);
+        while let Some(step) = self.files().finishing.next() {
+            self.finish(step, handle);
         }
         let mut cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
         *cpu += thread_cpu().saturating_sub(before);
@@ -59,37 +59,37 @@ impl RunningJob {
 
     /// Syncs and checks files as long as any wait for that.
     pub fn finish_queued(&self, handle: &TaskHandle) {
-        while let Some(task) = self.files().finishing.try_next() {
-            self.finish(task, handle);
+        while let Some(step) = self.files().finishing.try_next() {
+            self.finish(step, handle);
         }
     }
 
-    fn finish(&self, task: Task, handle: &TaskHandle) {
+    fn finish(&self, step: Step, handle: &TaskHandle) {
         let stop = &self.files().stop;
-        let finished = stop.check().and_then(|()| self.try_finish(task, handle));
+        let finished = stop.check().and_then(|()| self.try_finish(step, handle));
         if let Err(error) = finished {
             handle.fail(error);
         }
     }
 
-    pub fn try_finish(&self, task: Task, handle: &TaskHandle) -> Result<()> {
-        let next = match task {
-            Task::Sync(unsynced) => unsynced.sync(self.files())?,
-            check @ Task::Check(_) => Some(check),
+    pub fn try_finish(&self, step: Step, handle: &TaskHandle) -> Result<()> {
+        let next = match step {
+            Step::Sync(unsynced) => unsynced.sync(self.files())?,
+            check @ Step::Check(_) => Some(check),
         };
         match next {
-            Some(Task::Check(files)) => self.check(&files, handle),
+            Some(Step::Check(files)) => self.check(&files, handle),
             _ => Ok(()),
         }
     }
 
     /// Verifies a subcompaction's files, which are durable by now. The device that made them is judged by that.
-    fn check(&self, files: &SubcompactionFiles, handle: &TaskHandle) -> Result<()> {
-        let Some(report) = files.take() else {
+    fn check(&self, files: &TaskFiles, handle: &TaskHandle) -> Result<()> {
+        let Some(report) = self.report(files.task).take() else {
             return Err(Error::internal("a subcompaction is checked twice"));
         };
-        let subcompaction = &self.prepared.subcompactions[files.subcompaction];
-        let opened = match self.verifier.makes_again(files.subcompaction) {
+        let subcompaction = &self.prepared.subcompactions[files.task];
+        let opened = match self.verifier.makes_again(files.task) {
             true => Some(self.open_inputs(subcompaction)?),
             false => None,
         };
@@ -100,8 +100,8 @@ impl RunningJob {
         let bytes = report.files().iter().map(|file| file.size).sum();
         let meter = &self.files().meter;
         let verified = meter.time(Stage::Verify, bytes, || {
-            self.verifier.verify(files.subcompaction, read, &report)
+            self.verifier.verify(files.task, read, &report)
         });
-        handle.verdict(files.subcompaction, verified)
+        handle.verdict(files.task, verified)
     }
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use rockmill_core::{CancelToken, Error, OutputFile, Result, open_table};
 use rockmill_format::options_file::OptionsFile;
 
-use super::{RunContext, RunningJob};
+use super::RunningJob;
 use crate::eligibility::{EligibleJob, wants_paranoid_hash};
+use crate::run_context::RunContext;
 use crate::verify::table;
 use rockmill_exec::parallel;
 use rockmill_snapshot::closed_database::{options_number, read_options};

@@ -19,9 +19,7 @@ use crate::verify::Verifier;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::pace::JobSize;
 use rockmill_storage::descriptors::Held;
-use rockmill_storage::io::{
-    JobIo, RateLimiter, Stage, SubcompactionFiles, measured_by_this_thread,
-};
+use rockmill_storage::io::{JobIo, RateLimiter, Stage, TaskFiles, measured_by_this_thread};
 
 /// A job that runs. An abandoned call may keep it long after the job has ended, so it owns neither the staging folder nor
 /// the job's share of the budget.
@@ -32,6 +30,8 @@ pub struct RunningJob {
     pub verifier: Verifier,
     counter: ProgressCounter,
     limiter: Arc<RateLimiter>,
+    /// What each subcompaction said of its files, until they are checked.
+    reports: Vec<Mutex<Option<TaskReport>>>,
     /// The job's span, which is the parent of the subcompactions' spans on any thread.
     span: Span,
     /// Processor time of the threads that sync.
@@ -45,7 +45,7 @@ struct SubcompactionRun {
     running: RunningSubcompaction,
     span: Span,
     /// What becomes of its files, once all are written.
-    files: Mutex<Option<Arc<SubcompactionFiles>>>,
+    files: Mutex<Option<Arc<TaskFiles>>>,
 }
 
 impl RunningJob {
@@ -57,7 +57,9 @@ impl RunningJob {
         limiter: &Arc<RateLimiter>,
         span: Span,
     ) -> Self {
+        let subcompactions = prepared.subcompactions.iter();
         Self {
+            reports: subcompactions.map(|_| Mutex::default()).collect(),
             prepared,
             inputs,
             verifier,
@@ -66,6 +68,11 @@ impl RunningJob {
             span,
             cpu: Mutex::default(),
         }
+    }
+
+    pub fn report(&self, subcompaction: usize) -> MutexGuard<'_, Option<TaskReport>> {
+        let report = self.reports[subcompaction].lock();
+        report.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the job's files share.
@@ -171,7 +178,7 @@ impl SubcompactionRun {
         &self.job.prepared.subcompactions[self.index]
     }
 
-    fn files(&self) -> MutexGuard<'_, Option<Arc<SubcompactionFiles>>> {
+    fn files(&self) -> MutexGuard<'_, Option<Arc<TaskFiles>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -205,7 +212,8 @@ impl TaskRun for SubcompactionRun {
         };
         check_report(&report, self.subcompaction(), &self.job.prepared.plan)?;
         spans::subcompaction_done(&self.span, &report);
-        let next = files.complete(report);
+        *self.job.report(self.index) = Some(report);
+        let next = files.complete();
         let next = next.and_then(|next| self.job.files().finishing.offer(next));
         next.map_or(Ok(()), |next| self.job.try_finish(next, handle))
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::state::JobId;
+/// A job's number.
+pub type JobId = u64;
 
 /// What such calls hold.
 #[derive(Debug, Default)]

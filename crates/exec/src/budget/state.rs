@@ -5,12 +5,10 @@ mod room;
 use std::collections::BTreeMap;
 
 use super::abandoned::AbandonedMemory;
+pub use super::abandoned::JobId;
 use super::fair_queue::{FairQueue, Priority};
 use super::running::{Candidate, InFlight, Offer};
 use room::Full;
-
-/// A job's number.
-pub type JobId = u64;
 
 /// A place in the queue.
 pub type Ticket = u64;

@@ -1,6 +1,6 @@
-//! Work on written files: each file is synced, and the files of a subcompaction are checked after their last sync.
+//! Work on written files: each file is synced, and the files of a task are checked after their last sync.
 //!
-//! Separate threads do this work while subcompactions go on. The queue is bounded. If it is full, or if there are no
+//! Separate threads do this work while tasks go on. The queue is bounded. If it is full, or if there are no
 //! such threads, the thread that produced the work does it itself, so that no thread waits.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{Error, Result, TaskReport};
+use rockmill_core::{Error, Result};
 
 use super::{JobIo, Stage};
 use crate::WritableFile;
@@ -19,11 +19,11 @@ use crate::direct::DirectFile;
 
 /// Work on written files.
 #[derive(Debug)]
-pub enum Task {
+pub enum Step {
     /// Makes a file durable.
     Sync(Unsynced),
-    /// Checks a subcompaction's durable files against its report.
-    Check(Arc<SubcompactionFiles>),
+    /// Checks a task's durable files against its report.
+    Check(Arc<TaskFiles>),
 }
 
 /// A file with all its bytes written, none of them still in the process's memory.
@@ -50,29 +50,24 @@ pub struct Unsynced {
     file: Written,
     name: String,
     bytes: u64,
-    subcompaction: Arc<SubcompactionFiles>,
+    task: Arc<TaskFiles>,
     held: Option<Held>,
 }
 
 impl Unsynced {
-    /// Creates the record of a written file of `subcompaction`; errors call it `name`.
-    pub fn new(
-        file: Written,
-        name: String,
-        bytes: u64,
-        subcompaction: &Arc<SubcompactionFiles>,
-    ) -> Self {
-        subcompaction.unsettled.fetch_add(1, Ordering::Relaxed);
+    /// Creates the record of a written file of `task`; errors call it `name`.
+    pub fn new(file: Written, name: String, bytes: u64, task: &Arc<TaskFiles>) -> Self {
+        task.unsettled.fetch_add(1, Ordering::Relaxed);
         Self {
             file,
             name,
             bytes,
-            subcompaction: Arc::clone(subcompaction),
+            task: Arc::clone(task),
             held: None,
         }
     }
 
-    /// Attaches the file's descriptor. The subcompaction that took the descriptor may end before the file is synced.
+    /// Attaches the file's descriptor. The task that took the descriptor may end before the file is synced.
     #[must_use]
     pub fn holding(self, held: Held) -> Self {
         Self {
@@ -81,70 +76,57 @@ impl Unsynced {
         }
     }
 
-    /// Makes the file durable. Returns the check of the subcompaction if this was its last file.
+    /// Makes the file durable. Returns the check of the task if this was its last file.
     ///
     /// # Errors
     /// Storage, Cancelled.
-    pub fn sync(self, io: &JobIo) -> Result<Option<Task>> {
+    pub fn sync(self, io: &JobIo) -> Result<Option<Step>> {
         let Self {
             file,
             name,
             bytes,
-            subcompaction,
+            task,
             held: _held,
         } = self;
         let synced = io
             .meter
             .time(Stage::Sync, bytes, || io.syncs.wait(move || file.sync()))?;
         synced.map_err(|e| Error::storage(&name, "sync it", &e))?;
-        Ok(SubcompactionFiles::settle(subcompaction))
+        Ok(TaskFiles::settle(task))
     }
 }
 
-/// Files of a subcompaction.
+/// Files of a task.
 #[derive(Debug)]
-pub struct SubcompactionFiles {
-    /// Number of the subcompaction.
-    pub subcompaction: usize,
-    /// Number of files that are not durable, plus one until the subcompaction has written all of them.
+pub struct TaskFiles {
+    /// Number of the task.
+    pub task: usize,
+    /// Number of files that are not durable, plus one until the task has written all of them.
     unsettled: AtomicUsize,
-    /// The task's report, once the subcompaction has written all its files.
-    report: Mutex<Option<TaskReport>>,
 }
 
-impl SubcompactionFiles {
-    /// Creates the record of a subcompaction that has written nothing yet.
-    pub fn new(subcompaction: usize) -> Arc<Self> {
+impl TaskFiles {
+    /// Creates the record of a task that has written nothing yet.
+    pub fn new(task: usize) -> Arc<Self> {
         Arc::new(Self {
-            subcompaction,
+            task,
             unsettled: AtomicUsize::new(1),
-            report: Mutex::default(),
         })
     }
 
-    /// Records that the subcompaction has written all its files. Returns its check if they are durable already.
-    pub fn complete(self: Arc<Self>, report: TaskReport) -> Option<Task> {
-        *self.lock() = Some(report);
+    /// Records that the task has written all its files. Returns their check if they are durable already.
+    pub fn complete(self: Arc<Self>) -> Option<Step> {
         Self::settle(self)
     }
 
-    /// Returns the task's report, the first time.
-    pub fn take(&self) -> Option<TaskReport> {
-        self.lock().take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<TaskReport>> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn settle(files: Arc<Self>) -> Option<Task> {
+    fn settle(files: Arc<Self>) -> Option<Step> {
         // The acquire ordering lets the last thread see the other threads' writes.
         let is_last = files.unsettled.fetch_sub(1, Ordering::AcqRel) == 1;
-        is_last.then(|| Task::Check(files))
+        is_last.then(|| Step::Check(files))
     }
 }
 
-/// Queue of tasks for the finishing threads.
+/// Queue of steps for the finishing threads.
 #[derive(Debug)]
 pub struct FinishQueue {
     max_waiting: usize,
@@ -155,12 +137,12 @@ pub struct FinishQueue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    tasks: VecDeque<Task>,
+    steps: VecDeque<Step>,
     is_closed: bool,
 }
 
 impl FinishQueue {
-    /// Creates a queue of at most `max_waiting` tasks. Threads wait for tasks in the time of `clock`.
+    /// Creates a queue of at most `max_waiting` steps. Threads wait for steps in the time of `clock`.
     pub fn new(max_waiting: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             max_waiting,
@@ -174,32 +156,32 @@ impl FinishQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a task, or returns it if the caller has to do it.
-    pub fn offer(&self, task: Task) -> Option<Task> {
+    /// Queues a step, or returns it if the caller has to do it.
+    pub fn offer(&self, step: Step) -> Option<Step> {
         let mut waiting = self.lock();
-        if waiting.is_closed || waiting.tasks.len() >= self.max_waiting {
-            return Some(task);
+        if waiting.is_closed || waiting.steps.len() >= self.max_waiting {
+            return Some(step);
         }
-        waiting.tasks.push_back(task);
+        waiting.steps.push_back(step);
         drop(waiting);
         self.clock.notify(&self.changed);
         None
     }
 
-    /// Returns the oldest task, if there is one.
-    pub fn try_next(&self) -> Option<Task> {
-        self.lock().tasks.pop_front()
+    /// Returns the oldest step, if there is one.
+    pub fn try_next(&self) -> Option<Step> {
+        self.lock().steps.pop_front()
     }
 
-    /// Waits for a task; returns `None` once the queue is closed and empty.
-    pub fn next(&self) -> Option<Task> {
+    /// Waits for a step; returns `None` once the queue is closed and empty.
+    pub fn next(&self) -> Option<Step> {
         /// Longest wait between two checks; each change notifies, so this is only a safety net.
         const LOOK: Duration = Duration::from_secs(60);
         loop {
             let seen = self.changed.seen();
             let mut waiting = self.lock();
-            if let Some(task) = waiting.tasks.pop_front() {
-                return Some(task);
+            if let Some(step) = waiting.steps.pop_front() {
+                return Some(step);
             }
             if waiting.is_closed {
                 return None;
@@ -209,7 +191,7 @@ impl FinishQueue {
         }
     }
 
-    /// Closes the queue for new tasks; the queued ones are still handed out.
+    /// Closes the queue for new steps; the queued ones are still handed out.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.clock.notify(&self.changed);
@@ -241,51 +223,36 @@ mod tests {
         JobIo::new(Arc::new(LocalStorage), CancelToken::new())
     }
 
-    fn unsynced(subcompaction: &Arc<SubcompactionFiles>) -> Unsynced {
+    fn unsynced(task: &Arc<TaskFiles>) -> Unsynced {
         let file = Written::Cached(Box::new(NoFile));
-        Unsynced::new(file, "file".to_owned(), 1, subcompaction)
+        Unsynced::new(file, "file".to_owned(), 1, task)
     }
 
     #[test]
-    fn a_subcompaction_is_checked_once_all_its_files_are_written_and_synced() {
+    fn a_task_is_checked_once_all_its_files_are_written_and_synced() {
         let io = job_io();
-        let subcompaction = SubcompactionFiles::new(3);
-        let (first, second) = (unsynced(&subcompaction), unsynced(&subcompaction));
+        let task = TaskFiles::new(3);
+        let (first, second) = (unsynced(&task), unsynced(&task));
         assert!(first.sync(&io).expect("synced").is_none());
-        let mut report = TaskReport::default();
-        report.read.kept = 5;
-        assert!(Arc::clone(&subcompaction).complete(report).is_none());
-        match second.sync(&io).expect("synced") {
-            Some(Task::Check(files)) => {
-                assert!(
-                    files.subcompaction == 3
-                        && files.take().is_some_and(|report| report.read.kept == 5)
-                );
-                assert!(files.take().is_none());
-            }
-            other => panic!("{other:?}"),
-        }
-        let subcompaction = SubcompactionFiles::new(4);
-        assert!(
-            unsynced(&subcompaction)
-                .sync(&io)
-                .expect("synced")
-                .is_none()
-        );
-        assert!(subcompaction.complete(TaskReport::default()).is_some());
+        assert!(Arc::clone(&task).complete().is_none());
+        let next = second.sync(&io).expect("synced");
+        assert!(matches!(next, Some(Step::Check(files)) if files.task == 3));
+        let task = TaskFiles::new(4);
+        assert!(unsynced(&task).sync(&io).expect("synced").is_none());
+        assert!(task.complete().is_some());
     }
 
     #[test]
-    fn a_full_or_closed_queue_gives_tasks_back() {
-        let subcompaction = SubcompactionFiles::new(0);
-        let task = || Task::Check(Arc::clone(&subcompaction));
+    fn a_full_or_closed_queue_gives_steps_back() {
+        let task = TaskFiles::new(0);
+        let step = || Step::Check(Arc::clone(&task));
         let queue = FinishQueue::new(1, SystemClock::shared());
-        assert!(queue.offer(task()).is_none());
-        assert!(queue.offer(task()).is_some());
+        assert!(queue.offer(step()).is_none());
+        assert!(queue.offer(step()).is_some());
         queue.close();
         assert!(queue.next().is_some() && queue.next().is_none());
-        assert!(queue.offer(task()).is_some() && queue.try_next().is_none());
+        assert!(queue.offer(step()).is_some() && queue.try_next().is_none());
         let none = FinishQueue::new(0, SystemClock::shared());
-        assert!(none.offer(task()).is_some());
+        assert!(none.offer(step()).is_some());
     }
 }

@@ -31,7 +31,7 @@ use crate::syncs::Syncs;
 use crate::{FILE_MODE, Storage};
 use direct_read::{DEPTH, SLACK_BYTES};
 use direct_write::OUTPUT_BYTES;
-pub use finish::{FinishQueue, SubcompactionFiles, Task, Unsynced, Written};
+pub use finish::{FinishQueue, Step, TaskFiles, Unsynced, Written};
 pub use input::{ClosedInput, JobInput};
 pub use limit::RateLimiter;
 pub use meter::{Meter, Stage, measured_by_this_thread};

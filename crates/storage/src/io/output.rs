@@ -8,27 +8,23 @@ use std::sync::atomic::Ordering;
 use rockmill_core::{Borrower, Error, Lent, Memory, Result, SstFile};
 
 use super::direct_write::DirectOutput;
-use super::{JobIo, Stage, SubcompactionFiles, Task, Unsynced, Written};
+use super::{JobIo, Stage, Step, TaskFiles, Unsynced, Written};
 use crate::direct::{DirectFile, Direction};
 use crate::{WritableFile, base_name};
 
 /// Bytes handed to the page cache at a time. The CPU backend passes larger pieces, which are not copied.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
-/// Creates a subcompaction's file at `path`, buffered or direct as the job's options say.
+/// Creates a task's file at `path`, buffered or direct as the job's options say.
 ///
 /// # Errors
 /// Storage.
-pub fn create(
-    io: &Arc<JobIo>,
-    subcompaction: &Arc<SubcompactionFiles>,
-    path: &Path,
-) -> Result<Box<dyn SstFile>> {
+pub fn create(io: &Arc<JobIo>, task: &Arc<TaskFiles>, path: &Path) -> Result<Box<dyn SstFile>> {
     let output = Output {
         name: base_name(path),
         written: 0,
         io: Arc::clone(io),
-        subcompaction: Arc::clone(subcompaction),
+        task: Arc::clone(task),
     };
     let opened = output.open(path);
     let opened = opened.map_err(|e| Error::storage(&output.name, "make it", &e))?;
@@ -59,7 +55,7 @@ struct Output {
     /// Number of bytes handed to the system.
     written: u64,
     io: Arc<JobIo>,
-    subcompaction: Arc<SubcompactionFiles>,
+    task: Arc<TaskFiles>,
 }
 
 impl Output {
@@ -102,14 +98,14 @@ impl Output {
 
     /// Queues the file's sync for another thread, or syncs it here.
     fn finish(self, file: Written) -> Result<()> {
-        let unsynced = Unsynced::new(file, self.name, self.written, &self.subcompaction);
+        let unsynced = Unsynced::new(file, self.name, self.written, &self.task);
         let left = match self.io.descriptors.spare() {
-            Some(held) => (self.io.finishing).offer(Task::Sync(unsynced.holding(held))),
-            None => Some(Task::Sync(unsynced)),
+            Some(held) => (self.io.finishing).offer(Step::Sync(unsynced.holding(held))),
+            None => Some(Step::Sync(unsynced)),
         };
         match left {
-            // The subcompaction is not complete yet, so no check follows.
-            Some(Task::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
+            // The task is not complete yet, so no check follows.
+            Some(Step::Sync(unsynced)) => unsynced.sync(&self.io).map(drop),
             _ => Ok(()),
         }
     }
