@@ -1,4 +1,4 @@
-//! Write batches that the binding has no functions for, spelt out (`db/write_batch.cc`).
+//! Encodes write batches for which the binding has no functions (`db/write_batch.cc`).
 
 use rust_rocksdb::WriteBatch;
 
@@ -6,10 +6,10 @@ use rust_rocksdb::WriteBatch;
 const TYPE_WIDE_COLUMN_ENTITY: u8 = 0x16;
 /// `kTypeValuePreferredSeqno` (`db/dbformat.h`).
 const TYPE_VALUE_PREFERRED_SEQNO: u8 = 0x18;
-/// Sequence number at the start of a write batch, bytes; the count follows.
+/// Size in bytes of the sequence number at the start of a write batch; the count follows.
 const SEQUENCE_BYTES: usize = 8;
 
-/// A length and the bytes; all are shorter than 128 bytes, so the varint is one byte.
+/// Encodes a length and the bytes. All are shorter than 128 bytes, so the varint is one byte.
 fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
     [&[bytes.len() as u8], bytes].concat()
 }
@@ -26,8 +26,7 @@ fn batch_of_one(kind: u8, key: &[u8], value: &[u8]) -> WriteBatch {
     WriteBatch::from_data(&batch)
 }
 
-/// One wide-column entity with a default column and another one
-/// (`wide_column_serialization.cc:Serialize`).
+/// Makes a wide-column entity with the default column and another one (`wide_column_serialization.cc:Serialize`).
 #[must_use]
 pub fn entity(key: &[u8], default_value: &[u8]) -> WriteBatch {
     const VERSION: u8 = 1;
@@ -46,7 +45,7 @@ pub fn entity(key: &[u8], default_value: &[u8]) -> WriteBatch {
     batch_of_one(TYPE_WIDE_COLUMN_ENTITY, key, &entity)
 }
 
-/// One TimedPut: value and write time are packed.
+/// Makes a TimedPut, with packed value and write time.
 #[must_use]
 pub fn timed_put(key: &[u8], value: &[u8], unix_write_time: u64) -> WriteBatch {
     let packed = [value, &unix_write_time.to_le_bytes()].concat();

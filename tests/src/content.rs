@@ -1,4 +1,4 @@
-//! What a database should hold, and whether it does, read every way.
+//! The expected content of a database, checked by all kinds of reads.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Keys with their values, ascending.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Read options that see every key whatever the prefix extractor, and check each block's checksum.
+/// Returns read options that ignore the prefix extractor and check each block's checksum.
 #[must_use]
 pub fn read_everything() -> ReadOptions {
     let mut options = ReadOptions::default();
@@ -23,7 +23,7 @@ pub fn read_everything() -> ReadOptions {
 ///
 /// # Errors
 ///
-/// RocksDB's, as text.
+/// RocksDB's error, as text.
 pub fn scan_forward(mut iterator: DBRawIteratorWithThreadMode<'_, DB>) -> Result<Pairs, String> {
     let mut pairs = Vec::new();
     iterator.seek_to_first();
@@ -41,7 +41,7 @@ pub fn scan_forward(mut iterator: DBRawIteratorWithThreadMode<'_, DB>) -> Result
 ///
 /// # Errors
 ///
-/// RocksDB's, as text.
+/// RocksDB's error, as text.
 pub fn scan_backward(mut iterator: DBRawIteratorWithThreadMode<'_, DB>) -> Result<Pairs, String> {
     let mut pairs = Vec::new();
     iterator.seek_to_last();
@@ -56,7 +56,7 @@ pub fn scan_backward(mut iterator: DBRawIteratorWithThreadMode<'_, DB>) -> Resul
     Ok(pairs)
 }
 
-/// A key that is not in `content` but close to `key`: what filters and block searches get wrong.
+/// Returns a key near `key` that is not in `content`, for errors of filters and block searches.
 #[must_use]
 pub fn absent_neighbour(content: &Content, key: &[u8]) -> Option<Vec<u8>> {
     let longer = [key, b"\0"].concat();
@@ -67,8 +67,8 @@ pub fn absent_neighbour(content: &Content, key: &[u8]) -> Option<Vec<u8>> {
         .find(|key| !content.contains_key(key))
 }
 
-/// Checks that a column family of `db` holds `content` and nothing else: a scan forward, a scan
-/// backward, a lookup of every key, and a lookup of as many absent keys.
+/// Checks that a column family of `db` has exactly `content`: with a scan forward, a scan backward, a lookup of every
+/// key, and lookups of the same number of absent keys.
 ///
 /// # Errors
 ///
@@ -125,7 +125,7 @@ pub fn assert_content(db: &DB, content: &Content) {
 ///
 /// # Errors
 ///
-/// The first pair that differs, after `how`.
+/// The first differing pair, prefixed with `how`.
 pub fn check_pairs(
     how: &str,
     expected: &[(Vec<u8>, Vec<u8>)],

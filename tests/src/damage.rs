@@ -1,7 +1,7 @@
-//! Damage to SST files, region by region, and files that take an SST file's place.
+//! Damages SST files region by region, and replaces SST files.
 //!
-//! A file is damaged either as a copy that is moved into its place, which RocksDB does not see while
-//! it holds the old file open, so that its local compaction succeeds; or in place, which it does see.
+//! There are two ways to damage a file. A damaged copy can replace it: RocksDB still has the old file open, so its
+//! local compaction succeeds. Or the file is overwritten in place, which RocksDB sees.
 
 use std::fs;
 use std::io::{Result, Write};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rust_rocksdb::DB;
 
-/// The footer of a block-based table, bytes (`table/format.h:Footer::kNewVersionsEncodedLength`).
+/// Size of the footer of a block-based table, in bytes (`table/format.h:Footer::kNewVersionsEncodedLength`).
 const FOOTER_BYTES: usize = 53;
-/// The type byte and checksum after each block, bytes.
+/// Size of type byte and checksum after each block, in bytes.
 const TRAILER_BYTES: usize = 5;
-/// Where in the footer the metaindex block's size is, from `format_version` 6 on.
+/// Offset of the metaindex block's size in the footer, from `format_version` 6 on.
 const METAINDEX_SIZE_AT: usize = 13;
 /// Bytes of the metaindex block's size.
 const METAINDEX_SIZE_BYTES: usize = 4;
@@ -52,14 +52,14 @@ impl Region {
         Self::Magic,
     ];
 
-    /// Whether a compaction reads the region. It makes filters anew.
+    /// Whether a compaction reads the region. It rebuilds filters.
     #[must_use]
     pub fn is_read_by_compactions(self) -> bool {
         self != Self::Filter
     }
 
-    /// An offset inside the region of `file`, whose metaindex must not be compressed and whose
-    /// `format_version` is at least 6.
+    /// Returns an offset inside the region of `file`, whose metaindex must not be compressed and whose `format_version`
+    /// is at least 6.
     ///
     /// # Panics
     ///
@@ -93,7 +93,7 @@ impl Region {
     }
 }
 
-/// Finds `name` in a metaindex block and reads the block handle behind it.
+/// Finds `name` in a metaindex block and reads the block handle after it.
 fn handle(metaindex: &[u8], name: &[u8]) -> Option<(usize, usize)> {
     let at = metaindex
         .windows(name.len())
@@ -114,7 +114,7 @@ fn varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Flips one bit at an offset of a copy of `file`.
+/// Returns a copy of `file` with one bit flipped at an offset.
 #[must_use]
 pub fn with_flipped_bit(file: &[u8], offset: usize) -> Vec<u8> {
     let mut copy = file.to_vec();
@@ -122,11 +122,11 @@ pub fn with_flipped_bit(file: &[u8], offset: usize) -> Vec<u8> {
     copy
 }
 
-/// The live SST files of a database, by name, ascending.
+/// Returns the live SST files of a database by name, ascending.
 ///
 /// # Panics
 ///
-/// If RocksDB does not tell.
+/// If RocksDB cannot list them.
 #[must_use]
 pub fn sst_files(db: &DB) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = db
@@ -139,22 +139,22 @@ pub fn sst_files(db: &DB) -> Vec<PathBuf> {
     files
 }
 
-/// Puts a new file with `content` in the place of `file`. Whoever has the old one open keeps it.
+/// Replaces `file` with a new file with `content`. Open descriptors keep the old file.
 ///
 /// # Errors
 ///
-/// The operating system's.
+/// The operating system's error.
 pub fn replace(file: &Path, content: &[u8]) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, content)?;
     fs::rename(new, file)
 }
 
-/// Overwrites `file` in place. Whoever has it open sees the new content.
+/// Overwrites `file` in place. Open descriptors see the new content.
 ///
 /// # Errors
 ///
-/// The operating system's.
+/// The operating system's error.
 pub fn overwrite(file: &Path, content: &[u8]) -> Result<()> {
     let mut open = fs::OpenOptions::new()
         .write(true)

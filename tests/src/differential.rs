@@ -1,23 +1,21 @@
 //! Runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
 //!
-//! What may be compared, and why that is sound:
+//! Allowed comparisons, and why they are sound:
 //!
-//! * Both databases get the same writes from one thread, so their sequence numbers are equal. While
-//!   Rockmill is switched off, every flush is explicit, and flushes and manual compactions are
-//!   RocksDB's own on both sides: they leave equal trees (which is asserted, file by file).
-//! * [`Step::Measure`] runs *one* `CompactFiles` job on equal trees, with Rockmill on one side. Input
-//!   files and snapshots are the same, hence the entries of every level must be the same; only file
-//!   boundaries may differ. This is the sharp comparison.
-//! * After it the trees differ in their file boundaries, and boundaries decide which files a later
-//!   partial compaction picks. So from then on only reads are compared, at every live snapshot,
-//!   until the end.
-//! * At the end each family is compacted fully, again and again: once more than there are stripes
-//!   (snapshots + 1), because each pass may drop the oldest tombstone of a key only. Whatever the
-//!   trees were, what is left then depends on the writes and the live snapshots alone: the newest
-//!   entry of each stripe, zeroed when no snapshot is older, and no tombstone without an older entry.
-//!   So the entries must be the same again.
+//! * Both databases get the same writes from one thread, so their sequence numbers are equal. While Rockmill is
+//!   switched off, every flush is explicit, and RocksDB does flushes and manual compactions on both sides. So the trees
+//!   are equal, which is asserted file by file.
+//! * [`Step::Measure`] runs *one* `CompactFiles` job on equal trees, with Rockmill on one side. Input files and
+//!   snapshots are the same, so the entries of every level must be the same; only file boundaries may differ. This is
+//!   the strictest comparison.
+//! * After that, the trees differ in their file boundaries, which decide the files that a later partial compaction
+//!   picks. So from then on only reads are compared, at every live snapshot, until the end.
+//! * At the end each family is compacted fully several times: once more than there are stripes (snapshots + 1), because
+//!   each pass may drop only the oldest tombstone of a key. The result depends only on the writes and the live
+//!   snapshots, not on the trees. It is the newest entry of each stripe, with sequence number 0 if no snapshot is
+//!   older, and no tombstone without an older entry. So the entries must be the same again.
 //!
-//! Single-deleted keys are compared by reads only, see [`internal::entries`].
+//! Single-deleted keys are compared only by reads, see [`internal::entries`].
 
 mod ingest;
 mod measure;
@@ -44,20 +42,20 @@ pub use measure::Measures;
 use pick::Pick;
 use view::View;
 
-/// Subcompactions in flight at most, in each database.
+/// Most subcompactions in flight, in each database.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
 const BACKGROUND_JOBS: i32 = 4;
-/// A write buffer that no case fills: a flush that RocksDB starts by itself takes all memtables that
-/// are waiting by then, so the trees would depend on timing.
+/// A write buffer that no case fills. An automatic flush takes all memtables that wait at that moment, so the trees
+/// would depend on timing.
 const NEVER_FULL_BYTES: usize = 256 << 20;
 
-/// What came of a case without differences.
+/// Results of a case without differences.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What Rockmill did.
+    /// Rockmill's counters.
     pub stats: rockmill::Stats,
-    /// What came of the steps to measure.
+    /// Results of the measured steps.
     pub measures: Measures,
 }
 
@@ -65,7 +63,7 @@ pub struct Outcome {
 struct Pair<'a> {
     case: &'a Case,
     service: &'a rockmill::Service,
-    /// The folder of both.
+    /// Folder of both databases.
     directory: &'a Path,
     reopened: bool,
     measures: &'a Cell<Measures>,
@@ -74,7 +72,7 @@ struct Pair<'a> {
     switch: Switch,
 }
 
-/// Runs `case` in two new databases under `directory` and returns what came of it.
+/// Runs `case` in two new databases under `directory` and returns its results.
 ///
 /// # Errors
 ///
@@ -127,7 +125,7 @@ pub fn run(case: &Case, directory: &Path) -> Result<Outcome, String> {
     })
 }
 
-/// No job may fail, or be declined for a reason that the case does not give.
+/// Checks that no job failed or was declined for a reason that the case does not allow.
 fn check_jobs(case: &Case, stats: &rockmill::Stats) -> Result<(), String> {
     let expected = case.may_be_declined_for();
     let mut declines = stats.declines.keys();
@@ -139,7 +137,7 @@ fn check_jobs(case: &Case, stats: &rockmill::Stats) -> Result<(), String> {
 }
 
 impl Case {
-    /// What it has, and the shapes of the families without their keys.
+    /// Describes the case and the shapes of the families, without their keys.
     fn in_brief(&self) -> String {
         let family = |f: &Family| {
             let (name, tree, style) = (&f.name, &f.tree, f.changes_style);
@@ -154,12 +152,12 @@ impl Case {
 }
 
 impl Family {
-    /// How its files look before or after [`Step::Reopen`].
+    /// Shape of its files before or after [`Step::Reopen`].
     fn table(&self, reopened: bool) -> &TableShape {
         if reopened { &self.after } else { &self.before }
     }
 
-    /// How its tree grows before or after [`Step::Reopen`].
+    /// Shape of its tree before or after [`Step::Reopen`].
     fn tree(&self, reopened: bool) -> TreeShape {
         TreeShape {
             universal: self.tree.universal != (reopened && self.changes_style),
@@ -205,7 +203,7 @@ impl Pair<'_> {
         [&self.rocksdb, &self.rockmill]
     }
 
-    /// Does the same to both databases.
+    /// Runs `act` on both databases.
     fn both(
         &self,
         mut act: impl FnMut(&DB) -> Result<(), rust_rocksdb::Error>,
@@ -285,7 +283,7 @@ impl Pair<'_> {
         let mut options = change.options();
         let table = family.table(self.reopened);
         if table.block_align {
-            // RocksDB takes it, and then fails to write files.
+            // RocksDB accepts the combination, and then fails to write files.
             options.retain(|(name, _)| !name.ends_with("compression"));
         }
         if table.index == Index::Hash {
@@ -309,7 +307,7 @@ impl Pair<'_> {
                 Compaction::Range(start, end) => {
                     db.compact_range_cf(cf, Some(&family.keys[start]), Some(&family.keys[end]));
                 }
-                // With Rockmill on, the trees differ and so does the pick; that is as good a test.
+                // With Rockmill on, the trees differ, and so do the picks; the test is still valid.
                 Compaction::Files(roll) => {
                     if let Some(pick) = Pick::roll(db, family, roll)? {
                         pick.compact(db, family)?;
@@ -320,13 +318,12 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Without snapshots the rule for SingleDelete leaves no choice, as long as its contract holds.
+    /// Without snapshots the rule for SingleDelete has only one result, as long as its contract holds.
     fn compares_single_deletes(&self, no_snapshots: bool) -> bool {
         no_snapshots && !self.case.extras.breaks_single_delete
     }
 
-    /// Compacts everything until nothing can change any more and compares; then once more without
-    /// any snapshot.
+    /// Compacts everything until the result no longer changes and compares. Then repeats this once without snapshots.
     fn finish(&self, snapshots: &mut Vec<SnapshotPair<'_>>) -> Result<(), String> {
         self.switch.set(true);
         self.both(|db| db.wait_for_compact(&WaitForCompactOptions::default()))?;

@@ -1,4 +1,4 @@
-//! A file system that alters what is written to it.
+//! A file system that alters written bytes.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,7 @@ use rockmill_storage::{LocalStorage, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 
-/// Flips a bit in the first SST file that is written after so many others, at `at_byte`. Clones count
-/// together.
+/// Flips a bit at `at_byte` in the first SST file after `files_before` others. Clones share the count.
 #[derive(Debug, Clone)]
 pub struct FlippingStorage {
     files_before: Arc<AtomicU64>,
@@ -18,7 +17,7 @@ pub struct FlippingStorage {
 }
 
 impl FlippingStorage {
-    /// Spares `files` files.
+    /// Leaves the first `files` files unchanged.
     #[must_use]
     pub fn after(files: u64, at_byte: usize) -> Self {
         Self {

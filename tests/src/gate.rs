@@ -1,4 +1,4 @@
-//! Storage whose jobs stop at a step until they are let through.
+//! Storage whose jobs stop at a step until the gate is opened.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rockmill_storage::{LocalStorage, Storage, WritableFile};
 
 use crate::local::as_local_storage;
 
-/// Where jobs stop.
+/// Step at which jobs stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Before a file's bytes are written.
@@ -29,7 +29,7 @@ struct State {
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 impl Gate {
-    /// A gate at `step`.
+    /// Creates a gate at `step`.
     #[must_use]
     pub fn new(step: Step) -> Self {
         let state = State {
@@ -49,12 +49,12 @@ impl Gate {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits until so many threads have come to the gate.
+    /// Waits until `count` threads have reached the gate.
     pub fn await_threads(&self, count: usize) {
         self.wait_while(|state| state.waiting < count);
     }
 
-    /// Lets all through, from now on.
+    /// Opens the gate permanently.
     pub fn open(&self) {
         self.state().is_open = true;
         self.0.1.notify_all();

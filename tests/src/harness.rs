@@ -1,4 +1,4 @@
-//! Small databases with a service: opening, filling, compacting, and what must hold afterwards.
+//! Small databases with a service: opens, fills and compacts them, and checks conditions afterwards.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use rust_rocksdb::{
 
 use crate::content::Content;
 
-/// Where Rockmill keeps files before RocksDB takes them, below the database's directory.
+/// Folder below the database's directory in which Rockmill keeps files before RocksDB takes them.
 pub const STAGING: &str = "rockmill.staging";
 
-/// Subcompactions in flight at most.
+/// Most subcompactions in flight.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
-/// How often [`fill`] flushes: so many overlapping files in L0.
+/// Number of flushes of [`fill`], which is also the number of overlapping files in L0.
 const FLUSHES: usize = 4;
-/// One write in so many of [`fill`] is a Delete.
+/// One write in `DELETE_EVERY` of [`fill`] is a Delete.
 const DELETE_EVERY: u32 = 8;
 
-/// Background work of a small database ends long before.
+/// Background work of a small database ends long before this.
 const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;
 
-/// A service with default settings.
+/// Creates a service with default settings.
 ///
 /// # Panics
 ///
@@ -40,7 +40,7 @@ pub fn service() -> rockmill::Service {
         .expect("the settings are good")
 }
 
-/// Options of a new database whose compactions go to `service`, and only when asked for.
+/// Returns options of a new database whose compactions go to `service` and run only on request.
 #[must_use]
 pub fn options(service: &rockmill::Service) -> Options {
     let mut options = local_options();
@@ -48,7 +48,7 @@ pub fn options(service: &rockmill::Service) -> Options {
     options
 }
 
-/// [`options`] without a service: RocksDB alone.
+/// Returns [`options`] without a service, for RocksDB alone.
 #[must_use]
 pub fn local_options() -> Options {
     let mut options = Options::default();
@@ -57,17 +57,17 @@ pub fn local_options() -> Options {
     options
 }
 
-/// Opens a database whose only column family is the default one, with a handle to it.
+/// Opens a database with only the default column family, and with a handle to it.
 ///
 /// # Errors
 ///
-/// RocksDB's.
+/// RocksDB's error.
 pub fn try_open(options: &Options, path: &Path) -> Result<DB, Error> {
     let family = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, options.clone());
     DB::open_cf_descriptors(options, path, [family])
 }
 
-/// [`try_open`], where it must succeed.
+/// Calls [`try_open`], which must succeed.
 ///
 /// # Panics
 ///
@@ -77,8 +77,8 @@ pub fn open(options: &Options, path: &Path) -> DB {
     try_open(options, path).unwrap_or_else(|e| panic!("open {}: {e}", path.display()))
 }
 
-/// Writes `writes` Puts and Deletes of random keys out of half as many, in four flushes that
-/// overlap, and returns what is left.
+/// Writes `writes` Puts and Deletes of random keys out of half that number, in four overlapping flushes. Returns the
+/// content.
 ///
 /// # Panics
 ///
@@ -104,7 +104,7 @@ pub fn fill(db: &DB, writes: usize, seed: u64) -> Content {
     content
 }
 
-/// Puts one key, into the database and the content.
+/// Puts one key into the database and the content.
 ///
 /// # Panics
 ///
@@ -114,7 +114,7 @@ pub fn put(db: &DB, content: &mut Content, key: &[u8], value: &[u8]) {
     content.insert(key.to_vec(), value.to_vec());
 }
 
-/// Half of it compresses.
+/// Makes a value of which half is compressible.
 fn random_value(rng: &mut StdRng) -> Vec<u8> {
     let mut value = vec![b'v'; rng.random_range(0..200)];
     let half = value.len() / 2;
@@ -133,7 +133,7 @@ pub fn compact_everything(db: &DB) {
 ///
 /// # Panics
 ///
-/// If one has failed, or there is no end to them.
+/// If one has failed, or they do not end.
 pub fn wait_for_compact(db: &DB) {
     let mut options = WaitForCompactOptions::default();
     options.set_timeout(QUIET_TIMEOUT_MICROS);
@@ -145,7 +145,7 @@ pub fn wait_for_compact(db: &DB) {
 ///
 /// # Panics
 ///
-/// If anything is left in it.
+/// If it has any files.
 pub fn assert_nothing_staged(path: &Path) {
     let Ok(staged) = std::fs::read_dir(path.join(STAGING)) else {
         return;
@@ -154,7 +154,7 @@ pub fn assert_nothing_staged(path: &Path) {
     assert!(left.is_empty(), "left in the staging folder: {left:?}");
 }
 
-/// Checks that every job that was scheduled has ended, one way or another.
+/// Checks that every scheduled job has ended in some way.
 ///
 /// # Panics
 ///
@@ -173,7 +173,7 @@ pub fn assert_jobs_add_up(stats: &rockmill::Stats) {
 ///
 /// # Panics
 ///
-/// If there was none, or one went back to RocksDB.
+/// If there was none, or one was returned to RocksDB.
 pub fn assert_done(stats: &rockmill::Stats) {
     assert!(stats.jobs_done > 0, "{stats}");
     assert_eq!(stats.jobs_done, stats.jobs_scheduled, "{stats}");

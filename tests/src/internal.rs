@@ -1,4 +1,4 @@
-//! Internal entries of a database's SST files, and how two trees of equal meaning may differ.
+//! Internal entries of a database's SST files, and differences that equivalent trees may have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::content::Pairs;
 use crate::reasons::{GLOBAL_SEQUENCE_NUMBER, RANGE_TOMBSTONES};
 use crate::workload::SINGLE_DELETE_PREFIX;
 
-/// Sequence number and type at the end of an internal key, bytes (`db/dbformat.h`).
+/// Size in bytes of sequence number and type at the end of an internal key (`db/dbformat.h`).
 const TAG_BYTES: usize = 8;
 
 /// An SST file in memory.
@@ -44,19 +44,19 @@ fn bytes<'f>(path: &Path, file: &'f [u8], offset: u64, length: usize) -> Result<
     bytes.ok_or_else(|| format!("{}: no {length} bytes at {offset}", path.display()))
 }
 
-/// The path of a live file by the name that RocksDB gives it.
+/// Returns the path of a live file from RocksDB's name.
 fn path_of(db: &DB, name: &str) -> PathBuf {
     db.path().join(name.trim_start_matches('/'))
 }
 
-/// The reasons to decline a job that the properties of a file may give.
+/// Decline reasons that the properties of a file may show.
 pub const IN_PROPERTIES: [&str; 2] = [RANGE_TOMBSTONES, GLOBAL_SEQUENCE_NUMBER];
 
-/// The [reasons](IN_PROPERTIES) to decline a job that the file of this name gives.
+/// Returns the [decline reasons](IN_PROPERTIES) of the file with this name.
 ///
 /// # Errors
 ///
-/// What is wrong with the file, and where.
+/// The error in the file and its place.
 pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, String> {
     let path = path_of(db, name);
     let properties = Table::open(&path)?.meta.properties;
@@ -71,12 +71,12 @@ pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, Stri
     Ok(reasons.map(|(_, reason)| reason).collect())
 }
 
-/// All entries of one SST file in the file's order: internal key (user key, then
-/// `sequence << 8 | type` in 8 bytes, little endian) and value.
+/// Returns all entries of one SST file in the file's order: value and internal key (user key, then `sequence << 8 |
+/// type` in 8 bytes, little endian).
 ///
 /// # Errors
 ///
-/// What is wrong with the file, and where.
+/// The error in the file and its place.
 pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
     let place = |e: rockmill_format::Error| format!("{}: {e}", sst.display());
     let table = Table::open(sst)?;
@@ -106,7 +106,7 @@ pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
     Ok(entries)
 }
 
-/// An entry, ordered as RocksDB orders internal keys: user key ascending, newest first.
+/// An entry in RocksDB's order of internal keys: user key ascending, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     user_key: Vec<u8>,
@@ -125,7 +125,7 @@ impl Entry {
         })
     }
 
-    /// Key, sequence and type, and the value's length, for messages.
+    /// Describes key, sequence, type and the value's length, for messages.
     fn describe(&self) -> String {
         let (sequence, kind) = (self.tag.0 >> 8, self.tag.0 & 0xff);
         let key = self.user_key.escape_ascii();
@@ -136,7 +136,7 @@ impl Entry {
     }
 }
 
-/// What a file of the tree is to a comparison: everything but its name and its size.
+/// The compared facts of a file in the tree: everything except its name and size.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileFacts {
     /// Level.
@@ -151,11 +151,11 @@ pub struct FileFacts {
     pub largest_sequence: u64,
 }
 
-/// The live files of a column family with their names, ordered by their facts.
+/// Returns the live files of a column family with their names, ordered by their facts.
 ///
 /// # Errors
 ///
-/// RocksDB's, as text.
+/// RocksDB's error, as text.
 pub fn files(db: &DB, family: &str) -> Result<Vec<(FileFacts, String)>, String> {
     let mut files: Vec<(FileFacts, String)> = db
         .live_files()
@@ -177,14 +177,13 @@ pub fn files(db: &DB, family: &str) -> Result<Vec<(FileFacts, String)>, String> 
     Ok(files)
 }
 
-/// The entries of a column family at one level, or at all levels, in the order of internal keys,
-/// with or without single-deleted keys. Under snapshots Rockmill may keep more of those than RocksDB,
-/// because a service is not told the earliest write-conflict snapshot; reads of them are compared
-/// then.
+/// Returns the entries of a column family at one level, or at all levels, in the order of internal keys, with or
+/// without single-deleted keys. With snapshots, Rockmill may keep more of the latter than RocksDB, because a service
+/// does not get the earliest write-conflict snapshot. Then only reads of them are compared.
 ///
 /// # Errors
 ///
-/// RocksDB's, as text, or an internal key that is too short.
+/// RocksDB's error, as text, or an internal key that is too short.
 pub fn entries(
     db: &DB,
     family: &str,
@@ -203,7 +202,7 @@ pub fn entries(
                 format!("{}: internal key of {} bytes", path.display(), key.len())
             })?;
             if is_ingested {
-                // The MANIFEST has the sequence number of all entries, which have 0 in the file.
+                // The MANIFEST has the sequence number of all entries, which is 0 in the file.
                 entry.tag.0 |= facts.largest_sequence << 8;
             }
             if single_deleted || !entry.user_key.starts_with(SINGLE_DELETE_PREFIX) {
@@ -219,7 +218,7 @@ pub fn entries(
 ///
 /// # Errors
 ///
-/// The first entry that is missing or too many.
+/// The first missing or extra entry.
 pub fn compare(rocksdb: &[Entry], rockmill: &[Entry]) -> Result<(), String> {
     let (theirs, ours): (BTreeSet<_>, BTreeSet<_>) =
         (rocksdb.iter().collect(), rockmill.iter().collect());

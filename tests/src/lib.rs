@@ -1,19 +1,19 @@
 //! Shared helpers of the end-to-end tests, which run Rockmill inside stock RocksDB.
 //!
 //! * [`workload`] makes cases: a database's shape and a list of steps, from one seed.
-//! * [`table`] and [`tree`] are the parts of that shape: how SST files look, how the LSM tree looks.
+//! * [`table`] and [`tree`] are the parts of that shape: the formats of SST files and the LSM tree.
 //! * [`differential`] runs a case on RocksDB alone and on RocksDB with Rockmill, and compares.
-//! * [`internal`] reads the internal entries of SST files and says how two trees may differ.
-//! * [`content`] compares a database with what it should hold.
-//! * [`crash`] kills processes and checks what they leave.
-//! * [`damage`] breaks SST files region by region, [`flipping`] those that are written, [`gate`] stops jobs
+//! * [`internal`] reads the internal entries of SST files and defines the differences that two trees may have.
+//! * [`content`] compares a database with its expected content.
+//! * [`crash`] kills processes and checks the remaining files.
+//! * [`damage`] damages SST files region by region, [`flipping`] damages them while they are written, [`gate`] stops jobs
 //!   at a step.
-//! * [`harness`] opens small databases with a service, [`reasons`] names the reasons to decline,
-//!   [`batches`] spells out writes that the binding lacks.
-//! * [`recording`] makes the jobs whose bytes are kept for good.
+//! * [`harness`] opens small databases with a service, [`reasons`] lists the decline reasons, [`batches`] encodes
+//!   writes that the binding lacks.
+//! * [`recording`] makes the recorded jobs, whose bytes must not change.
 //!
-//! Everything random comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a
-//! case; `ROCKMILL_SEED=random` starts from the clock.
+//! All randomness comes from a seed that is printed. `ROCKMILL_SEED=N ROCKMILL_CASES=1` replays a case;
+//! `ROCKMILL_SEED=random` takes the seed from the clock.
 
 pub mod batches;
 pub mod content;

@@ -1,6 +1,6 @@
-//! What storage doubles leave to the file system.
+//! Delegates methods of test storages to the file system.
 
-/// Methods of `rockmill_storage::Storage` by name, each as `LocalStorage` has it.
+/// Generates methods of `rockmill_storage::Storage` by name, which call `LocalStorage`.
 macro_rules! as_local_storage {
     (@ open) => {
         fn open(

@@ -18,9 +18,9 @@ pub const COMPARATOR: &str = "comparator";
 pub const USER_TIMESTAMPS: &str = "user-timestamps";
 /// `allow_ingest_behind` or `cf_allow_ingest_behind`.
 pub const INGEST_BEHIND: &str = "ingest-behind";
-/// An ingested input, whose keys have a sequence number that only the MANIFEST knows.
+/// An ingested input whose sequence number is only in the MANIFEST.
 pub const GLOBAL_SEQUENCE_NUMBER: &str = "global-sequence-number";
-/// `allow_2pc`, without the user's word that the write policy is WriteCommitted.
+/// `allow_2pc`, without the user's declaration that the write policy is WriteCommitted.
 pub const ALLOW_2PC: &str = "allow-2pc";
 /// `two_write_queues`.
 pub const TWO_WRITE_QUEUES: &str = "two-write-queues";
@@ -38,7 +38,7 @@ pub const INDEX_TYPE: &str = "index-type";
 pub const PARTITIONED_FILTERS: &str = "partitioned-filters";
 /// A hash index in the data blocks is configured.
 pub const DATA_BLOCK_INDEX: &str = "data-block-index";
-/// Files lie outside the database's directory.
+/// Files are outside the database's directory.
 pub const DB_PATHS: &str = "db-paths";
 /// A style other than leveled and universal.
 pub const COMPACTION_STYLE: &str = "compaction-style";
@@ -48,7 +48,7 @@ pub const COMPRESSION: &str = "compression";
 pub const COMPRESSION_DICTIONARY: &str = "compression-dictionary";
 /// The database closes.
 pub const SHUTTING_DOWN: &str = "shutting-down";
-/// An input is not where the database's files are.
+/// An input is not in the database's directory.
 pub const INPUT_MISSING: &str = "input-missing";
 /// A file checksum other than CRC32c is configured.
 pub const FILE_CHECKSUM: &str = "file-checksum";
@@ -79,23 +79,23 @@ pub const SINGLE_DELETE_CONTRACT: &str = "single-delete-contract";
 pub const COMPRESSION_MANAGER: &str = "compression-manager";
 /// A flush block policy other than the one by size is configured.
 pub const FLUSH_BLOCK_POLICY: &str = "flush-block-policy";
-/// A compaction for a reason that is no merge of data.
+/// A kind of compaction that does not merge data.
 pub const COMPACTION_REASON: &str = "compaction-reason";
 /// The MANIFEST is missing, older than the job, unreadable, or another database's.
 pub const MANIFEST: &str = "manifest";
-/// The service's message could not be understood.
+/// RocksDB's message could not be understood.
 pub const INPUT_MESSAGE: &str = "input-message";
 /// An input uses a feature of the format that Rockmill does not read.
 pub const UNSUPPORTED_FORMAT: &str = "unsupported-format";
 
 /// The input is smaller than `min_job_bytes`.
 pub const SMALL_JOB: &str = "small-job";
-/// The staging folder is a link or another user's, or RocksDB cannot rename files from there.
+/// The staging folder is a link or another user's, or RocksDB cannot rename files from it.
 pub const STAGING_FOLDER: &str = "staging-folder";
-/// A subcompaction needs more files open at once than the process may have for it.
+/// A subcompaction needs more open files than the process allows it.
 pub const OPEN_FILES: &str = "open-files";
 
-/// Every reason that there is.
+/// All reasons.
 pub const ALL: &[&str] = &[
     MERGE_OPERANDS,
     COMPACTION_FILTER,

@@ -1,15 +1,15 @@
-//! Where randomness starts, and how much of it there is: environment variables.
+//! Seed and number of cases, from environment variables.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The seed when `ROCKMILL_SEED` is not set: fixed, so that a run that passed passes again.
+/// The seed if `ROCKMILL_SEED` is not set: fixed, so that a passing run is reproducible.
 const DEFAULT_SEED: u64 = 1;
 
-/// The first seed, from `ROCKMILL_SEED`: a number, or `random` for the clock.
+/// Returns the first seed, from `ROCKMILL_SEED`: a number, or `random` for the clock.
 ///
 /// # Panics
 ///
-/// If the variable holds anything else.
+/// If the variable has another value.
 #[must_use]
 pub fn first_seed() -> u64 {
     match std::env::var("ROCKMILL_SEED") {
@@ -21,12 +21,12 @@ pub fn first_seed() -> u64 {
     }
 }
 
-/// The seeds of the cases to run: `ROCKMILL_CASES` of them, else `default`. With `ROCKMILL_SEED` they follow that one.
-/// Without it half of them are always the same, and the others come from the clock.
+/// Returns the seeds of the cases to run: `ROCKMILL_CASES` of them, else `default`. With `ROCKMILL_SEED` they are
+/// consecutive. Without it half of them are fixed, and the others come from the clock.
 ///
 /// # Panics
 ///
-/// If one of the variables makes no sense.
+/// If one of the variables is invalid.
 #[must_use]
 pub fn seeds(default: u64) -> Vec<u64> {
     let (first, cases) = (first_seed(), cases(default));
@@ -46,7 +46,7 @@ fn from_clock() -> u64 {
         .map_or(DEFAULT_SEED, |age| u64::from(age.subsec_nanos()))
 }
 
-/// How many cases to run, from `ROCKMILL_CASES`, else `default`.
+/// Returns the number of cases to run, from `ROCKMILL_CASES`, else `default`.
 ///
 /// # Panics
 ///
@@ -56,7 +56,7 @@ pub fn cases(default: u64) -> u64 {
     number("ROCKMILL_CASES", default)
 }
 
-/// How many cases to run at a time, from `ROCKMILL_AT_ONCE`, else 1.
+/// Returns the number of cases to run in parallel, from `ROCKMILL_AT_ONCE`, else 1.
 ///
 /// # Panics
 ///

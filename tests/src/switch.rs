@@ -1,4 +1,4 @@
-//! A compaction service that can be turned off and on while its database is open.
+//! A compaction service that can be switched on and off while its database is open.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, ScheduleResponse,
 };
 
-/// Whether a [`Switched`] service takes jobs. Clones share one switch, which starts off.
+/// Whether a [`Switched`] service takes jobs. Clones share one switch, which is off at first.
 #[derive(Clone, Debug, Default)]
 pub struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// Lets the service take jobs, or has RocksDB compact locally.
+    /// Lets the service take jobs, or lets RocksDB compact locally.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::SeqCst);
     }
@@ -23,8 +23,8 @@ impl Switch {
     }
 }
 
-/// Rockmill behind a switch: while it is off, every job is answered with `UseLocal` and Rockmill
-/// does not hear of it. So two databases can grow the same tree before they part.
+/// Rockmill behind a switch. While it is off, every job is answered with `UseLocal` and Rockmill does not see it. So
+/// two databases can grow the same tree first.
 pub struct Switched {
     service: rockmill::Service,
     switch: Switch,

@@ -1,4 +1,4 @@
-//! How a column family's SST files look: block-based table options, filter, prefix, compression.
+//! Formats of a column family's SST files: block-based table options, filter, prefix, compression.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -22,14 +22,14 @@ const DEFAULT_FORMAT_VERSION: i32 = 7;
 pub enum Filter {
     /// No filter block.
     None,
-    /// A Bloom filter of this many bits a key.
+    /// A Bloom filter with this many bits per key.
     Bloom(f64),
-    /// A Ribbon filter of this Bloom-equivalent number of bits a key.
+    /// A Ribbon filter with this many Bloom-equivalent bits per key.
     Ribbon(f64),
 }
 
 impl Filter {
-    /// The filter with so many bits a key.
+    /// Returns the filter with `bits` bits per key.
     #[must_use]
     pub fn with_bits(self, bits: f64) -> Self {
         match self {
@@ -60,7 +60,7 @@ pub enum Prefix {
     Capped(usize),
 }
 
-/// Everything that decides the bytes of a column family's SST files, apart from their size.
+/// Everything that determines the bytes of a column family's SST files, except their size.
 #[derive(Clone, Debug)]
 pub struct TableShape {
     /// 2 to 8.
@@ -150,8 +150,8 @@ fn any_prefix(rng: &mut StdRng) -> Option<Prefix> {
 }
 
 impl TableShape {
-    /// A shape whose compactions Rockmill is expected to take: a plain binary index, no hash in the
-    /// data blocks, any checksum, compression, filter and block size.
+    /// Returns a shape that Rockmill is expected to accept: a plain binary index, no hash in the data blocks, any
+    /// checksum, compression, filter and block size.
     #[must_use]
     pub fn supported(rng: &mut StdRng) -> Self {
         Self {
@@ -171,8 +171,8 @@ impl TableShape {
         }
     }
 
-    /// Any shape that RocksDB writes. Rockmill must read such files; whether it may write them
-    /// depends on the options in force when it compacts.
+    /// Returns any shape that RocksDB writes. Rockmill must read such files; whether it may write them depends on the
+    /// options in force at the compaction.
     #[must_use]
     pub fn any(rng: &mut StdRng) -> Self {
         let mut shape = Self {
@@ -202,11 +202,11 @@ impl TableShape {
         shape
     }
 
-    /// Puts the shape into `options`.
+    /// Applies the shape to `options`.
     ///
     /// # Panics
     ///
-    /// If RocksDB does not know a prefix extractor by its name.
+    /// If RocksDB does not know the name of the prefix extractor.
     #[must_use]
     pub fn apply(&self, mut options: Options) -> Options {
         options = match self.prefix {
@@ -233,7 +233,7 @@ impl TableShape {
         options
     }
 
-    /// The block-based table options of the shape.
+    /// Returns the block-based table options of the shape.
     #[must_use]
     pub fn block_based(&self) -> BlockBasedOptions {
         let mut table = BlockBasedOptions::default();

@@ -1,11 +1,11 @@
-//! How a column family's LSM tree grows: style, levels and sizes.
+//! The LSM tree of a column family: style, levels and sizes.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rust_rocksdb::{DBCompactionStyle, Options};
 
-/// The fewest levels a generated tree has: L0, one in between, and the bottom.
+/// The fewest levels of a generated tree: L0, one in between, and the bottom.
 const FEWEST_LEVELS: i32 = 3;
 /// The most levels: RocksDB's default `num_levels`.
 const MAX_LEVELS: i32 = 7;
@@ -47,8 +47,8 @@ impl Default for TreeShape {
 }
 
 impl TreeShape {
-    /// A small tree: files and levels of some KiB to some MiB, so that little data makes several
-    /// levels, several files a level, and grandparents that matter.
+    /// Draws a small tree with files and levels of a few KiB to a few MiB. Little data then makes several levels,
+    /// several files per level, and grandparents that affect the output.
     #[must_use]
     pub fn random(rng: &mut StdRng) -> Self {
         let target_file_size = *[16 << 10, 64 << 10, 256 << 10, 2 << 20]
@@ -68,7 +68,7 @@ impl TreeShape {
         }
     }
 
-    /// Puts the shape into `options`.
+    /// Applies the shape to `options`.
     pub fn apply(&self, options: &mut Options) {
         options.set_compaction_style(if self.universal {
             DBCompactionStyle::Universal

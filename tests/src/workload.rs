@@ -1,4 +1,4 @@
-//! Cases: a database's shape and what is done to it, made from one seed.
+//! Cases: a database's shape and the steps on it, made from one seed.
 
 mod change;
 mod draw;
@@ -20,15 +20,15 @@ use writer::Writer;
 
 /// The `ttl` of a case whose files age.
 pub const TTL_SECONDS: u64 = 1;
-/// Keys that begin so are deleted with SingleDelete only; no other key begins so.
+/// Prefix of all keys that are deleted only with SingleDelete; no other key has it.
 pub const SINGLE_DELETE_PREFIX: &[u8] = b"single/";
 
 const MAX_FAMILIES: usize = 4;
 const MAX_SUBCOMPACTIONS: u32 = 4;
-/// The blocks of a large case, bytes.
+/// Size in bytes of the blocks of a large case.
 const LARGE_BLOCK: usize = 1 << 20;
 
-/// A manual compaction that is the same work on two equal trees.
+/// A manual compaction that does the same work on two equal trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compaction {
     /// `CompactRange` over everything, the bottommost level included.
@@ -39,8 +39,7 @@ pub enum Compaction {
     Files(u64),
 }
 
-/// One thing done to both databases. Families are indices into [`Case::families`], keys indices
-/// into [`Family::keys`].
+/// One step on both databases. Families are indices into [`Case::families`], keys indices into [`Family::keys`].
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Put a value.
@@ -49,7 +48,7 @@ pub enum Step {
     Delete(usize, usize),
     /// SingleDelete a key, which begins with [`SINGLE_DELETE_PREFIX`].
     SingleDelete(usize, usize),
-    /// Delete the keys from the first on, up to but without the second.
+    /// Delete the keys from the first up to but excluding the second.
     DeleteRange(usize, usize, usize),
     /// Ingest a file with keys of the family that the roll chooses.
     Ingest {
@@ -57,11 +56,11 @@ pub enum Step {
         family: usize,
         /// Chooses the keys and their values.
         roll: u64,
-        /// A snapshot is held meanwhile. Then the file gets a sequence number whatever the tree is like, as
-        /// unequal trees need it.
+        /// Whether a snapshot is held meanwhile. Then the file always gets a sequence number, which unequal trees
+        /// require.
         holds_snapshot: bool,
     },
-    /// Change options of a family, beside the jobs that run.
+    /// Change options of a family while jobs run.
     SetOptions(usize, Change),
     /// Wait until files are older than [`TTL_SECONDS`].
     Age,
@@ -75,10 +74,10 @@ pub enum Step {
     Compact(usize, Compaction),
     /// Close both databases and open them with the second shape. No snapshot is live.
     Reopen,
-    /// One `CompactFiles` of a family whose trees are still equal, with Rockmill, compared entry by
-    /// entry. The roll chooses the files.
+    /// One `CompactFiles` of a family whose trees are still equal, with Rockmill, compared entry by entry. The roll
+    /// chooses the files.
     Measure(usize, u64),
-    /// Hand all further compactions to Rockmill.
+    /// Offer all further compactions to Rockmill.
     Offload,
 }
 
@@ -99,7 +98,7 @@ pub struct Family {
     pub keys: Vec<Vec<u8>>,
 }
 
-/// What only some cases have.
+/// Features of only some cases.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
     /// Some single-deleted keys were put twice, which leaves their reads undefined.
@@ -110,9 +109,9 @@ pub struct Extras {
     pub ingests: bool,
     /// Options change beside running jobs.
     pub changes_options: bool,
-    /// Files get older than [`TTL_SECONDS`]. Only automatic compactions care.
+    /// Files become older than [`TTL_SECONDS`]. This affects only automatic compactions.
     pub ages: bool,
-    /// Keys to 100 KB, values to 8 MiB, blocks of 1 MiB.
+    /// Keys up to 100 KB, values up to 8 MiB, blocks of 1 MiB.
     pub large: bool,
 }
 
@@ -134,24 +133,24 @@ impl Extras {
 pub struct Case {
     /// The seed it was made from.
     pub seed: u64,
-    /// RocksDB picks compactions by itself, all of them Rockmill's. Then only reads and the final
-    /// state are compared, since the picks depend on timing.
+    /// Whether RocksDB picks compactions automatically and offers all of them to Rockmill. Then only reads and the
+    /// final state are compared, because the picks depend on timing.
     pub auto_compactions: bool,
     /// `max_subcompactions`.
     pub subcompactions: u32,
-    /// What only some cases have.
+    /// Features of only some cases.
     pub extras: Extras,
-    /// What the service is told of the filters. OPTIONS files do not tell it, and not all inputs do.
+    /// Filter bits passed to the service. OPTIONS files do not contain them, and not all inputs show them.
     pub filter_bits_per_key: Option<f64>,
     /// One to four column families.
     pub families: Vec<Family>,
-    /// What is done.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
 impl Case {
-    /// The case of `seed`. `breaks_single_delete` also makes Put, Put, SingleDelete sequences, whose
-    /// outcome RocksDB leaves open.
+    /// Creates the case of `seed`. `breaks_single_delete` adds Put, Put, SingleDelete sequences, whose result is
+    /// undefined in RocksDB.
     #[must_use]
     pub fn new(seed: u64, breaks_single_delete: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -188,7 +187,7 @@ impl Case {
         }
     }
 
-    /// The reasons for which Rockmill may decline jobs of the case. Any other is a failure.
+    /// Returns the reasons for which Rockmill may decline jobs of the case. Any other reason is a failure.
     #[must_use]
     pub fn may_be_declined_for(&self) -> Vec<&'static str> {
         let extras = self.extras;
@@ -244,7 +243,7 @@ mod tests {
 
     const SEEDS: u64 = 40;
 
-    /// Replays the steps and returns the most Puts of a single-deleted key between SingleDeletes.
+    /// Replays the steps and returns the highest number of Puts of a single-deleted key between SingleDeletes.
     fn most_puts(case: &Case) -> u32 {
         let mut puts: Vec<Vec<u32>> = case
             .families

@@ -1,5 +1,5 @@
-//! What Rockmill compacted, RocksDB accepts without Rockmill: reopened, verified, read every way,
-//! checkpointed, compacted again.
+//! RocksDB accepts Rockmill's files without Rockmill: the database is reopened, verified, read in every way,
+//! checkpointed and compacted again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::statistics::Ticker;
 use rust_rocksdb::{DB, DBCompressionType, Options};
 
-/// Writes of a small database: some hundred KiB, several data blocks and files.
+/// Number of writes of a small database: some hundred KiB, several data blocks and files.
 const WRITES: usize = 6_000;
-/// Random table shapes to try, besides the fixed ones.
+/// Number of random table shapes, besides the fixed ones.
 const DEFAULT_SHAPES: u64 = 24;
-/// Far longer than RocksDB takes to pick an automatic compaction again.
+/// Far longer than RocksDB needs to pick another automatic compaction.
 const QUIET: Duration = Duration::from_millis(1200);
 
-/// A tree with small files, so that a job makes several.
+/// A tree with small files, so that a job writes several.
 fn small_files() -> TreeShape {
     TreeShape {
         target_file_size: 64 << 10,
@@ -42,7 +42,7 @@ fn shaped(options: Options, table: &TableShape) -> Options {
     options
 }
 
-/// A database at `path` that Rockmill compacted, closed, and its content.
+/// Creates a database at `path` that Rockmill compacted, closes it, and returns its content.
 fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
     let service = service();
     let db = open(&shaped(options(&service), table), path);
@@ -55,7 +55,7 @@ fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
     content
 }
 
-/// Opens without a service and with every check that RocksDB has.
+/// Opens without a service and with all of RocksDB's checks.
 fn open_strictly(path: &Path, table: &TableShape) -> DB {
     let mut options = shaped(local_options(), table);
     options.create_if_missing(false);
@@ -124,7 +124,7 @@ fn outputs_are_accepted_whether_bytes_pass_by_the_page_cache_or_not() {
     assert_done(&service.stats());
 }
 
-/// Output alone past the page cache, on the CPU or on a GPU's kernels, whose chunks are several a file.
+/// Direct output alone, on the CPU or on a GPU's kernels on the host, with several chunks per file.
 #[test]
 fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
     const CHUNK_BYTES: usize = 16 << 10;
@@ -155,7 +155,7 @@ fn outputs_that_pass_by_the_page_cache_alone_are_accepted() {
         let stats = service.stats();
         assert_done(&stats);
         assert_eq!(stats.jobs_device_refused, 0, "{stats}");
-        // What a file system has no way past goes through the cache, and is told.
+        // On a file system without direct I/O, outputs go through the cache and are counted.
         assert!(
             [0, stats.files_out].contains(&stats.files_cached_instead),
             "{stats}"
@@ -200,7 +200,7 @@ fn outputs_of_each_compression_are_accepted() {
     }
 }
 
-/// Looks up `absent` keys and returns how many of them a filter turned away, in percent.
+/// Looks up `absent` keys and returns the percentage that a filter rejected.
 fn turned_away_percent(db: &DB, options: &Options, ticker: Ticker, absent: &[Vec<u8>]) -> u64 {
     let before = options.get_ticker_count(ticker);
     for key in absent {
@@ -230,8 +230,8 @@ fn filters_turn_absent_keys_away() {
             .filter_map(|key| absent_neighbour(&content, key))
             .collect();
         let percent = turned_away_percent(&db, &options, Ticker::BloomFilterUseful, &absent);
-        // 10 bits a key give about 1 % false positives; an absent key outside all files needs no
-        // filter, but all but a few lie inside.
+        // 10 bits per key give about 1 % false positives. An absent key outside all files needs no filter, but almost
+        // all keys are inside.
         assert!(
             percent >= 95,
             "{filter:?} turned {percent} % of the absent keys away"
@@ -265,7 +265,7 @@ fn prefix_filters_turn_absent_prefixes_away() {
     assert_content(&db, &content);
 }
 
-/// Opens with automatic compactions, all of them Rockmill's.
+/// Opens with automatic compactions, all offered to Rockmill.
 fn open_automatic(path: &Path, service: &rockmill::Service, tree: &TreeShape) -> DB {
     let mut options = options(service);
     tree.apply(&mut options);
@@ -273,7 +273,7 @@ fn open_automatic(path: &Path, service: &rockmill::Service, tree: &TreeShape) ->
     open(&options, path)
 }
 
-/// Waits for quiet and checks that no further job comes.
+/// Waits until no compaction runs, and checks that no further job comes.
 fn assert_quiet(db: &DB, service: &rockmill::Service) {
     wait_for_compact(db);
     let jobs = service.stats().jobs_scheduled;
@@ -319,7 +319,7 @@ fn nothing_is_picked_again_after_a_snapshot_is_released() {
     db.flush().expect("flush");
     compact_everything(&db);
     let marked = service.stats().jobs_scheduled;
-    // Now RocksDB marks the bottommost files: their older versions have become obsolete.
+    // Now RocksDB marks the bottommost files, because their older versions are obsolete.
     drop(snapshot);
     put(&db, &mut content, b"wake up", b"");
     db.flush().expect("flush");

@@ -1,5 +1,5 @@
-//! Bad bytes, missing files, full disks: the job goes back to RocksDB, nothing that was readable is
-//! lost, nothing stays in the staging folder, and the last error says where.
+//! Bad bytes, missing files, full disks: the job is returned to RocksDB, readable data is kept, the staging folder is
+//! empty, and the last error names the place.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +17,10 @@ use rockmill_tests::table::{Filter, TableShape};
 use rockmill_tests::tree::TreeShape;
 use rust_rocksdb::{DB, Options};
 
-/// Writes of a small database: each of its four files has tens of data blocks.
+/// Number of writes of a small database: each of its four files has tens of data blocks.
 const WRITES: usize = 6_000;
 
-/// A database with four L0 files, closed and opened again, so that no data block is in RocksDB's cache.
+/// A database with four L0 files, reopened so that no data block is in RocksDB's cache.
 struct Fixture {
     directory: tempfile::TempDir,
     service: rockmill::Service,
@@ -33,7 +33,7 @@ fn shaped(options: Options) -> Options {
         ..TableShape::default()
     };
     let mut options = table.apply(options);
-    // Several output files a job: some are finished when a block in the middle turns out bad.
+    // Several output files per job: some are finished before the bad block in the middle is read.
     let tree = TreeShape {
         target_file_size: 32 << 10,
         ..TreeShape::default()
@@ -62,8 +62,8 @@ impl Fixture {
         open(&shaped(options(&self.service)), &self.path())
     }
 
-    /// Checks that the job came back and that the error names `file`. Whether a file that cannot be
-    /// opened counts as declined or as failed is the engine's to say.
+    /// Checks that the job was returned and that the error names `file`. If a file cannot be opened, the engine may
+    /// count the job as declined or as failed.
     fn assert_came_back(&self, file: &Path) {
         let stats = self.service.stats();
         assert!(stats.jobs_failed + stats.jobs_declined > 0, "{stats}");
@@ -75,7 +75,7 @@ impl Fixture {
         assert_nothing_staged(&self.path());
     }
 
-    /// Damages the middle one of the files as a copy, so that RocksDB can still compact.
+    /// Replaces the middle one of the files with a damaged copy, so that RocksDB can still compact.
     fn damage(&self, db: &DB, change: impl Fn(&[u8]) -> Vec<u8>) -> PathBuf {
         let file = sst_files(db).swap_remove(1);
         let bytes = fs::read(&file).expect("read");
@@ -186,7 +186,7 @@ fn foreign_files() {
 
 #[test]
 fn a_sound_file_of_another_database() {
-    // All its checksums hold; only its unique id and its place tell that it is not the input.
+    // All its checksums are valid; only its unique id and its place show that it is not the input.
     let other = Fixture::new();
     let other_file = sst_files(&other.open()).swap_remove(1);
     let bytes = fs::read(other_file).expect("read");
@@ -228,12 +228,12 @@ fn a_missing_file() {
 
 #[test]
 fn a_file_without_permission_to_read() {
-    // The superuser may read every file.
+    // The superuser can read every file.
     if rockmill_testing::is_superuser() {
         return rockmill_testing::again_as_nobody("a_file_without_permission_to_read");
     }
     let fixture = Fixture::new();
-    // RocksDB has opened the file by then and keeps it open.
+    // RocksDB has opened the file before and keeps it open.
     let db = fixture.open();
     let file = sst_files(&db).swap_remove(1);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).expect("chmod");
@@ -278,11 +278,11 @@ fn damage_that_rocksdb_sees_too() {
     );
     assert_answers_are_right_or_errors(&db, &fixture.content);
     drop(db);
-    // Opened again, all is as it was: one bad block, and everything else readable.
+    // After reopening, one block is still bad, and everything else is readable.
     let db = open(&shaped(local_options()), &fixture.path());
     assert_answers_are_right_or_errors(&db, &fixture.content);
     drop(db);
-    // And with the bit turned back, nothing has been lost.
+    // With the bit restored, nothing has been lost.
     fs::write(&files[1], &bytes).expect("write");
     assert_content(
         &open(&shaped(local_options()), &fixture.path()),
@@ -290,7 +290,7 @@ fn damage_that_rocksdb_sees_too() {
     );
 }
 
-/// Every lookup gives the right value or an error, and most give the value.
+/// Checks that every lookup returns the right value or an error, and most return the value.
 fn assert_answers_are_right_or_errors(db: &DB, content: &Content) {
     let mut errors = 0;
     for (key, value) in content {
@@ -339,7 +339,7 @@ fn leftovers_of_a_crash_do_not_disturb() {
     assert_nothing_staged(&fixture.path());
 }
 
-/// Bytes of one write to the filler file.
+/// Size in bytes of one write to the filler file.
 const FILLER_BYTES: usize = 4 << 10;
 
 /// Fills the disk until about `spare_bytes` are left.
@@ -377,8 +377,8 @@ fn a_full_disk() {
     assert_nothing_staged(&path);
     assert_content(&db, &content);
     drop(db);
-    // With space again, everything works. A service leaves jobs to RocksDB for a while after one of its
-    // databases has closed, so this is another one.
+    // With free space, everything works. This is another service, because a service leaves jobs to RocksDB for a while
+    // after one of its databases has closed.
     fs::remove_file(&filler).expect("remove");
     let service = rockmill_tests::harness::service();
     options.set_compaction_service(service.clone());

@@ -13,10 +13,10 @@ use rust_rocksdb::DB;
 const WRITES: usize = 6_000;
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Databases of a process share RocksDB's threads: enough that each can have a job.
+/// Databases of a process share RocksDB's threads; this is enough for one job each.
 const BACKGROUND_JOBS: i32 = 8;
 
-/// Three databases with a clone of `service` each, and their content.
+/// Opens three databases, each with its own clone of `service`, and returns them with their content.
 fn three(service: &rockmill::Service, directory: &Path) -> [(DB, Content); NAMES.len()] {
     NAMES.map(|name| {
         let mut options = options(service);
@@ -28,7 +28,7 @@ fn three(service: &rockmill::Service, directory: &Path) -> [(DB, Content); NAMES
 }
 
 fn gated(gate: &Gate) -> rockmill::Service {
-    // A job has one subcompaction here, and each database has one job.
+    // Each job has one subcompaction here, and each database has one job.
     rockmill::Service::builder()
         .min_job_bytes(0)
         .threads(NAMES.len())
@@ -37,8 +37,8 @@ fn gated(gate: &Gate) -> rockmill::Service {
         .expect("the settings are good")
 }
 
-/// Stops a job of each of three databases at `step`, closes the first, lets `meanwhile` see to the gate,
-/// and checks that the other two jobs are done and nothing of the first is left.
+/// Stops a job of each of three databases at `step`, and closes the first database. `meanwhile` controls the gate.
+/// Checks that the other two jobs are done and that no files of the first remain.
 fn close_one_of_three(step: Step, meanwhile: impl FnOnce(&Gate, &dyn Fn())) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let gate = Gate::new(step);
@@ -82,7 +82,7 @@ fn closing_one_of_three_databases_stops_its_job_and_no_other() {
 #[test]
 fn closing_does_not_wait_for_a_sync() {
     close_one_of_three(Step::Sync, |gate, await_first| {
-        // Its sync has not come back.
+        // Its sync has not returned.
         await_first();
         gate.open();
     });

@@ -1,4 +1,4 @@
-//! Random cases on RocksDB alone and on RocksDB with Rockmill: the same entries, the same reads.
+//! Random cases on RocksDB alone and on RocksDB with Rockmill must give the same entries and reads.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use rockmill_tests::{differential, seed};
 
 /// Small cases by default: a few minutes on two cores.
 const DEFAULT_CASES: u64 = 160;
-/// One case in so many breaks SingleDelete's contract.
+/// One case in `BROKEN_CONTRACT_EVERY` breaks SingleDelete's contract.
 const BROKEN_CONTRACT_EVERY: u64 = 16;
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ fn run_case(seed: u64) -> Result<Outcome, String> {
 #[test]
 fn rockmill_compacts_as_rocksdb_does() {
     let seeds = seed::seeds(DEFAULT_CASES);
-    // Not captured: a process that RocksDB aborts leaves them as well.
+    // Not captured by the test harness, so that the seeds are printed even if RocksDB aborts the process.
     let _ = writeln!(std::io::stderr(), "seeds {seeds:?}");
     let (next, total) = (AtomicUsize::new(0), Mutex::new(Total::default()));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -81,7 +81,7 @@ fn rockmill_compacts_as_rocksdb_does() {
         total.differences.join("\n")
     );
     assert!(total.scheduled > 0, "no job reached the service");
-    // A few cases may be of automatic compactions alone.
+    // A small number of cases may have only automatic compactions.
     assert!(
         total.measures.done > 0 || (seeds.len() as u64) < DEFAULT_CASES,
         "no job was compared"

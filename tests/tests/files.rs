@@ -1,6 +1,5 @@
-//! The same entries written by RocksDB and by Rockmill into one file each: filters must be equal bit
-//! for bit, properties but for identity and what follows from where blocks are cut, and data blocks
-//! about as large.
+//! RocksDB and Rockmill write the same entries into one file each. Filters must be equal bit for bit. Properties must
+//! be equal except for identity and effects of block splitting, and data blocks must have about the same size.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +15,9 @@ use rockmill_tests::table::{Filter, Prefix, TableShape};
 use rust_rocksdb::{DB, DBCompactionStyle, DBCompressionType, Options};
 
 const CASES: u64 = 40;
-/// Data blocks may be this much larger or smaller in the mean than RocksDB's, percent.
+/// Allowed difference of the mean size of data blocks from RocksDB's, in percent.
 const BLOCK_SIZE_TOLERANCE_PERCENT: u64 = 10;
-/// So many data blocks tell a mean.
+/// Number of data blocks with which a mean is meaningful.
 const ENOUGH_BLOCKS: u64 = 30;
 
 fn fill_like_any_other(db: &DB, rng: &mut StdRng) {
@@ -40,7 +39,7 @@ fn fill_like_any_other(db: &DB, rng: &mut StdRng) {
     }
 }
 
-/// The only file of a database after everything was compacted, opened.
+/// Opens the only file of a database after everything was compacted.
 fn only_file(db: &DB, dir: &Path) -> Option<InputTable> {
     let files = db.live_files().expect("live files");
     assert!(files.len() <= 1, "{} files", files.len());
@@ -54,7 +53,7 @@ fn filter(table: &InputTable) -> Option<Vec<u8>> {
     Some(rockmill_core::read_block(table, *handle).expect("a sound block"))
 }
 
-/// Properties by name, without those that identify the file and those that follow from block cuts.
+/// Returns properties by name, without those that identify the file or depend on block splitting.
 fn comparable_properties(table: &InputTable) -> BTreeMap<String, Vec<u8>> {
     const OWN: [&str; 13] = [
         "rocksdb.creating.db.identity",
@@ -75,8 +74,8 @@ fn comparable_properties(table: &InputTable) -> BTreeMap<String, Vec<u8>> {
     let named = entries.map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value));
     named
         .filter(|(name, _)| !OWN.contains(&name.as_str()))
-        // Whether the blocks of a small file compress depends on where they are cut, and with it the
-        // list of compressions used.
+        // Whether the blocks of a small file are stored compressed depends on their boundaries, and so does the list of
+        // compressions used.
         .filter(|(name, _)| name != "rocksdb.compression" || table.meta.index.len() > 1)
         .collect()
 }
@@ -201,7 +200,7 @@ fn the_number_of_bits_is_found_in_the_inputs_filters() {
 
 #[test]
 fn level_0_gets_one_file_in_its_place() {
-    // Universal style with a single level: every compaction goes to level 0.
+    // With a single level, universal style compacts everything to level 0.
     let dir = tempfile::tempdir().expect("a temporary directory");
     let service = rockmill::Service::builder()
         .min_job_bytes(0)

@@ -1,4 +1,4 @@
-//! Trouble on the device is never the database's: the CPU does what the device could not.
+//! Faults of the device never reach the database: the CPU does the work that the device could not.
 
 use rockmill::{Device, Service};
 use rockmill_cuda::Target;
@@ -37,7 +37,7 @@ fn service() -> Service {
         .device(Device::Kernels(Target::Faulty))
         .build()
         .expect("sound settings");
-    // Until then the CPU does all jobs.
+    // Before that, the CPU does all jobs.
     service.wait_for_device().expect("the device opens");
     service
 }
@@ -50,7 +50,7 @@ impl Fixture {
         Self { directory, content }
     }
 
-    /// Compacts everything with trouble ahead; checks the database, and returns the statistics.
+    /// Compacts everything with a planned fault, checks the database, and returns the statistics.
     fn compact(&self, service: &Service) -> rockmill::Stats {
         let path = self.directory.path().join("db");
         let db = open(&shaped(options(service)), &path);
@@ -79,7 +79,7 @@ fn whatever_fails_the_database_is_right_and_the_error_is_told() {
     for call in [Call::Allocate, Call::Stage, Call::Copy, Call::Wait] {
         for nth in [0, 19] {
             let fixture = Fixture::new(nth + 2);
-            // A device that is open has memory.
+            // An open device has allocated memory already.
             if call == Call::Allocate {
                 faults.break_down(call, 0);
             }

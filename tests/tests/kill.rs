@@ -1,20 +1,20 @@
-//! A process that is killed with SIGKILL while Rockmill compacts its database loses nothing, tears no batch,
-//! and leaves nothing that the next one does not remove.
+//! A process that is killed with SIGKILL while Rockmill compacts its database loses nothing and tears no batch. The
+//! next process removes all remaining files.
 //!
 //! ```text
 //! ROCKMILL_SEED=N ROCKMILL_CASES=200 ROCKMILL_JSON=FILE \
 //!     cargo test --release -p rockmill-tests --test kill a_killed -- --nocapture
 //! ```
 //!
-//! kills so many processes and writes what they came to; see [`rockmill_tests::crash`]. `ROCKMILL_AT_ONCE=4` has four
-//! of them at a time, `ROCKMILL_TEST_DEVICE=cuda:0` has them compact on a GPU; simulated devices go as well.
+//! kills that many processes and writes a summary; see [`rockmill_tests::crash`]. `ROCKMILL_AT_ONCE=4` runs four of
+//! them in parallel, `ROCKMILL_TEST_DEVICE=cuda:0` lets them compact on a GPU; simulated devices work as well.
 
 use std::path::Path;
 
 use rockmill_tests::crash::campaign::Campaign;
 use rockmill_tests::crash::device::{KERNELS_ON_HOST, named};
 
-/// The kernels take their time on the host.
+/// A small number, because the kernels are slow on the host.
 const KILLS_WITH_KERNELS: u64 = 6;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash");
 

@@ -1,5 +1,5 @@
-//! What the process's metrics recorder hears: the names, labels and units of docs/reference/metrics.md, with the
-//! values of `stats()`.
+//! The process's metrics recorder gets the names, labels and units of docs/reference/metrics.md, with the values of
+//! `stats()`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,9 +13,9 @@ use rust_rocksdb::Options;
 use rust_rocksdb::compaction_filter::Decision;
 
 const PAGE: &str = include_str!("../../docs/reference/metrics.md");
-/// Writes of a small database.
+/// Number of writes of a small database.
 const WRITES: usize = 2_000;
-/// What these jobs give no cause for.
+/// Metrics that these jobs do not trigger.
 const SILENT: [&str; 7] = [
     "rockmill_device_quarantined_total",
     "rockmill_jobs_redone_by_cpu_total",
@@ -26,7 +26,7 @@ const SILENT: [&str; 7] = [
     "rockmill_verification_failures_total",
 ];
 
-/// A value by name and value of the label, which is empty if there is none.
+/// Values by name and label value, which is empty if there is no label.
 struct Heard(BTreeMap<(String, String), DebugValue>);
 
 impl Heard {
@@ -66,7 +66,7 @@ impl Heard {
         }
     }
 
-    /// How many values a histogram has.
+    /// Returns the number of values in a histogram.
     fn samples(&self, name: &str, label: &str) -> u64 {
         match self.0.get(&(name.to_owned(), label.to_owned())) {
             Some(DebugValue::Histogram(values)) => values.len() as u64,
@@ -75,7 +75,7 @@ impl Heard {
     }
 }
 
-/// What the documentation says of a metric.
+/// Documentation of a metric.
 #[derive(Debug, PartialEq)]
 struct Line {
     unit: String,
@@ -96,7 +96,7 @@ fn documented() -> BTreeMap<String, Line> {
     rows.map(row).collect()
 }
 
-/// Writes and compacts with `change`d options; `between` may do something to the files.
+/// Writes and compacts with `change`d options; `between` may change the files.
 fn compact(
     service: &rockmill::Service,
     change: impl Fn(&mut Options),
@@ -117,7 +117,7 @@ fn damage_a_file(db: &rust_rocksdb::DB) {
     replace(&file, &with_flipped_bit(&bytes, 10)).expect("replace");
 }
 
-/// The recorder is the process's, so this is one test.
+/// The recorder is global to the process, so this is one test.
 #[test]
 fn a_recorder_hears_what_the_documentation_lists() {
     let recorder = DebuggingRecorder::new();

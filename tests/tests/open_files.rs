@@ -1,4 +1,4 @@
-//! Jobs beside a limit of open files that their inputs would exceed: RocksDB must always be able to open its own.
+//! Jobs under a limit of open files that their inputs would exceed: RocksDB must always be able to open its own.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use rockmill_tests::reasons::OPEN_FILES;
 use rust_rocksdb::{DB, DBCompressionType, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process may open here, for all tests of this file.
+/// Limit of open files of the process, for all tests in this file.
 const LIMIT: u64 = 256;
-/// Files that RocksDB keeps open of a database.
+/// Files that RocksDB keeps open per database.
 const MAX_OPEN_FILES: i32 = 40;
 
 fn lower_the_limit() {
@@ -30,7 +30,7 @@ fn small(mut options: Options) -> Options {
     options
 }
 
-/// Writes the keys `first`, `first + step` and so on into one file of level 0, and says how many.
+/// Writes the keys `first`, `first + step` and so on into one file of level 0, and returns their number.
 fn flush(db: &DB, content: &mut Content, first: usize, step: usize) -> u64 {
     const KEYS: usize = 30_000;
     let numbers = (first..KEYS).step_by(step);

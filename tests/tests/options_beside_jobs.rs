@@ -1,5 +1,5 @@
-//! Options that change as compactions begin: RocksDB may pick a compaction before it has written the OPTIONS file that
-//! the job should name.
+//! Options that change when compactions begin: RocksDB may pick a compaction before it has written the OPTIONS file
+//! that the job should name.
 
 use rockmill_tests::content::assert_content;
 use rockmill_tests::harness::{
@@ -7,10 +7,10 @@ use rockmill_tests::harness::{
 };
 
 const WRITES: usize = 6_000;
-/// Each has one chance to meet the moment.
+/// Number of databases; each has one chance to hit the moment.
 const DATABASES: u64 = 12;
 
-/// Opens databases whose files wait to be compacted, and changes `option` with what lets RocksDB begin.
+/// Opens databases whose files wait for compaction. Changes `option` together with options that let RocksDB begin.
 fn goes_on_after(option: (&str, &str)) {
     for seed in 0..DATABASES {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,7 +1,7 @@
 //! Jobs whose OPTIONS file is not the one that was in force when RocksDB picked them.
 //!
-//! RocksDB installs the options of `SetOptions` before it writes them, and may pick compactions in between; others
-//! wait for a thread after they were picked. A service in front of Rockmill brings both about at will.
+//! RocksDB installs the options of `SetOptions` before it writes them, and may pick compactions in between. Other
+//! compactions wait for a thread after they were picked. A service in front of Rockmill produces both cases on purpose.
 
 use std::ffi::CStr;
 use std::fs;
@@ -19,7 +19,7 @@ use rust_rocksdb::{
 
 const WRITES: usize = 6_000;
 
-/// Rockmill behind something that changes each job's message, and is told when the job has ended.
+/// Rockmill behind a service that changes each job's message and is notified when the job has ended.
 struct Changed<B, A> {
     rockmill: rockmill::Service,
     before: B,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// Numbers of the OPTIONS files of a database, the newest last.
+/// Returns the numbers of the OPTIONS files of a database, the newest last.
 fn options_files(database: &Path) -> Vec<u64> {
     let names = fs::read_dir(database).expect("it is there");
     let names = names.map(|entry| entry.expect("an entry").file_name());
@@ -70,7 +70,7 @@ fn options_file(database: &Path, number: u64) -> PathBuf {
     database.join(format!("OPTIONS-{number:06}"))
 }
 
-/// Makes a database, compacts it through Rockmill, and checks that it is whole and takes writes.
+/// Creates a database, compacts it through Rockmill, and checks its content and that it accepts writes.
 fn compacts(
     paranoid_at_first: bool,
     database: &Path,
@@ -98,7 +98,7 @@ fn set(db: &DB, option: (&str, &str)) {
     db.set_options(&[option]).expect("the option is mutable");
 }
 
-/// Names the OPTIONS file before the newest one, as RocksDB does while it writes that one.
+/// Makes the message name the OPTIONS file before the newest one, as RocksDB does while it writes the newest.
 fn name_older(database: &Path, message: &mut CompactionServiceInput) -> PathBuf {
     let [.., older, newest] = options_files(database)[..] else {
         panic!("SetOptions has written another OPTIONS file");
@@ -157,7 +157,7 @@ fn a_compaction_that_waited_for_a_thread_keeps_the_options_of_its_picking() {
     let are_changed = Mutex::new(Some(are_changed));
     let database = directory.path().to_owned();
     let before = move |message: &mut CompactionServiceInput| {
-        // The first job alone.
+        // Only for the first job.
         let Some(are_changed) = are_changed.lock().expect("no panic").take() else {
             return;
         };

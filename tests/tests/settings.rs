@@ -1,4 +1,4 @@
-//! What settings do to a database's compactions, at the start and while they change.
+//! Effects of settings on a database's compactions, at the start and while they change.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ use rockmill_tests::tree::TreeShape;
 use rust_rocksdb::{DB, Env, Options};
 use tempfile::TempDir;
 
-/// Writes of a small database: some hundred KiB.
+/// Number of writes of a small database: some hundred KiB.
 const WRITES: usize = 6_000;
 
 fn build(builder: Builder) -> Service {
@@ -36,7 +36,7 @@ fn small_files(service: &Service) -> Options {
     options
 }
 
-/// Makes a database at `path` and compacts it.
+/// Creates a database at `path` and compacts it.
 fn compacted(service: &Service, path: &Path, seed: u64) -> (DB, Content) {
     let db = open(&small_files(service), path);
     let content = fill(&db, WRITES, seed);
@@ -104,7 +104,7 @@ fn a_staging_folder_on_another_mount_is_declined() {
         let service = build(Service::builder().min_job_bytes(0).staging_dir(staging));
         let path = below(&format!("db{number}"));
         let (db, mut content) = compacted(&service, &path, 3);
-        // RocksDB goes on as if nothing were.
+        // RocksDB continues normally.
         put(&db, &mut content, b"key00000001", b"new");
         compact_everything(&db);
         assert_content(&db, &content);
@@ -134,7 +134,7 @@ fn a_bit_that_the_file_system_flips_is_noticed_at_the_full_level() {
         assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1), "{stats}");
         assert_eq!(stats.verification_failures, 1, "{stats}");
         assert_nothing_staged(&path);
-        // The next job meets a sound file system.
+        // The next job runs on a sound file system.
         put(&db, &mut content, b"key00000001", b"new");
         compact_everything(&db);
         let stats = service.stats();
@@ -147,7 +147,7 @@ fn a_bit_that_the_file_system_flips_is_noticed_at_the_full_level() {
 #[test]
 fn settings_may_change_under_load() {
     const ROUNDS: usize = 12;
-    /// Shares no factor with the number of writes.
+    /// Coprime to the number of writes.
     const SPREAD: usize = 7919;
     let service = build(Service::builder().min_job_bytes(0));
     let directory = temporary();

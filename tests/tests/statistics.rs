@@ -1,5 +1,5 @@
-//! The counts of a job that Rockmill did are those of the same job by RocksDB. Left out are tombstones and
-//! bytes of the input, of which RocksDB does not count all.
+//! The counts of a job that Rockmill did equal those of the same job by RocksDB. Excluded are tombstones and bytes of
+//! the input, which RocksDB does not count completely.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const KEYS: u32 = 24;
 const WRITES: u32 = 60;
 const LAST_LEVEL: i32 = 6;
 
-/// What an application reads of a job in `CompactionJobInfo::stats`.
+/// Fields of a job in `CompactionJobInfo::stats` that an application reads.
 #[derive(Debug, PartialEq)]
 struct Counts {
     records_in: u64,
@@ -23,7 +23,7 @@ struct Counts {
     expired_deletions: u64,
 }
 
-/// Writes whose sequence numbers are equal in both databases.
+/// Two databases whose writes have equal sequence numbers.
 struct Sides {
     rocksdb: DB,
     rockmill: DB,
@@ -38,7 +38,7 @@ impl Sides {
         }
     }
 
-    /// Some writes, snapshots and flushes.
+    /// Makes some writes, snapshots and flushes.
     fn write<'db>(
         &'db self,
         rng: &mut StdRng,
@@ -62,7 +62,7 @@ impl Sides {
         self.each(DB::flush);
     }
 
-    /// One job on each side of all files down to a level.
+    /// Runs one job on each side with all files down to a level.
     fn compact(&self, level: i32) -> [Counts; 2] {
         [&self.rocksdb, &self.rockmill].map(|db| {
             let files = db.live_files().expect("files");

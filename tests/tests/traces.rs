@@ -1,4 +1,4 @@
-//! The spans and events that a subscriber gets of jobs.
+//! The spans and events of jobs that a subscriber gets.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Enough for several subcompactions of files of the size below.
+/// Enough for several subcompactions with files of the size below.
 const WRITES: usize = 20_000;
 const FILE_BYTES: u64 = 32 << 10;
 
@@ -50,7 +50,7 @@ struct Seen {
     entered: bool,
 }
 
-/// Keeps all spans by their ids, and the fields of all events.
+/// Records all spans by id, and the fields of all events.
 #[derive(Debug, Default, Clone)]
 struct Keep {
     spans: Arc<Mutex<BTreeMap<u64, Seen>>>,
@@ -91,7 +91,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Keep {
     }
 }
 
-/// The subscriber is the process's, since subcompactions run on threads of their own, so this is one test.
+/// The subscriber is global to the process, because subcompactions run on other threads; so this is one test.
 #[test]
 fn subcompactions_have_spans_below_their_job_and_declines_tell_why() {
     let keep = Keep::default();

@@ -1,4 +1,4 @@
-//! What goes wrong on an accelerator, and how often.
+//! Faults of an accelerator and their rates.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,30 +6,30 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What becomes of a task that a device fails at.
+/// Faults of a task on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// There is no memory for it.
+    /// No device memory is free for it.
     Allocation,
     /// A kernel does not start.
     Launch,
-    /// The context breaks, and all calls fail until the driver has made a new one.
+    /// The context breaks, and all calls fail until the driver has replaced it.
     Context,
-    /// The call does not come back.
+    /// The call does not return.
     Hang,
-    /// It takes many times as long.
+    /// The task takes many times as long.
     Slow,
-    /// The end of a file does not come back.
+    /// The end of a file is missing after the copy back.
     Truncated,
-    /// A bit of a file is another one when it comes back.
+    /// One bit of a file is inverted after the copy back.
     Flipped,
-    /// A block holds other content than it should, with a checksum that fits.
+    /// A block has the wrong content, with a valid checksum.
     WrongResult,
 }
 
 impl Fault {
-    /// All, in the order of their definition.
+    /// All faults in the order of their definition.
     pub const ALL: [Self; 8] = [
         Self::Allocation,
         Self::Launch,
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// Whether files come out other than they were meant.
+    /// Whether the fault damages files.
     pub fn damages(self) -> bool {
         matches!(self, Self::Truncated | Self::Flipped | Self::WrongResult)
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The share of tasks that each fault meets; a task meets one at most.
+/// Share of tasks that each fault affects; a task has at most one fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct FaultRates(BTreeMap<Fault, f64>);
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for FaultRates {
     }
 }
 
-/// Reads a map; which of two rates was meant nobody could tell.
+/// Rejects a map with a repeated name, because it is ambiguous.
 struct EachOnce;
 
 impl<'de> Visitor<'de> for EachOnce {
@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for EachOnce {
 }
 
 impl FaultRates {
-    /// The fault that a task meets which drew `lot`, from 0 to below 1.
+    /// Returns the fault of a task that drew `lot`, from 0 to below 1.
     pub fn draw(&self, lot: f64) -> Option<Fault> {
         let mut above = 0.0;
         let mut shares = self.0.iter();
@@ -111,13 +111,13 @@ impl FaultRates {
         met.map(|(fault, _)| *fault)
     }
 
-    /// Whether some fault damages files.
+    /// Whether a fault with a rate above 0 damages files.
     pub fn damage(&self) -> bool {
         let mut shares = self.0.iter();
         shares.any(|(fault, rate)| fault.damages() && *rate > 0.0)
     }
 
-    /// Looks whether these are shares of one whole.
+    /// Checks that the rates are shares of one whole.
     ///
     /// # Errors
     /// One clause that names the fault.

@@ -1,9 +1,9 @@
 //! The published model of an FPGA compaction unit: X-Engine's, "FPGA-Accelerated Compactions for LSM-based Key-Value
 //! Store" (FAST'20).
 //!
-//! A unit is a pipeline, so its slowest stage decides. A stage passes `f / (b + (A * key + value) / bus)` pairs a
-//! second: base cycles, then the bytes of a pair over the bus, the key `A` times. The merger handles keys alone. Decoder,
-//! transfer and merger see all pairs of the input, the encoder those that are left.
+//! A unit is a pipeline, so its slowest stage determines its speed. A stage processes `f / (b + (A * key + value) /
+//! bus)` pairs per second: base cycles, then the bytes of a pair over the bus, the key `A` times. The merger handles
+//! only keys. Decoder, transfer and merger process all pairs of the input, the encoder only those that are kept.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use super::faults::FaultRates;
 
-/// What parameters may be. What is beyond is a slip: neither a board nor a chip to be built has it, and with less than
-/// the least a task would not end.
+/// Valid ranges of the parameters. A value above the range is a mistake, because no board or chip has it. With values
+/// below the range, a task would not end.
 const UNITS: RangeInclusive<u32> = 1..=1024;
 const CLOCK_HZ: RangeInclusive<f64> = 1e3..=1e12;
-/// From a single wire on.
+/// At least a single wire.
 const BUS_BYTES: RangeInclusive<f64> = 0.125..=65_536.0;
 const BASE_CYCLES: RangeInclusive<f64> = 0.001..=1e6;
 const PASSES: RangeInclusive<f64> = 0.0..=1000.0;
-/// Bytes a second.
+/// Bytes per second.
 const LINK: RangeInclusive<f64> = 1e3..=1e15;
 const MEMORY_BYTES: RangeInclusive<u64> = 1..=1 << 50;
 
-/// No sound file is larger.
+/// Larger than any valid file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The profiles that ship: X-Engine's board, eight units of four ways at 200 MHz; a drive that computes, slower than
-/// the host, as Co-KV has it; a GPU of the middle range.
+/// Built-in profiles: X-Engine's board with eight four-way units at 200 MHz; a computational drive that is slower than
+/// the host, as in Co-KV; a mid-range GPU.
 const SHIPPED: [(&str, &str); 3] = [
     ("fpga-cu", include_str!("../profiles/fpga-cu.json")),
     (
@@ -45,11 +45,11 @@ const SHIPPED: [(&str, &str); 3] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitProfile {
-    /// Units that work side by side, each on a task.
+    /// Number of parallel units, each for one task.
     pub units: u32,
-    /// Cycles a second.
+    /// Cycles per second.
     pub clock_hz: f64,
-    /// Bytes that a stage moves in a cycle.
+    /// Bytes that a stage moves per cycle.
     pub bus_bytes: f64,
     /// Decoder of the inputs' blocks.
     pub decoder: UnitStage,
@@ -59,26 +59,26 @@ pub struct UnitProfile {
     pub merger: UnitStage,
     /// Encoder of the output's blocks.
     pub encoder: UnitStage,
-    /// What all units share to get inputs and give back outputs; none where the data lies at the device.
+    /// Link that all units share for inputs and outputs; `None` if the data is at the device.
     #[serde(default)]
     pub link: Option<UnitLink>,
     /// Memory for inputs and outputs of all tasks.
     pub memory_bytes: u64,
-    /// How often what goes wrong.
+    /// Rates of faults.
     #[serde(default)]
     pub faults: FaultRates,
-    /// What the choice of tasks that meet a fault begins with.
+    /// Seed for choosing the tasks with a fault.
     #[serde(default)]
     pub fault_seed: u64,
 }
 
-/// A link, both ways at once.
+/// A link with both directions in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitLink {
-    /// Bytes a second to the device.
+    /// Bytes per second to the device.
     pub to_device: f64,
-    /// Bytes a second back.
+    /// Bytes per second back.
     pub from_device: f64,
 }
 
@@ -88,24 +88,24 @@ pub struct UnitLink {
 pub struct UnitStage {
     /// Cycles for any pair.
     pub base_cycles: f64,
-    /// How often a key passes the bus.
+    /// Number of times that a key passes the bus.
     pub key_passes: f64,
-    /// How often a value does.
+    /// Number of times that a value passes the bus.
     pub value_passes: f64,
 }
 
-/// How fast a unit is for pairs of one size.
+/// Speed of a unit for pairs of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct UnitSpeed {
     /// Bytes of keys.
     pub key_bytes: u32,
     /// Bytes of values.
     pub value_bytes: u32,
-    /// Pairs of input a second that each stage passes: decoder, transfer, merger, encoder.
+    /// Input pairs per second of each stage: decoder, transfer, merger, encoder.
     pub stages: [f64; 4],
-    /// The least of them.
+    /// The lowest of them.
     pub pairs_per_second: f64,
-    /// Whose that is.
+    /// Name of the slowest stage.
     pub bottleneck: &'static str,
 }
 
@@ -113,15 +113,15 @@ pub struct UnitSpeed {
 pub const UNIT_STAGES: [&str; 4] = ["decoder", "transfer", "merger", "encoder"];
 
 impl UnitProfile {
-    /// Names of the profiles that ship.
+    /// Returns the names of the built-in profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SHIPPED.into_iter().map(|(name, _)| name)
     }
 
-    /// A profile that ships, by its name, or one from a file whose name ends in `.json`.
+    /// Returns a built-in profile by name, or reads one from a file whose name ends in `.json`.
     ///
     /// # Errors
-    /// One sentence about what is wrong.
+    /// One sentence about the error.
     pub fn find(name: &str) -> Result<Self, String> {
         if name.ends_with(".json") {
             let text = read(name).map_err(|e| format!("cannot read the profile {name}: {e}"))?;
@@ -145,20 +145,20 @@ impl UnitProfile {
         )
     }
 
-    /// A profile from its text.
+    /// Parses a profile.
     ///
     /// # Errors
-    /// One sentence about what is wrong.
+    /// One sentence about the error.
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile: Self = parse_named(text).map_err(|e| format!("this is no profile: {e}"))?;
         profile.check()?;
         Ok(profile)
     }
 
-    /// Looks whether a device can have such parameters.
+    /// Checks that the parameters are in their ranges.
     ///
     /// # Errors
-    /// One sentence about what is wrong.
+    /// One sentence about the error.
     pub fn check(&self) -> Result<(), String> {
         let link = self.link.iter();
         let link = link.flat_map(|link| [link.to_device, link.from_device]);
@@ -172,12 +172,12 @@ impl UnitProfile {
             .map_err(|why| format!("this profile makes no sense: {why}"))
     }
 
-    /// In the order of [`UNIT_STAGES`].
+    /// Returns the stages in the order of [`UNIT_STAGES`].
     fn stages(&self) -> [UnitStage; 4] {
         [self.decoder, self.transfer, self.merger, self.encoder]
     }
 
-    /// How fast one unit is for such pairs, of which the share `kept` (above 0, at most 1) survives.
+    /// Returns the speed of one unit for such pairs. The share `kept` of them (above 0, at most 1) is kept.
     pub fn unit_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> UnitSpeed {
         let stages = self.stage_speeds(f64::from(key_bytes), f64::from(value_bytes), kept);
         let (bottleneck, pairs_per_second) = UNIT_STAGES
@@ -194,8 +194,8 @@ impl UnitProfile {
         }
     }
 
-    /// Pairs of input a second that each stage passes, of keys and values of so many bytes in the mean, of which the
-    /// share `kept` (at most 1) survives.
+    /// Returns the input pairs per second of each stage, for keys and values of these mean sizes in bytes. The share
+    /// `kept` of the pairs (at most 1) is kept.
     pub fn stage_speeds(&self, key_bytes: f64, value_bytes: f64, kept: f64) -> [f64; 4] {
         let speed = |stage: UnitStage| {
             let bytes = stage.key_passes * key_bytes + stage.value_passes * value_bytes;
@@ -205,7 +205,7 @@ impl UnitProfile {
         [decoder, transfer, merger, encoder / kept]
     }
 
-    /// Pairs of input a second that the link passes, both ways at once; `None` if nothing needs to pass one.
+    /// Returns the input pairs per second of the link, with both directions in parallel; `None` if there is no link.
     pub fn link_speed(&self, key_bytes: u32, value_bytes: u32, kept: f64) -> Option<f64> {
         let bytes = f64::from(key_bytes) + f64::from(value_bytes);
         let speed = |link: UnitLink| (link.to_device / bytes).min(link.from_device / bytes / kept);
@@ -235,7 +235,7 @@ fn within<T: PartialOrd + Debug>(
     ))
 }
 
-/// A value from its text; an error begins with the name of the field that is wrong, if it is one.
+/// Parses a value. An error in a field begins with the field's name.
 fn parse_named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let mut text = serde_json::Deserializer::from_str(text);
     let value =
@@ -247,9 +247,9 @@ fn parse_named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     Ok(value)
 }
 
-/// The text of a file, or so much of it that it is too long.
+/// Reads a file, but not much more than the maximum size.
 fn read(name: &str) -> io::Result<String> {
-    // A pipe would be waited for.
+    // Reading a pipe would block.
     if !fs::metadata(name)?.is_file() {
         return Err(io::Error::other("it is no plain file"));
     }
@@ -266,8 +266,8 @@ mod tests {
         UnitProfile::find("fpga-cu").expect("it ships")
     }
 
-    /// By hand from the published parameters, at 200 MHz over 8 bytes: for 8 B/32 B the decoder takes
-    /// 10 + 48/8 cycles, transfer 18 + 40/8, the merger 50 + 40/8 and the encoder 46 + 48/8.
+    /// Calculated by hand from the published parameters, at 200 MHz over 8 bytes: for 8 B/32 B the decoder takes 10 +
+    /// 48/8 cycles, transfer 18 + 40/8, the merger 50 + 40/8 and the encoder 46 + 48/8.
     #[test]
     fn the_published_formulas_come_out() {
         for (key, value, cycles, bottleneck) in [
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Published: a unit is bound by computing keys for short pairs, by moving bytes for long ones.
+    /// According to the publication, key comparison is the bottleneck for short pairs, and data movement for long ones.
     #[test]
     fn what_is_dropped_need_not_be_encoded() {
         let half = shipped().unit_speed(8, 1024, 0.5);

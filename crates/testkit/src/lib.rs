@@ -1,5 +1,5 @@
-//! What tests and benchmarks run jobs on: a machine's storage in memory that fails and crashes as a test plans, virtual
-//! time, and simulated devices with their faults.
+//! Simulations for tests and benchmarks: storage in memory that fails and crashes as a test plans, virtual time, and
+//! simulated devices with faults.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,14 @@
-//! Devices that are not there: tasks are compacted by the CPU backend, and take the time that a profile says.
+//! Simulated devices: the CPU backend compacts a task, and the task takes the time that a profile gives.
 //!
-//! ```text
-//!   device memory --> link there --> a unit --> link back --> files
-//!    waits for room     shared      one of n      shared
-//! ```
+//! A task uses these resources in order:
 //!
-//! Stages of a task follow each other, and those of different tasks overlap. What the host takes longer for than
-//! the profile says is not taken back.
+//! 1. Device memory: waits until enough is free.
+//! 2. The link to the device, shared by all tasks.
+//! 3. One of `n` units.
+//! 4. The link back, shared by all tasks.
+//!
+//! Stages of one task follow each other; stages of different tasks overlap. If the host takes longer than the profile,
+//! the extra time is not compensated.
 
 mod damage;
 mod memory;
@@ -37,19 +39,19 @@ use rockmill_storage::clock::CANCEL_POLL;
 use rockmill_storage::clock::Clock;
 use timeline::{Stages, Timeline};
 
-/// How long a driver takes to replace a context that broke.
+/// Time in which a driver replaces a broken context.
 const CONTEXT_TIME: Duration = Duration::from_secs(30);
 
-/// A call that hangs comes back after so long, when nobody waits for it any more.
+/// Time after which a hanging call returns; the job has abandoned it long before.
 const HANG_TIME: Duration = Duration::from_secs(60 * 60);
 
-/// How many times as long a slow task takes.
+/// Factor by which a slow task takes longer.
 const SLOW_TIMES: f64 = 10.0;
 
-/// Inputs and outputs, which are no larger, lie in the device's memory together.
+/// Device memory relative to the input size: the outputs are no larger than the inputs.
 const MEMORY_TIMES: u64 = 2;
 
-/// A device that is not there.
+/// A simulated device.
 #[derive(Debug)]
 pub struct Simulated {
     name: String,
@@ -62,13 +64,13 @@ pub struct Simulated {
 #[derive(Debug)]
 struct State {
     timeline: Timeline,
-    /// By when the context is whole again.
+    /// Time at which the context works again.
     broken_until: Duration,
     faults: BTreeMap<&'static str, u64>,
 }
 
 impl Simulated {
-    /// A device as `profile` says, with `memory_bytes` at most, in the time of `clock`.
+    /// Creates a device for `profile` with at most `memory_bytes` of memory, in the time of `clock`.
     pub fn new(profile: &Profile, memory_bytes: Option<u64>, clock: Arc<dyn Clock>) -> Self {
         let name = profile.device_name();
         let profile = profile.parameters().clone();
@@ -91,7 +93,7 @@ impl Simulated {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What chance there is in a task, which is the same wherever its job is repeated.
+    /// Random number of a task. It is the same in each repetition of its job.
     fn lot(&self, request: &Request<'_>) -> u64 {
         let plan = request.purpose.output_plan();
         let session = plan.map_or("", |plan| &plan.properties.session_id);
@@ -104,7 +106,7 @@ impl Simulated {
         *self.state().faults.entry(fault.name()).or_default() += 1;
     }
 
-    /// Fails as a device does, if that is the task's lot.
+    /// Returns the error of `fault`, if it makes the call fail.
     fn strike(&self, fault: Fault) -> Result<()> {
         let what = match fault {
             Fault::Allocation => "there is no device memory for a task",
@@ -124,7 +126,7 @@ impl Simulated {
         Err(trouble(what))
     }
 
-    /// Has the CPU make the files, with what is wrong in them.
+    /// Lets the CPU write the files, and damages them according to the fault.
     fn make(
         &self,
         task: ReadTask<'_>,
@@ -145,7 +147,7 @@ impl Simulated {
         Ok(report)
     }
 
-    /// How long the stages of a task take that came to this.
+    /// Returns the times of the stages of a task with this report.
     fn stages(&self, report: &TaskReport) -> Stages {
         let pairs = report.read.entries.iter().sum::<u64>() as f64;
         let mean = |bytes: u64| {
@@ -222,7 +224,7 @@ impl DynBackend for Simulated {
             .take(bytes.saturating_mul(MEMORY_TIMES), task.cancel)?;
         let begun = self.clock.now();
         let mut report = self.make(task, sink, fault, lot)?;
-        // The host has verified what it made, not what came of it on the way.
+        // The host has verified its own files, but not the damage on the way back.
         if let Some(ssts) = report.output.ssts_mut() {
             ssts.verified &= !self.profile.faults.damage();
         }
@@ -236,7 +238,7 @@ impl DynBackend for Simulated {
         Ok(report)
     }
 
-    /// What has no link lies where the data does.
+    /// A device without a link is at the data.
     fn is_near_data(&self) -> bool {
         self.profile.link.is_none()
     }
@@ -246,7 +248,7 @@ impl DynBackend for Simulated {
     }
 }
 
-/// A lot as a share, from 0 to below 1.
+/// Maps a random number to a share, from 0 to below 1.
 fn share(lot: u64) -> f64 {
     const SPARE_BITS: u32 = u64::BITS - f64::MANTISSA_DIGITS;
     (lot >> SPARE_BITS) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64

@@ -1,4 +1,4 @@
-//! Time that passes only while all who work wait for it, and then at once to whatever comes first.
+//! A clock whose time passes only while all working threads wait, and then jumps to the next event.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use rockmill_storage::clock::{Clock, Seen, Signal};
 
 /// Virtual time, for tests. Clones share it.
 ///
-/// A [`Worker`](rockmill_storage::clock::Worker) must wait through its clock, and works for one clock alone. Where it waits for threads in another way, these must not
-/// wait for time.
+/// A [`Worker`](rockmill_storage::clock::Worker) must wait through its clock, and works for one clock only. If it waits
+/// for threads in another way, these threads must not wait for time.
 #[derive(Debug, Clone, Default)]
 pub struct VirtualClock(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     now: Duration,
-    /// Threads that work and do not wait.
+    /// Number of threads that work and do not wait.
     at_work: usize,
-    /// By when they wake up, and a number.
+    /// Waiting threads by wake-up time and a number.
     sleepers: BTreeMap<(Duration, u64), Sleeper>,
     next: u64,
 }
@@ -28,14 +28,14 @@ struct State {
 #[derive(Debug)]
 struct Sleeper {
     thread: Thread,
-    /// Whether it is one that works.
+    /// Whether the thread is a worker.
     works: bool,
-    /// Address of the signal that wakes it up earlier.
+    /// Address of the signal that wakes it earlier.
     signal: Option<usize>,
 }
 
 thread_local! {
-    /// Whether this thread is counted as one that works.
+    /// Whether this thread is counted as a worker.
     static WORKS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,7 +44,7 @@ fn address(signal: &Signal) -> usize {
 }
 
 impl State {
-    /// Lets time pass if nobody works.
+    /// Lets time pass if no thread works.
     fn go_on(&mut self) {
         if self.at_work > 0 {
             return;
@@ -98,7 +98,7 @@ impl VirtualClock {
         WORKS.get()
     }
 
-    /// Sleeps for `time`, or until the signal is not as it was seen.
+    /// Sleeps for `time`, or until the signal has changed since it was seen.
     fn sleep(&self, time: Duration, signal: Option<(&Signal, Seen)>) {
         let mut state = self.state();
         if signal.is_some_and(|(signal, seen)| signal.seen() != seen) {
@@ -124,7 +124,7 @@ impl VirtualClock {
             state = self.state();
         }
         if !works {
-            // Nobody hears when this thread waits the next time, or ends.
+            // This thread is no worker, so its next wait or its end would not let time pass.
             state.go_on();
         }
     }
@@ -144,7 +144,7 @@ impl Clock for VirtualClock {
     }
 
     fn notify(&self, signal: &Signal) {
-        // Who has looked and does not sleep yet sees this.
+        // A thread that has checked its condition and does not sleep yet sees the raised signal.
         let mut state = self.state();
         signal.raise();
         state.wake_all_of(address(signal));
@@ -159,7 +159,7 @@ impl Clock for VirtualClock {
     }
 
     fn work(&self, work: &mut dyn FnMut()) {
-        /// Also when the work panics.
+        /// Restores the counts, also when the work panics.
         struct Before<'a>(&'a VirtualClock, bool);
         impl Drop for Before<'_> {
             fn drop(&mut self) {
@@ -168,7 +168,7 @@ impl Clock for VirtualClock {
             }
         }
         let before = Before(self, WORKS.replace(true));
-        // A thread that works already counts once.
+        // A thread that is a worker already counts once.
         self.state().at_work -= usize::from(before.1);
         work();
     }
@@ -249,7 +249,7 @@ mod tests {
                 receiver.run(|| {
                     clock.wait(signal, seen, 60 * SECOND);
                     assert_eq!(clock.now(), SECOND);
-                    // It has come, so nobody sleeps.
+                    // The signal has come, so there is no sleep.
                     clock.wait(signal, seen, 60 * SECOND);
                     assert_eq!(clock.now(), SECOND);
                     clock.wait(signal, signal.seen(), SECOND);

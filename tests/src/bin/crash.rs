@@ -1,4 +1,4 @@
-//! `crash kill` kills processes as environment variables say, `crash write ..` is such a process; see
+//! `crash kill` kills processes according to environment variables; `crash write ..` is such a process. See
 //! `rockmill_tests::crash`.
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Many kills, as environment variables ask for them, and whether they were what was asked for.
+//! A series of kills as set by environment variables, and a check that it tested what it should.
 
 use std::path::{Path, PathBuf};
 
@@ -10,33 +10,33 @@ use super::{device, kill};
 use crate::seed;
 
 const DEFAULT_KILLS: u64 = 15;
-/// So many kills come at every moment.
+/// Number of kills with which every kind of moment occurs.
 const ENOUGH_KILLS: u64 = 100;
 
-/// What is to be killed, and how often.
+/// Parameters of a series of kills.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// `src/bin/crash.rs`, built.
+    /// Path of the built `src/bin/crash.rs`.
     pub program: PathBuf,
-    /// What the processes compact with.
+    /// Device on which the processes compact.
     pub device: DeviceList,
-    /// Of the first database; the next one has the next.
+    /// Seed of the first database; each further one increments it.
     pub seed: u64,
-    /// Processes to kill.
+    /// Number of processes to kill.
     pub kills: u64,
-    /// Databases whose processes run at a time, one each.
+    /// Number of databases in parallel, each with one process.
     pub at_once: u64,
-    /// Where to write what it came to.
+    /// File for the results.
     pub json: Option<PathBuf>,
 }
 
 impl Campaign {
-    /// `ROCKMILL_CASES` kills from `ROCKMILL_SEED` on, `ROCKMILL_AT_ONCE` processes at a time, on
-    /// `ROCKMILL_TEST_DEVICE`, told to the file `ROCKMILL_JSON`.
+    /// Reads the environment: `ROCKMILL_CASES` kills from `ROCKMILL_SEED` on, `ROCKMILL_AT_ONCE` processes in parallel,
+    /// on `ROCKMILL_TEST_DEVICE`, with results in the file `ROCKMILL_JSON`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the device's name.
+    /// The error in the device's name.
     pub fn from_environment(program: &Path) -> Result<Self, String> {
         Ok(Self {
             program: program.to_owned(),
@@ -48,11 +48,11 @@ impl Campaign {
         })
     }
 
-    /// Kills, in a temporary folder which stays if something does not hold, and tells what it came to.
+    /// Kills processes, in a temporary folder that is kept after a failure, and reports the results.
     ///
     /// # Errors
     ///
-    /// What does not hold, or that the kills did not come to what they were for.
+    /// The condition that does not hold, or the kind of kill that did not occur.
     pub fn run(&self) -> Result<(), String> {
         println!(
             "ROCKMILL_SEED={} ROCKMILL_CASES={} ROCKMILL_AT_ONCE={} ROCKMILL_TEST_DEVICE={}",
@@ -73,7 +73,7 @@ impl Campaign {
             .map_err(|error| format!("{error}\n{summary}"))
     }
 
-    /// Whether something was tested.
+    /// Checks that the kills covered what they should.
     fn check(&self, summary: &Summary) -> Result<(), String> {
         let verified = summary.databases_verified;
         if verified != self.kills {

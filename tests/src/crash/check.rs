@@ -1,4 +1,4 @@
-//! What must hold of a database whose process was killed.
+//! Conditions for a database whose process was killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,18 +21,17 @@ use super::shape::{DatabaseShape, FAMILIES};
 use super::writer::{count, service};
 use crate::content::{check_pairs, read_everything, scan_forward};
 
-/// Background work of a small database ends long before.
+/// Background work of a small database ends long before this.
 const QUIET_TIMEOUT_MICROS: u64 = 60_000_000;
 
-/// What a killed process left, before anything else has touched it.
+/// Files that a killed process left, before anything else has touched them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// Jobs' folders in the staging folder.
+    /// Number of jobs' folders in the staging folder.
     pub folders: u64,
-    /// Files in these.
+    /// Number of files in these folders.
     pub staged_files: u64,
-    /// SST files in the database's folder that the MANIFEST does not know: renamed or flushed, and not
-    /// installed.
+    /// SST files in the database's folder that are not in the MANIFEST: renamed or flushed, and not installed.
     pub unlisted_files: u64,
 }
 
@@ -40,7 +39,7 @@ fn at(path: &Path) -> impl Fn(std::io::Error) -> String {
     move |e| format!("{}: {e}", path.display())
 }
 
-/// Names in a folder; none if there is no such folder.
+/// Returns the names in a folder; empty if there is no such folder.
 fn names(path: &Path) -> Result<Vec<String>, String> {
     let entries = match fs::read_dir(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -54,7 +53,7 @@ fn names(path: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The files that the MANIFEST names.
+/// Returns the files that the MANIFEST names.
 fn listed(dir: &Path) -> Result<BTreeMap<String, FileMeta>, String> {
     let mut follower = TreeFollower::default();
     follower
@@ -67,17 +66,17 @@ fn listed(dir: &Path) -> Result<BTreeMap<String, FileMeta>, String> {
         .collect())
 }
 
-/// SST files in a folder.
+/// Returns the SST files in a folder.
 fn tables(dir: &Path) -> Result<BTreeSet<String>, String> {
     let names = names(dir)?;
     Ok(names.into_iter().filter(|n| n.ends_with(".sst")).collect())
 }
 
-/// Looks at what a killed process left in `dir`.
+/// Counts the files that a killed process left in `dir`.
 ///
 /// # Errors
 ///
-/// The system's, and if the MANIFEST is damaged, as text.
+/// The operating system's error or an error in the MANIFEST, as text.
 pub fn remains(dir: &Path) -> Result<Remains, String> {
     let staging = dir.join(STAGING_DIR);
     let mut remains = Remains::default();
@@ -85,7 +84,7 @@ pub fn remains(dir: &Path) -> Result<Remains, String> {
         remains.folders += 1;
         remains.staged_files += names(&staging.join(name))?.len() as u64;
     }
-    // A database that was just about to be made has no MANIFEST.
+    // A database whose creation was interrupted may have no MANIFEST.
     if dir.join("CURRENT").exists() {
         let listed = listed(dir)?;
         let unlisted = tables(dir)?;
@@ -95,16 +94,16 @@ pub fn remains(dir: &Path) -> Result<Remains, String> {
     Ok(remains)
 }
 
-/// What a service did that was started again.
+/// Results of a restarted service.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// Who did its subcompactions.
+    /// Number of its subcompactions by device.
     pub subcompactions: Subcompactions,
-    /// SST files that were read.
+    /// Number of SST files that were read.
     pub files: u64,
 }
 
-/// A database to look at, and what it must hold.
+/// A database to check, and its expected content.
 #[derive(Debug)]
 pub struct Checker<'a> {
     dir: &'a Path,
@@ -114,7 +113,7 @@ pub struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// For the database of `seed` in `dir`, whose processes compact with `device`.
+    /// Creates a checker for the database of `seed` in `dir`, whose processes compact on `device`.
     #[must_use]
     pub fn new(dir: &'a Path, seed: u64, device: DeviceList) -> Self {
         Self {
@@ -125,12 +124,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Opens the database as RocksDB alone does, with every check that it has, and compares it with what
-    /// was `acknowledged`. Takes into the model what is there. Returns how many SST files were read.
+    /// Opens the database with RocksDB alone and all of its checks, and compares it with the `acknowledged` batches.
+    /// Adds the batches found to the model. Returns the number of SST files read.
     ///
     /// # Errors
     ///
-    /// What does not hold.
+    /// The condition that does not hold.
     pub fn recovered(
         &self,
         model: &mut Model,
@@ -154,12 +153,12 @@ impl<'a> Checker<'a> {
         check_files(self.dir)
     }
 
-    /// Opens the database with a service, lets it write and compact family number `family`, and
-    /// looks whether what the killed process left is gone.
+    /// Opens the database with a service, lets it write and compact the column family number `family`, and checks that
+    /// files of the killed process were removed.
     ///
     /// # Errors
     ///
-    /// What does not hold.
+    /// The condition that does not hold.
     pub fn restarted(&self, model: &mut Model, family: usize) -> Result<Restarted, String> {
         let service = service(Arc::new(LocalStorage), self.device)?;
         service.wait_for_device().map_err(|e| e.to_string())?;
@@ -199,7 +198,7 @@ fn compact(db: &DB, family: usize) -> Result<(), String> {
         .map_err(|e| format!("background work: {e}"))
 }
 
-/// Number of the last batch of `writer`, which every family must know.
+/// Returns the number of the last batch of `writer`, which must be the same in every family.
 fn last_batch(db: &DB, writer: usize) -> Result<u64, String> {
     let mut counts = Vec::new();
     for family in handles(db)? {
@@ -214,7 +213,7 @@ fn last_batch(db: &DB, writer: usize) -> Result<u64, String> {
     }
 }
 
-/// A writer writes one batch at a time, so one may be there that was not acknowledged.
+/// A writer has one batch in flight, so at most one unacknowledged batch may be there.
 fn check_count(writer: usize, acknowledged: u64, found: u64) -> Result<(), String> {
     if found < acknowledged {
         return Err(format!(
@@ -244,13 +243,12 @@ fn check_content(db: &DB, model: &Model) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the folder of a closed database holds the SST files that its MANIFEST names and no others,
-/// and that each is what the MANIFEST says, with sound checksums and ascending keys. Returns how many
-/// they are.
+/// Checks that the folder of a closed database has exactly the SST files that its MANIFEST names. Each must match the
+/// MANIFEST, with sound checksums and ascending keys. Returns the number of files.
 ///
 /// # Errors
 ///
-/// What does not hold.
+/// The condition that does not hold.
 pub fn check_files(dir: &Path) -> Result<u64, String> {
     let (listed, found) = (listed(dir)?, tables(dir)?);
     let missing: Vec<_> = listed.keys().filter(|n| !found.contains(*n)).collect();
@@ -283,7 +281,7 @@ mod tests {
 
     const SEED: u64 = 1;
 
-    /// A closed database that holds `batches` batches of writer 0, in files.
+    /// A closed database with `batches` batches of writer 0 in SST files.
     fn written(dir: &Path, batches: std::ops::RangeInclusive<u64>) {
         let shape = DatabaseShape::new(SEED, DeviceList::default());
         let db = shape.open(Options::default(), dir).expect("opens");

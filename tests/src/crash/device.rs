@@ -1,20 +1,20 @@
-//! What processes compact with while they are killed.
+//! The device on which processes compact while they are killed.
 
 use rockmill::{Device, DeviceList, Stats};
 use rockmill_compaction::Registered;
 use rockmill_cuda::Target;
 use rockmill_testkit::simulated::Profile;
 
-/// How a GPU's kernels that run on the host call themselves.
+/// Name of the device that runs a GPU's kernels on the host.
 pub const KERNELS_ON_HOST: &str = "cuda-on-host";
-/// How the CPU calls itself.
+/// Name of the CPU.
 const CPU: &str = "cpu";
 
-/// A device by its name: as settings have it, or [`KERNELS_ON_HOST`].
+/// Parses a device: a name as in settings, or [`KERNELS_ON_HOST`].
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The error in the name.
 pub fn named(name: &str) -> Result<DeviceList, String> {
     match name {
         KERNELS_ON_HOST => Ok(Device::Kernels(Target::Host).into()),
@@ -25,11 +25,11 @@ pub fn named(name: &str) -> Result<DeviceList, String> {
     }
 }
 
-/// The device that `ROCKMILL_TEST_DEVICE` names; without it the CPU.
+/// Returns the device in `ROCKMILL_TEST_DEVICE`, by default the CPU.
 ///
 /// # Errors
 ///
-/// What is wrong with its name.
+/// The error in its name.
 pub fn tested() -> Result<DeviceList, String> {
     match std::env::var("ROCKMILL_TEST_DEVICE") {
         Ok(name) => named(&name).map_err(|e| format!("ROCKMILL_TEST_DEVICE: {e}")),
@@ -37,14 +37,14 @@ pub fn tested() -> Result<DeviceList, String> {
     }
 }
 
-/// Who did how many subcompactions of a service's jobs.
+/// Number of a service's subcompactions by device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subcompactions {
-    /// The CPU, what a device failed at included.
+    /// On the CPU, including those that a device failed at.
     pub cpu: u64,
-    /// All other devices.
+    /// On all other devices.
     pub device: u64,
-    /// Those that the CPU did after a device had failed at them, of jobs that are not done as well.
+    /// On the CPU after a device had failed at them, including those of unfinished jobs.
     pub redone: u64,
 }
 

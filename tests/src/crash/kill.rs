@@ -1,4 +1,4 @@
-//! Starts writing processes, kills them, and looks at what is left.
+//! Starts writing processes, kills them, and checks the remaining files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,18 +17,18 @@ use super::shape::FAMILIES;
 use super::summary::Summary;
 use super::writer::Arguments;
 
-/// Kills in the life of a database; the next one has another shape.
+/// Number of kills of one database; the next database has another shape.
 const KILLS_PER_DATABASE: u64 = 10;
-/// After one kill in so many the next process finds what the killed one left, and is killed as often
-/// just after it removed some of that as at other moments.
+/// After one kill in `UNCLEANED_EVERY`, the remaining files are kept for the next process. Half of those processes are
+/// killed just after they have removed some of them, the others at other moments.
 const UNCLEANED_EVERY: u32 = 5;
 
-/// Kills the campaign's processes, in new databases under `directory`, and checks each database after each.
-/// Everything is drawn from the seed on; only the machine's timing is not.
+/// Kills the campaign's processes, in new databases under `directory`, and checks each database after each kill.
+/// Everything except the machine's timing depends on the seed.
 ///
 /// # Errors
 ///
-/// The first thing that does not hold, with what came before it.
+/// The first condition that does not hold, with the events before it.
 pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
     let started = Instant::now();
     let kills = Kills {
@@ -45,7 +45,7 @@ pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
             .map(|_| scope.spawn(|| kills.go_on()))
             .collect();
         let ended = threads.into_iter().map(|thread| thread.join());
-        // A panic is a defect of the test.
+        // A panic is an error in the test.
         let ended: Vec<_> = ended.map(|ended| ended.expect("no panic")).collect();
         ended.into_iter().collect::<Result<(), String>>()
     })?;
@@ -57,7 +57,7 @@ pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
     Ok(summary)
 }
 
-/// What several lives share.
+/// State that several lives share.
 struct Kills<'a> {
     campaign: &'a Campaign,
     directory: &'a Path,
@@ -69,7 +69,7 @@ impl Kills<'_> {
         self.summary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lives one life after the other until there are enough, or something does not hold.
+    /// Runs one life after another until there are enough kills, or a condition does not hold.
     fn go_on(&self) -> Result<(), String> {
         while let Some((seed, kills)) = self.next() {
             Life::new(self, seed).live(kills)?;
@@ -77,7 +77,7 @@ impl Kills<'_> {
         Ok(())
     }
 
-    /// Seed and kills of the next database.
+    /// Returns seed and number of kills of the next database.
     fn next(&self) -> Option<(u64, u64)> {
         let mut summary = self.summary();
         let number = summary.databases;
@@ -98,9 +98,9 @@ struct Life<'a> {
     progress: PathBuf,
     model: Model,
     rng: StdRng,
-    /// How long the quickest process took to open database and device, once one has.
+    /// Shortest time in which a process opened database and device, once known.
     opening: Option<Duration>,
-    /// Whether the last process left something in the staging folder that nobody has removed.
+    /// Whether the last process left files in the staging folder that are still there.
     leftovers: bool,
 }
 
@@ -137,12 +137,12 @@ impl<'a> Life<'a> {
                     )
                 })?;
         }
-        // Only the database at hand is of use to whoever looks for a failure.
+        // Only the database of a failure is kept.
         let removed = std::fs::remove_dir_all(&self.database);
         removed.map_err(|e| format!("{}: {e}", self.database.display()))
     }
 
-    /// Starts a process, kills it at `moment`, and checks what RocksDB makes of the database.
+    /// Starts a process, kills it at `moment`, and checks how RocksDB recovers the database.
     fn kill(&mut self, moment: Moment) -> Result<(), String> {
         let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
         let before = *self.model.counts();
@@ -176,7 +176,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Starts a service again, and checks that it cleans up and goes on.
+    /// Restarts a service, and checks that it cleans up and works.
     fn restart(&mut self) -> Result<(), String> {
         let family = self.rng.random_range(0..FAMILIES.len());
         let device = self.kills.campaign.device;

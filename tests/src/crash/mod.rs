@@ -1,19 +1,18 @@
-//! Killing a process that writes to a database while Rockmill compacts it, and what must hold then.
+//! Kills a process that writes to a database while Rockmill compacts it, and checks the database afterwards.
 //!
-//! * [`script`] says what writers write: a batch is a function of seed, writer and number.
-//! * [`shape`] is how the database of a seed looks.
-//! * [`writer`] is the process that is killed, [`device`] what it compacts with.
-//! * [`watch`] is the storage under its service, which sees the steps of each job and can stop at one.
-//! * [`progress`] is the file in which it keeps what it has done, for whoever kills it.
-//! * [`kill`] starts it as a [`process`] and kills it, at a [`moment`] that the seed draws.
-//! * [`check`] looks at what is left, [`summary`] counts.
-//! * [`campaign`] is as many kills as environment variables ask for.
+//! * [`script`] determines the writes: a batch is a function of seed, writer and number.
+//! * [`shape`] determines the shape of the database of a seed.
+//! * [`writer`] is the process that is killed; [`device`] selects its device.
+//! * [`watch`] is the storage under its service. It sees the steps of each job and can stop at one.
+//! * [`progress`] is the file in which the process records its work for the parent.
+//! * [`kill`] starts it as a [`process`] and kills it, at a [`moment`] drawn from the seed.
+//! * [`check`] checks the remaining files, [`summary`] counts.
+//! * [`campaign`] is a series of kills as set by environment variables.
 //!
-//! `src/bin/crash.rs` is the door to the first and to the last, so one program is all that a machine without cargo needs.
+//! `src/bin/crash.rs` runs both the writer and the campaign, so a machine without cargo needs only one program.
 //!
-//! A killed process loses nothing that it gave to the system, so every batch that was acknowledged must be
-//! there afterwards, also without a sync. What a machine loses when its power fails is simulated in
-//! `crates/compaction/tests/simulation`.
+//! A killed process loses nothing that it passed to the system, so every acknowledged batch must be there afterwards,
+//! even without a sync. `crates/compaction/tests/simulation` simulates power failures.
 
 pub mod campaign;
 pub mod check;

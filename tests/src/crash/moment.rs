@@ -1,4 +1,4 @@
-//! When a process is killed.
+//! The moment at which a process is killed.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use rand::seq::IndexedRandom;
 
 use super::watch::{Point, Trap};
 
-/// One kill in so many comes at any time, the others at a step of a job.
+/// One kill in `ANY_TIME_EVERY` comes at any time, the others at a step of a job.
 const ANY_TIME_EVERY: u32 = 3;
-/// One in so many of these comes while the process opens what it works with.
+/// One in `OPENING_EVERY` of those comes while the process opens database and device.
 const OPENING_EVERY: u32 = 4;
-/// The last of the times after that.
+/// The latest time after that.
 const LATEST: Duration = Duration::from_millis(600);
-/// The longest time from a step to the kill.
+/// The longest delay from a step to the kill.
 const LONGEST_DELAY: Duration = Duration::from_millis(20);
-/// Each job takes every step; of steps that it takes for each file there are more.
+/// Highest occurrence of a step that each job takes once; the next limit is for steps that it takes for each file.
 const MAX_JOB_STEPS: u64 = 12;
 const MAX_FILE_STEPS: u64 = 60;
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment {
-    /// After this part of the time that the quickest took to open database and device.
+    /// After this fraction of the shortest opening time of database and device.
     Opening(f64),
-    /// So long after both are open.
+    /// This long after both are open.
     Time(Duration),
-    /// So long after a step.
+    /// This long after a step.
     Step(Trap, Duration),
 }
 
 impl Moment {
-    /// `finds_leftovers` says whether the process to be killed has something to remove.
+    /// Draws a moment. `finds_leftovers` says whether the process to be killed finds files to remove.
     pub fn random(rng: &mut StdRng, finds_leftovers: bool) -> Self {
         let cleans = finds_leftovers && rng.random();
         if !cleans && rng.random_ratio(1, ANY_TIME_EVERY) {
@@ -56,7 +56,7 @@ impl Moment {
             nth: rng.random_range(1..=most),
             holds: rng.random(),
         };
-        // As often below a millisecond as above it.
+        // About two thirds of the delays are at most a millisecond.
         let delay = match rng.random_range(0..3) {
             0 => Duration::ZERO,
             1 => LONGEST_DELAY.mul_f64(rng.random::<f64>() / 20.0),
@@ -65,7 +65,7 @@ impl Moment {
         Self::Step(trap, delay)
     }
 
-    /// Where the process is to say so.
+    /// Returns the step that the process is to report.
     #[must_use]
     pub fn trap(self) -> Option<Trap> {
         match self {

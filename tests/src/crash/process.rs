@@ -1,4 +1,4 @@
-//! A process that writes until it is killed, seen from outside.
+//! A process that writes until it is killed, seen from its parent.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -13,17 +13,17 @@ use super::writer::{Arguments, DOOR, OPEN};
 
 /// A GPU that other processes use as well takes seconds to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
-/// A step that has not come so long after that will not come.
+/// Time after opening within which the step must come.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// `kill -9`.
 const SIGKILL: i32 = 9;
 
-/// A running process, and what it prints.
+/// A running process and its output.
 pub struct Process {
     child: Child,
     lines: Receiver<String>,
     started: Instant,
-    /// How long it took to open database and device, once it has.
+    /// Time in which it opened database and device, once known.
     pub opening: Option<Duration>,
 }
 
@@ -32,13 +32,13 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// The system's, as text.
+    /// The operating system's error, as text.
     pub fn start(program: &Path, arguments: &Arguments) -> Result<Self, String> {
         let started = Instant::now();
         let child = Command::new(program)
             .arg(DOOR)
             .args(arguments.to_strings())
-            // Ends with this process, and the child with it.
+            // The process ends when its standard input closes, and so does the child.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -52,12 +52,11 @@ impl Process {
         })
     }
 
-    /// Waits until it is time to kill, where the quickest process took so long to open; false if a step did
-    /// not come.
+    /// Waits until the moment to kill; `opening` is the shortest opening time. Returns false if a step did not come.
     ///
     /// # Errors
     ///
-    /// If the process neither opens what it works with nor ends.
+    /// An error if the process neither opens database and device nor ends.
     pub fn await_moment(&mut self, moment: Moment, opening: Duration) -> Result<bool, String> {
         let (reached, delay) = match moment {
             Moment::Opening(part) => (false, opening.mul_f64(part)),
@@ -68,7 +67,7 @@ impl Process {
         Ok(reached)
     }
 
-    /// Whether the line came. A job of files that were there may take a step before all is open.
+    /// Waits for a line and returns whether it came. A job of existing files may take a step before everything is open.
     fn await_line(&mut self, awaited: &str) -> Result<bool, String> {
         let mut until = self.started + OPEN_TIMEOUT;
         loop {
@@ -89,7 +88,7 @@ impl Process {
                         "database and device are not open after {seconds} s"
                     ));
                 }
-                // Its status will say if it has ended by itself.
+                // The exit status shows whether it has ended by itself.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return Ok(false);
                 }
@@ -97,13 +96,13 @@ impl Process {
         }
     }
 
-    /// Kills it.
+    /// Kills the process.
     ///
     /// # Errors
     ///
-    /// If it had ended by itself.
+    /// An error if it had ended by itself.
     pub fn kill(mut self) -> Result<(), String> {
-        // Does nothing if the process has ended, which its status then says.
+        // If the process has ended already, this does nothing, and its status shows it.
         self.child.kill().map_err(|e| format!("kill it: {e}"))?;
         let status = self.child.wait().map_err(|e| format!("await it: {e}"))?;
         match status.signal() {
@@ -113,7 +112,7 @@ impl Process {
     }
 }
 
-/// Nobody writes to the database any more, whatever went wrong.
+/// Kills the process after any error, so that it no longer writes to the database.
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -121,7 +120,7 @@ impl Drop for Process {
     }
 }
 
-/// What a process prints, read by a thread that ends with the process.
+/// Returns the process's output, read by a thread that ends with the process.
 fn lines_of(out: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

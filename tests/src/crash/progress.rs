@@ -1,8 +1,7 @@
-//! A file in which a process keeps what it has done. What was written there outlives it, however it ends.
+//! A file in which a process records its progress. The contents survive the process, however it ends.
 //!
-//! ```text
-//! number of the last batch that was acknowledged, for each writer | gauges    8 bytes each, little-endian
-//! ```
+//! It has the number of the last acknowledged batch of each writer, followed by the gauges. Each number has 8 bytes,
+//! little-endian.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,28 +11,27 @@ use std::path::Path;
 use super::device::Subcompactions;
 use super::script::WRITERS;
 
-/// Bytes of a number.
+/// Size of a number in bytes.
 const NUMBER_BYTES: usize = 8;
-/// Numbers of [`Gauges`].
+/// Number of fields of [`Gauges`].
 const GAUGES: usize = 9;
 
-/// What the process is at.
+/// Current activity of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// 1 once database and device are open.
     pub open: u64,
-    /// Jobs that have a staging folder and were not reported yet.
+    /// Jobs with a staging folder that were not reported yet.
     pub computing: u64,
-    /// Files in these and in reported jobs' folders, taken ones included.
+    /// Files in these folders and in reported jobs' folders, including taken ones.
     pub staged_files: u64,
-    /// Jobs whose files are durable and whose folders are still there: reported and not taken, or
-    /// about to be.
+    /// Jobs whose files are durable and whose folders still exist: reported and not taken, or about to be reported.
     pub installing: u64,
     /// Jobs whose files RocksDB took.
     pub jobs_done: u64,
-    /// Snapshots that showed what they should.
+    /// Snapshots that were read and were correct.
     pub snapshots_read: u64,
-    /// Who did the subcompactions of jobs done, some milliseconds ago.
+    /// Subcompactions of finished jobs by device, a few milliseconds ago.
     pub subcompactions: Subcompactions,
 }
 
@@ -80,16 +78,16 @@ impl Gauges {
     }
 }
 
-/// The file, open.
+/// The open file.
 #[derive(Debug)]
 pub struct Progress(File);
 
 impl Progress {
-    /// Makes the file, in place of an older one, with what was acknowledged before.
+    /// Creates the file with earlier acknowledged batches; replaces an older file.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn create(path: &Path, acknowledged: &[u64]) -> io::Result<Self> {
         let progress = Self(
             OpenOptions::new()
@@ -110,7 +108,7 @@ impl Progress {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Ok(Self(file))
@@ -128,20 +126,20 @@ impl Progress {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Says that batch `number` of `writer` was written.
+    /// Records that batch `number` of `writer` was written.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn acknowledge(&self, writer: usize, number: u64) -> io::Result<()> {
         self.put(writer, &[number])
     }
 
-    /// Numbers of the last batches that were acknowledged.
+    /// Returns the numbers of the last acknowledged batches.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn acknowledged(&self) -> io::Result<[u64; WRITERS]> {
         let mut numbers = [0; WRITERS];
         for (writer, number) in numbers.iter_mut().enumerate() {
@@ -150,20 +148,20 @@ impl Progress {
         Ok(numbers)
     }
 
-    /// Says what the process is at.
+    /// Records the gauges.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn show(&self, gauges: Gauges) -> io::Result<()> {
         self.put(WRITERS, &gauges.to_numbers())
     }
 
-    /// What the process was at.
+    /// Reads the gauges.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn gauges(&self) -> io::Result<Gauges> {
         let mut numbers = [0; GAUGES];
         for (position, number) in numbers.iter_mut().enumerate() {

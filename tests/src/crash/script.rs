@@ -1,4 +1,4 @@
-//! What writers write, and what a database holds after it.
+//! The writes of all writers, and the resulting content of a database.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -7,17 +7,17 @@ use rust_rocksdb::{DB, WriteBatch};
 use super::shape::FAMILIES;
 use crate::content::Content;
 
-/// Threads of the process that is killed; each writes keys of its own.
+/// Number of writing threads of the killed process; each writes its own keys.
 pub const WRITERS: usize = 3;
-/// The writer that the checking process is.
+/// Number of the checking process as a writer.
 pub const CHECKER: usize = WRITERS;
 
-/// Keys of a writer: few, so that most writes hide an older one.
+/// Number of keys per writer: few, so that most writes overwrite an older one.
 const KEYS: u32 = 1500;
-/// Keys that get many versions.
+/// Number of keys with many versions.
 const HOT_KEYS: u32 = 40;
 const MAX_OPERATIONS: usize = 12;
-/// One batch in so many is a large one, which fills several blocks of the WAL.
+/// One batch in `LARGE_EVERY` is large and fills several blocks of the WAL.
 const LARGE_EVERY: u32 = 400;
 const LARGE_OPERATIONS: usize = 600;
 const LONGEST_VALUE: usize = 300;
@@ -33,27 +33,26 @@ struct Operation {
     value: Option<Vec<u8>>,
 }
 
-/// The key under which each family holds the number of a writer's last batch.
+/// Returns the key under which each family stores the number of a writer's last batch.
 #[must_use]
 pub fn count_key(writer: usize) -> Vec<u8> {
     format!("w{writer}/count").into_bytes()
 }
 
-/// Everything that is ever written, by its seed.
+/// All writes, determined by a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
     seed: u64,
 }
 
 impl Script {
-    /// The script of `seed`.
+    /// Creates the script of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    /// The batch `number`, from 1, of `writer`. It touches every family, so that a part of it that were
-    /// lost would show.
+    /// Returns batch `number`, from 1, of `writer`. It touches every family, so that a partial loss is detected.
     fn operations(self, writer: usize, number: u64) -> Vec<Operation> {
         let mut rng = SmallRng::seed_from_u64(mixed(&[self.seed, writer as u64, number]));
         let count = if rng.random_ratio(1, LARGE_EVERY) {
@@ -74,7 +73,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// RocksDB's, as text.
+    /// RocksDB's error, as text.
     pub fn write(self, db: &DB, writer: usize, number: u64) -> Result<(), String> {
         let families = handles(db)?;
         let mut batch = WriteBatch::default();
@@ -90,11 +89,11 @@ impl Script {
     }
 }
 
-/// The handles of all [`FAMILIES`].
+/// Returns the handles of all [`FAMILIES`].
 ///
 /// # Errors
 ///
-/// If one was not opened.
+/// An error if one was not opened.
 pub fn handles(db: &DB) -> Result<[&rust_rocksdb::ColumnFamily; FAMILIES.len()], String> {
     let mut handles = Vec::new();
     for name in FAMILIES {
@@ -117,7 +116,7 @@ fn random(rng: &mut SmallRng, writer: usize) -> Operation {
         family: rng.random_range(0..FAMILIES.len()),
         key: format!("w{writer}/{number:05}").into_bytes(),
         value: (!rng.random_ratio(1, DELETE_EVERY)).then(|| {
-            // Half of it compresses.
+            // Half of it is compressible.
             let mut value = vec![b'v'; rng.random_range(0..=LONGEST_VALUE)];
             let half = value.len() / 2;
             rng.fill_bytes(&mut value[half..]);
@@ -126,7 +125,7 @@ fn random(rng: &mut SmallRng, writer: usize) -> Operation {
     }
 }
 
-/// One number out of several, by the steps of `splitmix64`.
+/// Mixes several numbers into one, with the steps of `splitmix64`.
 fn mixed(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |hash, part| {
         let sum = (hash ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -136,17 +135,17 @@ fn mixed(parts: &[u64]) -> u64 {
     })
 }
 
-/// What a database holds once each writer has written so many batches.
+/// Content of a database after a number of batches of each writer.
 #[derive(Debug)]
 pub struct Model {
     script: Script,
     counts: [u64; WRITERS + 1],
-    /// By family.
+    /// Content by family.
     content: [Content; FAMILIES.len()],
 }
 
 impl Model {
-    /// A database before its first batch.
+    /// Creates the content before the first batch.
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self {
@@ -156,19 +155,19 @@ impl Model {
         }
     }
 
-    /// Batches of each writer, the checking process the last of them.
+    /// Number of batches of each writer; the checking process is the last.
     #[must_use]
     pub fn counts(&self) -> &[u64; WRITERS + 1] {
         &self.counts
     }
 
-    /// By family.
+    /// Content by family.
     #[must_use]
     pub fn content(&self) -> &[Content; FAMILIES.len()] {
         &self.content
     }
 
-    /// Takes in a writer's batches up to `number`.
+    /// Adds a writer's batches up to `number`.
     pub fn advance(&mut self, writer: usize, number: u64) {
         for batch in self.counts[writer] + 1..=number {
             for operation in self.script.operations(writer, batch) {

@@ -1,4 +1,4 @@
-//! How the database of a seed looks: small files, so that jobs run all the time.
+//! The shape of a seed's database: small files, so that jobs run all the time.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use crate::tree::TreeShape;
 /// Names of the column families.
 pub const FAMILIES: [&str; 3] = [DEFAULT_COLUMN_FAMILY_NAME, "second", "third"];
 
-/// Of every filter: said to the service, since OPTIONS files do not.
+/// Bits per key of every filter; passed to the service, because OPTIONS files do not contain them.
 pub const FILTER_BITS_PER_KEY: f64 = 10.0;
 
-/// So many families are stored as they are if there is a device: GPUs leave compression to the CPU.
+/// Number of uncompressed families if there is a device: GPUs leave compression to the CPU.
 const DEVICE_FAMILIES: usize = FAMILIES.len() - 1;
 
 const BACKGROUND_JOBS: i32 = 4;
-/// Files in L0 that begin a compaction.
+/// Number of files in L0 that triggers a compaction.
 const L0_TRIGGER: i32 = 2;
 
 /// Shapes of all families.
@@ -33,7 +33,7 @@ pub struct DatabaseShape {
 }
 
 impl DatabaseShape {
-    /// The shape of `seed` for processes that compact with `device`.
+    /// Returns the shape of `seed` for processes that compact on `device`.
     #[must_use]
     pub fn new(seed: u64, device: DeviceList) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -49,11 +49,11 @@ impl DatabaseShape {
         }
     }
 
-    /// Opens the database in `dir`, made if need be, on top of `options`.
+    /// Opens the database in `dir` with these shapes added to `options`; creates it if necessary.
     ///
     /// # Errors
     ///
-    /// RocksDB's, as text.
+    /// RocksDB's error, as text.
     pub fn open(&self, mut options: Options, dir: &Path) -> Result<DB, String> {
         options.create_if_missing(true);
         options.create_missing_column_families(true);
@@ -72,7 +72,7 @@ impl DatabaseShape {
 
 fn table(rng: &mut StdRng) -> TableShape {
     TableShape {
-        // Damage must show.
+        // Never without a checksum, so that damage is detected.
         checksum: rng.random_range(1..=4),
         filter: if rng.random_bool(0.7) {
             Filter::Bloom(FILTER_BITS_PER_KEY)

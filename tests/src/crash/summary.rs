@@ -1,4 +1,4 @@
-//! What many kills came to.
+//! Summary of many kills.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,51 +16,51 @@ use super::watch::{Point, Trap};
 pub struct Summary {
     /// First seed.
     pub seed: u64,
-    /// What processes compacted with, as settings name it.
+    /// Device on which processes compacted, as named in settings.
     pub device: String,
-    /// Processes killed.
+    /// Number of killed processes.
     pub kills: u64,
-    /// Databases that they wrote to, one after the other or several at once.
+    /// Number of databases that they wrote to, one after another or in parallel.
     pub databases: u64,
-    /// How many of the kills came while a process was at it; one may be at several.
+    /// Kills by the activity of the process; one kill may count for several.
     pub moments: Moments,
-    /// How many of the kills came just after a job had taken this step.
+    /// Kills just after a job had taken this step.
     pub after_step: BTreeMap<Point, u64>,
-    /// Of these, how many with the job's thread stopped at the step.
+    /// Of these, kills with the job's thread stopped at the step.
     pub held_at_step: u64,
     /// Jobs' folders that killed processes left.
     pub folders_left: u64,
-    /// Files in these.
+    /// Files in these folders.
     pub staged_files_left: u64,
     /// SST files that killed processes left and the MANIFEST did not name.
     pub unlisted_files_left: u64,
-    /// Jobs that were done in killed processes.
+    /// Jobs that killed processes finished.
     pub jobs_done: u64,
-    /// Subcompactions of jobs done that the CPU did, in killed processes and after restarts.
+    /// Subcompactions of finished jobs on the CPU, in killed processes and after restarts.
     pub cpu_subcompactions: u64,
-    /// Those that the device did.
+    /// The same on the device.
     pub device_subcompactions: u64,
     /// Subcompactions that the device failed at.
     pub redone_subcompactions: u64,
     /// Snapshots that were read in killed processes.
     pub snapshots_read: u64,
-    /// Batches that were acknowledged, and found again.
+    /// Batches that were acknowledged and found again.
     pub batches_acknowledged: u64,
-    /// Batches that were found and not yet acknowledged.
+    /// Batches that were found and not acknowledged.
     pub batches_unacknowledged: u64,
-    /// Times that a database was found to hold what it should, opened by RocksDB alone.
+    /// Successful checks of a database's content, opened by RocksDB alone.
     pub databases_verified: u64,
-    /// Times that a service was started on it again, and found to clean up and to go on.
+    /// Successful restarts of a service, with cleanup and further work.
     pub restarts_verified: u64,
-    /// SST files read for that.
+    /// SST files read for these checks.
     pub sst_files_verified: u64,
-    /// What did not hold.
+    /// Number of failed checks.
     pub failures: u64,
-    /// From the first start to the last check.
+    /// Seconds from the first start to the last check.
     pub elapsed_s: f64,
 }
 
-/// Kills by what the process was at.
+/// Kills by the activity of the process.
 #[derive(Debug, Default, Serialize)]
 pub struct Moments {
     /// Opening database or device.
@@ -69,14 +69,15 @@ pub struct Moments {
     pub job_running: u64,
     /// Files in a staging folder.
     pub files_staged: u64,
-    /// A job's files durable and its folder still there: about to be reported, or RocksDB installs them.
+    /// A job's files are durable and its folder still exists: it is about to be reported, or RocksDB installs the
+    /// files.
     pub installing: u64,
     /// None of these.
     pub idle: u64,
 }
 
 impl Summary {
-    /// Takes in a kill: how the process had been and what it left.
+    /// Adds a kill with the last activity of the process and its remaining files.
     pub fn killed(&mut self, gauges: Gauges, remains: Remains) {
         let moments = &mut self.moments;
         moments.opening += u64::from(gauges.open == 0);
@@ -100,21 +101,21 @@ impl Summary {
         self.redone_subcompactions += subcompactions.redone;
     }
 
-    /// The kill came just after this step.
+    /// Adds a kill that came just after this step.
     pub fn trapped(&mut self, trap: Trap) {
         *self.after_step.entry(trap.point).or_default() += 1;
         self.held_at_step += u64::from(trap.holds);
     }
 
-    /// Takes in a service that was found to clean up and to go on.
+    /// Adds a successful restart.
     pub fn restarted(&mut self, restarted: Restarted) {
         self.restarts_verified += 1;
         self.sst_files_verified += restarted.files;
         self.subcompactiond(restarted.subcompactions);
     }
 
-    /// Takes in a database that was found to hold what it should: the numbers of the last batches before
-    /// the process, acknowledged by it, and found, and how many SST files were read.
+    /// Adds a successful check of a database. The arguments are the numbers of the last batches before the process, the
+    /// acknowledged ones, those found, and the number of SST files read.
     pub fn verified(
         &mut self,
         before: &[u64],

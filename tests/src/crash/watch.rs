@@ -1,4 +1,4 @@
-//! Storage that sees each job's steps, keeps count of them, and can stop at one.
+//! Storage that observes and counts each job's steps, and can stop at one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use super::writer::say;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Point {
-    /// The job's folder was made.
+    /// The job's folder was created.
     Begun,
-    /// A file was made.
+    /// A file was created.
     Created,
-    /// Something was written to a file.
+    /// Bytes were written to a file.
     Written,
     /// A file was synced.
     Synced,
@@ -31,14 +31,14 @@ pub enum Point {
     Staged,
     /// RocksDB has renamed the files and has not written the MANIFEST yet.
     Taken,
-    /// The job's folder is gone; RocksDB writes the MANIFEST next if it took the files.
+    /// The job's folder was removed. If RocksDB took the files, it writes the MANIFEST next.
     Removed,
-    /// What an earlier process left in the staging folder is gone, or a part of it.
+    /// Some or all files of an earlier process were removed from the staging folder.
     Cleaned,
 }
 
 impl Point {
-    /// Those that every job takes, in order.
+    /// The steps that every job takes, in order.
     pub const OF_A_JOB: [Self; 7] = [
         Self::Begun,
         Self::Created,
@@ -49,7 +49,7 @@ impl Point {
         Self::Removed,
     ];
 
-    /// All of them.
+    /// All steps.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::OF_A_JOB.into_iter().chain([Self::Cleaned])
     }
@@ -79,21 +79,21 @@ impl FromStr for Point {
     }
 }
 
-/// Where to say so, and perhaps to stop.
+/// The step to report, and perhaps to stop at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
     /// The step.
     pub point: Point,
-    /// How many such steps there must have been, this one included.
+    /// Number of such steps until then, including this one.
     pub nth: u64,
-    /// Whether the thread that takes the step stops there for good.
+    /// Whether the thread that takes the step stops there permanently.
     pub holds: bool,
 }
 
-/// What is printed when the trap's step is reached.
+/// Line that is printed when the step is reached.
 pub const REACHED: &str = "reached";
 
-/// What is seen of a job.
+/// Observed state of a job.
 #[derive(Debug, Default)]
 struct Job {
     files: u64,
@@ -104,7 +104,7 @@ struct Job {
 struct Watch {
     progress: Arc<Progress>,
     gauges: Gauges,
-    /// By staging folder.
+    /// Jobs by staging folder.
     jobs: BTreeMap<PathBuf, Job>,
     trap: Option<Trap>,
 }
@@ -118,7 +118,7 @@ impl Watch {
         self.progress.show(self.gauges)
     }
 
-    /// Whether the trap closes at this step.
+    /// Returns the trap if this step triggers it.
     fn traps(&mut self, point: Point) -> Option<Trap> {
         let trap = self.trap.as_mut().filter(|trap| trap.point == point)?;
         trap.nth -= 1;
@@ -129,7 +129,7 @@ impl Watch {
     }
 }
 
-/// The system's storage, watched.
+/// The system's storage with an observer.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// The database's folder; all others belong to jobs.
@@ -156,18 +156,18 @@ impl Watched {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes gauges that are not about jobs.
+    /// Changes gauges that do not concern jobs.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The operating system's error.
     pub fn note(&self, change: impl FnOnce(&mut Gauges)) -> io::Result<()> {
         let mut watch = self.watch();
         change(&mut watch.gauges);
         watch.show()
     }
 
-    /// A job in `folder` has taken a step.
+    /// Records a step of a job in `folder`.
     fn step(&self, point: Point, folder: &Path, change: impl FnOnce(&mut Job)) -> io::Result<()> {
         let mut watch = self.watch();
         if let Some(job) = watch.jobs.get_mut(folder) {
@@ -195,7 +195,7 @@ impl Watched {
     }
 }
 
-/// Says that a trap has closed, and stays in it.
+/// Reports a triggered trap, and stops there if it is to hold.
 fn spring(trap: Option<Trap>) -> io::Result<()> {
     let Some(trap) = trap else {
         return Ok(());

@@ -18,35 +18,35 @@ use super::shape::{DatabaseShape, FILTER_BITS_PER_KEY};
 use super::watch::{Trap, Watched};
 use crate::content::read_everything;
 
-/// Subcompactions in flight at most.
+/// Most subcompactions in flight.
 const THREADS: usize = 2;
 const MEMORY_BUDGET_BYTES: u64 = 128 << 20;
-/// A writer takes a snapshot every so many batches, and looks at it after at most as many.
+/// A writer takes a snapshot every `SNAPSHOT_EVERY` batches, and reads it at most the same number of batches later.
 const SNAPSHOT_EVERY: u64 = 400;
-/// One batch in so many is followed by a flush of a family.
+/// One batch in `FLUSH_EVERY` is followed by a flush of a family.
 const FLUSH_EVERY: u32 = 3000;
-/// Subcompactions are small: a device that has not answered by then hangs.
+/// Subcompactions are small: a device that takes longer than this hangs.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(2);
-/// How often a process says how many subcompactions it has done.
+/// Interval at which a process records its number of subcompactions.
 const COUNT_EVERY: Duration = Duration::from_millis(5);
 
-/// The first argument of a program that is to be a writer.
+/// First argument of a writer process.
 pub const DOOR: &str = "write";
-/// What is printed when database and device are open.
+/// Line that is printed when database and device are open.
 pub const OPEN: &str = "open";
 
-/// What the process is told.
+/// Arguments of the process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// The database's folder.
     pub database: PathBuf,
     /// The file of [`Progress`].
     pub progress: PathBuf,
-    /// Of the database's shape and script.
+    /// Seed of the database's shape and script.
     pub seed: u64,
-    /// What it compacts with.
+    /// Device that compacts.
     pub device: DeviceList,
-    /// Where to stop.
+    /// Step to stop at.
     pub trap: Option<Trap>,
 }
 
@@ -71,11 +71,11 @@ impl Arguments {
         strings
     }
 
-    /// Reads what [`Arguments::to_strings`] made.
+    /// Parses the output of [`Arguments::to_strings`].
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// A description of the error.
     pub fn parse(strings: &[String]) -> Result<Self, String> {
         let number = |text: &String| text.parse().map_err(|_| format!("{text:?} is no number"));
         let (required, trap) = match strings {
@@ -106,11 +106,11 @@ impl Arguments {
 const HOLD: &str = "hold";
 const PASS: &str = "pass";
 
-/// A service on `device` over `storage` that knows the filters of [`DatabaseShape`].
+/// Creates a service on `device` over `storage`, with the filter bits of [`DatabaseShape`].
 ///
 /// # Errors
 ///
-/// If it cannot be built.
+/// An error if it cannot be built.
 pub fn service(
     storage: Arc<dyn rockmill_storage::Storage>,
     device: DeviceList,
@@ -127,11 +127,11 @@ pub fn service(
         .map_err(|e| format!("cannot build the service: {e}"))
 }
 
-/// Writes until it is killed, or until its standard input ends: then nobody is left to kill it.
+/// Writes until it is killed, or until its standard input ends because its parent is gone.
 ///
 /// # Errors
 ///
-/// RocksDB's or the system's, and what a snapshot should have shown, as text.
+/// RocksDB's or the system's error, or a wrong result of a snapshot, as text.
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -145,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     options.set_compaction_service(service.clone());
     let db =
         DatabaseShape::new(arguments.seed, arguments.device).open(options, &arguments.database)?;
-    // Until then the CPU does the jobs of files that were there.
+    // Before that, the CPU does jobs of existing files.
     service.wait_for_device().map_err(|e| e.to_string())?;
     let process = Process {
         db,
@@ -169,17 +169,17 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends the process, since nobody else ends the other threads.
+/// Ends the process with all of its threads.
 fn end(Err(error): Result<Infallible, String>) {
     eprintln!("crash: {error}");
     std::process::exit(1);
 }
 
-/// Prints a line at once.
+/// Prints a line and flushes it.
 ///
 /// # Errors
 ///
-/// The system's.
+/// The operating system's error.
 pub fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -194,7 +194,7 @@ struct Process {
     watched: Watched,
 }
 
-/// A snapshot, the batch behind which it was taken, and that before which it is read.
+/// A snapshot, the number of the last batch before it, and the number of the batch before which it is read.
 struct Held<'a> {
     snapshot: Snapshot<'a>,
     taken_at: u64,
@@ -202,7 +202,7 @@ struct Held<'a> {
 }
 
 impl Process {
-    /// Goes on behind the last batch of `writer` and never ends but with an error.
+    /// Continues after the last batch of `writer`; returns only with an error.
     fn write(&self, writer: usize) -> Result<Infallible, String> {
         let families = handles(&self.db)?;
         let found = self.db.get_cf(families[0], count_key(writer));
@@ -236,7 +236,7 @@ impl Process {
         }
     }
 
-    /// Says again and again who did how many subcompactions, and never ends but with an error.
+    /// Records the number of subcompactions by device repeatedly; returns only with an error.
     fn count(&self) -> Result<Infallible, String> {
         loop {
             let subcompactions = Subcompactions::from(&self.service.stats());
@@ -247,7 +247,7 @@ impl Process {
         }
     }
 
-    /// A snapshot must show the last batch before it in every family.
+    /// Checks that a snapshot shows the last batch before it in every family.
     fn read(&self, writer: usize, held: &Held<'_>) -> Result<(), String> {
         for family in handles(&self.db)? {
             let key = count_key(writer);
@@ -266,11 +266,11 @@ impl Process {
     }
 }
 
-/// The number in the value of a [`count_key`]; 0 if there is none.
+/// Parses the number in the value of a [`count_key`]; 0 if there is no value.
 ///
 /// # Errors
 ///
-/// If it is no number.
+/// An error if it is not a number.
 pub fn count(value: Option<&[u8]>) -> Result<u64, String> {
     let Some(value) = value else {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! Files that are ingested.
+//! Ingested files.
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -25,7 +25,7 @@ impl Pair<'_> {
     }
 }
 
-/// Puts and Deletes of some keys, one at least, that are not single-deleted.
+/// Writes Puts and Deletes of at least one key, none of them single-deleted.
 fn fill(writer: &mut SstFileWriter<'_>, family: &Family, roll: u64) -> Result<(), Error> {
     let mut rng = StdRng::seed_from_u64(roll);
     let keys: Vec<_> = family

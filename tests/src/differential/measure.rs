@@ -1,4 +1,4 @@
-//! One job by Rockmill against the same job by RocksDB.
+//! Compares one job by Rockmill with the same job by RocksDB.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use super::pick::Pick;
 use crate::internal::{self, FileFacts};
 use crate::workload::Family;
 
-/// What came of steps to measure on families with files.
+/// Results of measured steps on families with files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measures {
-    /// Rockmill did the job, so that the comparison means something.
+    /// Rockmill did the job, so the comparison is meaningful.
     pub done: u64,
-    /// Rockmill declined the job for what its inputs hold.
+    /// Rockmill declined the job because of its inputs.
     pub declined: u64,
     /// RocksDB refused to compact these files.
     pub refused: u64,
 }
 
 impl Pair<'_> {
-    /// Lets both databases do the same job, Rockmill in one of them, and compares their entries.
+    /// Runs the same job in both databases, with Rockmill in one of them, and compares their entries.
     pub(super) fn measure(
         &self,
         family: &Family,
@@ -35,7 +35,7 @@ impl Pair<'_> {
         let ours = Pick::roll(&self.rockmill, family, roll)?.expect("the trees are equal");
         let must = self.reasons(family, |name| ours.takes(name))?;
         let mut may = self.reasons(family, |_| true)?;
-        // Properties do not tell these.
+        // These reasons are not in the properties.
         let others = self.case.may_be_declined_for().into_iter();
         may.extend(others.filter(|reason| !internal::IN_PROPERTIES.contains(reason)));
         let before = self.service.stats();
@@ -68,7 +68,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// The reasons to decline a job that the family's files of these names give.
+    /// Returns the decline reasons in the family's files with these names.
     fn reasons(
         &self,
         family: &Family,
@@ -84,8 +84,8 @@ impl Pair<'_> {
     }
 }
 
-/// A job goes back to RocksDB if one of its inputs says so, and for nothing that no file says: RocksDB takes files
-/// of the family along that overlap those that were named.
+/// Checks that a job was declined if one of its inputs requires it, and for no reason that is in none of its files.
+/// RocksDB may add files of the family that overlap the named ones.
 fn check_declines(
     before: &rockmill::Stats,
     after: &rockmill::Stats,

@@ -9,14 +9,14 @@ use super::handle;
 use crate::internal::{self, FileFacts};
 use crate::workload::Family;
 
-/// Files to compact together and the level they go to.
+/// Files to compact together, and the output level.
 pub struct Pick {
     names: Vec<String>,
     output_level: i32,
 }
 
 impl Pick {
-    /// Chooses from the tree by `roll` alone, so that equal trees give equal picks: all files of some
+    /// Chooses files from the tree by `roll` alone, so that equal trees give equal picks. A pick is all files of
     /// neighbouring levels, or one file. `None` if there are no files.
     pub fn roll(db: &DB, family: &Family, roll: u64) -> Result<Option<Self>, String> {
         let mut rng = StdRng::seed_from_u64(roll);
@@ -45,12 +45,12 @@ impl Pick {
         }))
     }
 
-    /// Whether the file of this name is one of them.
+    /// Whether the file with this name is in the pick.
     pub fn takes(&self, name: &str) -> bool {
         self.names.iter().any(|taken| taken == name)
     }
 
-    /// Compacts the files, and says whether RocksDB did so. It refuses a pick that does not suit the tree.
+    /// Compacts the files. Returns false if RocksDB rejects the pick because it does not fit the tree.
     pub fn compact(&self, db: &DB, family: &Family) -> Result<bool, String> {
         let mut options = CompactionOptions::default();
         options.set_output_file_size_limit(family.tree.target_file_size);

@@ -1,4 +1,4 @@
-//! What a reader of a database sees.
+//! The view of a reader of a database.
 
 use rust_rocksdb::{ColumnFamily, DB, Snapshot};
 
@@ -6,8 +6,7 @@ use super::handle;
 use crate::content::{self, Pairs};
 use crate::workload::{Case, Family, SINGLE_DELETE_PREFIX};
 
-/// A column family of one database at one snapshot. Keys whose SingleDelete contract the case broke
-/// are not there.
+/// A column family of one database at one snapshot, without keys whose SingleDelete contract the case broke.
 pub struct View<'a> {
     db: &'a DB,
     cf: &'a ColumnFamily,

@@ -1,5 +1,5 @@
-//! A job for every reason to decline one: a plain job with one thing changed, or a database with what cannot be
-//! compacted here. `crates/compaction/tests/recorded_jobs` names the reasons that no job can carry.
+//! Makes a job for every decline reason: a plain job with one change, or a database that cannot be compacted.
+//! `crates/compaction/tests/recorded_jobs` names the reasons that no recorded job can have.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::{compact_level_0, quiet_options};
 use crate::harness::{compact_everything, open};
 use crate::{batches, damage, reasons};
 
-/// Options that rule a job out: the reason, the option, its value.
+/// Options that make a job declined: the reason, the option, its value.
 const OPTIONS: [(&str, &str, &str); 42] = [
     (reasons::COMPARATOR, "comparator", "SomebodysOwn"),
     (
@@ -139,12 +139,12 @@ const OPTIONS: [(&str, &str, &str); 42] = [
     ),
 ];
 
-/// RocksDB leaves the line out where there are none.
+/// RocksDB omits the line if there are none.
 const COLLECTORS: &str = "table_properties_collectors";
 
 type Change = fn(&mut Job);
 
-/// What else of a job rules it out: the reason, a name, the change.
+/// Other changes that make a job declined: the reason, a name, the change.
 const CHANGES: [(&str, &str, Change); 8] = [
     (reasons::TABLE_FACTORY, "plain-table", |job| {
         job.options = job
@@ -156,7 +156,7 @@ const CHANGES: [(&str, &str, Change); 8] = [
         job.options.truncate(job.options.len() / 2)
     }),
     (reasons::INPUT_MESSAGE, "empty", |job| job.input.clear()),
-    // Its first byte is the version's.
+    // The first byte is the version.
     (reasons::INPUT_MESSAGE, "version", |job| job.input[0] = 99),
     (reasons::INPUT_MESSAGE, "output-level", |job| {
         job.info.output_level = -1
@@ -177,7 +177,7 @@ const CHANGES: [(&str, &str, Change); 8] = [
 ///
 /// # Errors
 ///
-/// The name of the first that cannot be made, and why.
+/// The name of the first job that cannot be made, and the cause.
 pub fn make(recorder: &Recorder) -> Result<(), String> {
     let directory = scratch()?;
     let plain = Plain::new(recorder, directory.path())?;
@@ -200,7 +200,7 @@ pub fn make(recorder: &Recorder) -> Result<(), String> {
     large_blocks(recorder)
 }
 
-/// A job that nothing rules out, and its inputs.
+/// A job without a decline reason, and its inputs.
 struct Plain<'a> {
     root: &'a Path,
     inputs: &'a Path,
@@ -208,7 +208,7 @@ struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Makes it in `inputs`.
+    /// Makes the job in `inputs`.
     fn new(recorder: &'a Recorder, inputs: &'a Path) -> Result<Self, String> {
         const NAME: &str = "plain";
         let own = Recorder::new(inputs);
@@ -231,7 +231,7 @@ impl<'a> Plain<'a> {
         Ok(Self { root, inputs, job })
     }
 
-    /// The job with another value of an option, in whatever section it stands.
+    /// Returns the job with another value of an option, in any section.
     fn with_option(&self, key: &str, value: &str) -> Result<Job, String> {
         let mut found = 0;
         let mut text = String::new();
@@ -269,9 +269,9 @@ impl<'a> Plain<'a> {
         fs::remove_file(input).map_err(|e| e.to_string())
     }
 
-    /// An input of a format that nobody knows yet.
+    /// Makes an input with a future format version.
     fn with_a_newer_footer(&self) -> Result<(), String> {
-        /// From the end of the file.
+        /// Offset from the end of the file.
         const VERSION_AT: usize = 12;
         const NEWER: u8 = 99;
         let name = "declined-unsupported-format";
@@ -284,7 +284,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// Keeps the compaction of everything in a database.
+/// Records the full compaction of a database.
 fn full(
     recorder: &Recorder,
     code: &'static str,
@@ -302,7 +302,7 @@ fn full(
     })
 }
 
-/// What entries rule out.
+/// Records jobs that are declined because of their entries.
 fn entries(recorder: &Recorder) -> Result<(), String> {
     let plain = |_: &mut Options| {};
     let merging = |options: &mut Options| {
@@ -357,7 +357,7 @@ fn entries(recorder: &Recorder) -> Result<(), String> {
     )
 }
 
-/// Files that were written with options which are no longer there.
+/// Records jobs whose files were written with earlier options.
 fn older_inputs(recorder: &Recorder) -> Result<(), String> {
     for code in [reasons::TIERING, reasons::COMPRESSION] {
         let directory = scratch()?;
@@ -380,7 +380,7 @@ fn older_inputs(recorder: &Recorder) -> Result<(), String> {
     Ok(())
 }
 
-/// A file whose keys have a sequence number that only the MANIFEST knows.
+/// Records a job whose keys have a sequence number that is only in the MANIFEST.
 fn ingested(recorder: &Recorder) -> Result<(), String> {
     let outside = scratch()?;
     let file = outside.path().join("ingested.sst");
@@ -403,8 +403,9 @@ fn ingested(recorder: &Recorder) -> Result<(), String> {
     )
 }
 
-/// A timed put stays only above an older entry of its key, and only if its file was flushed with times to keep. A
-/// compaction without them then drops the map of times, which would be a reason of its own.
+/// Records a job with a timed put. RocksDB keeps it only above an older entry of its key, and only if its file was
+/// flushed with a map of times. Then a compaction without times drops the map, because the map would be a reason
+/// itself.
 fn timed_puts(recorder: &Recorder) -> Result<(), String> {
     let directory = scratch()?;
     let path = directory.path();
@@ -432,7 +433,7 @@ fn timed_puts(recorder: &Recorder) -> Result<(), String> {
     )
 }
 
-/// Blocks of which too few fit into the smallest memory budget, and which pack well.
+/// Makes blocks that are compressible but too large for the smallest memory budget.
 fn large_blocks(recorder: &Recorder) -> Result<(), String> {
     const VALUE_BYTES: usize = 9 << 20;
     let zstd = |options: &mut Options| options.set_compression_type(DBCompressionType::Zstd);

@@ -1,8 +1,8 @@
-//! Makes small jobs to be recorded: `crates/compaction/tests/recorded_jobs` keeps them with the bytes that they make.
+//! Makes small jobs for `crates/compaction/tests/recorded_jobs`, which keeps them with their output bytes.
 //!
-//! * `random` makes databases of any kind from a seed, `special` those that chance rarely makes.
-//! * `declined` makes a job for every reason to decline one.
-//! * `recorder` keeps the jobs that RocksDB offers.
+//! * `random` makes databases of any kind from a seed, `special` makes rare ones.
+//! * `declined` makes a job for every decline reason.
+//! * `recorder` records the jobs that RocksDB offers.
 
 mod declined;
 mod random;
@@ -20,11 +20,11 @@ use rust_rocksdb::{CompactionOptions, DB, Options};
 
 use recorder::Recorder;
 
-/// Makes all jobs, a folder each in `root`.
+/// Makes all jobs, each in a folder in `root`.
 ///
 /// # Errors
 ///
-/// The name of the first job that cannot be made, and why.
+/// The name of the first job that cannot be made, and the cause.
 pub fn make(root: &Path) -> Result<(), String> {
     let recorder = Recorder::new(root);
     for number in 0..random::DATABASES {
@@ -36,8 +36,8 @@ pub fn make(root: &Path) -> Result<(), String> {
     declined::make(&recorder).map_err(|e| format!("declined jobs: {e}"))
 }
 
-/// Keeps `job`, whose inputs lie in `inputs`, as `root`/`name`. If it must be declined, `declined` is the reason's
-/// code.
+/// Stores `job`, whose inputs are in `inputs`, as `root`/`name`. `declined` is the code of the reason if the job must
+/// be declined.
 fn keep(
     root: &Path,
     name: &str,
@@ -55,7 +55,7 @@ fn keep(
     Ok(dir)
 }
 
-/// An identity that depends on a job's name alone.
+/// Returns an identity that depends only on a job's name.
 fn identity(name: &str) -> Identity {
     /// FNV-1a.
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
@@ -73,9 +73,9 @@ fn identity(name: &str) -> Identity {
     }
 }
 
-/// Options of a new database that compacts only when told to, so that no job depends on timing.
+/// Returns options of a new database that compacts only on request, so that no job depends on timing.
 fn quiet_options() -> Options {
-    /// No database fills it.
+    /// Larger than any of the databases.
     const WRITE_BUFFER_BYTES: usize = 256 << 20;
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -85,7 +85,7 @@ fn quiet_options() -> Options {
     options
 }
 
-/// Compacts all files in level 0 of a column family to `level`.
+/// Compacts all level-0 files of a column family to `level`.
 fn compact_level_0(db: &DB, family: &str, level: i32) -> Result<(), String> {
     let files = db.live_files().map_err(|e| e.to_string())?;
     let top = files

@@ -1,4 +1,4 @@
-//! Databases of any kind, small and from a seed.
+//! Small databases of any kind, from a seed.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -15,19 +15,19 @@ use crate::table::{Filter, TableShape};
 use crate::tree::TreeShape;
 use crate::workload::{SINGLE_DELETE_PREFIX, Sizes, random_key};
 
-/// Databases that are made; most give two jobs, some more.
+/// Number of databases; most give two jobs, some more.
 pub const DATABASES: u64 = 72;
 
-/// Values are pieces of one text, so that jobs pack well. Half of it compresses.
+/// Values are pieces of one text, so that the archive of jobs is small. Half of the text is compressible.
 const TEXT_BYTES: usize = 32 << 10;
-/// Longest key, bytes: long random keys do not pack.
+/// Longest key in bytes; longer random keys would make the archive large.
 const MAX_KEY_BYTES: usize = 48;
-/// The most jobs of one compaction that are kept.
+/// Most recorded jobs of one compaction.
 const MAX_JOBS: usize = 3;
-/// The most snapshots of a database.
+/// Most snapshots of a database.
 const MAX_SNAPSHOTS: usize = 4;
 
-/// What the compressions of every other database are; a GPU leaves them to the CPU.
+/// Compressions of every other database; a GPU leaves them to the CPU.
 const CODECS: [(&str, DBCompressionType); 5] = [
     ("snappy", DBCompressionType::Snappy),
     ("lz4", DBCompressionType::Lz4),
@@ -36,23 +36,23 @@ const CODECS: [(&str, DBCompressionType); 5] = [
     ("zlib", DBCompressionType::Zlib),
 ];
 
-/// How a database is compacted.
+/// Kinds of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     /// Everything, to the last level.
     Fully,
-    /// Level 0, with what it overlaps, to level 1.
+    /// Level 0 and overlapping files, to level 1.
     ToLevel1,
     /// Level 0 to one file in level 0.
     WithinLevel0,
-    /// What lies between two keys.
+    /// The range between two keys.
     Range(usize, usize),
 }
 
-/// A database to be made.
+/// Parameters of a database.
 struct Shape {
     name: String,
-    /// Of older data, which is in the last level or in level 0.
+    /// Shape of older files, which are in the last level or in level 0.
     before: Option<TableShape>,
     after: TableShape,
     tree: TreeShape,
@@ -62,7 +62,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Codecs, versions, checksums and styles take turns, so that all of them come; the rest is drawn.
+    /// Codecs, versions, checksums and styles alternate so that all of them occur; the rest is drawn.
     fn new(number: u64, rng: &mut StdRng) -> Self {
         let mut after = TableShape::supported(rng);
         let (codec, compression) = match number % 2 {
@@ -90,7 +90,7 @@ impl Shape {
             ..TreeShape::random(rng)
         };
         let style = if tree.universal { "universal" } else { "level" };
-        // The OPTIONS file does not say the bits; without a hint they are learned from the inputs' filters.
+        // The OPTIONS file does not contain the bits; without a hint they are inferred from the inputs' filters.
         let hinted = !matches!(before.as_ref().map(|b| b.filter), Some(f) if f == after.filter);
         let bits = match after.filter {
             Filter::Bloom(bits) | Filter::Ribbon(bits) if hinted => Some((bits * 1e3) as u32),
@@ -109,7 +109,7 @@ impl Shape {
         }
     }
 
-    /// Options of the column family whose files look like `table`.
+    /// Returns options of the column family whose files have the shape `table`.
     fn family_options(&self, table: &TableShape) -> Options {
         let mut options = quiet_options();
         self.tree.apply(&mut options);
@@ -166,7 +166,7 @@ struct Writer<'db, 'a> {
     rng: &'a mut StdRng,
     text: &'a [u8],
     keys: &'a [Vec<u8>],
-    /// Whether a key that is deleted with SingleDelete is there.
+    /// Whether each key for SingleDelete currently exists.
     is_there: &'a mut [bool],
     snapshots: Vec<Snapshot<'db>>,
 }
@@ -213,7 +213,7 @@ fn value<'t>(rng: &mut StdRng, text: &'t [u8]) -> &'t [u8] {
     &text[at..at + length]
 }
 
-/// Letters, then bytes of any kind; the same for all databases.
+/// Returns letters, then arbitrary bytes; the same for all databases.
 fn text() -> Vec<u8> {
     let mut text = vec![0; TEXT_BYTES];
     StdRng::seed_from_u64(0).fill_bytes(&mut text);
@@ -223,7 +223,7 @@ fn text() -> Vec<u8> {
     text
 }
 
-/// Keys of one kind: short ones, numbers, those longer than 16 bytes, those that encoders get wrong.
+/// Draws keys of one kind: short ones, numbers, keys longer than 16 bytes, or edge cases for encoders.
 fn keys(rng: &mut StdRng) -> Vec<Vec<u8>> {
     let kind = rng.random_range(0..5);
     let count = rng.random_range(30..160);
@@ -246,7 +246,7 @@ fn keys(rng: &mut StdRng) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Compacts. Where the tree does not suit it, nothing is done.
+/// Compacts. Does nothing if the tree does not fit the kind of compaction.
 fn compact(db: &DB, shape: &Shape, keys: &[Vec<u8>], how: How) -> Result<(), String> {
     let family = db.cf_handle(shape.family).ok_or("no such family")?;
     let everything = None::<&[u8]>;
@@ -260,7 +260,7 @@ fn compact(db: &DB, shape: &Shape, keys: &[Vec<u8>], how: How) -> Result<(), Str
     Ok(())
 }
 
-/// Makes a database and keeps jobs of two compactions of it.
+/// Makes a database and records the jobs of two compactions.
 pub fn make(recorder: &Recorder, number: u64) -> Result<(), String> {
     let mut rng = StdRng::seed_from_u64(number);
     let (shape, text, keys) = (Shape::new(number, &mut rng), text(), keys(&mut rng));

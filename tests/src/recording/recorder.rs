@@ -1,4 +1,4 @@
-//! A compaction service that keeps the jobs it is offered and leaves them to RocksDB.
+//! A compaction service that records the offered jobs and leaves them to RocksDB.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -15,23 +15,23 @@ use rust_rocksdb::{
     ScheduleResponse,
 };
 
-/// What the next jobs are kept as.
+/// How the next jobs are recorded.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// Name of the first; others have a number behind it.
+    /// Name of the first job; others have a number appended.
     pub name: String,
-    /// The fewest jobs that there must be.
+    /// Least number of jobs that must be offered.
     pub least: usize,
-    /// The most jobs that are kept.
+    /// Most jobs that are recorded.
     pub most: usize,
-    /// What the jobs are told beside the OPTIONS file.
+    /// Hints for the jobs in addition to the OPTIONS file.
     pub hints: Hints,
-    /// The code of the reason for which they must be declined, if they must.
+    /// Code of the reason if the jobs must be declined.
     pub declined: Option<&'static str>,
 }
 
 impl Take {
-    /// One job of this name, which nothing rules out.
+    /// Records one job with this name that is not declined.
     pub fn one(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -42,7 +42,7 @@ impl Take {
         }
     }
 
-    /// The same, but it must be declined.
+    /// Records one job with this name that must be declined.
     pub fn declined(name: &str, code: &'static str) -> Self {
         Self {
             declined: Some(code),
@@ -58,7 +58,7 @@ struct State {
     error: Option<String>,
 }
 
-/// Keeps jobs while it is told to. Clones are the same.
+/// Records jobs during [`Recorder::during`]. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     root: PathBuf,
@@ -66,7 +66,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Keeps jobs in `root`.
+    /// Creates a recorder for jobs in `root`.
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -74,7 +74,7 @@ impl Recorder {
         }
     }
 
-    /// Where jobs are kept.
+    /// Folder of the recorded jobs.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -83,11 +83,11 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the jobs that RocksDB offers during `compact`.
+    /// Records the jobs that RocksDB offers during `compact`.
     ///
     /// # Errors
     ///
-    /// What went wrong, or that there was no job.
+    /// An error of `compact`, or an error if there was no job.
     pub fn during(
         &self,
         take: Take,
@@ -127,7 +127,7 @@ impl Recorder {
     }
 }
 
-/// The job that RocksDB offers, as the engine makes it, but without a look at whether it can be done.
+/// Makes the offered job as the engine does, but without checking whether it is eligible.
 fn job(
     name: &str,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Databases that chance rarely makes.
+//! Databases that random drawing rarely produces.
 
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, DB, DBCompressionType, DataBlockIndexType, Options,
@@ -9,18 +9,18 @@ use super::recorder::{Recorder, Take};
 use super::{compact_level_0, quiet_options};
 use crate::harness::{compact_everything, open};
 
-/// Keys of a database.
+/// Number of keys of a database.
 const KEYS: u32 = 150;
-/// A dictionary of so many bytes at most.
+/// Maximum size of a dictionary in bytes.
 const DICTIONARY_BYTES: i32 = 4 << 10;
 /// RocksDB's defaults of `window_bits` and `level`.
 const WINDOW_BITS: i32 = -14;
 const DEFAULT_LEVEL: i32 = 32767;
 
-/// Makes a job of this name.
+/// Makes a job with this name.
 type Make = fn(&Recorder, &str) -> Result<(), String>;
 
-/// All of them by name.
+/// All databases by name.
 pub const ALL: [(&str, Make); 41] = [
     ("empty-output-bottommost", |r, name| {
         full(
@@ -302,7 +302,7 @@ fn delete_all(db: &DB) {
     flush(db);
 }
 
-/// Three overlapping files, Deletes among the entries.
+/// Writes three overlapping files with Deletes.
 pub(super) fn rounds(db: &DB) {
     put_some(db, 0, 1);
     put_some(db, 40, 3);
@@ -343,7 +343,7 @@ fn many_entries(db: &DB) {
     }
 }
 
-/// A Put, a Delete and a SingleDelete of one key, each in a file of its own.
+/// Writes a Put, a Delete and a SingleDelete of one key, each in a separate file.
 pub(super) fn single_delete_over_a_delete(db: &DB) {
     put_some(db, 0, 5);
     db.put(b"mixed", b"value").expect("put");
@@ -378,7 +378,7 @@ pub(super) fn table(options: &mut Options, change: impl Fn(&mut BlockBasedOption
     options.set_block_based_table_factory(&table);
 }
 
-/// Sets options by their text.
+/// Sets options from text.
 fn text(options: &mut Options, text: &str) {
     let set = options.get_options_from_string(text);
     *options = set.expect("RocksDB knows the option");
@@ -400,7 +400,7 @@ pub(super) fn scratch() -> Result<tempfile::TempDir, String> {
     tempfile::tempdir().map_err(|e| e.to_string())
 }
 
-/// Keeps the compaction of everything.
+/// Records the full compaction.
 fn full(
     recorder: &Recorder,
     name: &str,
@@ -416,7 +416,7 @@ fn full(
     })
 }
 
-/// Keeps a compaction to level 1 above older data in the last level.
+/// Records a compaction to level 1 with older data in the last level.
 fn above(
     recorder: &Recorder,
     name: &str,
@@ -437,7 +437,7 @@ fn above(
     recorder.during(Take::one(name), || compact_level_0(&db, "default", 1))
 }
 
-/// Keeps the compaction of what was written before and after a snapshot.
+/// Records the compaction of writes before and after a snapshot.
 fn held(
     recorder: &Recorder,
     name: &str,
@@ -466,7 +466,7 @@ fn within_level_0(
     recorder.during(Take::one(name), || compact_level_0(&db, "default", 0))
 }
 
-/// Keeps a compaction of older files, which look otherwise, together with newer ones.
+/// Records a compaction of older files with another format together with newer ones.
 fn older(recorder: &Recorder, name: &str, first: impl Fn(&mut Options)) -> Result<(), String> {
     let directory = scratch()?;
     let mut options = quiet_options();

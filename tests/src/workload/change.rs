@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// New values of some mutable options, by recipe.
+/// New values of some mutable options, drawn from a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Change(u64);
 
@@ -13,7 +13,7 @@ impl Change {
         Self(rng.next_u64())
     }
 
-    /// The options with their values, as `SetOptions` reads them: one or several. None of them decides which
+    /// Returns one or several options with their values, as `SetOptions` parses them. None of them affects which
     /// entries a compaction keeps.
     #[must_use]
     pub fn options(self) -> Vec<(&'static str, String)> {
@@ -25,7 +25,7 @@ impl Change {
     }
 }
 
-/// An option's name, and how to draw its value.
+/// An option's name, and a function that draws its value.
 type Option = (&'static str, fn(&mut StdRng) -> String);
 
 const OPTIONS: &[Option] = &[
@@ -47,7 +47,8 @@ const OPTIONS: &[Option] = &[
     ("block_based_table_factory", table),
 ];
 
-/// Nothing; `kVerifyIteration`, and `kVerifyBlockChecksum` beside it, of remote compactions.
+/// No verification; `kVerifyIteration`; the same with `kVerifyBlockChecksum`. The latter two are for remote
+/// compactions.
 const VERIFY_OUTPUT: [&str; 3] = ["0", "2050", "2051"];
 
 fn one_of(rng: &mut StdRng, texts: &[&str]) -> String {

@@ -6,19 +6,19 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use super::{Extras, SINGLE_DELETE_PREFIX};
 
-/// How long the keys and values of a case are.
+/// Sizes of the keys and values of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// The longest key, bytes.
+    /// The longest key in bytes.
     longest_key: usize,
-    /// The longest value, bytes.
+    /// The longest value in bytes.
     longest_value: usize,
-    /// How many values of a thousand are up to that long.
+    /// Number of values in a thousand that are up to that long.
     long_values: u32,
 }
 
 impl Sizes {
-    /// Those of a case.
+    /// Returns the sizes of a case.
     pub fn of(extras: Extras) -> Self {
         if extras.large {
             Self::LARGE
@@ -27,13 +27,13 @@ impl Sizes {
         }
     }
 
-    /// Of most cases.
+    /// Sizes of most cases.
     pub const USUAL: Self = Self {
         longest_key: 2 << 10,
         longest_value: 1 << 20,
         long_values: 1,
     };
-    /// Of some, which take longer.
+    /// Sizes of some cases, which take longer.
     const LARGE: Self = Self {
         longest_key: 100_000,
         longest_value: 8 << 20,
@@ -41,7 +41,7 @@ impl Sizes {
     };
 }
 
-/// A value, by recipe: a case of many large values stays small.
+/// A value as a recipe, so that a case with many large values uses little memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
     seed: u64,
@@ -50,7 +50,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// The value's bytes.
+    /// Returns the value's bytes.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![0; self.length];
@@ -80,8 +80,8 @@ impl Value {
     }
 }
 
-/// A key of one of the kinds that encoders get wrong: empty, sharing a long prefix, made of 0x00 and
-/// 0xff, a prefix of others, long.
+/// Draws a key of a kind that is an edge case for encoders: empty, sharing a long prefix, made of 0x00 and 0xff, a
+/// prefix of others, long.
 pub(crate) fn random_key(rng: &mut StdRng, sizes: Sizes, number: usize) -> Vec<u8> {
     let mut key = match rng.random_range(0..20) {
         0 => Vec::new(),

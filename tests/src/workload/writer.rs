@@ -1,4 +1,4 @@
-//! What a case does.
+//! Draws the steps of a case.
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore};
@@ -6,19 +6,19 @@ use rand::{Rng, RngCore};
 use super::draw::{Sizes, Value};
 use super::{Change, Compaction, Extras, Family, SINGLE_DELETE_PREFIX, Step};
 
-/// Snapshots held at once: each costs a full read of the database after each comparison.
+/// Most snapshots held at once: each needs a full read of the database at each comparison.
 const MAX_SNAPSHOTS: usize = 5;
 
-/// Makes the steps of a case.
+/// Draws the steps of a case.
 pub struct Writer<'a> {
     pub families: &'a [Family],
-    /// For each single-deleted key: the Puts since its last SingleDelete.
+    /// Number of Puts since the last SingleDelete, for each single-deleted key.
     pub live: Vec<Vec<u32>>,
     pub rng: StdRng,
-    /// Snapshots that are live.
+    /// Number of live snapshots.
     pub snapshots: usize,
     pub extras: Extras,
-    /// The two trees may differ by now.
+    /// Whether the two trees may differ by now.
     pub has_parted: bool,
     pub steps: Vec<Step>,
 }
@@ -91,7 +91,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Leaves single-deleted keys alone: RocksDB says nothing of both together.
+    /// Omits single-deleted keys: RocksDB does not define the combination.
     fn delete_range(&mut self, family: usize) {
         let keys = &self.families[family].keys;
         let start = self.rng.random_range(0..keys.len());
@@ -121,7 +121,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Keeps SingleDelete's contract (at most one Put since the last one), unless told to break it.
+    /// Keeps SingleDelete's contract (at most one Put since the last one), unless the case breaks it.
     fn write_single(&mut self, family: usize, key: usize) {
         let puts = &mut self.live[family][key];
         let put_again = self.extras.breaks_single_delete && *puts == 1 && self.rng.random_bool(0.5);

@@ -1,4 +1,4 @@
-//! Compaction filters, which are code of the database's owner.
+//! Compaction filters, which are the application's code.
 
 use std::ffi::CStr;
 
@@ -16,7 +16,7 @@ fn removes(key: &[u8]) -> bool {
     key.ends_with(b"0")
 }
 
-/// [`plain`] as the filter leaves it.
+/// Returns [`plain`] without the keys that the filter removes.
 fn filtered(db: &DB) -> Content {
     let mut content = plain(db);
     content.retain(|key, _| !removes(key));
@@ -77,7 +77,7 @@ fn a_compaction_filter_factory() {
 
 #[test]
 fn many_column_families_are_told_apart() {
-    // Only the family with a filter goes local, though both share one OPTIONS file.
+    // Only the family with a filter is compacted locally, although both share one OPTIONS file.
     let directory = tempfile::tempdir().expect("a temporary directory");
     let service = service();
     let mut with_filter = Options::default();

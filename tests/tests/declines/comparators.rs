@@ -1,4 +1,4 @@
-//! Other orders of keys, and keys with timestamps.
+//! Other key orders, and keys with timestamps.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ const TIMESTAMP_BYTES: usize = 8;
 
 #[test]
 fn a_custom_comparator() {
-    // Backward scans give the content in reverse, so only lookups are compared.
+    // Backward scans return the content in reverse, so only lookups are compared.
     let check = |db: &DB, content: &Content| {
         for (key, value) in content {
             assert_eq!(db.get(key).expect("get").as_ref(), Some(value));
@@ -27,7 +27,7 @@ fn a_custom_comparator() {
     assert_declined(&run_checked(reverse, plain, check), &[COMPARATOR]);
 }
 
-/// A user key and, at its end, a timestamp.
+/// Splits a key into the user key and the timestamp at its end.
 fn split(key: &[u8]) -> (&[u8], &[u8]) {
     key.split_at(key.len() - TIMESTAMP_BYTES)
 }
@@ -47,7 +47,7 @@ fn compare_keys(a: &[u8], a_has_time: bool, b: &[u8], b_has_time: bool) -> Order
     key(a, a_has_time).cmp(key(b, b_has_time))
 }
 
-/// Compacts keys with timestamps under a comparator of this name.
+/// Compacts keys with timestamps under a comparator with this name.
 fn compact_timestamps(comparator: &str) -> rockmill::Stats {
     let timestamps = |options: &mut Options| {
         options.set_comparator_with_ts(
@@ -90,7 +90,7 @@ fn user_defined_timestamps() {
 
 #[test]
 fn user_defined_timestamps_under_an_unknown_comparator() {
-    // The MANIFEST tells that the files' keys have timestamps, whatever the comparator is.
+    // The MANIFEST shows that the files' keys have timestamps, whatever the comparator is.
     let stats = compact_timestamps("bytewise, then timestamps");
     assert_declined(&stats, &[USER_TIMESTAMPS]);
 }

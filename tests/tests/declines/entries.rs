@@ -1,4 +1,4 @@
-//! Entries that Rockmill leaves to RocksDB, found by the inputs' properties or during the merge.
+//! Entries that Rockmill leaves to RocksDB, detected in the inputs' properties or during the merge.
 
 use rockmill_tests::batches;
 use rockmill_tests::content::Content;
@@ -10,7 +10,7 @@ use rust_rocksdb::{DB, MergeOperands, Options};
 
 use crate::trial::{declines, plain, takes};
 
-/// The operands behind the value, in order.
+/// Appends the operands to the value, in order.
 fn append(_key: &[u8], value: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
     let mut joined = value.unwrap_or_default().to_vec();
     for operand in operands {
@@ -83,7 +83,7 @@ fn a_range_tombstone_alone_in_its_file() {
     );
 }
 
-/// Writes one entity among plain keys; a plain read gives its default column.
+/// Writes one entity among plain keys; a plain read returns its default column.
 fn write_an_entity(db: &DB) -> Content {
     let mut content = plain(db);
     db.write(&batches::entity(b"entity", b"default"))
@@ -130,7 +130,7 @@ fn single_deletes_within_their_contract_are_no_reason() {
     );
 }
 
-/// A Put, a Delete and a SingleDelete of one key, each in a file of its own.
+/// Writes a Put, a Delete and a SingleDelete of one key, each in a separate file.
 fn single_delete_over_a_delete(db: &DB) -> Content {
     let content = plain(db);
     db.put(b"mixed", b"value").expect("put");
@@ -144,7 +144,7 @@ fn single_delete_over_a_delete(db: &DB) -> Content {
 
 #[test]
 fn a_single_delete_over_a_delete_is_rocksdbs_to_report() {
-    // RocksDB's own compaction then fails, too; what matters is that nothing is lost.
+    // RocksDB's own compaction then fails as well; the test checks that nothing is lost.
     declines(
         &[SINGLE_DELETE_CONTRACT],
         |options| options.set_enforce_single_del_contracts(true),

@@ -1,4 +1,4 @@
-//! Inputs that Rockmill leaves to RocksDB although nothing in the options says so.
+//! Inputs that Rockmill leaves to RocksDB for a reason that is not in the options.
 
 use std::fs;
 use std::path::Path;
@@ -35,15 +35,15 @@ fn an_ingested_file_with_a_global_sequence_number() {
                 content.insert(key, b"ingested".to_vec());
             }
             writer.finish().expect("finish");
-            // The keys are there already, so RocksDB gives the whole file a sequence number above theirs.
+            // The keys exist already, so RocksDB gives the whole file a sequence number above theirs.
             db.ingest_external_file(vec![&file]).expect("ingest");
             content
         },
     );
 }
 
-/// Opens the database with `first` options, without Rockmill, writes, closes it, and compacts it with
-/// default options and Rockmill.
+/// Opens the database with `first` options, without Rockmill, writes, and closes it. Then compacts it with default
+/// options and Rockmill.
 fn compact_older_files(
     first: impl Fn(&mut Options),
     write: impl FnOnce(&DB) -> Content,
@@ -79,7 +79,7 @@ fn inputs_compressed_in_a_way_rockmill_cannot_read() {
 fn timed_puts() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path();
-    // The key lies in the last level, so a compaction above it keeps the timed put.
+    // The key is in the last level, so a compaction to a higher level keeps the timed put.
     let mut content = {
         let db = open(&local_options(), path);
         let content = plain(&db);
@@ -88,18 +88,18 @@ fn timed_puts() {
     };
     let timed = content.keys().next().expect("not empty").clone();
     {
-        // Only with times to keep does a flush keep a timed put, and its file then has a map of times.
+        // A flush keeps a timed put only if times are preserved, and its file then has a map of times.
         let mut with_times = local_options();
         with_times.set_preserve_internal_time_seconds(1 << 30);
         let db = open(&with_times, path);
-        // So old that a preferred sequence number below the key's own exists.
+        // The time is so old that there is a preferred sequence number below the key's own.
         db.write(&batches::timed_put(&timed, b"timed value", 1))
             .expect("write the timed put");
         content.insert(timed, b"timed value".to_vec());
         db.flush().expect("flush");
     }
     {
-        // A compaction without times to keep drops the map, and the timed put stays.
+        // A compaction without preserved times drops the map and keeps the timed put.
         let db = open(&local_options(), path);
         let files = db.live_files().expect("live files");
         let top: Vec<_> = files.iter().filter(|file| file.level == 0).collect();
@@ -122,7 +122,7 @@ fn inputs_with_a_map_of_times() {
     assert_declined(&compact_older_files(with_times, plain), &[TIERING]);
 }
 
-/// The OPTIONS files of a database.
+/// Returns the OPTIONS files of a database.
 fn options_files(path: &Path) -> Vec<std::path::PathBuf> {
     let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
     std::fs::read_dir(path)
@@ -179,7 +179,7 @@ fn an_options_file_of_garbage() {
     );
 }
 
-/// Sets an option in the OPTIONS file, where the binding cannot set it.
+/// Sets an option in the OPTIONS file that the binding cannot set.
 fn set_in_file(db: &DB, key: &str, value: &str) {
     let mut found = 0;
     for file in options_files(db.path()) {
@@ -276,14 +276,14 @@ fn some_files_in_another_directory() {
     ]);
     let db = open(&options, &inside);
     let content = plain(&db);
-    // No file lies outside yet, so this job may be taken: RocksDB moves its outputs.
+    // No file is outside yet, so this job may be accepted: RocksDB moves its outputs.
     let mut to_second_path = CompactOptions::default();
     to_second_path.set_target_path_id(1);
     db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &to_second_path);
     assert!(fs::read_dir(&outside).expect("list").count() > 0);
     assert_content(&db, &content);
     let declined = service.stats().jobs_declined;
-    // The same writes again leave the same content.
+    // The same writes leave the same content.
     assert_eq!(plain(&db), content);
     compact_everything(&db);
     let stats = service.stats();
@@ -295,7 +295,7 @@ fn some_files_in_another_directory() {
     assert_content(&db, &content);
 }
 
-/// The smallest memory budget that a service takes, bytes.
+/// Smallest memory budget of a service in bytes.
 const MIN_BUDGET_BYTES: u64 = 32 << 20;
 
 #[test]
@@ -311,7 +311,7 @@ fn a_memory_budget_that_is_too_small_is_refused() {
     assert!(built(MIN_BUDGET_BYTES).is_ok());
 }
 
-/// Compacts files of one value each, under the smallest memory budget.
+/// Compacts files with one value each, under the smallest memory budget.
 fn compact_values_on_the_least_budget(value_bytes: usize) -> rockmill::Stats {
     const FILES: u8 = 4;
     let builder = rockmill::Service::builder()
@@ -338,7 +338,7 @@ fn compact_values_on_the_least_budget(value_bytes: usize) -> rockmill::Stats {
 
 #[test]
 fn inputs_whose_blocks_do_not_fit_the_memory_budget() {
-    // One block of each input is in memory at a time, so four times this is too much.
+    // One block of each input is in memory at a time, so four blocks of this size are too much.
     const VALUE_BYTES: usize = 9 << 20;
     let stats = compact_values_on_the_least_budget(VALUE_BYTES);
     assert_declined(&stats, &[MEMORY_BUDGET]);

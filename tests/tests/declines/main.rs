@@ -1,7 +1,6 @@
-//! What Rockmill does not do exactly, it leaves to RocksDB: one test for each reason. Each shows that
-//! the jobs went local, with the reason counted, and that the database's content is right, before
-//! and after it is opened again. Beside them stand the near misses: what looks like a reason and is
-//! none.
+//! Rockmill leaves jobs to RocksDB that it cannot do exactly, with one test per reason. Each test shows that the jobs
+//! were done locally, that the reason was counted, and that the content is right, before and after reopening. Further
+//! tests cover near misses: configurations that resemble a reason and are supported.
 
 mod compaction_filters;
 mod comparators;

@@ -125,7 +125,7 @@ fn fifo_style() {
     options.set_disable_auto_compactions(false);
     let db = open(&options, directory.path());
     let mut content = Content::new();
-    // So many flushes that RocksDB merges files within L0.
+    // Enough flushes that RocksDB merges files within L0.
     for number in 0..12_u8 {
         put(&db, &mut content, b"overwritten each time", &[number]);
         put(&db, &mut content, &[number], b"value");
@@ -248,8 +248,8 @@ fn paranoid_file_checks_are_no_reason() {
 
 #[test]
 fn outputs_checked_in_every_way_are_no_reason() {
-    /// Every kind of check, in local and in remote compactions (`VerifyOutputFlags::kVerifyAll`,
-    /// but for the sign, which the binding's type cannot hold).
+    /// Every kind of check, in local and in remote compactions (`VerifyOutputFlags::kVerifyAll`, except the sign bit,
+    /// which the binding's type cannot hold).
     const EVERY_CHECK: i32 = i32::MAX;
     takes(
         |options| options.set_verify_output_flags(EVERY_CHECK),

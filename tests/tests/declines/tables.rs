@@ -118,9 +118,9 @@ fn the_newest_format_version_is_no_reason() {
 #[test]
 fn known_filters_are_no_reason() {
     takes(with_table(|t| t.set_bloom_filter(10.0, false)), plain);
-    // The old block-based filters are gone: RocksDB takes this for a full filter.
+    // The old block-based filters were removed: RocksDB treats this as a full filter.
     takes(with_table(|t| t.set_bloom_filter(10.0, true)), plain);
-    // The OPTIONS file names these policies without their bits, which the inputs' filters tell.
+    // The OPTIONS file names these policies without their bits, which are inferred from the inputs' filters.
     takes(with_table(|t| t.set_ribbon_filter(10.0)), plain);
     takes(with_table(|t| t.set_hybrid_ribbon_filter(10.0, 3)), plain);
 }

@@ -1,4 +1,4 @@
-//! Transaction databases: with two-phase commit only on the user's word, the others as usual.
+//! Transaction databases: with two-phase commit only if the user declares WriteCommitted, others always.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use rust_rocksdb::{
 
 use crate::trial::{declines, plain, takes};
 
-/// Files in L0 that make RocksDB compact: a transaction database has no manual compaction here.
+/// Number of files in L0 that triggers a compaction: the binding has no manual compaction for transaction databases.
 const TRIGGER: i32 = 2;
-/// How long to wait for a job to end; it takes far less.
+/// Longest time to wait for a job; jobs take far less.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The service of a user who says that the write policy is WriteCommitted.
+/// Creates the service of a user who declares that the write policy is WriteCommitted.
 fn trusting_service() -> rockmill::Service {
     rockmill::Service::builder()
         .min_job_bytes(0)
@@ -33,8 +33,8 @@ fn two_phase_commit() {
     declines(&[ALLOW_2PC], |options| options.set_allow_2pc(true), plain);
 }
 
-/// Writes transactions, some of them prepared, waits for automatic compactions, and checks what is
-/// left, also after opening the database again.
+/// Writes transactions, some of them prepared, waits for automatic compactions, and checks the content, also after
+/// reopening.
 fn run(policy: TxnDBWritePolicy, service: &rockmill::Service, path: &Path) {
     let mut options = options(service);
     options.set_disable_auto_compactions(false);
@@ -72,7 +72,7 @@ fn run(policy: TxnDBWritePolicy, service: &rockmill::Service, path: &Path) {
     );
 }
 
-/// Waits until a job has come and all that came have ended.
+/// Waits until a job has come and all jobs have ended.
 fn wait_for_jobs(service: &rockmill::Service) {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -110,7 +110,7 @@ fn a_transaction_database_that_the_user_does_not_vouch_for() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let service = service();
         run(policy, &service, directory.path());
-        // Automatic compactions may meet the database's end.
+        // Automatic compactions may run when the database closes.
         assert_declined(
             &service.stats(),
             &[ALLOW_2PC, TWO_WRITE_QUEUES, SHUTTING_DOWN],
@@ -124,7 +124,7 @@ fn a_write_committed_transaction_database_that_the_user_vouches_for() {
     let service = trusting_service();
     run(TxnDBWritePolicy::WriteCommitted, &service, directory.path());
     let stats = service.stats();
-    // Automatic compactions may meet the database's end.
+    // Automatic compactions may run when the database closes.
     let other = stats.declines.keys().find(|code| *code != SHUTTING_DOWN);
     assert_eq!(other, None, "{stats}");
     assert!(stats.jobs_done > 0, "{stats}");

@@ -1,4 +1,4 @@
-//! The common course of a test: open, write, compact, look at the counts, look at the content.
+//! The common course of a test: open, write, compact, check the counts, check the content.
 
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
@@ -7,15 +7,15 @@ use rockmill_tests::harness::{
 };
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 
-/// Writes of a small database.
+/// Number of writes of a small database.
 const WRITES: usize = 2_000;
 
-/// Puts and Deletes, nothing special.
+/// Writes Puts and Deletes.
 pub fn plain(db: &DB) -> Content {
     fill(db, WRITES, 1)
 }
 
-/// Puts `change`d block-based table options into `options`.
+/// Sets `change`d block-based table options in `options`.
 pub fn with_table(change: impl Fn(&mut BlockBasedOptions)) -> impl Fn(&mut Options) {
     move |options| {
         let mut table = BlockBasedOptions::default();
@@ -24,7 +24,7 @@ pub fn with_table(change: impl Fn(&mut BlockBasedOptions)) -> impl Fn(&mut Optio
     }
 }
 
-/// Sets options by their text, where the binding has no function for them.
+/// Sets options from text, where the binding has no function for them.
 pub fn with_text(text: &str) -> impl Fn(&mut Options) {
     move |options| {
         *options = options
@@ -33,8 +33,8 @@ pub fn with_text(text: &str) -> impl Fn(&mut Options) {
     }
 }
 
-/// Opens a database with `configure`d options, lets `write` write, compacts everything, checks the
-/// content with `check`, and again after opening it once more. Returns the counts of the first run.
+/// Opens a database with `configure`d options, lets `write` write, compacts everything, and checks the content with
+/// `check`, also after reopening. Returns the counts of the first run.
 pub fn run_checked(
     configure: impl Fn(&mut Options),
     write: impl FnOnce(&DB) -> Content,
@@ -59,7 +59,7 @@ pub fn run_checked(
     stats
 }
 
-/// [`run_checked`], reading every way.
+/// Calls [`run_checked`] with all kinds of reads.
 pub fn run(
     configure: impl Fn(&mut Options),
     write: impl FnOnce(&DB) -> Content,
@@ -67,7 +67,7 @@ pub fn run(
     run_checked(configure, write, assert_content)
 }
 
-/// All jobs are declined, for one of `reasons`.
+/// Checks that all jobs are declined for one of `reasons`.
 pub fn declines(
     reasons: &[&str],
     configure: impl Fn(&mut Options),
@@ -76,7 +76,7 @@ pub fn declines(
     assert_declined(&run(configure, write), reasons);
 }
 
-/// All jobs are done.
+/// Checks that all jobs are done.
 pub fn takes(configure: impl Fn(&mut Options), write: impl FnOnce(&DB) -> Content) {
     assert_done(&run(configure, write));
 }

@@ -1,4 +1,4 @@
-//! Files that come back from a device other than it was told to make them.
+//! Damages the files of a device.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use crate::Fault;
 
-/// A task's files, whose bytes are kept until all are made.
+/// Files of a task, kept in memory until all of them are written.
 pub struct Images<'a> {
     sink: &'a mut dyn SstSink,
     kept: Arc<Mutex<Vec<Image>>>,
@@ -22,7 +22,7 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// A file of which nothing is written yet.
+/// A file without written bytes.
 struct Pending {
     position: usize,
     kept: Arc<Mutex<Vec<Image>>>,
@@ -63,16 +63,16 @@ impl SstFile for Pending {
 }
 
 impl<'a> Images<'a> {
-    /// Files that go to `sink` in the end.
+    /// Creates files that are finally written to `sink`.
     pub fn new(sink: &'a mut dyn SstSink) -> Self {
         let kept = Arc::default();
         Self { sink, kept }
     }
 
-    /// Writes all files, one of them damaged; false if there is none.
+    /// Writes all files, one of them damaged; returns false if there is none.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn give_back(self, fault: Fault, rng: &mut SmallRng) -> Result<bool> {
         let mut images = std::mem::take(&mut *lock(&self.kept));
         let victim = (0..images.len()).collect::<Vec<_>>().choose(rng).copied();
@@ -105,8 +105,8 @@ fn flip(bytes: &mut [u8], rng: &mut SmallRng) {
     bytes[at] ^= 1 << rng.random_range(0..u8::BITS);
 }
 
-/// Alters what a data block holds, and gives it the checksum of that. Another encoding of the same content would be no
-/// wrong result.
+/// Alters the content of a data block and gives it a matching checksum. Another encoding of the same content would not
+/// be a wrong result.
 fn alter_block(bytes: &mut [u8], number: u64, rng: &mut SmallRng) -> Result<()> {
     let image = Box::new(InMemory {
         name: format!("{number:06}.sst"),

@@ -1,4 +1,4 @@
-//! A device's memory, as far as tasks fill it.
+//! The amount of a device's memory that tasks use.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_storage::clock::CANCEL_POLL;
 use rockmill_storage::clock::{Clock, Signal};
 
-/// So many bytes for all tasks.
+/// Memory of all tasks.
 #[derive(Debug)]
 pub struct Memory {
     bytes: u64,
@@ -20,12 +20,12 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Who waits, in the order in which they came: small tasks do not pass a large one for ever.
+    /// Waiting tasks in order, so that small tasks cannot overtake a large one forever.
     line: VecDeque<u64>,
     next: u64,
 }
 
-/// What a task has; given back when dropped.
+/// Memory of a task; released when dropped.
 #[derive(Debug)]
 pub struct Held<'a> {
     memory: &'a Memory,
@@ -33,7 +33,7 @@ pub struct Held<'a> {
 }
 
 impl Memory {
-    /// So many bytes, none of them used.
+    /// Creates unused memory of `bytes` bytes.
     pub fn new(bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             bytes,
@@ -50,7 +50,7 @@ impl Memory {
     /// Waits until `bytes` are free.
     ///
     /// # Errors
-    /// Device if there never will be so many, Cancelled.
+    /// Device if the device never has that many, Cancelled.
     pub fn take(&self, bytes: u64, cancel: &CancelToken) -> Result<Held<'_>> {
         if bytes > self.bytes {
             let most = self.bytes;
@@ -89,7 +89,7 @@ impl Memory {
     }
 }
 
-/// A place in the line, until it is left.
+/// A place in the queue, until it is dropped.
 struct Place<'a> {
     memory: &'a Memory,
     ticket: u64,

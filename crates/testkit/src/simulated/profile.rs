@@ -1,4 +1,4 @@
-//! Profiles under their names.
+//! Named profiles.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use rockmill_storage::clock::Clock;
 use super::Simulated;
 use crate::UnitProfile;
 
-/// Makes a device with so much memory at most, in the time of a clock.
+/// Creates a device with at most that much memory, in the time of a clock.
 pub type Opener = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn DynBackend> + Send + Sync;
 
-/// A profile under its name.
+/// A named profile.
 #[derive(Clone, PartialEq)]
 pub struct Profile {
     name: String,
@@ -21,10 +21,10 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A profile of that name.
+    /// Creates a profile with that name.
     ///
     /// # Errors
-    /// One sentence about what is wrong with it.
+    /// One sentence about the error.
     pub fn new(name: &str, parameters: UnitProfile) -> Result<Self, String> {
         parameters.check()?;
         Ok(Self {
@@ -33,27 +33,27 @@ impl Profile {
         })
     }
 
-    /// The profile that a device's text names, `sim:NAME` or `sim:FILE.json`; `None` of another device.
+    /// Parses the name of a simulated device, `sim:NAME` or `sim:FILE.json`; `None` for other devices.
     pub fn of_device(text: &str) -> Option<Result<Self, String>> {
         text.strip_prefix("sim:").map(str::parse)
     }
 
-    /// Its name, or that of its file.
+    /// Name of the profile, or of its file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Name of a device that has it.
+    /// Name of a device with this profile.
     pub fn device_name(&self) -> String {
         format!("sim:{}", self.name)
     }
 
-    /// What it says.
+    /// Returns the parameters.
     pub fn parameters(&self) -> &UnitProfile {
         &self.parameters
     }
 
-    /// What makes such a device, with so much memory at most and in the time of a clock.
+    /// Returns a function that creates such a device, with at most that much memory and in the time of a clock.
     pub fn opener(self) -> Box<Opener> {
         Box::new(move |memory_bytes, clock| {
             Arc::new(Simulated::new(&self, memory_bytes, Arc::clone(clock)))
@@ -70,7 +70,7 @@ impl fmt::Debug for Profile {
 impl FromStr for Profile {
     type Err = String;
 
-    /// A profile that ships, or that of a file; see [`UnitProfile::find`].
+    /// Returns a built-in profile or reads one from a file; see [`UnitProfile::find`].
     fn from_str(name: &str) -> Result<Self, String> {
         Self::new(name, UnitProfile::find(name)?)
     }

@@ -9,7 +9,7 @@ fn device(name: &str) -> Simulated {
     Simulated::new(&profile, None, SystemClock::shared())
 }
 
-/// A file of so many bytes.
+/// A file of `size` bytes.
 fn file(size: u64) -> OutputFile {
     OutputFile {
         number: 1,
@@ -25,7 +25,7 @@ fn file(size: u64) -> OutputFile {
     }
 }
 
-/// A task of so many pairs of one size, each second one of which is dropped if that is said.
+/// The report of a task with `pairs` pairs of one size; if `halved`, every second one is dropped.
 fn report(pairs: u64, key_bytes: u64, value_bytes: u64, halved: bool) -> TaskReport {
     let written = if halved { pairs / 2 } else { pairs };
     let pair_bytes = key_bytes + TAG_SIZE as u64 + value_bytes;

@@ -1,19 +1,19 @@
-//! When the parts of a device are busy.
+//! Times at which the resources of a device are busy.
 
 use std::time::Duration;
 
-/// What a task takes of each part, in seconds.
+/// Time that a task uses each resource, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stages {
-    /// Of the link to the device.
+    /// Link to the device.
     pub there: f64,
-    /// Of one unit.
+    /// One unit.
     pub unit: f64,
-    /// Of the link back.
+    /// Link back.
     pub back: f64,
 }
 
-/// By when the parts are free.
+/// Times from which the resources are free.
 #[derive(Debug)]
 pub struct Timeline {
     there: Duration,
@@ -22,7 +22,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// So many units and a link, all of them idle.
+    /// Creates `units` idle units and an idle link.
     pub fn new(units: u32) -> Self {
         Self {
             there: Duration::ZERO,
@@ -31,7 +31,7 @@ impl Timeline {
         }
     }
 
-    /// When a task ends that comes at `begun`, behind those that were added before.
+    /// Adds a task that arrives at `begun`, after all earlier ones. Returns the time of its end.
     pub fn add(&mut self, begun: Duration, stages: &Stages) -> Duration {
         let there = pass(&mut self.there, begun, stages.there);
         let computed = match self.units.iter_mut().min() {
@@ -42,7 +42,7 @@ impl Timeline {
     }
 }
 
-/// Keeps a part busy for so many seconds, as soon as it is free.
+/// Reserves a resource for `seconds`, from the time at which it is free.
 fn pass(free: &mut Duration, from: Duration, seconds: f64) -> Duration {
     let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     *free = from.max(*free).saturating_add(time);

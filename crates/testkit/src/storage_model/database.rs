@@ -1,4 +1,4 @@
-//! Small databases with a compaction to do in each of their column families.
+//! Small databases with one pending compaction per column family.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ const COMPARATOR_NAME: &[u8] = b"leveldb.BytewiseComparator";
 #[derive(Debug)]
 pub struct Database {
     pub disk: Disk,
-    /// Every file, none of which may change.
+    /// Contents of every file; none may change.
     pub files: BTreeMap<PathBuf, Vec<u8>>,
-    /// The first is the default one.
+    /// Column families; the first is the default one.
     pub families: Vec<Family>,
 }
 
 impl Database {
-    /// One with the default column family alone.
+    /// Draws a database with only the default column family.
     pub fn draw(rng: &mut SmallRng) -> Self {
         Self::with_families(rng, &[Shape::default()])
     }
 
-    /// One with column families of such shapes.
+    /// Draws a database with column families of these shapes.
     pub fn with_families(rng: &mut SmallRng, shapes: &[Shape]) -> Self {
         let dir = Path::new(DIR);
         let mut files = BTreeMap::new();
@@ -65,7 +65,7 @@ impl Database {
         }
     }
 
-    /// The default column family.
+    /// Returns the default column family.
     pub fn family(&self) -> &Family {
         &self.families[0]
     }
@@ -83,8 +83,8 @@ fn on_disk(files: &BTreeMap<PathBuf, Vec<u8>>) -> Disk {
     disk.after_crash(&mut Luck::Best)
 }
 
-/// A log of an edit for each column family, by id and name, that adds all its files, behind one that creates it
-/// where it is not the default one.
+/// Makes a log with edits for each column family, given by id and name. An edit adds all its files; for a family other
+/// than the default one, an earlier edit creates it.
 pub fn manifest_of<'a>(families: impl Iterator<Item = (u32, &'a str, &'a [Input])>) -> Vec<u8> {
     // `version_edit.h:Tag`, `NewFileCustomTag`.
     const COMPARATOR: u64 = 1;
@@ -124,7 +124,7 @@ pub fn manifest_of<'a>(families: impl Iterator<Item = (u32, &'a str, &'a [Input]
     log
 }
 
-/// The part of an edit that adds a file.
+/// Appends the part of an edit that adds a file.
 fn put_file(edit: &mut Vec<u8>, input: &Input) {
     // `version_edit.h:Tag`, `NewFileCustomTag`.
     const NEW_FILE_4: u64 = 103;
@@ -143,7 +143,7 @@ fn put_file(edit: &mut Vec<u8>, input: &Input) {
     put_varint(edit, TERMINATE);
 }
 
-/// Adds a record to a log that fits a block; `db/log_format.h`.
+/// Appends a record that fits a block to a log; `db/log_format.h`.
 fn put_record(log: &mut Vec<u8>, record: &[u8]) {
     const WHOLE_RECORD: u8 = 1;
     const BLOCK_BYTES: usize = 32 << 10;
@@ -158,7 +158,7 @@ fn put_record(log: &mut Vec<u8>, record: &[u8]) {
     assert!(log.len() < BLOCK_BYTES, "a block holds less");
 }
 
-/// Small output files, so that a job has several tasks and files.
+/// Makes OPTIONS with small output files, so that a job has several tasks and files.
 fn options_text(rng: &mut SmallRng, shapes: &[Shape]) -> String {
     let families: Vec<_> = (0..)
         .zip(shapes)

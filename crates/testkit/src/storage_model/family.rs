@@ -1,4 +1,4 @@
-//! A column family with one compaction to do.
+//! A column family with one pending compaction.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -15,25 +15,25 @@ const FIRST_INPUT: u64 = 11;
 pub const LAST_LEVEL: u32 = 6;
 /// `CompactionReason::kManualCompaction`.
 const MANUAL: i32 = 9;
-/// Of input files.
+/// Block size of input files.
 const BLOCK_BYTES: u64 = 512;
-/// When the data of the oldest input file was written; only the files themselves say so.
+/// Time of the oldest input data; only the files themselves contain it.
 pub const OLDEST_ANCESTOR_TIME: u64 = 1_600_000_000;
 
-/// What a column family is drawn from.
+/// Parameters for drawing a column family.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// Keys, not all of which are in each file.
+    /// Number of keys; each file has only some of them.
     pub keys: Range<u32>,
-    /// Input files of a compaction from level 0.
+    /// Number of input files of a compaction from level 0.
     pub files: RangeInclusive<u64>,
     /// Level from which its compaction starts.
     pub start_level: u32,
-    /// Whether one in some has values beyond a block.
+    /// Whether some families have values larger than a block.
     pub may_have_large_values: bool,
-    /// Size of output files.
+    /// Target size of output files.
     pub target_bytes: Range<u64>,
-    /// Size of output blocks.
+    /// Target size of output blocks.
     pub block_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for Shape {
     }
 }
 
-/// A column family whose files are all compacted into the last level.
+/// A column family; its compaction takes all of its files to the last level.
 #[derive(Debug)]
 pub struct Family {
     pub id: u32,
@@ -59,18 +59,18 @@ pub struct Family {
     pub start_level: u32,
     /// The `CompactionServiceInput`.
     pub message: Vec<u8>,
-    /// Keys and values that its compaction leaves.
+    /// Keys and values after its compaction.
     pub expected: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of the input files, and how many these are.
+    /// Bytes of the input files; the next field is their number.
     pub bytes: u64,
     pub files: u64,
-    /// Entries in them, and bytes of their keys and values.
+    /// Entries in the input files; the next fields are the bytes of their keys and values.
     pub entries: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,
 }
 
-/// An input file with what the MANIFEST says of it.
+/// An input file with its record in the MANIFEST.
 #[derive(Debug)]
 pub struct Input {
     pub number: u64,
@@ -96,7 +96,7 @@ impl Family {
         }
     }
 
-    /// Some overlapping files, the oldest perhaps in the last level, numbered behind so many others.
+    /// Draws overlapping files, the oldest possibly in the last level. Their numbers continue after earlier ones.
     pub(super) fn draw(
         rng: &mut SmallRng,
         id: u32,
@@ -119,7 +119,7 @@ impl Family {
         (family, inputs)
     }
 
-    /// The same with the job of compacting all `inputs` into the last level.
+    /// Adds the job of compacting all `inputs` to the last level.
     pub(super) fn offered(self, inputs: &[Input], manifest_size: u64) -> Self {
         let message = CompactionServiceInput {
             cf_name: self.name.clone().into_bytes(),
@@ -137,7 +137,7 @@ impl Family {
         }
     }
 
-    /// What RocksDB says beside the message.
+    /// Returns the job information that RocksDB passes with the message.
     pub fn info(&self, session: &str) -> JobInfo {
         JobInfo {
             db_name: DIR.to_owned(),
@@ -154,7 +154,7 @@ impl Family {
         }
     }
 
-    /// Files from old to new; the newest entry of each key is expected if it is no tombstone.
+    /// Draws files from old to new. The newest entry of each key is expected, unless it is a tombstone.
     fn draw_inputs(&mut self, rng: &mut SmallRng, shape: &Shape, first: u64) -> Vec<Input> {
         let keys = rng.random_range(shape.keys.clone());
         let large_values = rng.random_ratio(1, 16) && shape.may_have_large_values;
@@ -221,7 +221,7 @@ fn draw_entry(rng: &mut SmallRng, key: u32, sequence: u64, large_values: bool) -
     let kind = if rng.random_ratio(1, 6) { DELETE } else { PUT };
     let len = match kind {
         DELETE => 0,
-        // More than the engine gives to the storage at a time.
+        // More than the engine writes at a time.
         _ if large_values && rng.random_ratio(1, 100) => rng.random_range(0..LARGE_BYTES),
         _ => rng.random_range(0..120),
     };

@@ -1,4 +1,4 @@
-//! What can go wrong, and where.
+//! Faults of a file system, and the operations that they affect.
 
 /// Operations of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,12 +10,12 @@ pub enum Op {
     List,
     Stat,
     Create,
-    /// Room is made for what will be written.
+    /// Preallocation of a file.
     Reserve,
     Append,
-    /// A file that was written in aligned units is cut to its size.
+    /// Truncation of a file that was written in aligned units.
     Truncate,
-    /// Written bytes are sent on to the disk; nobody waits for them.
+    /// Start of writeback, without waiting for it.
     Writeback,
     Sync,
     SyncFolder,
@@ -25,13 +25,13 @@ pub enum Op {
     RemoveFile,
     RemoveFolder,
     RemoveTree,
-    /// RocksDB renames a finished file into its directory.
+    /// RocksDB's rename of a finished file into its directory.
     Install,
 }
 
 impl Op {
-    /// Whether cleaning up takes it, so that leftovers are no wonder if it fails. Where they lie in a folder
-    /// of the user's choice, the system must say first.
+    /// Whether cleanup uses the operation, so that a failure may leave files behind. For a staging folder of the user's
+    /// choice, cleanup first asks the system for the folder's name in it.
     pub fn cleans(self) -> bool {
         matches!(
             self,
@@ -43,21 +43,21 @@ impl Op {
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// The machine stops: the operation may be done, in part, or not at all.
+    /// The machine stops: the operation is done, done in part, or not done.
     Crash,
-    /// EIO, but from syncs; what was to be done may be done in part.
+    /// EIO, except from syncs; the operation may be done in part.
     Io,
-    /// ENOSPC from what takes space.
+    /// ENOSPC from operations that need space.
     NoSpace,
-    /// Some of the bytes given are written, then ENOSPC.
+    /// Some of the given bytes are written, then ENOSPC.
     ShortWrite,
-    /// A sync fails, of a file or of a folder.
+    /// A sync of a file or a folder fails.
     FailedSync,
-    /// Fewer bytes are read than were asked for.
+    /// A read returns fewer bytes than requested.
     ShortRead,
     /// EINTR from a read.
     Interrupted,
-    /// The operation takes half a minute, which does not pass.
+    /// The operation takes half a minute of virtual time.
     Slow,
     /// The database closes during the operation.
     Closing,
@@ -76,7 +76,7 @@ impl FaultKind {
         Self::Closing,
     ];
 
-    /// Whether an operation can meet it.
+    /// Whether it can affect an operation.
     pub fn strikes(self, op: Op) -> bool {
         match self {
             Self::Crash | Self::Slow | Self::Closing => true,
@@ -91,19 +91,19 @@ impl FaultKind {
         }
     }
 
-    /// Whether a job must be done in spite of it.
+    /// Whether a job must succeed in spite of it.
     pub fn is_harmless(self) -> bool {
         matches!(self, Self::ShortRead | Self::Interrupted | Self::Slow)
     }
 }
 
-/// A fault of one life of the engine.
+/// A fault in one life of the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault {
     pub kind: FaultKind,
     pub op: Op,
-    /// Strikes this one of all such operations, counted from 0.
+    /// Affects this operation among all that it can affect, counted from 0.
     pub at: u64,
-    /// Strikes whatever it can from then on: a disk that is full stays full.
+    /// Affects all later ones as well: a full disk stays full.
     pub lasting: bool,
 }

@@ -1,4 +1,4 @@
-//! A machine's storage in memory, which fails and crashes as a test plans, and small databases on it.
+//! A machine's storage in memory that fails and crashes as a test plans, and small databases on it.
 
 #![allow(missing_docs, reason = "names of operations and plain records")]
 

@@ -1,4 +1,4 @@
-//! A file: its writes, and what became of each.
+//! A file with the state of each write.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ pub(super) enum State {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
-    /// Zeros where nothing was written.
+    /// Contents, with zeros where nothing was written.
     pub(super) bytes: Vec<u8>,
-    /// In their order, which is that of the file.
+    /// Writes in order, which is also their order in the file.
     writes: Vec<(Range<usize>, State)>,
 }
 
 impl File {
-    /// End of what was written.
+    /// Returns the end of the written bytes.
     pub(super) fn written(&self) -> usize {
         self.writes.last().map_or(0, |(range, _)| range.end)
     }
@@ -34,12 +34,12 @@ impl File {
         self.writes.push((range, State::Pending));
     }
 
-    /// Makes the file at least so long.
+    /// Extends the file to at least `len` bytes.
     pub(super) fn reserve(&mut self, len: usize) {
         self.bytes.resize(self.bytes.len().max(len), 0);
     }
 
-    /// Cuts what was not synced.
+    /// Removes bytes that were not synced.
     pub(super) fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
         self.bytes.shrink_to_fit();
@@ -64,7 +64,7 @@ impl File {
     pub(super) fn crash(&mut self, luck: &mut Luck<'_>) {
         let mut left = Vec::new();
         if self.written() < self.bytes.len() {
-            // Room survives by itself.
+            // Preallocated space survives independently.
             left.resize(luck.part(self.bytes.len()), 0);
         }
         for (range, state) in &self.writes {
@@ -75,7 +75,7 @@ impl File {
             };
             if part > 0 {
                 let range = range.start..range.start + part;
-                // What an earlier write that is gone should have filled reads as zeros.
+                // A gap left by an earlier lost write reads as zeros.
                 left.resize(left.len().max(range.end), 0);
                 left[range.clone()].copy_from_slice(&self.bytes[range]);
             }

@@ -1,4 +1,4 @@
-//! A folder: its names now, and on the disk.
+//! A folder with its current names and its durable names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ impl Folder {
             .collect()
     }
 
-    /// Makes the changes durable that are not lost and that `keeps` says yes to.
+    /// Makes the changes durable that are not lost and for which `keeps` returns true.
     pub(super) fn sync(&mut self, mut keeps: impl FnMut() -> bool) {
         for name in self.changed() {
             if self.lost.contains(&name) || !keeps() {

@@ -1,21 +1,21 @@
-//! What survives a crash.
+//! Effects of a crash on unsynced changes.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// What a crash does with all that is not synced.
+/// Which unsynced changes survive a crash.
 #[derive(Debug)]
 pub enum Luck<'a> {
-    /// Nothing of it survives.
+    /// None.
     Worst,
-    /// All of it survives.
+    /// All.
     Best,
-    /// Every write and every name for itself, writes also in part.
+    /// Every write and every name independently, writes also in part.
     Random(&'a mut SmallRng),
 }
 
 impl Luck<'_> {
-    /// How many of `whole` bytes survive.
+    /// Returns how many of `whole` bytes survive.
     pub(super) fn part(&mut self, whole: usize) -> usize {
         match self {
             Self::Worst => 0,

@@ -1,13 +1,11 @@
-//! A file system in memory that knows what a crash would leave of it.
+//! A file system in memory that models the effects of a crash.
 //!
-//! ```text
-//! file    writes, front to back      each: pending | synced | lost
-//! folder  names as they are now, names as they are on the disk
-//! ```
+//! * A file has writes, front to back. Each is pending, synced or lost.
+//! * A folder has its current names and its durable names.
 //!
-//! Syncing a file keeps its pending writes, syncing a folder the names in it, and neither does the
-//! other's work or that of the folders above. A sync that fails loses what it was to keep: a later one
-//! does not bring it back, though it can still be read, as on Linux.
+//! Syncing a file keeps its pending writes, and syncing a folder keeps its names. Neither affects the other, or parent
+//! folders. A failed sync loses its changes: a later sync does not restore them, although they can still be read, as on
+//! Linux.
 
 mod file;
 mod folder;
@@ -22,7 +20,7 @@ use file::{File, State};
 use folder::Folder;
 pub use luck::Luck;
 
-/// A file or a folder, whatever its names.
+/// A file or a folder, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node(usize);
 
@@ -48,7 +46,7 @@ pub struct Disk {
 }
 
 impl Default for Disk {
-    /// An empty root folder.
+    /// Creates an empty root folder.
     fn default() -> Self {
         Self {
             bodies: vec![Body::Folder(Folder::default())],
@@ -106,7 +104,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The file of that name.
+    /// Returns the file with that name.
     pub fn open(&self, path: &Path) -> io::Result<Node> {
         let node = self.find(path)?;
         match self.bodies[node.0] {
@@ -115,7 +113,7 @@ impl Disk {
         }
     }
 
-    /// A new, empty file.
+    /// Creates an empty file.
     pub fn create(&mut self, path: &Path) -> io::Result<Node> {
         self.require_free(path)?;
         let node = self.new_node(Body::File(File::default()));
@@ -135,34 +133,34 @@ impl Disk {
         &self.file(node).bytes
     }
 
-    /// Writes behind what was written before.
+    /// Appends to the written bytes.
     pub fn append(&mut self, node: Node, bytes: &[u8]) {
         let file = self.file_mut(node);
         file.write_at(bytes, file.written());
     }
 
-    /// Writes at an offset, behind zeros if what was written ends before.
+    /// Writes at an offset. A gap after the written bytes is filled with zeros.
     pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: usize) {
         self.file_mut(node).write_at(bytes, offset);
     }
 
-    /// Makes a file at least so long, with zeros.
+    /// Extends a file to at least `len` bytes, with zeros.
     pub fn reserve(&mut self, node: Node, len: usize) {
         self.file_mut(node).reserve(len);
     }
 
-    /// Cuts a file to `len` bytes. That is durable once the file is synced, which it was not before.
+    /// Truncates a file to `len` bytes. This is durable after the next sync.
     pub fn truncate(&mut self, node: Node, len: usize) {
         self.file_mut(node).truncate(len);
     }
 
-    /// Makes the file's bytes durable, or loses those that are not yet.
+    /// Syncs a file: makes its pending bytes durable, or loses them if it does not work.
     pub fn sync(&mut self, node: Node, works: bool) {
         let becomes = if works { State::Synced } else { State::Lost };
         self.file_mut(node).settle(becomes);
     }
 
-    /// Makes the names in a folder durable, or loses those changes that are not yet.
+    /// Syncs a folder: makes its pending names durable, or loses these changes if it does not work.
     pub fn sync_folder(&mut self, path: &Path, works: bool) -> io::Result<()> {
         let node = self.find(path)?;
         let folder = self.folder_mut(node)?;
@@ -174,34 +172,34 @@ impl Disk {
         Ok(())
     }
 
-    /// A second name for a file.
+    /// Gives a file a second name.
     pub fn link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let node = self.open(from)?;
         self.require_free(to)?;
         self.set(to, Some(node))
     }
 
-    /// Another name for a file, in place of whatever had it. A crash may leave it under both or none.
+    /// Renames a file and replaces an existing target. After a crash, it may have both names or none.
     pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let node = self.open(from)?;
         self.set(to, Some(node))?;
         self.set(from, None)
     }
 
-    /// A folder's number, which stays as long as it is there.
+    /// Returns a folder's number, which is constant as long as the folder exists.
     pub fn folder_number(&self, path: &Path) -> io::Result<u64> {
         let node = self.find(path)?;
         self.folder(node)?;
         Ok(node.0 as u64)
     }
 
-    /// Names in a folder.
+    /// Returns the names in a folder.
     pub fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let folder = self.folder(self.find(path)?)?;
         Ok(folder.names.keys().cloned().collect())
     }
 
-    /// The folders that are to be made so that there is one at `path`.
+    /// Returns the folders to create so that `path` exists.
     pub fn steps_to_make(&self, path: &Path) -> Vec<Step> {
         let missing = path.ancestors().filter(|above| self.find(above).is_err());
         let mut steps: Vec<_> = missing.map(|p| Step::MakeFolder(p.to_owned())).collect();
@@ -209,7 +207,7 @@ impl Disk {
         steps
     }
 
-    /// What is to be removed so that nothing is left of the folder.
+    /// Returns the steps that remove the folder and its contents.
     pub fn steps_to_remove(&self, path: &Path) -> io::Result<Vec<Step>> {
         let mut steps = Vec::new();
         for name in self.list(path)? {
@@ -245,7 +243,7 @@ impl Disk {
         }
     }
 
-    /// Whether a crash would leave the whole file under its name in its folder.
+    /// Whether the whole file and its name in its folder would survive a crash.
     pub fn is_durable(&self, path: &Path) -> bool {
         let Ok(node) = self.open(path) else {
             return false;
@@ -255,7 +253,7 @@ impl Disk {
         synced && self.file(node).is_durable()
     }
 
-    /// The disk as a crash leaves it; all of that is durable.
+    /// Returns the disk after a crash; everything on it is durable.
     pub fn after_crash(&self, luck: &mut Luck<'_>) -> Self {
         let mut disk = self.clone();
         for body in &mut disk.bodies {

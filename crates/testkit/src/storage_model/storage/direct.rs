@@ -1,4 +1,4 @@
-//! Files past the page cache, which is not modelled itself.
+//! Direct I/O. The page cache is not modelled.
 
 use std::fmt::Debug;
 use std::io;
@@ -24,7 +24,7 @@ impl DirectStorage for SimStorage {
     }
 }
 
-/// What the model's direct files want aligned.
+/// Alignment of the model's direct files.
 const ALIGNMENT: usize = 512;
 
 impl OpenFile {
@@ -37,7 +37,7 @@ impl OpenFile {
             Direction::Read => self.0.act(Op::Read, |machine, verdict| {
                 let len = machine.disk.bytes(self.1).len();
                 let whole = bytes.len().min(len.saturating_sub(start));
-                // Only at the file's end is it no multiple.
+                // Only at the end of the file, the number is not a multiple.
                 let units = machine.extent(verdict, whole.div_ceil(ALIGNMENT));
                 let n = whole.min(units * ALIGNMENT);
                 let found = machine.disk.bytes(self.1).iter().skip(start);
@@ -98,7 +98,7 @@ impl DirectFile for OpenFile {
     }
 }
 
-/// A transfer that was done as it began; nobody knows before it is waited for.
+/// A transfer that was completed at its start; the caller sees the result when it waits.
 #[derive(Debug)]
 struct Done<M>(M, io::Result<usize>);
 

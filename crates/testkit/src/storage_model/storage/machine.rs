@@ -1,4 +1,4 @@
-//! What becomes of each operation on a machine.
+//! Decides the outcome of each operation on a machine.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -12,35 +12,35 @@ use rockmill_core::CancelToken;
 use crate::storage_model::disk::{Disk, Step};
 use crate::storage_model::fault::{Fault, FaultKind, Op};
 
-/// Virtual time that a slow operation takes.
+/// Virtual time of a slow operation.
 const SLOW_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) disk: Disk,
     pub(super) rng: SmallRng,
-    /// Links are not possible.
+    /// Whether hard links are impossible, so that files are copied.
     pub(super) copies: bool,
-    /// Files can be read and written past the page cache, which is not modelled itself.
+    /// Whether files support direct I/O. The page cache is not modelled.
     pub(super) has_direct: bool,
     pub(super) mounts: Mounts,
-    /// Descriptors of the process, if anybody can tell.
+    /// Descriptors of the process, if known.
     pub(super) descriptors: Option<u64>,
-    /// Files that are open.
+    /// Number of open files.
     pub(super) open: u64,
     pub(super) fault: Option<Fault>,
     pub(super) cancel: CancelToken,
     pub(super) seen: Seen,
 }
 
-/// What lies on another mount than the rest.
+/// Paths that are on another mount than the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Mounts {
     #[default]
     None,
-    /// Another file system at this path.
+    /// Another file system is mounted at this path.
     Other(&'static str),
-    /// A second mount of the same one.
+    /// The same file system is mounted a second time at this path.
     Bind(&'static str),
 }
 
@@ -60,22 +60,22 @@ impl Mounts {
     }
 }
 
-/// What a machine went through.
+/// Record of the machine's operations.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     pub ops: BTreeMap<Op, u64>,
-    /// Operations that the fault struck.
+    /// Operations that the fault affected.
     pub struck: Vec<Op>,
     pub stopped: bool,
-    /// Files that were open at once.
+    /// Highest number of open files.
     pub max_open: u64,
-    /// Bytes that files were asked for or given.
+    /// Bytes read and written.
     pub bytes: u64,
-    /// What slow operations and waiting came to.
+    /// Time of slow operations and waits.
     pub time: Duration,
 }
 
-/// What becomes of an operation.
+/// Outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Done,
@@ -83,9 +83,9 @@ pub(super) enum Verdict {
     Short,
     /// Done in part at most, with this error.
     Refused(ErrorKind),
-    /// Perhaps done, perhaps in part; nobody will know.
+    /// Done, done in part, or not done; the machine stops.
     Stops,
-    /// The machine does not run.
+    /// The machine has stopped already.
     Stopped,
 }
 
@@ -105,7 +105,7 @@ impl Machine {
         let Some(fault) = self.fault.filter(strikes) else {
             return Verdict::Done;
         };
-        // A reader tries again until it is not interrupted.
+        // A reader retries until it is not interrupted.
         if fault.kind == FaultKind::Interrupted && again && self.rng.random() {
             return Verdict::Done;
         }
@@ -131,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// How many of `whole` units of an operation are done.
+    /// Returns how many of `whole` units of an operation are done.
     pub(super) fn extent(&mut self, verdict: Verdict, whole: usize) -> usize {
         match verdict {
             Verdict::Done | Verdict::Slow => whole,
@@ -147,7 +147,7 @@ impl Machine {
         taken.try_for_each(|step| self.disk.take_step(step))
     }
 
-    /// Whether a sync works; one that the machine stops in may have.
+    /// Whether a sync works or fails; `None` if the machine stops before it has an effect.
     pub(super) fn syncs(&mut self, verdict: Verdict) -> Option<bool> {
         match verdict {
             Verdict::Refused(_) => Some(false),

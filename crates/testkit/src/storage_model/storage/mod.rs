@@ -25,25 +25,25 @@ use machine::{Machine, Verdict};
 pub use machine::{Mounts, Seen};
 use open_file::OpenFile;
 
-/// How often other threads go first while an operation is slow.
+/// Number of times that a slow operation yields to other threads.
 const SLOW_YIELDS: usize = 50;
 
-/// Told of operations before they are done.
+/// Is called before each operation.
 pub trait Observer: Debug + Send + Sync {
     fn look(&self);
 }
 
-/// A machine's storage until the machine stops. Clones share it.
+/// A machine's storage until the machine stops. Clones share the machine.
 #[derive(Debug, Clone)]
 pub struct SimStorage {
     machine: Arc<Mutex<Machine>>,
-    /// The time, if it is not the machine's own, and the bytes that pass a second if they take any.
+    /// The clock if it is not the machine's own, and the bytes per second if transfers take time.
     time: Option<(VirtualClock, Option<f64>)>,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl SimStorage {
-    /// Storage over `disk` that meets `fault`; `cancel` is told when the database closes.
+    /// Creates storage over `disk` with the fault `fault`; `cancel` is set when the database closes.
     pub fn new(disk: Disk, seed: u64, fault: Option<Fault>, cancel: CancelToken) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let copies = rng.random();
@@ -67,7 +67,7 @@ impl SimStorage {
         }
     }
 
-    /// The same machine in that time, of which so many bytes take a second, or none any.
+    /// Uses that clock; transfers take the time for `bytes_per_second`, or no time.
     pub fn timed(self, time: VirtualClock, bytes_per_second: Option<f64>) -> Self {
         Self {
             time: Some((time, bytes_per_second)),
@@ -75,7 +75,7 @@ impl SimStorage {
         }
     }
 
-    /// The same machine, with one who looks at what goes on.
+    /// Calls an observer before each operation.
     pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
         Self {
             observer: Some(observer),
@@ -85,7 +85,7 @@ impl SimStorage {
 
     fn take_time(&self, bytes: usize) {
         self.machine().seen.bytes += bytes as u64;
-        // A device's own threads, and those that make something durable, are waited for outside of time.
+        // Device threads and sync threads are waited for outside of virtual time.
         if let Some((time, Some(bytes_per_second))) = &self.time
             && time.counts_this_thread()
         {
@@ -93,13 +93,13 @@ impl SimStorage {
         }
     }
 
-    /// The same machine with something else mounted.
+    /// Adds other mounts.
     pub fn with(self, mounts: Mounts) -> Self {
         self.machine().mounts = mounts;
         self
     }
 
-    /// The same machine with so many descriptors.
+    /// Limits the number of descriptors.
     pub fn with_descriptors(self, descriptors: u64) -> Self {
         self.machine().descriptors = Some(descriptors);
         self
@@ -113,27 +113,27 @@ impl SimStorage {
         self.machine().seen.clone()
     }
 
-    /// The disk as it looks to processes.
+    /// Returns the disk as processes see it.
     pub fn disk(&self) -> Disk {
         self.machine().disk.clone()
     }
 
-    /// The disk if the machine stops now, if it has not.
+    /// Returns the disk after a crash at this moment, or after the earlier stop.
     pub fn after_crash(&self, luck: &mut Luck<'_>) -> Disk {
         self.machine().disk.after_crash(luck)
     }
 
-    /// RocksDB renames a finished file.
+    /// Renames a finished file as RocksDB does.
     pub fn install(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.rename_as(Op::Install, from, to)
     }
 
-    /// Whether files can pass by the page cache.
+    /// Whether files support direct I/O.
     pub fn has_direct(&self) -> bool {
         self.machine().has_direct
     }
 
-    /// A file's bytes, without an operation.
+    /// Returns a file's bytes without counting an operation.
     pub fn peek(&self, path: &Path) -> io::Result<Vec<u8>> {
         let disk = &self.machine().disk;
         Ok(disk.bytes(disk.open(path)?).to_vec())
@@ -147,7 +147,7 @@ impl SimStorage {
         })
     }
 
-    /// Does what the verdict over `op` leaves of an `effect`.
+    /// Runs `effect` with the verdict on `op`.
     fn act<T>(
         &self,
         op: Op,
@@ -178,7 +178,7 @@ impl SimStorage {
     }
 }
 
-/// Time passes for nobody but by waiting.
+/// Time passes only by waiting.
 impl Clock for SimStorage {
     fn now(&self) -> Duration {
         self.machine().seen.time
@@ -277,14 +277,14 @@ impl Storage for SimStorage {
         })
     }
 
-    /// All files have the same.
+    /// All files have the same mode.
     fn mode(&self, path: &Path) -> io::Result<u32> {
         self.act(Op::Stat, |machine, _| {
             machine.disk.open(path).map(|_| FILE_MODE)
         })
     }
 
-    /// There are neither links nor other users.
+    /// The model has neither links nor other users.
     fn is_own_folder(&self, path: &Path) -> io::Result<bool> {
         self.act(Op::Stat, |machine, _| {
             machine.disk.folder_number(path).map(|_| true)

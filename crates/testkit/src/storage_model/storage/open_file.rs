@@ -1,4 +1,4 @@
-//! Files by way of the page cache.
+//! Buffered files.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::machine::Verdict;
 use crate::storage_model::disk::Node;
 use crate::storage_model::fault::Op;
 
-/// A file that stays open whatever becomes of its name.
+/// A file that stays open, independent of its name.
 #[derive(Debug)]
 pub(super) struct OpenFile(pub(super) SimStorage, pub(super) Node);
 
@@ -47,7 +47,7 @@ impl ReadableFile for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // After a panic, which is told already, nobody counts any more.
+        // After a panic the mutex is poisoned, and the count no longer matters.
         if let Ok(mut machine) = self.0.machine.lock() {
             machine.open -= 1;
         }
@@ -63,7 +63,7 @@ impl OpenFile {
         Self(storage, node)
     }
 
-    /// Makes the file longer, in part if that fails.
+    /// Extends the file, in part if that fails.
     pub(super) fn make_room(&self, bytes: u64) -> io::Result<()> {
         self.0.act(Op::Reserve, |machine, verdict| {
             let room = machine.extent(verdict, bytes as usize);
@@ -89,7 +89,7 @@ impl WritableFile for OpenFile {
 
     fn start_writeback(&mut self, _bytes: Range<u64>) -> io::Result<()> {
         self.0.act(Op::Writeback, |machine, verdict| {
-            // When it works, nothing is durable yet: what is pending stays so.
+            // A success makes nothing durable: pending bytes stay pending.
             if let Verdict::Refused(_) = verdict {
                 machine.disk.sync(self.1, false);
             }
