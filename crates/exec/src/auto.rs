@@ -1,30 +1,31 @@
-//! Whether a job goes to a device that nobody named: what [`Device::Auto`](crate::device::Device::Auto) leaves to the CPU.
+//! The choice of a device for a job under [`Device::Auto`](crate::device::Device::Auto).
 
 use crate::pace::{self, CPU, JobSize, Paces};
 
-/// The floor below which a GPU loses: tasks that take the CPU less time are not worth it, so much and so much more for each
-/// in flight. Copies, launches and waits take a GPU as long whatever is in a task, and tasks take turns there. An H200
-/// wins from tasks on that take a thread 2 to 6 ms by themselves, and 20 to 75 ms with 16 in flight
-/// (docs/decisions/cost-model.md): the more, the larger values are, which the CPU is quick with.
+/// Minimum CPU time of a task for a GPU: a constant part and a part for each task in flight. Copies, launches and waits
+/// take a GPU the same time for small tasks, and tasks take turns there. An H200 wins if a single task takes a CPU
+/// thread at least 2 to 6 ms, or with 16 tasks in flight, 20 to 75 ms (docs/decisions/cost-model.md). Larger values
+/// raise this limit, because the CPU processes them quickly.
 const MIN_CPU_SECONDS: f64 = 4e-3;
 const MIN_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
 
-/// What a job finds at the device and at the CPU.
+/// Work that is queued when a job begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Queues {
-    /// Bytes of input of tasks that run on the device or wait for it.
+    /// Input bytes of tasks that run on the device or wait for it.
     pub device_bytes: u64,
-    /// The same of the CPU.
+    /// The same for the CPU.
     pub cpu_bytes: u64,
-    /// Tasks at once on each at most.
+    /// Maximum number of parallel tasks on each device.
     pub slots: usize,
 }
 
-/// Whether a job goes to a device rather than to the CPU: above the floor, if what is queued there and the job take less time,
-/// or if no such task has run there.
+/// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
+/// there if no task of this compression has run there, or if the device's queue and the job take less time there than
+/// on the CPU.
 pub fn takes(paces: &Paces, device: &str, job: &JobSize, queues: Queues) -> bool {
     let mean = job.mean();
-    // In tasks of this job's size.
+    // Number of tasks of this job's size.
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
     if pace::on_cpu(&mean) < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
@@ -58,7 +59,7 @@ mod tests {
 
     const TASK_BYTES: u64 = 128 << 20;
 
-    /// Tasks of 100 bytes an entry.
+    /// A job with entries of 100 bytes.
     fn job(tasks: usize, task_bytes: u64) -> JobSize {
         let bytes = tasks as u64 * task_bytes;
         let all = TaskSize {
@@ -69,7 +70,7 @@ mod tests {
         JobSize::new(all, &vec![task_bytes; tasks])
     }
 
-    /// Such tasks took so many seconds there.
+    /// Paces under which a task takes that many seconds on the GPU and on the CPU.
     fn paces(gpu: f64, cpu: f64) -> Paces {
         let (paces, size) = (Paces::default(), job(1, TASK_BYTES).mean());
         paces.observed(GPU, &size, gpu);
@@ -121,8 +122,8 @@ mod tests {
         assert!(tried.is_some_and(|times| times > 10), "{tried:?}");
     }
 
-    /// Bytes of keys and values, and of input from which on tasks take less time on an H200 by themselves and 16 at
-    /// once, as measured; of the largest values, no task of a usual size does.
+    /// Bytes of keys and of values; input bytes above which a task takes less time on an H200, measured for one task
+    /// and for 16 in parallel. For the largest values, no task of a usual size takes less time.
     const WINS_FROM: [(u64, u64, u64, u64); 8] = [
         (8, 32, 794_620, 7_614_434),
         (8, 64, 1_724_409, 15_757_251),

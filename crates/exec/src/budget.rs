@@ -1,17 +1,16 @@
-//! How much may run at once: tasks and their memory, over all jobs of an engine.
+//! Slots and memory that all jobs of an engine share.
 //!
-//! ```text
-//!   enter   one job of a database at a time opens its inputs, of several if there is memory
-//!   hold    what they take is counted until the job ends
-//!   admit   waits for the memory of one task, which then is the job's until it ends
-//!   task   waits for a device with room and for that memory, or for as much again
-//! ```
+//! - [`Budget::enter`]: One job per database at a time opens its inputs. Several databases do so in parallel if memory
+//!   suffices.
+//! - [`JobRef::hold`]: The memory of the opened inputs is counted until the job ends.
+//! - [`JobRef::admit`]: The job waits for the memory of one task, which it keeps until it ends.
+//! - `JobRef::grant`: Each task waits for a device with a free slot, and for the job's own memory or the same amount of
+//!   further memory.
 //!
-//! A task is bound to a device when it begins and no earlier, so that whoever is free takes what would otherwise
-//! wait longer for another: see `running`. Who waits is
-//! served in order, the more urgent before the others, of whom one goes after every eight of them. A job that was
-//! admitted never needs memory that another one holds, so jobs cannot wait for each other; and a large task that waits
-//! is not overtaken for ever by small ones, since what is free is kept for it.
+//! A task is assigned to a device only when it begins. So a free device takes a task that would wait longer for another
+//! device; see `running`. Waiters are served in order, those with a higher priority first. After eight of these, one
+//! with a lower priority gets its turn. An admitted job never needs memory that another job holds, so jobs cannot wait
+//! for each other. Small tasks cannot overtake a waiting large task forever, because free memory is reserved for it.
 
 mod abandoned;
 mod fair_queue;
@@ -38,7 +37,7 @@ pub use state::Entry;
 pub(crate) use state::Work;
 use state::{Answer, State, Wish};
 
-/// Slots for tasks, and bytes, that jobs share.
+/// Slots for tasks, and memory, that jobs share.
 #[derive(Debug)]
 pub struct Budget {
     state: Mutex<State>,
@@ -47,7 +46,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `slots` tasks on each device and `bytes` bytes.
+    /// Creates a budget of `slots` parallel tasks on each device and `bytes` bytes of host memory.
     pub fn new(slots: usize, bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State::new(slots, bytes)),
@@ -56,35 +55,35 @@ impl Budget {
         }
     }
 
-    /// Bytes in all, but for those that calls hold which were abandoned.
+    /// Memory of the budget in bytes, without the memory of abandoned calls.
     pub fn bytes(&self) -> u64 {
         self.state().max_bytes()
     }
 
-    /// Bytes in all. A job that fits these is done, alone, even if calls that were abandoned hold some: they may
-    /// never give them back.
+    /// Memory of the budget in bytes. A job that fits into it is done even if abandoned calls hold some of it, because
+    /// they may never release it. Then it runs alone.
     pub fn all_bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// Bytes that are taken, those included that calls hold which were abandoned.
+    /// Bytes in use or promised to jobs, including the memory of abandoned calls.
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
         state.used_bytes() + state.abandoned_bytes()
     }
 
-    /// Tasks at once on each device.
+    /// Number of parallel tasks on each device.
     pub fn slots(&self) -> usize {
         self.state().slots
     }
 
-    /// Bytes of input of tasks that run on a device, or that have not begun and may go there, of all jobs.
+    /// Input bytes of all jobs' tasks that run on a device, or that have not begun and may run there.
     pub fn queued_bytes(&self, device: usize) -> u64 {
         self.state().queued_bytes(device)
     }
 
-    /// Makes the budget another one. Tasks that run go on; where they hold more than there is, no
-    /// further ones begin, but for one of each job, until enough is given back.
+    /// Changes the limits. Running tasks continue. If they hold more than the new limits, each job begins at most one
+    /// further task until enough is released.
     pub fn resize(&self, slots: usize, bytes: u64) {
         self.change(|state| {
             state.slots = slots.max(1);
@@ -92,7 +91,7 @@ impl Budget {
         });
     }
 
-    /// Waits for the turn to open inputs.
+    /// Waits until the job may open its inputs.
     ///
     /// # Errors
     /// Cancelled.
@@ -104,7 +103,9 @@ impl Budget {
     ) -> Result<JobShare> {
         match self.wait(Wish::Enter(entry), priority, cancel)? {
             Answer::Entered { job } => Ok(JobShare::new(Arc::clone(self), job, priority)),
-            _ => Err(Error::internal("a job waits for its turn alone")),
+            _ => Err(Error::internal(
+                "unexpected answer to a job that waits for its turn",
+            )),
         }
     }
 
@@ -116,7 +117,7 @@ impl Budget {
         self.clock.now().as_secs_f64()
     }
 
-    /// Changes the state, and serves who waited for that.
+    /// Changes the state and serves the waiters that this unblocks.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         state.now = self.now();
@@ -143,7 +144,8 @@ impl Budget {
             }
             drop(state);
             self.clock.wait(&self.changed, seen, CANCEL_POLL);
-            // A device that is late is worth less waiting; one of all who wait looks.
+            // The estimates depend on the time: a device that is late is worth less waiting. One of the waiters serves
+            // for all.
             let now = self.now();
             let mut state = self.state();
             if now - state.now >= CANCEL_POLL.as_secs_f64() {

@@ -1,4 +1,4 @@
-//! Devices as settings and command lines name them.
+//! Devices in settings and on command lines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,59 +11,59 @@ use rockmill_storage::clock::Clock;
 /// A device: `cpu`, `cuda`, `cuda:N`, `auto`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Device {
-    /// The host's processors.
+    /// The host's CPUs.
     #[default]
     Cpu,
     /// CUDA device number `n`.
     Cuda(u32),
-    /// The first GPU that can be used, for jobs that end sooner there; the CPU for others, and if there is no GPU.
-    /// What ends sooner is told by what is queued on each and by how long tasks took there; small tasks are always the CPU's.
-    /// Several devices at once are for whoever names them: they share the host's copying, which limits one already.
+    /// The first usable GPU for jobs that end sooner there, the CPU for others, and if no GPU is usable. The choice
+    /// depends on the work queued on each and on the times of earlier tasks. Small tasks always go to the CPU. It never
+    /// chooses several GPUs: they share the host's copies, which limit a single one already.
     Auto,
-    /// A backend of the program's own, as simulated devices are.
+    /// A backend of the program itself, such as a simulated device.
     #[doc(hidden)]
     Registered(Registered),
-    /// The GPU's kernels elsewhere; for tests.
+    /// The GPU's kernels on another target; for tests.
     #[doc(hidden)]
     Kernels(Target),
 }
 
-/// Makes a backend that holds at most so many bytes of its own memory, if that is said, in the time of a clock.
+/// Creates a backend in the time of a clock. The argument limits the backend's own memory.
 pub type OpenBackend = dyn Fn(Option<u64>, &Arc<dyn Clock>) -> Arc<dyn DynBackend> + Send + Sync;
 
-/// Finds a backend of the program's own by its name.
+/// Finds a backend of the program itself by its name.
 pub type OwnNames = fn(&str) -> Option<Result<Registered, String>>;
 
 static OWN_NAMES: OnceLock<OwnNames> = OnceLock::new();
 
-/// Has lists of devices know names of the program's own from now on; the first call counts.
+/// Makes the parser of device lists accept the program's own names. Only the first call has an effect.
 pub fn know_own_names(names: OwnNames) {
-    // A later call changes nothing.
+    // A later call has no effect.
     let _ = OWN_NAMES.set(names);
 }
 
-/// A backend that the program brings, under its name. Settings are copied, so it stays for as long as the process lives.
+/// A named backend of the program itself. Settings are `Copy`, so it is never freed.
 #[derive(Clone, Copy)]
-pub struct Registered(&'static Brought);
+pub struct Registered(&'static RegisteredBackend);
 
-struct Brought {
+struct RegisteredBackend {
     name: String,
     open: Box<OpenBackend>,
 }
 
 impl Registered {
-    /// A backend of that name, which `open` makes once for each engine.
+    /// Creates a backend with that name, which `open` creates once for each engine.
     pub fn new(name: &str, open: Box<OpenBackend>) -> Self {
         let name = name.to_owned();
-        Self(Box::leak(Box::new(Brought { name, open })))
+        Self(Box::leak(Box::new(RegisteredBackend { name, open })))
     }
 
-    /// Its name.
+    /// Name of the backend.
     pub fn name(self) -> &'static str {
         &self.0.name
     }
 
-    /// Makes it.
+    /// Creates the backend.
     pub fn open(self, memory_bytes: Option<u64>, clock: &Arc<dyn Clock>) -> Arc<dyn DynBackend> {
         (self.0.open)(memory_bytes, clock)
     }
@@ -108,28 +108,28 @@ impl FromStr for Device {
         number
             .and_then(|number| number.parse().ok())
             .map(Self::Cuda)
-            .ok_or_else(|| format!("{text:?} is no device: say cpu, cuda, cuda:N or auto"))
+            .ok_or_else(|| format!("{text:?} is not a device; use cpu, cuda, cuda:N or auto"))
     }
 }
 
-/// The CPU and as many GPUs as a host has.
+/// The CPU and 8 GPUs.
 const MAX_DEVICES: usize = 9;
 
-/// Devices that share a job's tasks: `cuda:0`, `cpu+cuda:0`, `cuda:0+cuda:1`. One that the list does not name
-/// does no tasks, but for the CPU, which does those that all others fail at.
+/// Devices that share a job's tasks: `cpu`, `cpu+cuda:0`, `cuda:0+cuda:1`. Other devices run no tasks, except that the
+/// CPU redoes tasks at which all others fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DeviceList([Option<Device>; MAX_DEVICES]);
 
 impl DeviceList {
-    /// The devices in their order.
+    /// The devices in order.
     pub fn iter(&self) -> impl Iterator<Item = Device> + '_ {
         self.0.iter().copied().flatten()
     }
 
-    /// Reads names that `+` joins, where `registered` knows some of the program's own.
+    /// Parses names joined by `+`. `registered` recognises the program's own names.
     ///
     /// # Errors
-    /// Those of [`DeviceList::try_from`] and of `registered`, and one sentence about a name that nobody knows.
+    /// Those of [`DeviceList::try_from`] and of `registered`; one sentence about an unknown name.
     pub fn parse_with(
         text: &str,
         registered: impl Fn(&str) -> Option<Result<Registered, String>>,
@@ -147,7 +147,7 @@ impl DeviceList {
         self.iter().any(|named| named == device)
     }
 
-    /// Whether it names nothing but the CPU.
+    /// Whether the list names only the CPU.
     pub fn is_cpu_alone(&self) -> bool {
         self.iter().all(|named| named == Device::Cpu)
     }
@@ -170,17 +170,21 @@ impl From<Device> for DeviceList {
 impl TryFrom<&[Device]> for DeviceList {
     type Error = String;
 
-    /// A list of several devices.
+    /// Creates a list of several devices.
     ///
     /// # Errors
-    /// One sentence if there are none or too many, if one that is there once comes twice, or `auto` with others.
+    /// One sentence if there are none or too many, if a device that exists once is named twice, or if `auto` is not
+    /// alone.
     fn try_from(devices: &[Device]) -> Result<Self, String> {
         if devices.is_empty() || devices.len() > MAX_DEVICES {
             let given = devices.len();
             return Err(format!("{given} devices: name 1 to {MAX_DEVICES}"));
         }
         if devices.len() > 1 && devices.contains(&Device::Auto) {
-            return Err("auto chooses between the CPU and the first GPU: name it alone".to_owned());
+            return Err(
+                "auto chooses between the CPU and the first GPU, so name no other device"
+                    .to_owned(),
+            );
         }
         for (at, device) in devices.iter().enumerate() {
             let many = matches!(device, Device::Registered(_) | Device::Kernels(_));
@@ -248,7 +252,7 @@ mod tests {
         let with_own = DeviceList::parse_with("own+cpu+own", own).expect("it is known");
         assert_eq!(with_own.to_string(), "own+cpu+own");
         let unknown = DeviceList::parse_with("other", own).expect_err("nobody knows it");
-        assert!(unknown.contains("is no device"), "{unknown}");
+        assert!(unknown.contains("is not a device"), "{unknown}");
         let both: DeviceList = "cpu+cuda".parse().expect("two devices");
         assert!(both.contains(Device::Cuda(0)) && both.contains(Device::Cpu));
         assert!(!both.is_cpu_alone() && DeviceList::default().is_cpu_alone());

@@ -1,53 +1,53 @@
-//! Whether a device is trusted: one that fails again and again is left alone for a while, then tried with one
-//! small task.
+//! Circuit breakers of devices. A device that fails repeatedly gets no tasks for a while, then one small task as a
+//! trial.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rockmill_core::Error;
 
-/// So many failures in a row, and a device is quarantined.
+/// Number of consecutive failures after which a device is quarantined.
 pub const FAILURES_IN_A_ROW: u32 = 3;
 
-/// For so long. Then one task tries it, and it is quarantined again if that fails.
+/// Duration of a quarantine. Then one task tries the device, and the device is quarantined again if that fails.
 pub const QUARANTINE: Duration = Duration::from_secs(60);
 
-/// What a device has done history.
+/// Health of a device.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceHealth(Arc<Mutex<History>>);
 
 #[derive(Debug, Default)]
 struct History {
-    /// How often it was quarantined. Tasks that began before the last time say nothing of what it does now.
+    /// Number of quarantines so far. Results of tasks that began in an earlier generation are ignored.
     generation: u64,
     failures_in_a_row: u32,
     quarantine: Option<Quarantine>,
-    /// Calls that were abandoned and have not come back.
+    /// Number of abandoned calls that have not returned.
     abandoned: u32,
 }
 
 #[derive(Debug)]
 struct Quarantine {
     until: Duration,
-    /// Its last error.
+    /// The device's last error.
     error: String,
-    /// Whether a task tries it.
+    /// Whether a trial is in progress.
     is_tried: bool,
 }
 
-/// What a device may be given.
+/// Tasks that a device may get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Circuit {
     /// Any number of tasks.
     Closed,
-    /// One small task, to see whether it works again.
+    /// One small task as a trial.
     HalfOpen,
-    /// Nothing, and why.
+    /// None, with the reason.
     Open(String),
 }
 
-/// A task that a device was given. What is told of it counts until the device is quarantined. When it is dropped and
-/// nothing was told, another may try the device in its place.
+/// A task on a device. Its results count until the device is quarantined. If it is dropped without a result, another
+/// task may try the device instead.
 #[derive(Debug)]
 pub struct Attempt {
     health: DeviceHealth,
@@ -85,8 +85,8 @@ impl History {
         });
     }
 
-    /// Lets another task try a device that is quarantined, at once.
-    fn let_try(&mut self) {
+    /// Lets another task try a quarantined device at once.
+    fn allow_trial(&mut self) {
         self.generation += 1;
         if let Some(quarantine) = &mut self.quarantine {
             quarantine.until = Duration::ZERO;
@@ -100,12 +100,12 @@ impl DeviceHealth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the device may be given at `now`.
+    /// Returns the tasks that the device may get at `now`.
     pub fn circuit(&self, now: Duration) -> Circuit {
         self.history().circuit(now)
     }
 
-    /// A task begins at `now`, if the device may be given one.
+    /// Begins a task at `now`, if the device may get one.
     pub fn begin(&self, now: Duration) -> Option<Attempt> {
         let mut history = self.history();
         let is_trial = match history.circuit(now) {
@@ -123,38 +123,39 @@ impl DeviceHealth {
         })
     }
 
-    /// A call that was abandoned has come back.
+    /// Records that an abandoned call has returned.
     pub fn returned(&self) {
         self.history().abandoned -= 1;
     }
 }
 
 impl Attempt {
-    /// Whether the device has to show by it that it works again.
+    /// Whether this task is the trial after a quarantine.
     pub fn is_trial(&self) -> bool {
         self.is_trial
     }
 
-    /// The device's, as long as the task says something of it.
+    /// Returns the device's history if this task's results still count.
     fn history(&self) -> Option<MutexGuard<'_, History>> {
         let history = self.health.history();
         (history.generation == self.generation).then_some(history)
     }
 
-    /// The task was done.
+    /// Records that the task succeeded.
     pub fn worked(&self) {
         if let Some(mut history) = self.history() {
             history.failures_in_a_row = 0;
-            // None but the trial has begun since it was quarantined.
+            // Only the trial has begun since the quarantine.
             match history.abandoned {
                 0 => history.quarantine = None,
-                // One that was given up with its job has to answer first; then another tries the device at once.
-                _ => history.let_try(),
+                // A call that was abandoned with its job has to return first; then another task tries the device at
+                // once.
+                _ => history.allow_trial(),
             }
         }
     }
 
-    /// The task failed at `now`, and not for what it was given. Whether the device is quarantined for that.
+    /// Records that the task failed at `now`, not because of its input. Returns whether this quarantines the device.
     pub fn failed(&self, now: Duration, error: &Error) -> bool {
         let Some(mut history) = self.history() else {
             return false;
@@ -167,14 +168,15 @@ impl Attempt {
         is_enough
     }
 
-    /// The task is waited for no longer at `now`: the device is quarantined at least until it comes back, and for a
-    /// while if the task `is_late`. Whether it was trusted, or tried by this task.
+    /// Records that the task was abandoned at `now`. The device is quarantined until it returns and, if the task
+    /// `is_late`, for at least [`QUARANTINE`]. Returns whether the device was not quarantined before, or was being
+    /// tried by this task.
     pub fn abandoned(&self, now: Duration, is_late: bool, error: &Error) -> bool {
         let mut history = self.health.history();
         let is_news = history.quarantine.is_none() || history.generation == self.generation;
         history.abandoned += 1;
         match &history.quarantine {
-            // That a job was given up says nothing of what else is known of the device.
+            // A cancelled job does not change the device's existing quarantine.
             Some(_) if !is_late => {}
             None if !is_late => history.quarantine(now, error),
             quarantine => {
@@ -223,7 +225,7 @@ mod tests {
         health.begin(now).expect("it is trusted")
     }
 
-    /// A device that was quarantined at the start.
+    /// A device that is quarantined from the start.
     fn quarantine() -> DeviceHealth {
         let health = DeviceHealth::default();
         for _ in 0..FAILURES_IN_A_ROW {

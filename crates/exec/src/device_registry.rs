@@ -1,4 +1,4 @@
-//! The devices of an engine: opened beside other work, each with its health.
+//! The devices of an engine, which are opened in the background, each with its health.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,55 +12,55 @@ use crate::device_health::DeviceHealth;
 use crate::opening::Opening;
 use rockmill_storage::clock::Clock;
 
-/// What an engine computes with. The CPU is always there: it redoes what another device could not do.
+/// Devices of an engine. The CPU is always present: it redoes tasks at which another device failed.
 #[derive(Debug)]
 pub struct DeviceRegistry {
-    /// The host's processors.
+    /// The host's CPUs.
     pub cpu: CpuBackend,
-    /// Whether the CPU also takes tasks that other devices could do.
+    /// Whether the CPU also runs tasks that other devices could run.
     pub host_shares: bool,
     places: Vec<Place>,
 }
 
-/// What the settings ask for beside the CPU; it is used as soon as it is open.
+/// A device in the settings other than the CPU. It is used as soon as it is open.
 #[derive(Debug)]
 struct Place {
     opening: Opening<Vec<Arc<OpenDevice>>>,
-    /// As it was asked for.
+    /// The device as the settings name it.
     device: Device,
-    /// What became of it, once told.
+    /// The result of opening it, as text, once requested.
     text: OnceLock<String>,
 }
 
-/// A device that is open.
+/// An open device.
 #[derive(Debug)]
 pub struct OpenDevice {
-    /// What runs tasks there.
+    /// Its backend.
     pub backend: Arc<dyn DynBackend>,
-    /// Whether it is trusted, over all jobs.
+    /// Its health over all jobs.
     pub health: DeviceHealth,
-    /// What it calls itself.
+    /// Its model name.
     model: String,
 }
 
 /// An open device that a job may use.
 #[derive(Debug, Clone)]
 pub struct DeviceEntry {
-    /// Its number among the engine's; 0 is the host's.
+    /// Its number among the engine's devices; 0 is the CPU.
     pub number: usize,
     /// The device.
     pub device: Arc<OpenDevice>,
-    /// Whether jobs are the CPU's that do not end sooner there: nobody named the device.
+    /// Whether it only gets jobs that end sooner there than on the CPU: true for a device that [`Device::Auto`] chose.
     pub only_if_sooner: bool,
 }
 
 impl OpenDevice {
-    /// Opens a GPU, and makes what its first task would wait for.
+    /// Opens a GPU and allocates the memory that its first task would wait for.
     fn gpu(target: Target, cuda: CudaSettings) -> Result<Arc<Self>> {
         let backend = CudaBackend::new(target, cuda)?;
         if let Err(error) = backend.warm_up() {
-            // The first task will say so too, if it needs as much.
-            tracing::warn!(%error, "the GPU was opened, but has not all that a task usually needs");
+            // The first task reports this error if it needs as much memory.
+            tracing::warn!(%error, "the GPU is open, but the memory that a task usually needs could not be allocated");
         }
         Ok(Arc::new(Self {
             model: backend.device().about().name.clone(),
@@ -69,7 +69,7 @@ impl OpenDevice {
         }))
     }
 
-    /// A backend of the program's own.
+    /// Opens a backend of the program itself.
     fn registered(registered: Registered, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             model: "registered".to_owned(),
@@ -78,7 +78,7 @@ impl OpenDevice {
         })
     }
 
-    /// Opens the first GPU that can be used.
+    /// Opens the first usable GPU.
     fn first_gpu(cuda: CudaSettings) -> Result<Vec<Arc<Self>>> {
         let mut trouble = None;
         for gpu in Gpu::all_gpus()? {
@@ -140,7 +140,7 @@ impl Place {
 }
 
 impl DeviceRegistry {
-    /// Begins to open `devices`; until one is open, others and the CPU do what there is to do.
+    /// Begins to open `devices`. Until one is open, other devices and the CPU run all tasks.
     pub fn open(devices: DeviceList, cuda: CudaSettings, clock: &Arc<dyn Clock>) -> Self {
         let places = devices
             .iter()
@@ -152,11 +152,11 @@ impl DeviceRegistry {
         }
     }
 
-    /// The devices beside the CPU that are open.
+    /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
         let open = self.places.iter().enumerate().flat_map(|(at, place)| {
             let numbered = place.opened().iter().enumerate();
-            // One place has one device, or is the only one.
+            // Each place has one device, or is the only one.
             numbered.map(move |(nth, device)| DeviceEntry {
                 number: 1 + at + nth,
                 device: Arc::clone(device),
@@ -166,10 +166,10 @@ impl DeviceRegistry {
         open.collect()
     }
 
-    /// Waits until all devices are open.
+    /// Waits until all devices are open or have failed to open.
     ///
     /// # Errors
-    /// One sentence about what is missing; none of [`Device::Auto`].
+    /// One sentence about a device that cannot be used; none for [`Device::Auto`].
     pub fn wait(&self) -> std::result::Result<(), String> {
         for place in &self.places {
             let _ = place.opening.wait();
@@ -177,7 +177,7 @@ impl DeviceRegistry {
         self.trouble().map_or(Ok(()), |what| Err(what.to_owned()))
     }
 
-    /// How often which fault was made on purpose, on all devices.
+    /// Number of injected faults by name, over all devices.
     pub fn faults(&self) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for opened in self.places.iter().flat_map(Place::opened) {
@@ -188,13 +188,13 @@ impl DeviceRegistry {
         sums
     }
 
-    /// Why the first device that was asked for and cannot be used is not, if that is known.
+    /// Returns why the first configured device that cannot be used failed to open, once this is known.
     pub fn trouble(&self) -> Option<&str> {
         self.places.iter().find_map(Place::trouble)
     }
 
-    /// What [`Device::Auto`] came to, in a sentence without an end; `None` for other devices, and as long as
-    /// it is not known.
+    /// Describes the device that [`Device::Auto`] chose, without a full stop. `None` for other devices, and until it is
+    /// known.
     pub fn choice(&self) -> Option<&str> {
         self.places.iter().find_map(Place::choice)
     }
@@ -256,7 +256,7 @@ mod tests {
             CudaSettings::default(),
             &SystemClock::shared(),
         );
-        let error = registry.wait().expect_err("so many there are not");
+        let error = registry.wait().expect_err("there are fewer GPUs");
         assert!(error.starts_with("device cuda:4711: "), "{error}");
         assert_eq!(registry.trouble(), Some(&*error));
         assert_eq!(registry.opened().len(), 1);

@@ -1,17 +1,17 @@
-//! What a failure on a device means for the job.
+//! Classifies failures of tasks on devices.
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
 
-/// Whether another device may do better than one that has failed so. Not if RocksDB has to do the job anyway
-/// or the file system refuses; but damage, too, is looked at again: the device's memory may be what is
-/// damaged.
+/// Whether the CPU should redo a task that failed on a device with this error. It should not if RocksDB has to do the
+/// job in any case, or if the file system returned an error. It should after Corruption, because the device's memory
+/// may be faulty instead of the file.
 pub fn is_device_trouble(error: &Error) -> bool {
     match error.kind {
         ErrorKind::Device
         | ErrorKind::Corruption
         | ErrorKind::Verification
         | ErrorKind::Internal => true,
-        // Another device needs less.
+        // Another device may need less memory.
         ErrorKind::Declined(reason) => reason == DeclineReason::MemoryBudget,
         ErrorKind::Storage | ErrorKind::Cancelled => false,
     }

@@ -1,10 +1,12 @@
-//! Runs the tasks of jobs on devices, on threads that are kept for the next job.
+//! Runs the tasks of jobs on devices, on pooled threads.
 //!
-//! A job enters the [`Budget`] and hands its tasks over with [`Executor::submit`]. Pooled threads then take one task after
-//! another: each waits for a grant of the budget, which names a device, and calls that device's backend. The thread
-//! that waits for the [`TaskHandle`] also watches the calls of its job. A call into a driver cannot be ended from
-//! outside, so a call that is late is abandoned: its thread is left alone and replaced, its memory stays counted until
-//! it returns, and it creates no more files. The CPU runs again what a device failed at or did not return from.
+//! A job enters the [`Budget`] and passes its tasks to [`Executor::submit`]. Pooled threads then run one task after
+//! another. Each thread waits for a grant of the budget, which names a device, and calls that device's backend. The
+//! thread that waits for the [`TaskHandle`] also watches its job's calls of devices.
+//!
+//! A call into a driver cannot be cancelled from outside, so a call that is late is abandoned. Its thread is replaced,
+//! its memory stays counted until it returns, and it can create no more files. The CPU runs a task again if a device
+//! failed at it or did not return from it.
 
 mod call;
 mod pool;
@@ -38,24 +40,24 @@ pub struct Executor {
     clock: Arc<dyn Clock>,
 }
 
-/// The tasks of one job. The executor calls it from several threads.
+/// The tasks of one job. The executor calls the methods from several threads.
 ///
-/// A thread that is abandoned keeps its reference until the backend returns, so whatever ends with the job must not be
-/// owned here.
+/// An abandoned thread keeps its reference until the backend returns. So anything that must end with the job must not
+/// be owned here.
 pub trait Tasks: Send + Sync + 'static {
-    /// What is known of the job's tasks before they run.
+    /// Known sizes of the job's tasks before they run.
     fn size(&self) -> &JobSize;
 
     /// Stored bytes of each task's input.
     fn input_bytes(&self) -> &[u64];
 
-    /// Bytes per second that a limiter lets all tasks read and write together; 0 if there is no limit.
+    /// Bytes per second that the rate limit allows all tasks to read and write together; 0 if there is no limit.
     fn bytes_per_second(&self) -> u64;
 
-    /// A task begins on a device.
+    /// Creates the run of a task that begins on a device.
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun>;
 
-    /// Removes what a failed run of a task has left, before the CPU runs it again.
+    /// Removes the files of a failed run of a task before the CPU runs it again.
     ///
     /// # Errors
     /// Storage.
@@ -64,56 +66,56 @@ pub trait Tasks: Send + Sync + 'static {
     /// Does other work of the job on a thread that finds no more tasks.
     fn help(&self, handle: &TaskHandle);
 
-    /// Counts what has happened.
+    /// Counts an event.
     fn on_event(&self, event: Event<'_>);
 }
 
 /// A task that begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
-    /// Its index.
+    /// Index of the task.
     pub task: usize,
     /// Name of the device.
     pub device: &'a str,
-    /// How long its thread waited for the grant.
+    /// Time that its thread waited for the grant.
     pub waited: Duration,
-    /// Whether it ran before and failed.
+    /// Whether the task ran before and failed.
     pub is_again: bool,
 }
 
-/// One run of a task. If a device fails at it, the CPU's run is another one.
+/// One run of a task. If a device fails at the task, the CPU's run is another object.
 pub trait TaskRun: Send + Sync + 'static {
-    /// Runs the task on the call's backend. It creates files within [`Call::while_open`] alone.
+    /// Runs the task on the call's backend. It creates files only within [`Call::while_open`].
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]. The CPU runs the task again after errors that a device may be to blame for.
+    /// Any of [`rockmill_core::ErrorKind`]. The CPU runs the task again after errors that a device may have caused.
     fn run(&self, call: &Call) -> Result<TaskReport>;
 
-    /// Takes in the report of a run that was not abandoned. [`TaskHandle::verdict`] may follow at once or later.
+    /// Processes the report of a run that was not abandoned. [`TaskHandle::verdict`] may follow at once or later.
     ///
     /// # Errors
     /// As [`TaskRun::run`].
     fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()>;
 
-    /// The run has ended, failed or was abandoned.
+    /// Notifies that the run has succeeded, failed or been abandoned.
     fn end(&self);
 }
 
-/// What happens to tasks and devices.
+/// Events of tasks and devices.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// A device takes a task that waited for another one.
+    /// A device runs a task that waited for another one.
     Moved {
         /// Name of the device.
         device: &'a str,
     },
-    /// The CPU has run a task that a device had failed at.
+    /// The CPU has run a task at which a device had failed.
     Redone {
-        /// Its index.
+        /// Index of the task.
         task: usize,
         /// Name of the device that failed.
         device: &'a str,
-        /// Why it failed.
+        /// The device's error.
         error: &'a Error,
     },
     /// A device did not return from a task in time.
@@ -121,32 +123,32 @@ pub enum Event<'a> {
         /// Name of the device.
         device: &'a str,
     },
-    /// A device gets no tasks for a while.
+    /// A device is quarantined.
     Quarantined {
         /// Name of the device.
         device: &'a str,
     },
     /// The job fails.
     Failed {
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
 }
 
-/// What [`Executor::submit`] takes.
+/// Arguments of [`Executor::submit`].
 pub struct OwnedTasks {
     /// The tasks.
     pub tasks: Arc<dyn Tasks>,
-    /// Devices beside the CPU that support them.
+    /// Devices other than the CPU that support the tasks.
     pub devices: Vec<DeviceEntry>,
-    /// Host memory that one of them holds at most.
+    /// Maximum host memory of one task.
     pub task_memory_bytes: u64,
-    /// Ends all of them once it is set. A failing task sets it.
+    /// Cancels all tasks once it is set. A failing task sets it.
     pub stop: CancelToken,
 }
 
 impl Executor {
-    /// Shares the devices of `registry` and the memory of `budget` among jobs.
+    /// Creates an executor for the devices of `registry` and the memory of `budget`.
     pub fn new(
         registry: DeviceRegistry,
         budget: Arc<Budget>,
@@ -173,17 +175,17 @@ impl Executor {
         &self.budget
     }
 
-    /// How long tasks take on each device.
+    /// Learned times of tasks on each device.
     pub fn paces(&self) -> &Paces {
         &self.paces
     }
 
-    /// What runs tasks that no device takes.
+    /// The backend for tasks that no other device runs.
     pub fn cpu(&self) -> &CpuBackend {
         &self.registry.cpu
     }
 
-    /// Begins to run the tasks of `job`, which has been admitted with the memory of one of them.
+    /// Starts the tasks of `job`, which has been admitted with the memory of one of them.
     pub fn submit(&self, job: &JobShare, owned: OwnedTasks) -> TaskHandle {
         job.plan(Work {
             tasks: owned.tasks.input_bytes().len() as u64,

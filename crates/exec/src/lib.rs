@@ -1,14 +1,14 @@
 //! Runs tasks on devices.
 //!
-//! - [`executor`] takes the tasks of a job and runs them on pooled threads, watches their calls and runs again on the CPU
-//!   what a device failed at.
-//! - [`device_registry`] opens the devices that the settings name. Each has a [`device_health::DeviceHealth`], a circuit
-//!   breaker.
-//! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses the device of each.
-//! - [`pace`] learns how long tasks take on each device; [`auto`] decides by that whether a job is worth a GPU.
+//! - [`executor`] runs the tasks of a job on pooled threads, watches their device calls, and runs tasks again on the
+//!   CPU if a device failed at them.
+//! - [`device_registry`] opens the devices that the settings name. Each has a [`device_health::DeviceHealth`], a
+//!   circuit breaker.
+//! - [`budget`] grants slots and memory to the tasks of all jobs, by priority, and chooses a device for each task.
+//! - [`pace`] learns how long tasks take on each device. From this, [`auto`] decides whether a job goes to a GPU.
 //! - [`parallel`] applies one function to many items on several threads.
 //!
-//! This crate knows sizes, devices and deadlines, and nothing of what a task computes.
+//! This crate knows sizes, devices and deadlines. It does not know what a task computes.
 
 #![forbid(unsafe_code)]
 

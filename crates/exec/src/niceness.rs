@@ -1,16 +1,16 @@
-//! Working at a lower priority than the thread that asks for it.
+//! Running work at a higher niceness than the caller's.
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Largest niceness that Linux knows (`man 2 setpriority`).
+/// Largest niceness in Linux (`man 2 setpriority`).
 const MAX_NICENESS: i32 = 19;
 
-/// Does `work` on a thread whose niceness is `nice` above the caller's, at most 19; threads that it starts
-/// inherit that. The caller's stays as it is: a process without privileges could not take it back.
+/// Does `work` on a new thread whose niceness is `nice` above the caller's, at most 19. Threads that it starts inherit
+/// it. The caller's thread keeps its niceness, because an unprivileged process could not lower it again.
 ///
 /// # Errors
-/// Storage if the system has no thread or refuses to change its niceness; those of `work`.
+/// Storage if the system refuses to create a thread or to change its niceness; the errors of `work`.
 pub fn nicer<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let span = tracing::Span::current();
     let dispatch = tracing::dispatcher::get_default(Clone::clone);
@@ -29,23 +29,22 @@ pub fn nicer<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Resu
     })
 }
 
-/// Niceness of the calling thread. Where the system does not tell, all threads count as alike.
+/// Niceness of the calling thread; 0 if the system does not return it.
 pub(crate) fn niceness() -> i32 {
     getpriority_process(None).unwrap_or(0)
 }
 
-/// Adds to the niceness of the calling thread: where Linux is asked about a process by no number, it means
-/// the thread.
+/// Adds to the niceness of the calling thread. Without a process number, these calls of Linux refer to the thread.
 fn lower(nice: u8) -> Result<()> {
     let niceness =
-        getpriority_process(None).map_err(|e| refused("ask for its niceness", &e.into()))?;
+        getpriority_process(None).map_err(|e| refused("read its niceness", &e.into()))?;
     let niceness = (niceness + i32::from(nice)).min(MAX_NICENESS);
     setpriority_process(None, niceness)
         .map_err(|e| refused(&format!("set its niceness to {niceness}"), &e.into()))
 }
 
 fn refused(doing: &str, error: &std::io::Error) -> Error {
-    let what = format!("a thread of lower priority cannot {doing}: {error}; set nice to 0");
+    let what = format!("a thread with a higher niceness cannot {doing}: {error}; set nice to 0");
     Error::new(ErrorKind::Storage, what)
 }
 

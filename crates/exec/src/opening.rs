@@ -1,4 +1,4 @@
-//! Opening devices while others go on: a GPU's context takes some tenths of a second, pinned memory some more.
+//! Opens devices in the background: a GPU's context takes some tenths of a second, and pinned memory adds to that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use rockmill_core::{Error, ErrorKind, Result};
 
-/// What a thread of its own opens.
+/// A value that a separate thread opens.
 #[derive(Debug)]
 pub struct Opening<T> {
     opened: Arc<OnceLock<Result<T>>>,
@@ -14,21 +14,21 @@ pub struct Opening<T> {
 }
 
 impl<T: Send + Sync + 'static> Opening<T> {
-    /// Begins with `open`.
+    /// Calls `open` on a new thread.
     pub fn start(open: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         let opened = Arc::new(OnceLock::new());
         let place = Arc::clone(&opened);
         let work = move || {
             let result = catch_unwind(AssertUnwindSafe(open));
             let panicked = |_| Err(Error::internal("the thread that opens it panicked"));
-            // Nobody else sets it.
+            // Only this thread sets it.
             let _ = place.set(result.unwrap_or_else(panicked));
         };
         let builder = std::thread::Builder::new().name("rockmill-open".to_owned());
         let thread = match builder.spawn(work) {
             Ok(thread) => Some(thread),
             Err(error) => {
-                let what = format!("no thread to open it: {error}");
+                let what = format!("cannot start a thread to open it: {error}");
                 let _ = opened.set(Err(Error::new(ErrorKind::Device, what)));
                 None
             }
@@ -36,22 +36,22 @@ impl<T: Send + Sync + 'static> Opening<T> {
         Self { opened, thread }
     }
 
-    /// What came of it, if that is known.
+    /// Returns the result, once it is known.
     pub fn get(&self) -> Option<&Result<T>> {
         self.opened.get()
     }
 
-    /// Waits until that is known.
+    /// Waits for the result.
     pub fn wait(&self) -> &Result<T> {
         self.opened.wait()
     }
 }
 
 impl<T> Drop for Opening<T> {
-    /// No thread of ours is left in the driver when the program ends.
+    /// Waits for the thread, so that none is inside the driver when the program ends.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A panic was caught.
+            // The panic was caught in the thread.
             let _ = thread.join();
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     fn nobody_waits_for_a_device_but_who_wants_to_and_the_end() {
         let (go, gate) = mpsc::channel::<()>();
         let opening: Opening<()> = Opening::start(move || {
-            // Until the other end is dropped.
+            // Until the sender is dropped.
             let _ = gate.recv();
             Err(Error::new(ErrorKind::Device, "no driver"))
         });

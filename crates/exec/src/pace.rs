@@ -1,36 +1,36 @@
-//! How long tasks take on each device, learned from those that ran.
+//! Learned times of tasks on each device.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rockmill_format::compression::CompressionType;
 
-/// Name of the host's processors among devices.
+/// Name of the CPU among devices.
 pub const CPU: &str = "cpu";
 
-/// What a task's time depends on.
+/// Properties that determine a task's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskSize {
     /// Stored bytes of its input.
     pub bytes: u64,
     /// Entries of its input.
     pub entries: u64,
-    /// How blocks of the output are stored.
+    /// Compression of the output's blocks.
     pub compression: CompressionType,
 }
 
-/// What is known of a job's tasks before they run.
+/// Known sizes of a job's tasks before they run.
 #[derive(Debug)]
 pub struct JobSize {
-    /// Of all inputs.
+    /// Size of all inputs.
     all: TaskSize,
     tasks: u64,
-    /// Stored bytes of all tasks' input. A block that two tasks share counts for both.
+    /// Stored bytes of all tasks' inputs. A block that two tasks share counts for both.
     bytes: u64,
 }
 
 impl JobSize {
-    /// A job whose inputs have the size `all` together, and whose tasks have so many stored bytes each.
+    /// Creates the size of a job with inputs of the size `all` together, and with those stored bytes of each task.
     pub fn new(all: TaskSize, task_bytes: &[u64]) -> Self {
         Self {
             all,
@@ -39,7 +39,7 @@ impl JobSize {
         }
     }
 
-    /// The size of a task over so many stored bytes.
+    /// Returns the size of a task with that many stored bytes.
     pub fn of(&self, bytes: u64) -> TaskSize {
         let share = bytes as f64 / self.all.bytes.max(1) as f64;
         TaskSize {
@@ -49,34 +49,34 @@ impl JobSize {
         }
     }
 
-    /// The size of a mean task.
+    /// Returns the size of a mean task.
     pub fn mean(&self) -> TaskSize {
         self.of(self.bytes / self.tasks)
     }
 
-    /// Stored bytes of all tasks' input.
+    /// Stored bytes of all tasks' inputs.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Seconds that a task takes for each of its parts.
+/// Seconds per byte and per entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pace {
     byte: f64,
     entry: f64,
 }
 
-/// What a task in flight takes the CPU, measured: 0.34 ns a byte and 245 ns an entry.
+/// Measured on the CPU: 0.34 ns per byte and 245 ns per entry.
 const CPU_PACE: Pace = Pace {
     byte: 0.34e-9,
     entry: 245e-9,
 };
 
-/// A device that has done nothing yet is thought to be so much quicker than the CPU.
+/// Speed of a device relative to the CPU that is assumed before its first task.
 const FIRST_SPEEDUP: f64 = 3.0;
 
-/// Weight of the last task against all before it.
+/// Weight of the latest task against all earlier ones.
 const WEIGHT: f64 = 0.25;
 
 impl Pace {
@@ -92,8 +92,8 @@ impl Pace {
         }
     }
 
-    /// Comes nearer to what a task took, by the least change of both rates, where an entry counts as the bytes that take
-    /// the CPU as long.
+    /// Adjusts both rates towards a measured time, by the smallest change. An entry counts as the number of bytes that
+    /// take the CPU the same time.
     fn learn(&mut self, size: &TaskSize, seconds: f64) {
         const BYTES_PER_ENTRY: f64 = CPU_PACE.entry / CPU_PACE.byte;
         let (bytes, entries) = (size.bytes as f64, size.entries as f64 * BYTES_PER_ENTRY);
@@ -103,7 +103,7 @@ impl Pace {
     }
 }
 
-/// The paces of all devices, by compression.
+/// Paces of all devices, by compression.
 #[derive(Debug, Default)]
 pub struct Paces(Mutex<BTreeMap<(String, CompressionType), Pace>>);
 
@@ -112,14 +112,14 @@ impl Paces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds that such a task takes on a device; `None` if none has run there.
+    /// Returns the expected seconds of a task on a device; `None` if none of its compression has run there.
     pub fn known(&self, device: &str, size: &TaskSize) -> Option<f64> {
         let paces = self.lock();
         let pace = paces.get(&(device.to_owned(), size.compression));
         pace.map(|pace| pace.seconds(size))
     }
 
-    /// The same, or a guess; more than 0.
+    /// Returns the expected seconds of a task on a device, or a guess if none has run there; more than 0.
     pub fn expected(&self, device: &str, size: &TaskSize) -> f64 {
         let guess = || match device {
             CPU => on_cpu(size),
@@ -128,7 +128,7 @@ impl Paces {
         self.known(device, size).unwrap_or_else(guess)
     }
 
-    /// Such a task took so long.
+    /// Learns from a task that took that many seconds.
     pub fn observed(&self, device: &str, size: &TaskSize, seconds: f64) {
         if size.bytes == 0 && size.entries == 0 {
             return;
@@ -139,8 +139,8 @@ impl Paces {
         pace.or_insert_with(first).learn(size, seconds);
     }
 
-    /// A device did not get such work, since its pace is slow. It is taken to be a little quicker then: what disturbed it may
-    /// be over, and it gets work again after some more.
+    /// Assumes a slightly higher speed of a device that lost a job because of its pace. The cause of its slowness may
+    /// be gone, so it gets work again after some more lost jobs.
     pub fn lost(&self, device: &str, compression: CompressionType) {
         const TIMES: f64 = 0.98;
         if let Some(pace) = self.lock().get_mut(&(device.to_owned(), compression)) {
@@ -149,7 +149,7 @@ impl Paces {
     }
 }
 
-/// Seconds that such a task takes the CPU, as measured once.
+/// Returns the seconds of a task on the CPU at the built-in rates.
 pub fn on_cpu(size: &TaskSize) -> f64 {
     CPU_PACE.seconds(size)
 }

@@ -1,4 +1,4 @@
-//! One function over many items, on several threads.
+//! Applies one function to many items on several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,11 @@ use rockmill_core::{Error, Result, thread_cpu};
 
 use rockmill_storage::clock::{Clock, Crew, SystemClock};
 
-/// `f` of every item, in the items' order, and the processor time that other threads than the caller's
-/// took. Where the system has no more threads, the caller does what is left.
+/// Applies `f` to every item. Returns the results in the items' order, and the CPU time of threads other than the
+/// caller's. If the system refuses to create threads, the caller does the rest.
 ///
 /// # Errors
-/// That of the first item in order that has one, among those that were reached.
+/// The error of the first item in order that failed, among those that were processed.
 pub fn map<'a, T: Sync, U: Send>(
     items: &'a [T],
     threads: usize,
@@ -21,7 +21,7 @@ pub fn map<'a, T: Sync, U: Send>(
     map_in(&SystemClock::shared(), items, threads, f)
 }
 
-/// The same where `f` may wait in the time of `clock`.
+/// Does the same as [`map`], in the time of `clock`, so that `f` may wait.
 ///
 /// # Errors
 /// Those of [`map`].
@@ -41,7 +41,7 @@ pub fn map_in<'a, T: Sync, U: Send>(
         } {
             let result = f(item);
             if result.is_err() {
-                // What follows is not looked at.
+                // Skips the items after it.
                 next.store(items.len(), Ordering::Relaxed);
             }
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,19 +1,19 @@
-//! How long a task on a device is waited for.
+//! Time limits of tasks on devices.
 
 use std::time::Duration;
 
-/// How long a task is waited for, even if it was expected to take no time. It gets twenty times what was
-/// expected if that is more. Then the CPU makes it.
+/// Minimum time limits of a task on a device. The limit is twenty times the expected time if that is more. After it,
+/// the CPU runs the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Where it is known how long such tasks take on the device.
+    /// If a task of this compression has run on the device.
     pub known: Duration,
-    /// Where none has run there.
+    /// If none has run there.
     pub unknown: Duration,
 }
 
 impl Patience {
-    /// The same whether that is known or not.
+    /// Creates the same minimum for both cases.
     pub const fn at_least(least: Duration) -> Self {
         Self {
             known: least,
@@ -21,20 +21,23 @@ impl Patience {
         }
     }
 
-    /// How long a task is waited for that is expected to take so many seconds, with those beside which it may run
-    /// moves so many bytes, and whether that is known.
-    pub fn at_most(&self, expected_seconds: f64, moved_bytes: u64, is_known: bool) -> Duration {
-        /// What is right within a factor of ten may be late twice over.
+    /// Returns the time limit of a task.
+    ///
+    /// - `expected_seconds`: the time that the task is expected to take.
+    /// - `moved_bytes`: the bytes that it and the tasks in parallel with it read and write.
+    /// - `is_known`: whether a task of its compression has run on the device.
+    pub fn limit(&self, expected_seconds: f64, moved_bytes: u64, is_known: bool) -> Duration {
+        /// An estimate may be wrong by a factor of ten; another factor of two covers delays.
         const TIMES: f64 = 20.0;
-        const MOST: Duration = Duration::from_secs(24 * 60 * 60);
-        /// What ran may have had its files in memory, and the next database may lie elsewhere: a drive so slow, a hard disk
-        /// or a small volume over a network, is no fault of the device.
+        const MAX: Duration = Duration::from_secs(24 * 60 * 60);
+        /// Earlier tasks may have had their files in memory, and the next database may be on a slow drive: a hard disk
+        /// or a small network volume. Its slowness is not the device's fault.
         const SLOW_DRIVE: f64 = 100e6;
         let least = match is_known {
             true => (self.known).saturating_add(seconds(moved_bytes as f64 / SLOW_DRIVE)),
             false => self.unknown,
         };
-        seconds(expected_seconds * TIMES).max(least).min(MOST)
+        seconds(expected_seconds * TIMES).max(least).min(MAX)
     }
 }
 
@@ -43,9 +46,9 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 impl Default for Patience {
-    /// A minute where nobody knows yet how slow the storage is. Then ten seconds, for what stops a call once and has
-    /// nothing to do with its task: a driver that loads kernels in a new process or resets a device, a file system that
-    /// flushes its journal, a host on which the call's threads get no processor. Each may take some seconds; two may meet.
+    /// A minute as long as the storage's speed is unknown. After that ten seconds, for delays that are unrelated to the
+    /// task: a driver that loads kernels in a new process or resets a device, a file system that flushes its journal, a
+    /// busy host. Each may take some seconds, and two may coincide.
     fn default() -> Self {
         Self {
             known: Duration::from_secs(10),
@@ -62,16 +65,16 @@ mod tests {
     fn patience_follows_what_is_expected_above_a_least() {
         const SECOND: Duration = Duration::from_secs(1);
         let patience = Patience::default();
-        assert_eq!(patience.at_most(1.0, 0, true), 20 * SECOND);
-        assert_eq!(patience.at_most(1.0, 0, false), patience.unknown);
-        assert_eq!(patience.at_most(0.1, 0, true), patience.known);
+        assert_eq!(patience.limit(1.0, 0, true), 20 * SECOND);
+        assert_eq!(patience.limit(1.0, 0, false), patience.unknown);
+        assert_eq!(patience.limit(0.1, 0, true), patience.known);
         assert!(patience.known < patience.unknown);
-        assert_eq!(patience.at_most(100.0, 0, false), 2000 * SECOND);
-        let on_a_slow_drive = patience.at_most(0.1, 500_000_000, true);
+        assert_eq!(patience.limit(100.0, 0, false), 2000 * SECOND);
+        let on_a_slow_drive = patience.limit(0.1, 500_000_000, true);
         assert_eq!(on_a_slow_drive, patience.known + 5 * SECOND);
         let day = 24 * 60 * 60 * SECOND;
-        assert_eq!(patience.at_most(f64::INFINITY, u64::MAX, true), day);
+        assert_eq!(patience.limit(f64::INFINITY, u64::MAX, true), day);
         let most = Patience::at_least(Duration::MAX);
-        assert_eq!(most.at_most(0.0, 1, true), day);
+        assert_eq!(most.limit(0.0, 1, true), day);
     }
 }

@@ -1,47 +1,48 @@
-//! Memory that calls hold which nobody waits for any more.
+//! Memory of abandoned calls.
 
 use std::collections::BTreeMap;
 
 /// A job's number.
 pub type JobId = u64;
 
-/// What such calls hold.
+/// Memory that abandoned calls hold.
 #[derive(Debug, Default)]
 pub struct AbandonedMemory {
-    /// Of their tasks.
+    /// Memory of their tasks.
     task_bytes: u64,
     jobs: BTreeMap<JobId, Calls>,
 }
 
-/// Calls of a job that have not come back.
+/// Calls of a job that have not returned.
 #[derive(Debug, Default)]
 struct Calls {
     count: u32,
-    /// What the job kept until it ended, and they still do; 0 before, since it is counted as the job's.
+    /// Memory that the job kept until it ended and that these calls still hold. It is 0 while the job runs, because
+    /// then it counts as the job's.
     held_bytes: u64,
 }
 
 impl AbandonedMemory {
-    /// All that they hold, what their jobs are counted for left out.
+    /// Returns the memory that abandoned calls hold, without memory that counts for running jobs.
     pub fn bytes(&self) -> u64 {
         let held = self.jobs.values().map(|calls| calls.held_bytes);
         held.fold(self.task_bytes, u64::saturating_add)
     }
 
-    /// A call of a job is abandoned, with the memory of its task.
-    pub fn leave(&mut self, job: JobId, task_bytes: u64) {
+    /// Adds an abandoned call of a job with the memory of its task.
+    pub fn abandon(&mut self, job: JobId, task_bytes: u64) {
         self.task_bytes += task_bytes;
         self.jobs.entry(job).or_default().count += 1;
     }
 
-    /// A job has ended that kept so much.
+    /// Records that a job has ended which kept `held_bytes`.
     pub fn job_ends(&mut self, job: JobId, held_bytes: u64) {
         if let Some(calls) = self.jobs.get_mut(&job) {
             calls.held_bytes = held_bytes;
         }
     }
 
-    /// One of the calls has come back.
+    /// Removes a call that has returned.
     pub fn give_back_abandoned(&mut self, job: JobId, task_bytes: u64) {
         self.task_bytes -= task_bytes;
         if let Some(calls) = self.jobs.get_mut(&job) {

@@ -1,24 +1,25 @@
-//! Which jobs go first.
+//! The order in which waiters are served.
 
 use std::collections::VecDeque;
 
-/// How urgent a job is.
+/// Priority of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// It makes room in level 0, where writers stall.
+    /// Compaction of level 0: writers stall if it is late.
     High,
-    /// Any other.
+    /// Any other job.
     Normal,
-    /// RocksDB runs it where it runs what can wait, in the pool of bottommost compactions.
+    /// A job from RocksDB's bottom-priority pool.
     Low,
 }
 
-/// So many that are more urgent go before the first of those that are less, which then counts as more urgent itself.
-const TURN: u32 = 8;
+/// Number of waiters with a higher priority that may overtake the first one of a priority. Then its priority is raised
+/// by one.
+const MAX_OVERTAKES: u32 = 8;
 
 impl Priority {
-    /// The next more urgent.
-    fn next(self) -> Self {
+    /// Returns the next higher priority.
+    fn raised(self) -> Self {
         match self {
             Self::High | Self::Normal => Self::High,
             Self::Low => Self::Normal,
@@ -26,16 +27,16 @@ impl Priority {
     }
 }
 
-/// How somebody stands in the queue.
+/// Position of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
-    /// What it counts as.
+    /// Its current priority.
     priority: Priority,
-    /// How many went before it since it was the first of its priority.
-    passed: u32,
+    /// Number of waiters that were queued ahead of it since it became the first of its priority.
+    overtakes: u32,
 }
 
-/// Who waits, the most urgent first and of each priority in the order in which they came to it.
+/// Waiters by priority, and in order of arrival within a priority.
 #[derive(Debug)]
 pub struct FairQueue<T>(VecDeque<(Position, T)>);
 
@@ -46,56 +47,57 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Somebody comes, and goes before all that are less urgent, however many wait, but for one of them every so often.
-    pub fn come(&mut self, priority: Priority, who: T) {
-        self.join(priority, who);
-        for less in [Priority::Normal, Priority::Low] {
-            if less > priority {
-                self.pass(less);
+    /// Queues a waiter ahead of all waiters with a lower priority, and counts this as an overtake of each priority's
+    /// first one.
+    pub fn push(&mut self, priority: Priority, waiter: T) {
+        self.insert(priority, waiter);
+        for lower in [Priority::Normal, Priority::Low] {
+            if lower > priority {
+                self.overtaken(lower);
             }
         }
     }
 
-    /// Somebody went before the first of this priority.
-    fn pass(&mut self, less: Priority) {
-        let place = self.first_of(less);
+    /// Counts an overtake of the first waiter with priority `lower`.
+    fn overtaken(&mut self, lower: Priority) {
+        let place = self.first_of(lower);
         let Some((position, _)) = self.0.get_mut(place) else {
             return;
         };
-        if position.priority != less {
+        if position.priority != lower {
             return;
         }
-        position.passed += 1;
-        if position.passed >= TURN
-            && let Some((_, who)) = self.0.remove(place)
+        position.overtakes += 1;
+        if position.overtakes >= MAX_OVERTAKES
+            && let Some((_, waiter)) = self.0.remove(place)
         {
-            self.join(less.next(), who);
+            self.insert(lower.raised(), waiter);
         }
     }
 
-    /// Where those of a priority begin.
+    /// Returns the index of the first waiter with a priority.
     fn first_of(&self, priority: Priority) -> usize {
         self.0
             .partition_point(|(other, _)| other.priority < priority)
     }
 
-    fn join(&mut self, priority: Priority, who: T) {
-        let behind = self
+    fn insert(&mut self, priority: Priority, waiter: T) {
+        let place = self
             .0
             .partition_point(|(other, _)| other.priority <= priority);
         let position = Position {
             priority,
-            passed: 0,
+            overtakes: 0,
         };
-        self.0.insert(behind, (position, who));
+        self.0.insert(place, (position, waiter));
     }
 
-    /// Takes out those whom `keep` does not want to wait on, asked in their order.
+    /// Removes the waiters for which `keep` returns false. Calls it in order.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
-        self.0.retain_mut(|(_, who)| keep(who));
+        self.0.retain_mut(|(_, waiter)| keep(waiter));
     }
 
-    /// How many wait.
+    /// Number of waiters.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -105,16 +107,17 @@ impl<T> FairQueue<T> {
 mod tests {
     use super::*;
 
-    /// So many of each priority, the most urgent of whom have come last.
+    /// Creates a queue with that many waiters of each priority, of which those with the highest priority were queued
+    /// last.
     fn queue(waiting: [(Priority, usize); 3]) -> FairQueue<Priority> {
         let mut queue = FairQueue::default();
         for (priority, count) in waiting.into_iter().rev() {
-            (0..count).for_each(|_| queue.come(priority, priority));
+            (0..count).for_each(|_| queue.push(priority, priority));
         }
         queue
     }
 
-    /// How many of the first so many are of a priority.
+    /// Counts the waiters of a priority among the `first` ones.
     fn count(queue: &FairQueue<Priority>, first: usize, of: Priority) -> usize {
         let first = queue.0.iter().take(first);
         first.filter(|(_, priority)| *priority == of).count()
@@ -138,10 +141,10 @@ mod tests {
     fn what_can_wait_gets_its_turn_and_no_more() {
         let mut queue = queue([Priority::High, Priority::Normal, Priority::Low].map(|u| (u, 20)));
         let mut served = 0;
-        // An urgent one comes whenever somebody was served.
+        // A waiter with high priority arrives whenever one was served.
         while count(&queue, 1, Priority::Low) == 0 && served < 200 {
             queue.0.pop_front();
-            queue.come(Priority::High, Priority::High);
+            queue.push(Priority::High, Priority::High);
             served += 1;
         }
         assert!((20..200).contains(&served), "{served}");
@@ -150,16 +153,16 @@ mod tests {
     #[test]
     fn who_waits_for_long_gives_those_behind_no_more_than_their_turn() {
         let mut queue = FairQueue::default();
-        queue.come(Priority::Normal, Priority::Normal);
+        queue.push(Priority::Normal, Priority::Normal);
         for _ in 0..300 {
-            queue.come(Priority::Normal, Priority::Normal);
+            queue.push(Priority::Normal, Priority::Normal);
             queue.0.remove(1);
         }
-        queue.come(Priority::Low, Priority::Low);
+        queue.push(Priority::Low, Priority::Low);
         for _ in 0..4 {
-            queue.come(Priority::Normal, Priority::Normal);
+            queue.push(Priority::Normal, Priority::Normal);
         }
-        queue.come(Priority::High, Priority::High);
+        queue.push(Priority::High, Priority::High);
         let order: Vec<_> = queue.0.iter().map(|(_, priority)| *priority).collect();
         let usual = [Priority::Normal; 5];
         assert_eq!(

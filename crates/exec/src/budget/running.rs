@@ -1,18 +1,18 @@
-//! What runs where, and which device should take the next task.
+//! The running tasks, and the choice of a device for the next task.
 
-/// Number of the host's processors among devices.
+/// Number of the CPU among the devices.
 pub const HOST: usize = 0;
 
-/// A device that may take a job's tasks.
+/// A device that may run a job's tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// Its number; [`HOST`] is the CPU.
     pub device: usize,
-    /// How long one of the job's tasks is expected to take there.
+    /// Expected seconds of one of the job's tasks on this device.
     pub seconds: f64,
 }
 
-/// A task that runs.
+/// A running task.
 #[derive(Debug)]
 struct Running {
     number: u64,
@@ -22,8 +22,8 @@ struct Running {
 }
 
 impl Running {
-    /// Seconds that it still takes. Who is late is expected to take as long again.
-    fn left(&self, now: f64) -> f64 {
+    /// Returns the expected remaining seconds. A late task is expected to take the elapsed time once more.
+    fn remaining(&self, now: f64) -> f64 {
         let elapsed = now - self.began;
         match elapsed < self.expected {
             true => self.expected - elapsed,
@@ -32,16 +32,17 @@ impl Running {
     }
 }
 
-/// The tasks that run, by device.
+/// The running tasks by device.
 #[derive(Debug, Default)]
 pub struct InFlight(Vec<Vec<Running>>);
 
-/// What is to be given out: tasks of a job, and who may take them.
+/// Tasks of a job to be assigned, and the devices that may run them.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    /// The devices that may take a task.
+    /// The devices that may run a task.
     pub candidates: &'a [Candidate],
-    /// Tasks that have not begun, of this job and, in as many of its size, of all that want the same devices.
+    /// Number of tasks that have not begun, of this job and of all other jobs that want the same devices. The tasks of
+    /// others are converted to this job's task size.
     pub left: u64,
 }
 
@@ -50,17 +51,17 @@ impl InFlight {
         self.0.get(device).map_or(&[], |tasks| &**tasks)
     }
 
-    /// Tasks that run on a device.
+    /// Number of tasks that run on a device.
     pub fn running(&self, device: usize) -> usize {
         self.on(device).len()
     }
 
-    /// Bytes of input of the tasks that run on a device.
+    /// Input bytes of the tasks that run on a device.
     pub fn running_bytes(&self, device: usize) -> u64 {
         self.on(device).iter().map(|task| task.bytes).sum()
     }
 
-    /// A task over so many bytes begins.
+    /// Adds a task with `bytes` bytes of input.
     pub fn begin(&mut self, on: &Candidate, number: u64, now: f64, bytes: u64) {
         if self.0.len() <= on.device {
             self.0.resize_with(on.device + 1, Vec::new);
@@ -73,56 +74,56 @@ impl InFlight {
         });
     }
 
-    /// A task has ended.
+    /// Removes a task that has ended.
     pub fn end(&mut self, device: usize, number: u64) {
         if let Some(tasks) = self.0.get_mut(device) {
             tasks.retain(|running| running.number != number);
         }
     }
 
-    /// The device that should take the next task now, each of which has room for `most`: of those that are in time, the one
-    /// with the least work queued, this task included; the first of several, which is the CPU. `None`: it is better to wait
-    /// for one of them.
-    pub fn choose(&self, offer: &Offer<'_>, most: usize, now: f64) -> Option<Candidate> {
+    /// Chooses the device that should run the next task now, of those with fewer than `slots` running tasks. It is the
+    /// one with the least queued work, this task included, among those that are in time. A tie goes to the lowest
+    /// number, so the CPU comes first. Returns `None` if waiting for a device is better.
+    pub fn choose(&self, offer: &Offer<'_>, slots: usize, now: f64) -> Option<Candidate> {
         let queued = |c: &Candidate| {
             let running = self.on(c.device).iter();
-            running.map(|task| task.left(now)).sum::<f64>() + c.seconds
+            running.map(|task| task.remaining(now)).sum::<f64>() + c.seconds
         };
-        let in_time = self.in_time(offer, most, now).into_iter();
-        let free = in_time.filter(|c| self.running(c.device) < most);
+        let in_time = self.in_time(offer, slots, now).into_iter();
+        let free = in_time.filter(|c| self.running(c.device) < slots);
         free.min_by(|a, b| {
             let by_queue = queued(a).total_cmp(&queued(b));
             by_queue.then(a.device.cmp(&b.device))
         })
     }
 
-    /// The devices that may take a task, without those that have not done one before the others have done all
-    /// that is left.
-    fn in_time(&self, offer: &Offer<'_>, most: usize, now: f64) -> Vec<Candidate> {
+    /// Returns the candidates without those on which one task takes so long that the others would finish all remaining
+    /// tasks by then.
+    fn in_time(&self, offer: &Offer<'_>, slots: usize, now: f64) -> Vec<Candidate> {
         let mut all = offer.candidates.to_vec();
         all.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         while let [others @ .., slowest] = &*all
             && !others.is_empty()
-            && self.done_before(slowest.seconds, others, most, now) >= offer.left.max(1)
+            && self.done_before(slowest.seconds, others, slots, now) >= offer.left.max(1)
         {
             all.pop();
         }
         all
     }
 
-    /// Tasks that `devices` do in so many seconds.
-    fn done_before(&self, seconds: f64, devices: &[Candidate], most: usize, now: f64) -> u64 {
+    /// Number of tasks that `devices` finish in `seconds`.
+    fn done_before(&self, seconds: f64, devices: &[Candidate], slots: usize, now: f64) -> u64 {
         let done = devices.iter().flat_map(|device| {
             let running = self.on(device.device);
-            let idle = std::iter::repeat_n(0.0, most.saturating_sub(running.len()));
-            let begin = running.iter().map(|task| task.left(now)).chain(idle);
-            begin.map(|begin| before(seconds - begin, device.seconds))
+            let idle = std::iter::repeat_n(0.0, slots.saturating_sub(running.len()));
+            let begin = running.iter().map(|task| task.remaining(now)).chain(idle);
+            begin.map(|begin| ended_before(seconds - begin, device.seconds))
         });
         done.fold(0, u64::saturating_add)
     }
 
-    /// The device that would end the next task first if those that run elsewhere were not waited for.
-    pub fn favourite(candidates: &[Candidate]) -> Option<usize> {
+    /// Returns the device with the shortest expected time of a task, regardless of its running tasks.
+    pub fn fastest(candidates: &[Candidate]) -> Option<usize> {
         let first = candidates
             .iter()
             .min_by(|a, b| a.seconds.total_cmp(&b.seconds));
@@ -130,9 +131,9 @@ impl InFlight {
     }
 }
 
-/// How many tasks of `each` seconds end before `seconds` have gone.
-fn before(seconds: f64, each: f64) -> u64 {
-    // Neither of two that are equal waits for the other.
+/// Number of tasks of `each` seconds that end before `seconds` have passed.
+fn ended_before(seconds: f64, each: f64) -> u64 {
+    // A task that ends at the same moment does not count. So neither of two equally fast devices waits for the other.
     let ended = (seconds / each.max(f64::MIN_POSITIVE)).ceil() - 1.0;
     ended.max(0.0) as u64
 }
@@ -152,13 +153,13 @@ mod tests {
         in_flight: &InFlight,
         seconds: [f64; N],
         left: u64,
-        most: usize,
+        slots: usize,
     ) -> Option<usize> {
         let offer = Offer {
             candidates: &candidates(seconds),
             left,
         };
-        in_flight.choose(&offer, most, 0.0).map(|c| c.device)
+        in_flight.choose(&offer, slots, 0.0).map(|c| c.device)
     }
 
     fn choose(in_flight: &InFlight, seconds: [f64; 2], left: u64) -> Option<usize> {
@@ -201,10 +202,10 @@ mod tests {
     fn a_slow_device_helps_while_it_is_in_time_and_no_longer() {
         let mut in_flight = InFlight::default();
         in_flight.begin(&candidates([1.0, 1.0])[1], 1, 0.0, 1);
-        // The other one does 8 more while this one does one.
+        // The other device finishes 8 more while this one finishes one.
         assert_eq!(choose(&in_flight, [9.5, 1.0], 9), Some(0));
         assert_eq!(choose(&in_flight, [9.5, 1.0], 8), None);
-        // So do two others that do 4 each.
+        // The same holds for two other devices that finish 4 each.
         in_flight.begin(&candidates([1.0, 1.0, 1.0])[2], 2, 0.0, 1);
         assert_eq!(choose_of(&in_flight, [5.5, 1.0, 1.0], 9, 1), Some(0));
         assert_eq!(choose_of(&in_flight, [5.5, 1.0, 1.0], 8, 1), None);

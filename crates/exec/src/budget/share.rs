@@ -1,4 +1,4 @@
-//! One job's part of the budget.
+//! One job's share of the budget.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::fair_queue::Priority;
 use super::running::Candidate;
 use super::state::{Answer, JobId, Place, Wish, Work};
 
-/// A job that has entered the budget. What it holds is given back when this is dropped.
+/// A job that has entered the budget. Dropping it releases everything that it holds.
 #[derive(Debug)]
 pub struct JobShare(JobRef);
 
-/// A job in the budget, for those who work on it.
+/// A reference to a job in the budget, for the threads that work on it.
 #[derive(Debug, Clone)]
 pub struct JobRef {
     budget: Arc<Budget>,
@@ -57,8 +57,8 @@ impl JobRef {
         self.budget.wait(wish, self.priority, cancel)
     }
 
-    /// Counts `bytes` that the job has taken and keeps until it ends. This does not wait: other jobs' tasks give
-    /// back what they hold now.
+    /// Counts `bytes` that the job has allocated and keeps until it ends. It does not wait: tasks of other jobs release
+    /// theirs as they end.
     ///
     /// # Errors
     /// Declined if the job then holds more than the whole budget.
@@ -70,20 +70,20 @@ impl JobRef {
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,
                 format!(
-                    "the inputs' indexes take {held} bytes and more; the memory budget is {most}"
+                    "the inputs' indexes take at least {held} bytes; the memory budget is {most} bytes"
                 ),
             ));
         }
         Ok(())
     }
 
-    /// Bytes that the job has taken so far and keeps until it ends, without the memory of its tasks.
+    /// Bytes that the job has allocated so far and keeps until it ends, without the memory of its tasks.
     pub fn held_bytes(&self) -> u64 {
         self.budget.state().held_bytes(self.job)
     }
 
-    /// Waits for the memory of one task, which the job then keeps until it ends. The inputs are open by now, so the
-    /// database's next job may enter.
+    /// Waits for the memory of one task, which the job then keeps until it ends. The caller has opened the inputs, so
+    /// the database's next job may enter.
     ///
     /// # Errors
     /// Cancelled.
@@ -92,26 +92,28 @@ impl JobRef {
             .change(|state| state.set_task_bytes(self.job, task_bytes));
         match self.wait(Wish::Admit(self.job), cancel)? {
             Answer::Admitted => Ok(()),
-            _ => Err(Error::internal("a job waits for its memory alone")),
+            _ => Err(Error::internal(
+                "unexpected answer to a job that waits for its memory",
+            )),
         }
     }
 
-    /// Says how many tasks the job has. It gets no grants before, and none once all of them have begun.
+    /// Sets the number of the job's tasks. Before this call, and after that many tasks have begun, it gets no grants.
     pub(crate) fn plan(&self, work: Work) {
         self.budget.change(|state| state.set_work(self.job, work));
     }
 
-    /// One of the tasks that have begun is to run again.
+    /// Adds a task that has begun and has to run again.
     pub(crate) fn add_task(&self) {
         self.budget.change(|state| state.add_task(self.job));
     }
 
-    /// How many of the job's tasks fit into memory at once if no other job takes any.
+    /// Number of the job's tasks that fit into memory at once if no other job holds any.
     pub(crate) fn tasks_in_memory(&self) -> usize {
         self.budget.state().tasks_in_memory(self.job)
     }
 
-    /// Waits until a task may run on one of `candidates`. Returns `None` once all have begun or the job has ended.
+    /// Waits until a task may run on one of `candidates`. Returns `None` if all tasks have begun or the job has ended.
     ///
     /// # Errors
     /// Cancelled.
@@ -133,13 +135,13 @@ impl JobRef {
         }
     }
 
-    /// Says that the job begins no more tasks.
+    /// Ends the job: it begins no more tasks.
     pub(crate) fn end(&self) {
         self.budget.change(|state| state.end(self.job));
     }
 }
 
-/// What a running task holds; given back when dropped.
+/// Slot and memory of a running task, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Grant {
     job: JobRef,
@@ -149,18 +151,18 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Where the task runs.
+    /// Device and memory of the task.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Gives the task's place back although none has begun there.
+    /// Releases the slot and memory of a task that has not begun. It still has to be run.
     pub fn put_back(mut self) {
         self.begun = false;
     }
 
-    /// Counts `task_bytes` of the running task, and what its job keeps until it ends, as lost until the returned value is
-    /// dropped. The task's place is free for others at once.
+    /// Counts `task_bytes` of the running task, and the memory that its job keeps until it ends, as lost until the
+    /// returned value is dropped. The slot and the granted memory are released at once.
     pub fn abandon(&self, task_bytes: u64) -> Abandoned {
         self.is_abandoned.store(true, Ordering::Release);
         let job = self.job.job;
@@ -186,7 +188,7 @@ impl Drop for Grant {
     }
 }
 
-/// Memory of an abandoned task, which counts until the task returns and drops this.
+/// Memory of an abandoned task, counted until the task returns and drops this value.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     budget: Arc<Budget>,

@@ -1,4 +1,4 @@
-//! Who holds what, who waits, and who is next.
+//! State of the budget: holders, waiters, and the order of grants.
 
 mod room;
 
@@ -8,32 +8,32 @@ use super::abandoned::AbandonedMemory;
 pub use super::abandoned::JobId;
 use super::fair_queue::{FairQueue, Priority};
 use super::running::{Candidate, InFlight, Offer};
-use room::Full;
+use room::Unserved;
 
-/// A place in the queue.
+/// Number of a waiter, in the order of requests.
 pub type Ticket = u64;
 
 /// A job that has not opened its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Tells databases apart.
+    /// Identifies the database.
     pub database: u64,
-    /// What the inputs' indexes will take, about.
+    /// Estimated memory of the inputs' indexes.
     pub expected_bytes: u64,
 }
 
-/// What somebody waits for.
+/// A waiter's request.
 #[derive(Debug, Clone, Copy)]
 pub enum Wish {
     /// To open a job's inputs.
     Enter(Entry),
-    /// The memory of the job's own task.
+    /// Memory for one task, which becomes the job's own.
     Admit(JobId),
-    /// A device with room for a task, and memory.
+    /// A device with a free slot, and memory for a task.
     Task(JobId),
 }
 
-/// What became of a wish.
+/// Answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Answer {
     Entered {
@@ -46,42 +46,42 @@ pub enum Answer {
     Ended,
 }
 
-/// Where a task runs.
+/// Device and memory of a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
     pub number: u64,
-    /// Memory that it takes beside the job's own; 0 if it runs in that.
+    /// Memory beyond the job's own; 0 if the task runs in the job's own memory.
     pub more_bytes: u64,
     pub device: usize,
-    /// Whether it waited for another device, and this one took it since it would end it sooner.
+    /// Whether the task waited for another device and then was given to this one, because it ends sooner here.
     pub moved: bool,
 }
 
-/// What a job has to do.
+/// Remaining work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     /// Tasks that have not begun.
     pub tasks: u64,
-    /// Bytes of input of one, about.
+    /// Mean input bytes of a task.
     pub task_bytes: u64,
 }
 
-/// What a job has.
+/// State of a job.
 #[derive(Debug, Default)]
 struct Job {
     held_bytes: u64,
-    /// What it is going to hold, about, while it opens its inputs.
+    /// Estimated memory of the indexes, while the job opens its inputs.
     expected_bytes: u64,
     task_bytes: u64,
-    /// The database whose files it opens.
+    /// The database whose files it is opening.
     opens: Option<u64>,
-    /// When it got the memory of its first task.
+    /// Set when it got the memory of its first task.
     admitted: Option<Ticket>,
-    /// A task runs in the job's own memory.
+    /// Whether a task runs in the job's own memory.
     own_in_use: bool,
     ended: bool,
     work: Option<Work>,
-    /// Who may take its tasks.
+    /// Devices that may run its tasks.
     candidates: Vec<Candidate>,
 }
 
@@ -98,38 +98,38 @@ impl Job {
         self.ended || self.work.is_none_or(|work| work.tasks == 0)
     }
 
-    /// Bytes of input of tasks that have not begun.
+    /// Input bytes of tasks that have not begun.
     fn left_bytes(&self) -> u64 {
         let left = |work: Work| work.tasks.saturating_mul(work.task_bytes);
         self.work.map_or(0, left)
     }
 }
 
-/// Somebody in the queue.
+/// A waiter in the queue.
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
     wish: Wish,
-    /// The device that a task waits for although another had room.
+    /// The device that a task waits for although another one has a free slot.
     waits_for: Option<usize>,
 }
 
-/// All there is to know of a budget.
+/// The whole state of a budget.
 #[derive(Debug)]
 pub struct State {
     pub slots: usize,
     pub bytes: u64,
-    /// What calls hold which nobody waits for any more: so much less there is for others.
-    behind: AbandonedMemory,
-    /// Seconds since some moment.
+    /// Memory of abandoned calls, which is subtracted from the budget.
+    abandoned: AbandonedMemory,
+    /// Time in seconds, from the clock.
     pub now: f64,
     in_flight: InFlight,
-    /// Memory of tasks beside that of the jobs themselves.
+    /// Memory of tasks beyond the jobs' own memory.
     more_bytes: u64,
     jobs: BTreeMap<JobId, Job>,
     waiting: FairQueue<Waiting>,
     answers: BTreeMap<Ticket, Answer>,
-    /// Number of the next job or ticket.
+    /// The last number that a job or a ticket got.
     next: u64,
 }
 
@@ -138,7 +138,7 @@ impl State {
         Self {
             slots: slots.max(1),
             bytes,
-            behind: AbandonedMemory::default(),
+            abandoned: AbandonedMemory::default(),
             now: 0.0,
             in_flight: InFlight::default(),
             more_bytes: 0,
@@ -154,24 +154,24 @@ impl State {
         self.next
     }
 
-    /// Memory that there is for jobs.
+    /// Memory for jobs: the budget without the memory of abandoned calls.
     pub fn max_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.abandoned_bytes())
     }
 
-    /// Memory that calls hold which were abandoned.
+    /// Memory of abandoned calls.
     pub fn abandoned_bytes(&self) -> u64 {
-        self.behind.bytes()
+        self.abandoned.bytes()
     }
 
-    /// A call of a job is abandoned, with the memory of its task.
+    /// Adds an abandoned call of a job with the memory of its task.
     pub fn abandon(&mut self, job: JobId, task_bytes: u64) {
-        self.behind.leave(job, task_bytes);
+        self.abandoned.abandon(job, task_bytes);
     }
 
-    /// It has come back.
+    /// Removes an abandoned call that has returned.
     pub fn give_back_abandoned(&mut self, job: JobId, task_bytes: u64) {
-        self.behind.give_back_abandoned(job, task_bytes);
+        self.abandoned.give_back_abandoned(job, task_bytes);
     }
 
     /// Memory that jobs keep until they end.
@@ -184,19 +184,19 @@ impl State {
         self.own_bytes() + self.more_bytes
     }
 
-    /// Counts `bytes` to a job; returns what it holds now.
+    /// Adds `bytes` to a job's held memory and returns the sum.
     pub fn hold(&mut self, job: JobId, bytes: u64) -> u64 {
         let job = self.jobs.entry(job).or_default();
         job.held_bytes = job.held_bytes.saturating_add(bytes);
         job.held_bytes
     }
 
-    /// What is counted to a job, without its tasks.
+    /// Held memory of a job, without its tasks.
     pub fn held_bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |job| job.held_bytes)
     }
 
-    /// A job has opened its inputs; one of its tasks takes so much, at least 1.
+    /// Records that a job has opened its inputs, and the memory of one of its tasks, at least 1.
     pub fn set_task_bytes(&mut self, job: JobId, bytes: u64) {
         let job = self.jobs.entry(job).or_default();
         job.task_bytes = bytes.max(1);
@@ -204,26 +204,26 @@ impl State {
         job.opens = None;
     }
 
-    /// Says what a job has to do.
+    /// Sets the work of a job.
     pub fn set_work(&mut self, job: JobId, work: Work) {
         self.jobs.entry(job).or_default().work = Some(work);
     }
 
-    /// One of a job's tasks is to run again.
+    /// Adds a task that has to run again.
     pub fn add_task(&mut self, job: JobId) {
         if let Some(work) = self.jobs.get_mut(&job).and_then(|job| job.work.as_mut()) {
             work.tasks += 1;
         }
     }
 
-    /// Says who may take a job's tasks.
+    /// Sets the devices that may run a job's tasks.
     pub fn set_candidates(&mut self, job: JobId, candidates: &[Candidate]) {
         let kept = &mut self.jobs.entry(job).or_default().candidates;
         kept.clear();
         kept.extend_from_slice(candidates);
     }
 
-    /// How many of a job's tasks fit beside what it holds, at least 1.
+    /// Number of a job's tasks that fit into the budget beside what the job holds, at least 1.
     pub fn tasks_in_memory(&self, job: JobId) -> usize {
         let fitting = self.jobs.get(&job).map_or(0, |job| {
             self.max_bytes().saturating_sub(job.held_bytes) / job.task_bytes.max(1)
@@ -231,25 +231,25 @@ impl State {
         usize::try_from(fitting).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Bytes of input of tasks that run on a device, or that have not begun and may go there.
+    /// Input bytes of tasks that run on a device, or that have not begun and may run there.
     pub fn queued_bytes(&self, device: usize) -> u64 {
         let may_go = |job: &&Job| job.candidates.iter().any(|c| c.device == device);
         let left = self.jobs.values().filter(may_go).map(Job::left_bytes);
         left.fold(self.in_flight.running_bytes(device), u64::saturating_add)
     }
 
-    /// Whoever waits for a task of the job need not.
+    /// Ends a job: threads that wait for one of its tasks get no more.
     pub fn end(&mut self, job: JobId) {
         self.jobs.entry(job).or_default().ended = true;
     }
 
-    /// Forgets a job, of which no task runs.
+    /// Removes a job that has no running task.
     pub fn remove(&mut self, job: JobId) {
         let held_bytes = self.jobs.remove(&job).map_or(0, |job| job.held_bytes);
-        self.behind.job_ends(job, held_bytes);
+        self.abandoned.job_ends(job, held_bytes);
     }
 
-    /// A task has run, or was not begun.
+    /// Releases the slot and memory of a task that has run, or that did not begin.
     pub fn give_back(&mut self, job: JobId, place: &Place, begun: bool) {
         self.in_flight.end(place.device, place.number);
         self.more_bytes -= place.more_bytes;
@@ -271,7 +271,7 @@ impl State {
             wish,
             waits_for: None,
         };
-        self.waiting.come(priority, waiting);
+        self.waiting.push(priority, waiting);
         ticket
     }
 
@@ -279,7 +279,7 @@ impl State {
         self.answers.remove(&ticket)
     }
 
-    /// Withdraws a wish that nobody has answered, and serves who stood behind it.
+    /// Withdraws a request that has no answer yet, and serves the waiters behind it.
     pub fn leave_queue(&mut self, ticket: Ticket) {
         self.waiting.retain(|waiting| waiting.ticket != ticket);
         self.serve();
@@ -290,13 +290,13 @@ impl State {
         self.waiting.len()
     }
 
-    /// Answers all who can be, in their order.
+    /// Answers all requests that can be granted, in their order.
     pub fn serve(&mut self) {
         loop {
             let mut waiting = std::mem::take(&mut self.waiting);
             let before = waiting.len();
-            let mut full = Full::default();
-            waiting.retain(|waiting| match self.answer(waiting, &mut full) {
+            let mut unserved = Unserved::default();
+            waiting.retain(|waiting| match self.answer(waiting, &mut unserved) {
                 Some(answer) => {
                     self.answers.insert(waiting.ticket, answer);
                     false
@@ -304,16 +304,16 @@ impl State {
                 None => true,
             });
             self.waiting = waiting;
-            // A job that is admitted lets in the next, which may have come before it asked.
+            // An admitted job allows another one to enter, and that one may stand ahead of it in the queue.
             if self.waiting.len() == before {
                 return;
             }
         }
     }
 
-    fn answer(&mut self, waiting: &mut Waiting, full: &mut Full) -> Option<Answer> {
+    fn answer(&mut self, waiting: &mut Waiting, unserved: &mut Unserved) -> Option<Answer> {
         match waiting.wish {
-            Wish::Enter(entry) => self.enters(entry, waiting.ticket, full).then(|| {
+            Wish::Enter(entry) => self.may_enter(entry, waiting.ticket, unserved).then(|| {
                 let id = self.number();
                 let job = Job {
                     expected_bytes: entry.expected_bytes,
@@ -324,7 +324,7 @@ impl State {
                 Answer::Entered { job: id }
             }),
             Wish::Admit(id) => {
-                if !self.admits(id, waiting.ticket, full) {
+                if !self.may_admit(id, waiting.ticket, unserved) {
                     return None;
                 }
                 let now = self.number();
@@ -333,23 +333,23 @@ impl State {
             }
             Wish::Task(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
             Wish::Task(id) => {
-                // What others have got since leaves no more for those that got nothing.
-                let chosen = match full.devices.contains(&id) {
+                // If no device had room for this job earlier in this pass, none has now.
+                let chosen = match unserved.devices.contains(&id) {
                     true => None,
                     false => self.choose(id),
                 };
                 let Some(chosen) = chosen else {
-                    full.devices.insert(id);
-                    // Where all are full, it waits for whichever is first.
-                    waiting.waits_for = self.waited_for(id);
+                    unserved.devices.insert(id);
+                    // `None` if all devices are full: then it takes the first free slot.
+                    waiting.waits_for = self.awaited_device(id);
                     return None;
                 };
-                self.place(id, chosen, waiting.waits_for, full)
+                self.start_task(id, chosen, waiting.waits_for, unserved)
             }
         }
     }
 
-    /// The device that should take a job's next task now.
+    /// Returns the device that should run a job's next task now.
     fn choose(&self, id: JobId) -> Option<Candidate> {
         let job = self.jobs.get(&id)?;
         let work = job.work?;
@@ -367,28 +367,28 @@ impl State {
         self.in_flight.choose(&offer, self.slots, self.now)
     }
 
-    /// The device that a task waits for although another one has room.
-    fn waited_for(&self, id: JobId) -> Option<usize> {
+    /// Returns the device that a task waits for although another one has a free slot.
+    fn awaited_device(&self, id: JobId) -> Option<usize> {
         let candidates = &self.jobs.get(&id)?.candidates;
         let has_room = |c: &Candidate| self.in_flight.running(c.device) < self.slots;
         let waits = candidates.iter().any(has_room);
-        InFlight::favourite(candidates).filter(|_| waits)
+        InFlight::fastest(candidates).filter(|_| waits)
     }
 
-    /// Lets a task begin, if there is memory.
-    fn place(
+    /// Begins a task on the chosen device if memory suffices.
+    fn start_task(
         &mut self,
         id: JobId,
         chosen: Candidate,
         waited_for: Option<usize>,
-        full: &mut Full,
+        unserved: &mut Unserved,
     ) -> Option<Answer> {
         let job = self.jobs.get(&id)?;
         let bytes = job.task_bytes;
         let input_bytes = job.work.map_or(0, |work| work.task_bytes);
         let more_bytes = match job.own_in_use {
             false => 0,
-            true if self.takes(bytes, full) => bytes,
+            true if self.may_take(bytes, unserved) => bytes,
             true => return None,
         };
         let (device, number) = (chosen.device, self.number());

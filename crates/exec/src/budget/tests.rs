@@ -28,7 +28,7 @@ const MANY: Work = Work {
     task_bytes: 1,
 };
 
-/// Jobs of one database that hold what they say and no more.
+/// Jobs of one database that hold no more than they announced.
 pub(super) const SOME: Entry = Entry {
     database: 1,
     expected_bytes: 0,
@@ -46,14 +46,14 @@ pub(super) fn task(job: &JobShare) -> Grant {
     grant.expect("the job goes on")
 }
 
-/// Whether a wish is not fulfilled as things are; it is withdrawn then.
+/// Whether a request has to wait in the current state. It is withdrawn then.
 pub(super) fn waits<T>(wish: impl FnOnce(&CancelToken) -> Result<T>) -> bool {
     let cancel = CancelToken::new();
     cancel.cancel();
     wish(&cancel).is_err()
 }
 
-/// Waits until as many wishes wait.
+/// Waits until that many requests wait.
 pub(super) fn queue_of(budget: &Arc<Budget>, wishes: usize) {
     while budget.state().waiting() != wishes {
         std::thread::yield_now();
@@ -380,7 +380,7 @@ fn a_task_that_waits_for_a_late_device_goes_to_another() {
     let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let job = admitted(&budget, 0, 10);
     job.plan(Work { tasks: 2, ..MANY });
-    // Fast enough that the CPU would be in nobody's time.
+    // The GPU is so fast that the CPU would not be in time.
     let [cpu, gpu] =
         [(HOST, 0.2), (1, 0.01)].map(|(device, seconds)| Candidate { device, seconds });
     let cancel = CancelToken::new();
@@ -416,7 +416,7 @@ fn urgent_jobs_go_first_and_nobody_starves() {
     assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
 }
 
-/// A job with many tasks that has opened its inputs, and asks for the memory of one.
+/// Returns a job with many tasks that has opened its inputs and requests the memory of one task.
 fn asks_for_memory(state: &mut State, priority: Priority, task_bytes: u64) -> JobId {
     let ticket = state.queue(Wish::Enter(SOME), priority);
     state.serve();

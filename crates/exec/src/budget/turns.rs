@@ -1,4 +1,4 @@
-//! Jobs of several databases that wait for memory: who goes on meanwhile, and that nobody waits for ever.
+//! Jobs of several databases that wait for memory: which ones may overtake, and that none waits forever.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::tests::{admitted, queue_of, waits};
 use super::*;
 use rockmill_storage::clock::SystemClock;
 
-/// A job of some database, that expects to hold so much.
+/// A job of a database with that estimated memory.
 fn other(database: u64, expected_bytes: u64) -> Entry {
     Entry {
         database,
@@ -63,7 +63,7 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
     let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
     let cancel = CancelToken::new();
     let enter = |entry| budget.enter(entry, Priority::Normal, &cancel);
-    // Both hold more than they thought.
+    // Both hold more than estimated.
     let jobs = [2, 3].map(|database| enter(other(database, 10)).expect("its turn"));
     jobs.iter().for_each(|job| drop(job.hold(45)));
     let [first, second] = jobs;
@@ -76,12 +76,12 @@ fn jobs_that_hold_all_there_is_and_wait_for_each_other_run_one_by_one() {
 /// Memory of the budget.
 const ALL: u64 = 100;
 
-/// What a job holds and what its task takes, and of which database it is.
+/// Held bytes, bytes of a task, database and priority of each job.
 fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Priority)>> {
     let priority = prop::sample::select(vec![Priority::High, Priority::Normal, Priority::Low]);
     let job = (0_u64..60, 1_u64..40, 0_u64..3, priority);
     let jobs = prop::collection::vec(job, 1..24);
-    // All alike, or as drawn.
+    // All with the same priority, or with the drawn ones.
     (jobs, any::<bool>()).prop_map(|(jobs, alike)| {
         let priority = |drawn| if alike { Priority::Normal } else { drawn };
         let jobs = jobs.into_iter();
@@ -90,14 +90,14 @@ fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64, Priority)>> {
     })
 }
 
-/// Where a job is.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum At {
-    /// It has not asked for anything.
+    /// It has not requested anything.
     Comes,
     Enters(u64),
     Opens(u64),
-    /// By its ticket.
+    /// Its ticket and its number.
     Waits(u64, u64),
     Runs(u64),
     Ended,
@@ -109,7 +109,7 @@ proptest! {
         let mut state = State::new(1, ALL);
         let mut at = vec![At::Comes; jobs.len()];
         let mut draws = draws;
-        // Who had asked for anything when a job began to wait.
+        // Jobs that had requested anything when a job began to wait.
         let mut waits_for: Vec<Option<Vec<usize>>> = vec![None; jobs.len()];
         let alike = jobs.iter().all(|job| job.3 == jobs[0].3);
         loop {
@@ -126,7 +126,7 @@ proptest! {
                     At::Comes | At::Opens(_) | At::Runs(_) | At::Ended => {}
                 }
             }
-            // The next one may always look what it has, and one may always run.
+            // The next job may always enter, whatever its indexes take, and one job may always run.
             let most = |of: fn(&(u64, u64, u64, Priority)) -> u64| jobs.iter().map(of).max().unwrap_or(0);
             let beyond = most(|job| job.0) + most(|job| job.1);
             prop_assert!(state.used_bytes() <= ALL + beyond, "{at:?}");

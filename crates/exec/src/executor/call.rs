@@ -8,7 +8,7 @@ use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result};
 use super::TaskRun;
 use crate::budget::{Abandoned, Grant};
 
-/// A backend that looks at its token has returned this long after its job was cancelled.
+/// Time after the cancellation of a job within which its calls must return. A backend that checks its token does.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A run's call of a backend.
@@ -18,21 +18,21 @@ pub struct Call {
     stop: CancelToken,
     gate: Mutex<Gate>,
     pub(super) grant: Grant,
-    /// When the call counts as hanging; never for the CPU.
+    /// Time at which the call is abandoned; `None` for the CPU.
     deadline: Option<Deadline>,
-    /// When it is abandoned since its job was cancelled.
+    /// Time at which the call is abandoned because its job was cancelled.
     grace_ends: Mutex<Option<Duration>>,
 }
 
-/// Until when a call is waited for.
+/// Time limit of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     pub at: Duration,
-    /// Time from the call's begin until then.
+    /// Time between the call's begin and the deadline.
     pub after: Duration,
 }
 
-/// Who was first: the backend that returned, or the watcher that abandoned the call.
+/// Resolves the race between the backend that returns and the thread that abandons the call.
 #[derive(Debug)]
 enum Gate {
     Open,
@@ -44,22 +44,20 @@ enum Gate {
 /// Why a call is abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It has passed its deadline.
+    /// It has passed its deadline; holds the time from its begin to the deadline.
     Late(Duration),
-    /// Its job was cancelled and it has not returned.
+    /// Its job was cancelled, and it has not returned within the grace period.
     JobCancelled,
 }
 
 impl Reason {
-    /// The error of the abandoned task.
+    /// Returns the error of the abandoned task.
     pub fn error(self) -> Error {
         let what = match self {
             Self::Late(after) => {
-                format!("a task has not come back in {:.1} s", after.as_secs_f64())
+                format!("a task did not return within {:.1} s", after.as_secs_f64())
             }
-            Self::JobCancelled => {
-                "a task was given up with its job and has not come back".to_owned()
-            }
+            Self::JobCancelled => "a task did not return after its job was cancelled".to_owned(),
         };
         Error::new(ErrorKind::Device, what)
     }
@@ -84,21 +82,21 @@ impl Call {
         }
     }
 
-    /// What runs the task.
+    /// Backend that runs the task.
     pub fn backend(&self) -> &dyn DynBackend {
         &*self.backend
     }
 
-    /// Set when the task is to end early.
+    /// Set when the task must end early.
     pub fn stop(&self) -> &CancelToken {
         &self.stop
     }
 
-    /// Does `work` unless the call was abandoned, and keeps it from being abandoned meanwhile. The CPU may be running
-    /// the same task again, so an abandoned call must create no more files.
+    /// Does `work` unless the call was abandoned. The call cannot be abandoned meanwhile. An abandoned call must create
+    /// no more files, because the CPU may be running the same task again.
     ///
     /// # Errors
-    /// Cancelled if the call was abandoned; those of `work`.
+    /// Cancelled if the call was abandoned; the errors of `work`.
     pub fn while_open<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let gate = self.gate();
         match *gate {
@@ -111,13 +109,13 @@ impl Call {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the call may hang.
+    /// Whether the call has a deadline.
     pub(super) fn is_watched(&self) -> bool {
         self.deadline.is_some()
     }
 
-    /// Why the call is to be abandoned at `now`, if it is.
-    pub(super) fn given_up(&self, now: Duration) -> Option<Reason> {
+    /// Returns the reason to abandon the call at `now`, if there is one.
+    pub(super) fn abandon_reason(&self, now: Duration) -> Option<Reason> {
         let deadline = self.deadline?;
         if now >= deadline.at {
             return Some(Reason::Late(deadline.after));
@@ -133,20 +131,21 @@ impl Call {
         (now >= ends).then_some(Reason::JobCancelled)
     }
 
-    /// Abandons the call, whose task holds `task_bytes`, unless it has returned. Whether that was done.
+    /// Abandons the call, whose task holds `task_bytes`, unless it has returned. Returns whether it was abandoned.
     pub(super) fn abandon(&self, task_bytes: u64) -> bool {
         let mut gate = self.gate();
         let is_open = matches!(*gate, Gate::Open);
         if is_open {
             *gate = Gate::Abandoned(Some(self.grant.abandon(task_bytes)));
-            // Not earlier: an answer that came in this moment would be Cancelled and end the job.
+            // Only after the gate is closed: before, the backend could return Cancelled, which would end the job.
             self.stop.cancel();
         }
         is_open
     }
 
-    /// The backend has returned. Whether the call was not abandoned before; if it was, its memory is given back.
-    pub(super) fn returns(&self) -> bool {
+    /// Records that the backend has returned, and releases the memory of an abandoned call. Returns false if the call
+    /// had been abandoned.
+    pub(super) fn mark_returned(&self) -> bool {
         let mut gate = self.gate();
         let abandoned = match &mut *gate {
             Gate::Abandoned(memory) => memory.take(),

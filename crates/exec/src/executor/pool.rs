@@ -1,4 +1,4 @@
-//! Threads that are kept for a while for the next work.
+//! A pool of threads that are kept for a while after their work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::niceness::niceness;
 
-/// An idle thread ends after this time.
+/// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads by niceness. There are as many as work at once: a thread that hangs is never handed out again, and the next
-/// work gets another one.
+/// Threads by niceness. The pool has no limit: work that finds no idle thread gets a new one. So a thread that hangs
+/// delays no other work.
 #[derive(Default)]
 pub struct Pool(Arc<Shared>);
 
@@ -25,14 +25,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// An unprivileged thread cannot lower its niceness again, so a thread serves the niceness that it has.
-    shelves: BTreeMap<i32, Shelf>,
+    /// By niceness, because an unprivileged thread cannot lower its niceness again.
+    groups: BTreeMap<i32, Group>,
     is_closed: bool,
 }
 
 #[derive(Default)]
-struct Shelf {
-    /// Threads that wait for work.
+struct Group {
+    /// Number of threads that wait for work.
     idle: usize,
     work: VecDeque<Work>,
 }
@@ -48,7 +48,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until there has been nothing to do for a while.
+    /// Does work until none has arrived for [`IDLE`].
     fn serve(&self, niceness: i32, first: Work) {
         let mut next = Some(first);
         while let Some(work) = next {
@@ -59,30 +59,30 @@ impl Shared {
 
     fn next(&self, niceness: i32) -> Option<Work> {
         let mut state = self.state();
-        state.shelves.entry(niceness).or_default().idle += 1;
+        state.groups.entry(niceness).or_default().idle += 1;
         let is_empty = |state: &mut State| {
-            let shelf = state.shelves.entry(niceness).or_default();
-            shelf.work.is_empty() && !state.is_closed
+            let group = state.groups.entry(niceness).or_default();
+            group.work.is_empty() && !state.is_closed
         };
         let waited = self.changed.wait_timeout_while(state, IDLE, is_empty);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let shelf = state.shelves.entry(niceness).or_default();
-        shelf.idle -= 1;
-        shelf.work.pop_front()
+        let group = state.groups.entry(niceness).or_default();
+        group.idle -= 1;
+        group.work.pop_front()
     }
 }
 
 impl Pool {
-    /// Does `work` on a thread of the caller's niceness: an idle one, or a new one if there is none.
+    /// Does `work` on a thread with the caller's niceness: an idle one, or a new one if none is idle.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// The system refuses to create a thread.
     pub fn start(&self, work: Work) -> io::Result<()> {
         let niceness = niceness();
         let mut state = self.0.state();
-        let shelf = state.shelves.entry(niceness).or_default();
-        if shelf.idle > shelf.work.len() {
-            shelf.work.push_back(work);
+        let group = state.groups.entry(niceness).or_default();
+        if group.idle > group.work.len() {
+            group.work.push_back(work);
             drop(state);
             self.0.changed.notify_all();
             return Ok(());
@@ -96,7 +96,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Idle threads end.
+    /// Ends the idle threads.
     fn drop(&mut self) {
         self.0.state().is_closed = true;
         self.0.changed.notify_all();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::niceness::nicer;
 
-    /// The thread and the niceness that some work has.
+    /// Returns the thread and the niceness with which the pool does some work.
     fn runs_on(pool: &Pool) -> (ThreadId, i32) {
         let (sender, receiver) = channel();
         let tell = move || {
@@ -121,7 +121,7 @@ mod tests {
         };
         pool.start(Box::new(tell)).expect("a thread");
         let found = receiver.recv().expect("the work is done");
-        while pool.0.state().shelves.values().all(|shelf| shelf.idle == 0) {
+        while pool.0.state().groups.values().all(|group| group.idle == 0) {
             std::thread::yield_now();
         }
         found
@@ -142,7 +142,7 @@ mod tests {
         let pool = Pool::default();
         let (end, hangs) = channel::<()>();
         let hang = move || {
-            // Until the other end is dropped.
+            // Until the sender is dropped.
             let _ = hangs.recv();
         };
         pool.start(Box::new(hang)).expect("a thread");
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(
             shared
                 .state()
-                .shelves
+                .groups
                 .values()
-                .map(|shelf| shelf.idle)
+                .map(|group| group.idle)
                 .sum::<usize>(),
             0
         );

@@ -18,8 +18,9 @@ use crate::device_registry::DeviceEntry;
 use crate::device_trouble::is_device_trouble;
 use crate::pace::Paces;
 
-/// A job's tasks, which run until all are done or one fails. Clones stand for the same tasks. Whoever waits for them
-/// also watches the calls of devices: without [`TaskHandle::wait`] no call that hangs is abandoned.
+/// A job's tasks, which run until all are done or one fails. A clone refers to the same tasks. The thread that waits
+/// for them also watches the calls of devices: a call that hangs is abandoned only while a thread is in
+/// [`TaskHandle::wait`].
 #[derive(Clone)]
 pub struct TaskHandle(Arc<Set>);
 
@@ -28,14 +29,14 @@ pub struct TaskHandle(Arc<Set>);
 pub struct MadeTask {
     /// Number of the device that ran it; [`HOST`] is the CPU.
     pub device: usize,
-    /// What it came to.
+    /// Its report.
     pub report: TaskReport,
 }
 
-/// What all threads of the tasks share and nothing changes.
+/// Constant data that all threads of the tasks share.
 pub(super) struct Shared {
     pub cpu: Arc<dyn DynBackend>,
-    /// Whether the CPU also takes tasks that another device could take.
+    /// Whether the CPU also runs tasks that another device could run.
     pub host_shares: bool,
     pub job: JobRef,
     pub paces: Arc<Paces>,
@@ -54,24 +55,25 @@ struct Set {
 #[derive(Default)]
 struct State {
     records: Vec<Record>,
-    /// The system refuses threads, so the waiting thread runs the tasks, and on no device that may hang.
+    /// The system refuses to create threads. So the waiting thread runs the tasks, and only on the CPU, which cannot
+    /// hang.
     is_host_alone: bool,
     error: Option<Error>,
-    /// The first thing that a device did not do, and why.
+    /// The first reason why a device did not do all of the job.
     device_refused: Option<String>,
-    /// Processor time of threads that have ended.
+    /// CPU time of threads that have ended.
     cpu: Duration,
 }
 
-/// All there is to know of one task.
+/// State of one task.
 #[derive(Default)]
 struct Record {
     phase: Phase,
     /// Number of the device that runs it or ran it.
     device: usize,
-    /// Tells the device's health what becomes of the task.
+    /// Reports the task's result to the device's health.
     attempt: Option<Attempt>,
-    /// The device that failed at the task, and why, until the CPU has run it again.
+    /// The device that failed at the task, and its error, until the CPU has run the task again.
     failed: Option<(usize, Error)>,
 }
 
@@ -79,7 +81,7 @@ struct Record {
 enum Phase {
     #[default]
     Waiting,
-    /// The CPU is to run it again.
+    /// The CPU has to run it again.
     Failed,
     Begun,
     /// The backend was called.
@@ -87,8 +89,8 @@ enum Phase {
     Made(TaskReport),
 }
 
-/// The threads that run tasks of a job. A thread that ends holds nothing of the job any more when it says so here, since
-/// devices may be closed right after.
+/// The threads that run tasks of a job. A thread reports here only after it has released everything of the job, because
+/// the devices may be closed right after.
 struct Threads {
     running: AtomicUsize,
     changed: Signal,
@@ -100,7 +102,7 @@ impl Threads {
         self.running.load(Ordering::Acquire)
     }
 
-    fn one_ends(&self) {
+    fn thread_ended(&self) {
         self.running.fetch_sub(1, Ordering::AcqRel);
         self.notify();
     }
@@ -110,13 +112,13 @@ impl Threads {
     }
 }
 
-/// What a thread goes on with.
+/// Next step of a thread.
 enum Next {
-    /// The next task.
+    /// It runs the next task.
     Task,
-    /// Nothing: all tasks have begun.
+    /// It ends because all tasks have begun.
     End,
-    /// Nothing: it was abandoned, and another thread runs in its place.
+    /// It ends because it was abandoned, and another thread runs in its place.
     Abandoned,
 }
 
@@ -138,18 +140,18 @@ impl TaskHandle {
             state: Mutex::new(state),
             threads,
         });
-        set.recruit();
+        set.start_threads();
         Self(set)
     }
 
-    /// Waits until every task has been run and no thread runs any more. A [`TaskHandle::verdict`] that comes later may make
-    /// it worth another call.
+    /// Waits until every task has been run and no thread is running. A later [`TaskHandle::verdict`] may cause a task
+    /// to run again, so the caller waits again after it.
     ///
     /// # Errors
-    /// That of the first task that failed for good; Cancelled.
+    /// The error of the first task that failed and was not redone; Cancelled.
     pub fn wait(&self) -> Result<()> {
-        /// Each change is told.
-        const LOOK: Duration = Duration::from_secs(60);
+        /// Every change notifies the waiting thread, so this timeout is only a precaution.
+        const LONG_WAIT: Duration = Duration::from_secs(60);
         let set = &self.0;
         loop {
             let seen = set.threads.changed.seen();
@@ -164,26 +166,26 @@ impl TaskHandle {
                 }
                 drop(state);
                 set.shared.owned.stop.check()?;
-                if !set.recruit() {
+                if !set.start_threads() {
                     set.run_here();
                     continue;
                 }
             }
-            let look = if calls == 0 { LOOK } else { CANCEL_POLL };
-            set.shared.clock.wait(&set.threads.changed, seen, look);
+            let timeout = if calls == 0 { LONG_WAIT } else { CANCEL_POLL };
+            set.shared.clock.wait(&set.threads.changed, seen, timeout);
         }
     }
 
-    /// Says whether the output of a task was found to be right. A device is judged by that; the CPU runs the task again if
-    /// its device is to blame, at the next [`TaskHandle::wait`] at the latest.
+    /// Reports whether the output of a task was verified. This counts for the device's health. If the device is to
+    /// blame, the CPU runs the task again: on the next free thread, or at the latest in the next [`TaskHandle::wait`].
     ///
     /// # Errors
-    /// That of `verified`, where no device but the CPU is to blame.
+    /// That of `verified`, if no device other than the CPU is to blame.
     pub fn verdict(&self, task: usize, verified: Result<()>) -> Result<()> {
         let set = &self.0;
         let mut state = set.state();
         let record = &mut state.records[task];
-        // If the CPU has run it again, the attempt is that of the device that failed.
+        // If the CPU has run the task again, the attempt belongs to the device that failed.
         let attempt = record.attempt.take_if(|_| record.device != HOST);
         let Some(attempt) = attempt else {
             return verified;
@@ -213,12 +215,12 @@ impl TaskHandle {
         self.0.fail(error);
     }
 
-    /// Adds the reason why a device does not do all of the job, if it is the first.
+    /// Records the first reason why a device does not do all of the job.
     pub fn refused(&self, why: String) {
         self.0.refused(why);
     }
 
-    /// The tasks in their order, once [`TaskHandle::wait`] has returned without an error.
+    /// Returns the tasks in their order, after [`TaskHandle::wait`] has returned without an error.
     pub fn take(&self) -> Vec<MadeTask> {
         let records = std::mem::take(&mut self.0.state().records);
         let made = records.into_iter().filter_map(|record| {
@@ -231,12 +233,12 @@ impl TaskHandle {
         made.collect()
     }
 
-    /// Why a device did not do all of the job.
+    /// Returns the first reason why a device did not do all of the job.
     pub fn device_refused(&self) -> Option<String> {
         self.0.state().device_refused.clone()
     }
 
-    /// Processor time of the threads that have ended.
+    /// Returns the CPU time of the threads that have ended.
     pub fn cpu(&self) -> Duration {
         self.0.state().cpu
     }
@@ -247,7 +249,7 @@ impl Record {
         matches!(self.phase, Phase::Waiting | Phase::Failed)
     }
 
-    /// The CPU is to run it again.
+    /// Marks the task as failed: the CPU has to run it again.
     fn fails(&mut self, error: Error) {
         self.phase = Phase::Failed;
         self.failed = Some((self.device, error));
@@ -267,11 +269,11 @@ impl Set {
         TaskHandle(Arc::clone(self))
     }
 
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         self.shared.owned.tasks.on_event(event);
     }
 
-    /// The device of that number, unless it is the CPU.
+    /// Returns the device with that number; `None` for the CPU.
     fn entry(&self, number: usize) -> Option<&DeviceEntry> {
         let mut devices = self.shared.owned.devices.iter();
         devices.find(|device| device.number == number)
@@ -289,16 +291,17 @@ impl Set {
     }
 
     fn fail(&self, error: Error) {
-        self.tell(Event::Failed { error: &error });
+        self.emit(Event::Failed { error: &error });
         self.state().error.get_or_insert(error);
         self.shared.owned.stop.cancel();
         self.shared.job.end();
         self.threads.notify();
     }
 
-    /// Starts as many threads as there is room for by now, if tasks wait for them. Whether any runs.
-    fn recruit(self: &Arc<Self>) -> bool {
-        // Threads without memory for their tasks would only take turns, and each leave an arena of the allocator.
+    /// Starts threads while tasks wait: at most one per slot of the job's devices, and one per task that fits into
+    /// memory. Returns whether any thread runs.
+    fn start_threads(self: &Arc<Self>) -> bool {
+        // More threads would only wait for memory, and each would leave an arena in the allocator.
         let at_once = self.shared.job.tasks_in_memory();
         let host = usize::from(self.shared.host_shares);
         let slots = self.shared.job.budget().slots();
@@ -315,7 +318,7 @@ impl Set {
             let set = Arc::clone(self);
             let started = (self.shared.pool).start(Box::new(move || worker.run(|| set.serve())));
             if started.is_err() {
-                self.threads.one_ends();
+                self.threads.thread_ended();
                 return self.threads.running() > 0;
             }
         }
@@ -329,23 +332,23 @@ impl Set {
         self.state().cpu += thread_cpu().saturating_sub(before);
         drop(self);
         if !is_abandoned {
-            threads.one_ends();
+            threads.thread_ended();
         }
     }
 
-    /// Runs tasks on the thread that waits for them, since the system has no other.
+    /// Runs tasks on the thread that waits for them, because the system refuses to create another one.
     fn run_here(self: &Arc<Self>) {
         self.state().is_host_alone = true;
         self.threads.running.fetch_add(1, Ordering::AcqRel);
         self.run();
-        self.threads.one_ends();
+        self.threads.thread_ended();
     }
 
-    /// Runs one task after another. Whether the thread was abandoned meanwhile.
+    /// Runs one task after another. Returns whether the thread was abandoned meanwhile.
     fn run(self: &Arc<Self>) -> bool {
         let work = || {
             loop {
-                self.recruit();
+                self.start_threads();
                 match self.run_next() {
                     Ok(Next::Task) => {}
                     Ok(Next::End) => break,
@@ -381,7 +384,7 @@ impl Set {
             false => self.take(entry.is_some(), attempt),
         };
         let Some(task) = task else {
-            // The device has failed meanwhile, or only tasks are left that it failed at.
+            // The device was quarantined meanwhile, or the remaining tasks are those at which it failed.
             grant.put_back();
             return Ok(Next::Task);
         };
@@ -389,8 +392,8 @@ impl Set {
         self.run_task(task, grant, waiting.elapsed())
     }
 
-    /// Takes a task that waits: for a device one that has not run, the smallest if the device has to show first that it
-    /// works again.
+    /// Chooses a waiting task. A device gets only tasks that have not run; in its trial after a quarantine, the
+    /// smallest.
     fn take(&self, is_device: bool, attempt: Option<Attempt>) -> Option<usize> {
         let mut state = self.state();
         let bytes = self.shared.owned.tasks.input_bytes();
@@ -408,14 +411,14 @@ impl Set {
         let task = failed.or(fresh.filter(|_| takes_fresh))?;
         let record = &mut state.records[task];
         record.phase = Phase::Begun;
-        // The attempt of a device that failed at the task is told once the CPU has run it.
+        // If the device failed at the task before, its attempt is kept until the CPU has run the task.
         if is_device {
             record.attempt = attempt;
         }
         Some(task)
     }
 
-    /// Whether a device beside the CPU gets tasks now.
+    /// Whether a device other than the CPU may get tasks now.
     fn may_offload(&self, state: &State) -> bool {
         let now = self.shared.clock.now();
         let is_open =
@@ -423,11 +426,12 @@ impl Set {
         !state.is_host_alone && !self.shared.owned.devices.iter().all(is_open)
     }
 
-    /// The devices that may take a task now, with the time that one takes there.
+    /// Returns the devices that may run a task now, with their expected time for one.
     fn candidates(&self) -> Vec<Candidate> {
         let state = self.state();
         let is_failed = |record: &Record| matches!(record.phase, Phase::Failed);
-        // What a device failed at comes first: the sooner the CPU has run it, the sooner the device is known to be to blame.
+        // Failed tasks come first, on the CPU: the sooner the CPU has run one, the sooner it is known whether the
+        // device is to blame.
         let is_host_alone = state.is_host_alone || state.records.iter().any(is_failed);
         drop(state);
         let now = self.shared.clock.now();
@@ -454,14 +458,14 @@ impl Set {
         Candidate { device, seconds }
     }
 
-    /// Runs a task that was taken.
+    /// Runs a task that was chosen.
     fn run_task(self: &Arc<Self>, task: usize, grant: Grant, waited: Duration) -> Result<Next> {
         let tasks = &self.shared.owned.tasks;
         let device = grant.place().device;
         let entry = self.entry(device);
         if grant.place().moved {
             let device = self.name(device);
-            self.tell(Event::Moved { device });
+            self.emit(Event::Moved { device });
         }
         let is_again = {
             let record = &mut self.state().records[task];
@@ -481,7 +485,7 @@ impl Set {
         let began = self.shared.clock.now();
         let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
         let deadline = entry.map(|_| {
-            let after = self.wait_at_most(device, bytes);
+            let after = self.wait_limit(device, bytes);
             let at = began.saturating_add(after);
             Deadline { at, after }
         });
@@ -490,11 +494,11 @@ impl Set {
         let call = Arc::new(Call::new(Arc::clone(&run), backend, stop, grant, deadline));
         self.state().records[task].phase = Phase::Called(Arc::clone(&call));
         if entry.is_some() {
-            // Whoever waits for the tasks has a call to watch.
+            // The waiting thread has another call to watch.
             self.threads.notify();
         }
         let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
-        if !call.returns() {
+        if !call.mark_returned() {
             if let Some(entry) = entry {
                 entry.device.health.returned();
             }
@@ -524,8 +528,8 @@ impl Set {
         Ok(Next::Task)
     }
 
-    /// How long a call over so many bytes of input is waited for.
-    fn wait_at_most(&self, device: usize, bytes: u64) -> Duration {
+    /// Returns the time limit of a call with `bytes` bytes of input.
+    fn wait_limit(&self, device: usize, bytes: u64) -> Duration {
         /// Input and output.
         const WAYS: u64 = 2;
         let tasks = &self.shared.owned.tasks;
@@ -535,12 +539,11 @@ impl Set {
         let size = tasks.size().of(bytes);
         let known = self.shared.paces.known(self.name(device), &size);
         let seconds = known.unwrap_or(0.0) + limited;
-        self.shared
-            .patience
-            .at_most(seconds, moved, known.is_some())
+        self.shared.patience.limit(seconds, moved, known.is_some())
     }
 
-    /// The CPU has run a task that a device had failed at. The device is to blame only now: the input might have been.
+    /// Records that the CPU has run a task at which a device had failed. The failure counts against the device only
+    /// now, because before, the input might have caused it.
     fn was_redone(&self, task: usize) {
         let (failed, attempt) = {
             let record = &mut self.state().records[task];
@@ -551,7 +554,7 @@ impl Set {
         };
         let name = self.name(device);
         self.refused(format!("{name}: {error}"));
-        self.tell(Event::Redone {
+        self.emit(Event::Redone {
             task,
             device: name,
             error: &error,
@@ -564,11 +567,11 @@ impl Set {
     fn distrust(&self, device: usize, attempt: &Attempt, error: &Error) {
         if attempt.failed(self.shared.clock.now(), error) {
             let device = self.name(device);
-            self.tell(Event::Quarantined { device });
+            self.emit(Event::Quarantined { device });
         }
     }
 
-    /// Abandons the calls that are late. Returns how many calls there are to watch.
+    /// Abandons late calls. Returns the number of calls that are in flight.
     fn watch(&self) -> usize {
         let now = self.shared.clock.now();
         let called = |(task, record): (usize, &Record)| match &record.phase {
@@ -585,7 +588,7 @@ impl Set {
                 .collect()
         };
         for (task, call) in &calls {
-            if let Some(reason) = call.given_up(now) {
+            if let Some(reason) = call.abandon_reason(now) {
                 self.abandon(*task, call, reason);
             }
         }
@@ -604,16 +607,16 @@ impl Set {
             (record.device, record.attempt.take())
         };
         let name = self.name(device);
-        self.tell(Event::Abandoned { device: name });
+        self.emit(Event::Abandoned { device: name });
         let is_late = matches!(reason, Reason::Late(_));
         let now = self.shared.clock.now();
         let is_news = attempt.is_some_and(|attempt| attempt.abandoned(now, is_late, &error));
         if is_news && is_late {
-            self.tell(Event::Quarantined { device: name });
+            self.emit(Event::Quarantined { device: name });
         }
         self.shared.job.add_task();
-        // Its thread does not count any more.
-        self.threads.one_ends();
+        // Its thread no longer counts as running, so another one may be started.
+        self.threads.thread_ended();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The executor with tasks that only say what became of them.
+//! The executor with tasks that compute nothing.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -12,17 +12,17 @@ use crate::budget::{Entry, HOST, Priority};
 use crate::device::{Device, DeviceList, Registered};
 use crate::pace::TaskSize;
 
-/// What a task does on the device that is not the CPU.
+/// Behaviour of a task on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
     Work,
     Fail,
     Panic,
-    /// Return once it is let go.
+    /// Returns once the test allows it.
     Hang,
 }
 
-/// A device that computes nothing: tasks say what they do there.
+/// A device that computes nothing: the tasks contain their behaviour.
 #[derive(Debug)]
 struct NoDevice;
 
@@ -48,7 +48,7 @@ struct Script {
     size: JobSize,
     bytes: Vec<u64>,
     does: Vec<Does>,
-    /// What the CPU says.
+    /// Result of the tasks on the CPU.
     on_cpu: Result<()>,
     let_go: Mutex<Receiver<()>>,
     log: Mutex<Vec<String>>,
@@ -68,7 +68,7 @@ impl Script {
             .push(what);
     }
 
-    /// What was noted with these words, sorted.
+    /// Returns the log lines with this word, sorted.
     fn noted(&self, word: &str) -> Vec<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<_> = log
@@ -131,7 +131,7 @@ impl TaskRun for Run {
             Does::Panic => panic!("in the driver"),
             Does::Hang => {
                 let gate = self.script.let_go.lock();
-                // Until the other end is dropped.
+                // Until the sender is dropped.
                 let _ = gate.unwrap_or_else(PoisonError::into_inner).recv();
                 assert!(call.stop().is_cancelled());
                 let made = call.while_open(|| Ok(()));
@@ -158,9 +158,9 @@ struct World {
     let_go: Option<Sender<()>>,
 }
 
-/// Tasks on a device of one slot and the CPU, which takes only what the device fails at.
+/// Tasks on a device with one slot. The CPU runs only tasks at which the device fails.
 fn world(does: &[Does], on_cpu: Result<()>) -> World {
-    // A busy machine makes no call late but one that hangs.
+    // Only a call that hangs may be late, even on a busy machine.
     let patience = match does.contains(&Does::Hang) {
         true => Duration::from_millis(50),
         false => Duration::from_secs(1000),
@@ -193,7 +193,7 @@ fn world(does: &[Does], on_cpu: Result<()>) -> World {
 }
 
 impl World {
-    /// Runs all tasks; `then` goes on with them. The devices that ran them in the end.
+    /// Runs all tasks, then calls `then`. Returns the devices that ran each task in the end.
     fn run(&self, then: impl FnOnce(&TaskHandle) -> Result<()>) -> Result<Vec<usize>> {
         let (entry, cancel) = (
             Entry {
