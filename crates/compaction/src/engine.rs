@@ -1,4 +1,4 @@
-//! The engine: makes jobs out of RocksDB's requests, runs them, counts.
+//! The engine: creates jobs from RocksDB's requests, runs them and counts them.
 
 mod accounting;
 mod databases;
@@ -29,7 +29,7 @@ use rockmill_storage::io::RateLimiter;
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
-    /// What has become of `settings.mutable`.
+    /// Current values; `settings.mutable` has the initial ones.
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
     executor: Executor,
@@ -37,7 +37,7 @@ pub struct Engine {
     descriptors: Arc<Descriptors>,
     stats: Arc<StatsCell>,
     databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
-    /// Databases that could not take a finished job's files; see [`Engine::refuse_database`].
+    /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
     refused: Mutex<BTreeSet<PathBuf>>,
     host: String,
 }
@@ -47,10 +47,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// An engine over `storage`, which opens its devices meanwhile; see [`Engine::wait_for_device`].
+    /// Creates an engine over `storage`. It opens its devices in the background; see [`Engine::wait_for_device`].
     ///
     /// # Errors
-    /// One sentence if a setting makes no sense.
+    /// One sentence if a setting is invalid.
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
@@ -77,15 +77,15 @@ impl Engine {
         })
     }
 
-    /// The settings that may change, as they are now.
+    /// Returns the current mutable settings.
     pub fn settings(&self) -> MutableSettings {
         *lock(&self.mutable)
     }
 
-    /// Changes settings; see [`MutableSettings`] for what that means to jobs that run.
+    /// Changes settings; see [`MutableSettings`] for the effect on running jobs.
     ///
     /// # Errors
-    /// One sentence if a setting makes no sense; all stay as they were then.
+    /// One sentence if a setting is invalid; then no setting changes.
     pub fn change_settings(
         &self,
         change: impl FnOnce(&mut MutableSettings),
@@ -102,21 +102,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the configured devices are open. Before that, and if none can be used, the CPU does all jobs.
+    /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all jobs.
     ///
     /// # Errors
-    /// One sentence about what is missing, if a device that was named cannot be used.
+    /// One sentence if a device that the settings name cannot be used.
     pub fn wait_for_device(&self) -> std::result::Result<(), String> {
         self.executor.registry().wait()
     }
 
-    /// What [`Device::Auto`](crate::Device::Auto) came to, in a sentence without an end; `None` for other
-    /// devices, and as long as it is not known.
+    /// Describes the choice of [`Device::Auto`](crate::Device::Auto), as a sentence without a full stop. `None` for
+    /// other devices, and until it is known.
     pub fn device_choice(&self) -> Option<&str> {
         self.executor.registry().choice()
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn stats(&self) -> Stats {
         Stats {
             device_trouble: self.executor.registry().trouble().map(str::to_owned),
@@ -125,8 +125,8 @@ impl Engine {
         }
     }
 
-    /// Bytes of the memory budget that are taken now: by jobs, by their subcompactions, and by calls of devices that
-    /// nobody waits for any more.
+    /// Bytes of the memory budget that are in use now: by jobs, by their subcompactions, and by abandoned calls of
+    /// devices.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.executor.budget().taken_bytes()
     }

@@ -1,4 +1,4 @@
-//! One job: open the inputs, plan, have the executor run the subcompactions, verify, gather.
+//! One job: opens the inputs, plans, lets the executor run the subcompactions, verifies, and sums up.
 
 mod accounts;
 mod finish;
@@ -29,7 +29,7 @@ use running::RunningJob;
 /// Runs a job over the input files in `input_dir` and leaves the output in `staging`.
 ///
 /// # Errors
-/// Any of [`rockmill_core::ErrorKind`]; the files in `staging` are of no use then.
+/// Any of [`rockmill_core::ErrorKind`]; then the files in `staging` must not be used.
 pub fn run(
     context: &RunContext<'_>,
     eligible: &EligibleJob,
@@ -118,18 +118,18 @@ pub fn run(
     Ok(outcome)
 }
 
-/// A job's priority, as RocksDB describes the job.
+/// Returns the priority of a job.
 fn priority(info: &JobInfo) -> Priority {
     match (info.base_input_level == 0, info.is_in_bottom_pool) {
-        // It makes room in level 0, where writers stall.
+        // It makes room in level 0; writers stall if that is late.
         (true, false) => Priority::High,
         (true, true) | (false, false) => Priority::Normal,
-        // RocksDB runs it in the pool of bottommost compactions, which can wait.
+        // RocksDB runs it in the bottom-priority pool, so it can wait.
         (false, true) => Priority::Low,
     }
 }
 
-/// What each device has done of a job, the CPU first.
+/// Returns the work of each device on a job, the CPU first.
 fn devices_work(
     made: &[MadeTask],
     devices: &[DeviceEntry],

@@ -1,14 +1,14 @@
-//! The engine: from RocksDB's request to finished files.
+//! The engine: does a compaction job, from RocksDB's request to finished files.
 //!
-//! ```text
-//!   request --prepare--> Job --admit--> Plan --subcompactions--> Subcompaction ..
-//!                                                          | on several threads, within a budget
-//!   result <--check accounts-- files <--tails-- sync <--verify-- backend
-//! ```
+//! 1. [`Engine::prepare`]: reads OPTIONS and MANIFEST and creates a `Job`, if options and tree allow it.
+//! 2. `prepare`: opens the inputs, creates a plan and splits it into subcompactions.
+//! 3. `job`: runs the subcompactions on several threads, within a memory budget.
+//! 4. Each subcompaction: a backend writes files, which are verified and synced, and their tails are read back.
+//! 5. `result`: checks the sums over all subcompactions and encodes the answer to RocksDB.
 //!
-//! A job that cannot be done exactly is declined with a [`rockmill_core::DeclineReason`] before
-//! anything is written. Inputs are never touched. Outputs wait in a staging folder in the database's
-//! directory, are verified, synced, opened again, and only then reported.
+//! A job that cannot be done exactly is declined with a [`rockmill_core::DeclineReason`] before anything is written.
+//! Inputs are only read. Outputs are written to a staging folder in the database's directory, verified, synced,
+//! reopened, and only then reported.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,7 @@
-//! What an engine tells the process's metrics recorder.
+//! Metrics of an engine for the process's metrics recorder.
 //!
-//! The only place that names the `metrics` facade. Without a recorder, which is the application's to
-//! install, each call is a look at one atomic. Labels take few values: there is none for the database,
-//! of which a process may have thousands.
+//! No other module uses the `metrics` facade. The application installs the recorder; without one, each call only reads
+//! an atomic. Labels take few values. No label names the database, because a process may have thousands of databases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -12,24 +11,24 @@ use rockmill_core::{Error, ErrorKind};
 
 use crate::outcome::Outcome;
 
-/// What becomes of a metric's values.
+/// How a recorder combines a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// They add up.
+    /// They are summed.
     Counter,
-    /// They go up and down.
+    /// They rise and fall.
     Gauge,
-    /// They are kept as a distribution.
+    /// They form a distribution.
     Histogram,
 }
 
-/// A metric as recorders and the documentation describe it.
+/// A metric, as recorders and the documentation describe it.
 #[derive(Debug)]
 struct Metric {
     name: &'static str,
     kind: Kind,
     unit: Unit,
-    /// Key of its label, if it has one.
+    /// Key of its label, if any.
     label: Option<&'static str>,
     help: &'static str,
 }
@@ -65,19 +64,19 @@ metrics_table! {
     SUBCOMPACTIONS_REDONE = Counter Count "rockmill_subcompactions_redone_by_cpu_total" by "device",
         "subcompactions that the CPU did after the device had failed at them";
     SUBCOMPACTIONS_ABANDONED = Counter Count "rockmill_subcompactions_abandoned_total" by "device",
-        "subcompactions that were abandoned because the device did not end them in time";
-    DEVICE_SET_ASIDE = Counter Count "rockmill_device_quarantined_total" by "device",
+        "subcompactions that were abandoned because the device did not return in time";
+    DEVICE_QUARANTINED = Counter Count "rockmill_device_quarantined_total" by "device",
         "times that the device was quarantined, after several failures in a row or an abandoned subcompaction";
     VERIFICATION_FAILURES = Counter Count "rockmill_verification_failures_total" by "device",
-        "subcompactions whose output did not pass verification and was thrown away";
+        "subcompactions whose output did not pass verification and was discarded";
     SUBCOMPACTIONS = Counter Count "rockmill_subcompactions_total" by "device",
         "subcompactions of jobs done";
     SUBCOMPACTION_BYTES = Counter Bytes "rockmill_subcompaction_read_bytes_total" by "device",
         "stored bytes of the input of subcompactions of jobs done";
     NEAR_DATA_BYTES = Counter Bytes "rockmill_subcompaction_near_data_bytes_total" by "device",
-        "bytes of files of jobs done that a device beside the data wrote itself, not through the host";
+        "bytes of files of jobs done that a device at the data wrote itself, not through the host";
     SUBCOMPACTIONS_MOVED = Counter Count "rockmill_subcompactions_moved_total" by "device",
-        "subcompactions that waited for another device and went to this one, which was expected to end them sooner";
+        "subcompactions that waited for another device and went to this one, which was expected to finish them sooner";
     READ_BYTES = Counter Bytes "rockmill_read_bytes_total",
         "bytes that jobs done read from input files";
     WRITTEN_BYTES = Counter Bytes "rockmill_written_bytes_total",
@@ -91,7 +90,7 @@ metrics_table! {
     JOB_SECONDS = Histogram Seconds "rockmill_job_seconds" by "device",
         "wall time of a job done";
     JOB_CPU_SECONDS = Histogram Seconds "rockmill_job_cpu_seconds" by "device",
-        "processor time of a job done, of all its threads";
+        "CPU time of a job done, over all its threads";
     JOB_READ_BYTES = Histogram Bytes "rockmill_job_read_bytes",
         "bytes that a job done read";
     STAGE_SECONDS = Histogram Seconds "rockmill_stage_seconds" by "stage",
@@ -103,11 +102,11 @@ metrics_table! {
     JOBS_RUNNING = Gauge Count "rockmill_jobs_running",
         "jobs whose subcompactions run or wait";
     SUBCOMPACTIONS_RUNNING = Gauge Count "rockmill_subcompactions_running",
-        "subcompactions that run; the threads setting bounds them for each device";
+        "running subcompactions; the threads setting limits them on each device";
     SUBCOMPACTIONS_HELD_BYTES = Gauge Bytes "rockmill_subcompactions_held_bytes",
-        "memory that running subcompactions hold of the budget";
+        "memory of the budget that running subcompactions hold";
     BACKLOG_BYTES = Gauge Bytes "rockmill_backlog_bytes",
-        "input of running jobs, without subcompactions that have ended";
+        "input bytes of running jobs, without subcompactions that have ended";
 }
 
 impl Metric {
@@ -141,22 +140,22 @@ impl Metric {
     }
 }
 
-/// The recorder is the application's. If it panics, that must not reach RocksDB.
+/// The recorder belongs to the application. Its panics must not reach RocksDB.
 fn guarded(tell: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(tell));
 }
 
-/// Describes all metrics to the recorder that is installed now.
+/// Describes all metrics to the installed recorder.
 pub fn describe() {
     guarded(|| ALL.iter().for_each(Metric::describe));
 }
 
-/// RocksDB offered a job.
+/// Counts a job that RocksDB offered.
 pub fn job_offered() {
     guarded(|| JOBS_OFFERED.counter().increment(1));
 }
 
-/// A job's subcompactions begin, over so many bytes of input.
+/// Counts a job with `bytes` bytes of input whose subcompactions begin.
 pub fn job_begins(bytes: u64) {
     guarded(|| {
         JOBS_RUNNING.gauge().increment(1);
@@ -164,7 +163,7 @@ pub fn job_begins(bytes: u64) {
     });
 }
 
-/// A job's subcompactions have ended, one way or another, those over so many bytes without having begun.
+/// Counts the end of a job's subcompactions. `bytes_left` is the input of those that have not begun.
 pub fn job_ends(bytes_left: u64) {
     guarded(|| {
         JOBS_RUNNING.gauge().decrement(1);
@@ -172,7 +171,7 @@ pub fn job_ends(bytes_left: u64) {
     });
 }
 
-/// A job was done.
+/// Counts a job that was done.
 pub fn job_done(outcome: &Outcome) {
     guarded(|| {
         let totals = &outcome.totals;
@@ -211,7 +210,7 @@ pub fn job_done(outcome: &Outcome) {
     });
 }
 
-/// A job went back to RocksDB.
+/// Counts a job that went back to RocksDB.
 pub fn job_returned(error: &Error) {
     let metric = match error.kind {
         ErrorKind::Declined(_) | ErrorKind::Cancelled => JOBS_DECLINED,
@@ -220,7 +219,7 @@ pub fn job_returned(error: &Error) {
     guarded(|| metric.counter_of(error.kind.code()).increment(1));
 }
 
-/// A subcompaction begins that holds so much memory, after it waited for it.
+/// Counts a subcompaction that begins with `held_bytes` of memory, after it `waited`.
 pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration) {
     guarded(|| {
         SUBCOMPACTIONS_RUNNING.gauge().increment(1);
@@ -233,7 +232,7 @@ pub fn subcompaction_begins(device: &str, held_bytes: u64, waited: Duration) {
     });
 }
 
-/// A subcompaction over so many bytes of input has ended, one way or another, and gives its memory back.
+/// Counts the end of a subcompaction with `bytes` bytes of input, which releases its memory.
 pub fn subcompaction_ends(device: &str, bytes: u64, held_bytes: u64, took: Duration) {
     guarded(|| {
         SUBCOMPACTIONS_RUNNING.gauge().decrement(1);
@@ -245,27 +244,27 @@ pub fn subcompaction_ends(device: &str, bytes: u64, held_bytes: u64, took: Durat
     });
 }
 
-/// The device takes a subcompaction that waited for another one.
+/// Counts a subcompaction that waited for another device and runs on this one.
 pub fn subcompaction_moved(device: &str) {
     guarded(|| SUBCOMPACTIONS_MOVED.counter_of(device).increment(1));
 }
 
-/// The CPU has done a subcompaction that the device failed at.
+/// Counts a subcompaction that the CPU has done after the device failed at it.
 pub fn subcompaction_redone(device: &str) {
     guarded(|| SUBCOMPACTIONS_REDONE.counter_of(device).increment(1));
 }
 
-/// A device did not come back from a subcompaction in time.
+/// Counts a subcompaction from which the device did not return in time.
 pub fn subcompaction_abandoned(device: &str) {
     guarded(|| SUBCOMPACTIONS_ABANDONED.counter_of(device).increment(1));
 }
 
-/// The device is not used for a while.
+/// Counts a quarantine of the device.
 pub fn device_quarantined(device: &str) {
-    guarded(|| DEVICE_SET_ASIDE.counter_of(device).increment(1));
+    guarded(|| DEVICE_QUARANTINED.counter_of(device).increment(1));
 }
 
-/// A subcompaction's output did not pass verification.
+/// Counts a subcompaction whose output did not pass verification.
 pub fn verification_failed(device: &str) {
     guarded(|| VERIFICATION_FAILURES.counter_of(device).increment(1));
 }
@@ -277,7 +276,7 @@ mod tests {
     const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
 
     impl Metric {
-        /// The metric's line in the documentation's table.
+        /// Returns the metric's line in the documentation's table.
         fn line(&self) -> String {
             let label = self.label.map(|label| format!("`{label}`"));
             let unit = self.unit.as_str();

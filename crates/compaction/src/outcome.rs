@@ -1,34 +1,33 @@
-//! What a job came to.
+//! Result of a job.
 
 use std::time::Duration;
 
 use rockmill_core::{OutputFile, TaskReport};
 
-/// What a job came to.
+/// Result of a job.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Output files in key order.
     pub files: Vec<OutputFile>,
-    /// Sums over the subcompactions, of stages by name; files and entries by input are left out.
+    /// Sums over the subcompactions, with stages by name; without files and without entries by input.
     pub totals: TaskReport,
-    /// Entries read in all.
+    /// Number of entries read.
     pub entries_read: u64,
     /// Number of subcompactions.
     pub subcompactions: usize,
-    /// From start to end.
+    /// Wall time.
     pub elapsed: Duration,
-    /// Processor time of all threads.
+    /// CPU time of all threads.
     pub cpu: Duration,
-    /// Thousandths of a bit a key that the inputs' filters were found to have, if they were asked
-    /// and left no doubt.
+    /// Filter bits per key, in thousandths, that the inputs' filters imply, if they were read and left no doubt.
     pub learned_filter: Option<u32>,
     /// Names of the devices that did the job's subcompactions, joined by `+`.
     pub device: String,
-    /// What each of them did, the CPU first.
+    /// Work of each of these devices, the CPU first.
     pub devices: Vec<DeviceWork>,
-    /// Files that were to pass by the page cache and could not.
+    /// Files that should have bypassed the page cache and could not.
     pub files_cached_instead: u64,
-    /// Why a configured device did not do all that it was to do, if the CPU did some of it instead.
+    /// Why the CPU did some or all of a configured device's work.
     pub device_refused: Option<String>,
 }
 
@@ -39,15 +38,15 @@ impl Outcome {
     }
 }
 
-/// What a device did of a job.
+/// Work of a device on a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceWork {
-    /// Its name.
+    /// Name of the device.
     pub device: String,
-    /// Subcompactions.
+    /// Number of subcompactions.
     pub subcompactions: u64,
-    /// Stored bytes of their input.
+    /// Stored bytes of their inputs.
     pub bytes: u64,
-    /// Bytes of their files, where it wrote these itself and not through the host; else 0.
+    /// Bytes of their files, if the device wrote them itself and not through the host; else 0.
     pub near_data_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! What a job does before its first subcompaction: open the inputs, plan, cut, fit into memory.
+//! Preparation of a job: opens the inputs, plans, splits into subcompactions and reserves memory.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -31,9 +31,9 @@ use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 pub struct Prepared {
     /// The inputs, which are closed: each subcompaction [opens](crate::job::Inputs) those that it reads.
     pub tables: Vec<InputTable>,
-    /// The same by themselves, in the same order.
+    /// The files of `tables`, in the same order.
     pub closed: Vec<Arc<ClosedInput>>,
-    /// What is to be done.
+    /// The plan.
     pub plan: Plan,
     /// How the filter's size was found.
     pub learned_filter: LearnedFilter,
@@ -41,25 +41,25 @@ pub struct Prepared {
     pub subcompactions: Vec<Subcompaction>,
     /// Stored bytes of each subcompaction's data blocks. A block that two subcompactions share counts for both.
     pub subcompaction_bytes: Vec<u64>,
-    /// What is known of their contents.
+    /// Known sizes of the subcompactions.
     pub size: JobSize,
-    /// Bytes of each input to hold ahead.
+    /// Bytes of each input that are read ahead.
     pub read_ahead_bytes: usize,
-    /// Memory that a subcompaction takes at most.
+    /// Maximum memory of a subcompaction.
     pub subcompaction_memory_bytes: u64,
-    /// Numbers of the devices beside the CPU that do the job.
+    /// Numbers of the devices other than the CPU that run the job.
     pub devices: Vec<usize>,
-    /// Why another one does not, if there is one.
+    /// Why a device does not run the job, if one does not.
     pub device_refused: Option<Error>,
-    /// Processor time that other threads than the caller's took.
+    /// CPU time of threads other than the caller's.
     pub cpu_elsewhere: Duration,
-    /// Where the time went.
+    /// Times of opening and planning.
     pub stages: [StageTime; 2],
 }
 
-/// What a job over files in `dir` says before it opens them.
+/// Returns the job's request to enter the budget, before it opens the files in `dir`.
 pub fn entry(job: &Job, dir: &Path) -> Entry {
-    /// Of data for each byte of its index in memory: an entry of some 64 bytes for each block of 4 KiB.
+    /// Bytes of data per byte of index in memory: an index entry of some 64 bytes per block of 4 KiB.
     const DATA_PER_INDEX: u64 = 64;
     let sizes = job.tree.inputs.iter().map(|input| input.size);
     let bytes = sizes.fold(0, u64::saturating_add);
@@ -69,7 +69,8 @@ pub fn entry(job: &Job, dir: &Path) -> Entry {
     }
 }
 
-/// Opens the inputs in `dir`, whose indexes count to the job's `share` of the budget, plans and cuts.
+/// Opens the inputs in `dir`, plans and splits into subcompactions. The indexes count towards the job's `share` of the
+/// budget.
 ///
 /// # Errors
 /// Declined, or Corruption or Storage if an input cannot be read.
@@ -137,7 +138,7 @@ pub fn prepare(
     if needed.saturating_add(checks) <= budget.bytes() {
         share.hold(checks)?;
     } else {
-        // Subcompactions check their files themselves, in their own memory.
+        // Subcompactions verify their files themselves, in their own memory.
         files.finishing.close();
     }
     Ok(Prepared {
@@ -157,7 +158,7 @@ pub fn prepare(
     })
 }
 
-/// The size of all inputs together.
+/// Returns the size of all inputs together.
 fn input_size(plan: &Plan, tables: &[InputTable]) -> TaskSize {
     let sum = |of: fn(&InputTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
     TaskSize {
@@ -167,7 +168,7 @@ fn input_size(plan: &Plan, tables: &[InputTable]) -> TaskSize {
     }
 }
 
-/// What the host did since then.
+/// Returns the time of a stage of the host that began at `since`.
 pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
     StageTime {
         stage,
@@ -177,10 +178,10 @@ pub fn host_stage(stage: &'static str, since: Instant) -> StageTime {
     }
 }
 
-/// A closed input, and all that was read of it while it was open.
+/// A closed input, with everything that was read while it was open.
 type Input = (InputTable, Arc<ClosedInput>);
 
-/// Reads the footers and indexes of all inputs, and says how much processor time other threads took for it.
+/// Reads the footers and indexes of all inputs. Also returns the CPU time of other threads.
 fn open_inputs(
     context: &RunContext<'_>,
     files: &Arc<JobIo>,
@@ -213,19 +214,20 @@ fn open_inputs(
     parallel::map_in(&context.clock, inputs, threads, open)
 }
 
-/// A file that is not there may lie elsewhere; any other trouble is the system's.
+/// Returns the error of an input that cannot be opened. A missing file may be in another path.
 fn cannot_open(input: &InputFile, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::declined(
             DeclineReason::InputMissing,
-            "files that lie in db_paths or cf_paths are not found",
+            "the file is not in the database's directory; files in other db_paths or cf_paths are not found",
         )
         .in_file(&input.name),
         _ => Error::storage(&input.name, "open it", error),
     }
 }
 
-/// A file that is sound but not the one that the MANIFEST means would be taken for it otherwise.
+/// Requires that the file is the one that the MANIFEST describes. Otherwise another valid file could be used in its
+/// place.
 fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
     let properties = &table.meta.properties;
     let found = internal_unique_id(
@@ -237,14 +239,14 @@ fn check_identity(input: &InputFile, table: &InputTable) -> Result<()> {
         Some(expected) if expected != [0, 0] && expected != found => Err(Error::corruption(
             &input.name,
             table.meta.file_size,
-            "the unique id is not that in the MANIFEST",
+            "the unique id differs from the one in the MANIFEST",
         )),
         _ => Ok(()),
     }
 }
 
-/// Memory that a look at the tail of an output file takes beside the subcompactions: its filter, and its index as it
-/// is stored and as it is kept.
+/// Memory for verifying the tail of an output file in addition to the subcompactions' memory: its filter, and its index
+/// in stored and in decoded form.
 fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     const MILLIBITS_PER_BYTE: u64 = 8 * 1000;
     const INDEX_TIMES: u64 = 2;
@@ -255,9 +257,9 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
-/// Read-ahead and memory of a subcompaction such that one fits the budget beside the inputs' `indexes`, which stay
-/// in memory as long as the job runs. What calls hold that were abandoned is not there for other devices; from the
-/// CPU it takes no more than the read-ahead.
+/// Returns the read-ahead and the memory of a subcompaction so that one fits into the budget together with the inputs'
+/// `indexes`, which stay in memory while the job runs. The memory of abandoned calls is not available to devices; for
+/// the CPU alone it only reduces the read-ahead.
 fn fit_memory(
     context: &RunContext<'_>,
     devices: &[DeviceEntry],
@@ -272,7 +274,7 @@ fn fit_memory(
         let request = plan.request(tables, &plan.range, held);
         let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
         let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
-        // What a device cannot do, the CPU does in its place.
+        // The CPU redoes subcompactions at which a device fails.
         let bytes = on_devices.fold(of(context.executor.cpu()), u64::max);
         let bytes = bytes.saturating_add(files.written_file_bytes());
         let needed = bytes.saturating_add(indexes);
@@ -288,7 +290,7 @@ fn fit_memory(
             return Err(Error::declined(
                 DeclineReason::MemoryBudget,
                 format!(
-                    "a subcompaction over {} inputs takes {bytes} bytes and their indexes {indexes}; the budget \
+                    "a subcompaction over {} inputs needs {bytes} bytes and their indexes {indexes}; the budget \
                      is {most}",
                     tables.len()
                 ),

@@ -1,15 +1,15 @@
-//! Jobs kept as files, to be repeated elsewhere.
+//! Records of jobs in files, to be repeated elsewhere.
 //!
 //! ```text
 //! <folder>/<session>/job.json             the Job
-//!                          000011.sst ..  its inputs, hard links where possible
-//!                          outputs.json   what came out, once it is done
-//!                          declined.json  instead, where the job must be declined: the reason's code
+//!                    000011.sst ..  its inputs, hard links where possible
+//!                    outputs.json   sizes and checksums of the output files, once the job is done
+//!                    declined.json  in place of outputs.json if the job must be declined: the reason's code
 //! ```
 //!
-//! Either JSON file is there as a whole or not at all, and where there is a job, there are its inputs,
-//! also after a crash; a folder without a job is the rest of one. Only if the record failed and was
-//! removed just before the crash, part of it may come back.
+//! Each JSON file is either complete or absent. If `job.json` exists, so do the inputs, also after a crash. A folder
+//! without `job.json` is an incomplete record. If a record failed and was removed just before a crash, parts of it may
+//! reappear.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +24,10 @@ use rockmill_storage::{FILE_MODE, InputFileReader, Storage, base_name, for_each_
 /// Name of the file that holds the job.
 pub const JOB_FILE: &str = "job.json";
 
-/// Name of the file that says what came out.
+/// Name of the file with the sizes and checksums of the output files.
 pub const OUTPUTS_FILE: &str = "outputs.json";
 
-/// Name of the file that holds the code of the reason for which the job must be declined.
+/// Name of the file with the code of the reason for which the job must be declined.
 pub const DECLINED_FILE: &str = "declined.json";
 
 /// Largest job file that is read.
@@ -36,11 +36,11 @@ const MAX_JOB_BYTES: u64 = 256 << 20;
 /// Size and unmasked CRC-32C of each output file, by name.
 pub type OutputSums = BTreeMap<String, (u64, u32)>;
 
-/// Keeps `job` and its inputs, which lie in `input_dir`, in a new folder below `root`. Of a record
-/// that cannot be finished nothing stays.
+/// Records `job` and its inputs, which are in `input_dir`, in a new folder under `root`. A record that cannot be
+/// completed is removed.
 ///
 /// # Errors
-/// Storage, also if there is such a folder already; Cancelled.
+/// Storage, also if the folder exists already; Cancelled.
 pub fn keep(
     storage: &dyn Storage,
     root: &Path,
@@ -49,7 +49,7 @@ pub fn keep(
     cancel: &CancelToken,
 ) -> Result<PathBuf> {
     let dir = root.join(&job.identity.session_id);
-    let failed = |e: &io::Error| Error::storage(&base_name(&dir), "make the record's folder", e);
+    let failed = |e: &io::Error| Error::storage(&base_name(&dir), "create the record's folder", e);
     match storage.list(&dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(&e)),
@@ -64,7 +64,7 @@ pub fn keep(
         Ok(()) => Ok(dir),
         Err(error) => {
             if let Err(e) = storage.remove_dir_all(&dir) {
-                tracing::warn!(folder = %dir.display(), error = %e, "half a record stays");
+                tracing::warn!(folder = %dir.display(), error = %e, "cannot remove an incomplete record");
             }
             Err(error)
         }
@@ -79,7 +79,7 @@ fn fill(
     cancel: &CancelToken,
 ) -> Result<()> {
     for input in &job.tree.inputs {
-        // A copy may take its time.
+        // A copy may take long.
         cancel.check()?;
         storage
             .link_or_copy(&input_dir.join(&input.name), &dir.join(&input.name))
@@ -95,7 +95,7 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
         .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
 }
 
-/// Adds what came out to a record.
+/// Adds sizes and checksums of the output files to a record.
 ///
 /// # Errors
 /// Storage.
@@ -103,7 +103,7 @@ pub fn keep_outputs(storage: &dyn Storage, dir: &Path, sums: &OutputSums) -> Res
     write_json(storage, dir, OUTPUTS_FILE, sums)
 }
 
-/// Half a file would pass for damage, so it gets its name once it is whole.
+/// The file gets its name only when it is complete, because an incomplete file would look damaged.
 fn write_json(
     storage: &dyn Storage,
     dir: &Path,
@@ -130,7 +130,7 @@ fn write_json(
 /// Reads a job from its file.
 ///
 /// # Errors
-/// Storage, or Corruption if it is not a job of this version or names what is no name.
+/// Storage; Corruption if the file is not a job of this version or contains an invalid name.
 pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     let job: Job = read_json(storage, path)?;
     match fault(&job) {
@@ -139,22 +139,22 @@ pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     }
 }
 
-/// What keeps a job from being run. Its names become parts of paths.
+/// Returns why a job cannot be run. Its names become parts of paths, so they are checked.
 fn fault(job: &Job) -> Option<String> {
     if job.version != JOB_VERSION {
         return Some(format!("job of version {}, not {JOB_VERSION}", job.version));
     }
     let id = &job.identity.session_id;
     if !SessionId::is_encoded(id) {
-        return Some(format!("{id:?} is no session id"));
+        return Some(format!("{id:?} is not a session id"));
     }
     let names = job.tree.inputs.iter().map(|input| &input.name);
     let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(['/', '\0']);
     let bad = names.into_iter().find(|name| is_bad(name))?;
-    Some(format!("{bad:?} is no file name"))
+    Some(format!("{bad:?} is not a file name"))
 }
 
-/// What came out when the job in `dir` was recorded, if it was done.
+/// Returns sizes and checksums of the recorded output of the job in `dir`, if it was done.
 ///
 /// # Errors
 /// Storage, or Corruption if the file is damaged.
@@ -162,7 +162,7 @@ pub fn load_outputs(storage: &dyn Storage, dir: &Path) -> Result<Option<OutputSu
     load_if_there(storage, dir, OUTPUTS_FILE)
 }
 
-/// The code of the reason for which the job in `dir` must be declined, if it must.
+/// Returns the code of the reason for which the job in `dir` must be declined, if any.
 ///
 /// # Errors
 /// Storage, or Corruption if the file is damaged.
@@ -192,7 +192,7 @@ fn read_json<T: serde::de::DeserializeOwned>(storage: &dyn Storage, path: &Path)
     })
 }
 
-/// Offset of a place that is given by line, from 1, and column in bytes, from 1; line 0 is no place.
+/// Converts a line and a column in bytes, both counted from 1, into an offset. Line 0 has none.
 fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
     let lines_before = line.checked_sub(1)?;
     let before: usize = bytes
@@ -203,7 +203,7 @@ fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
     Some((before + column.saturating_sub(1)) as u64)
 }
 
-/// Sizes and checksums of finished files.
+/// Returns sizes and checksums of finished files.
 ///
 /// # Errors
 /// Storage, Cancelled.

@@ -1,4 +1,4 @@
-//! The message with which RocksDB is told of a finished job.
+//! The message that reports a finished job to RocksDB.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use crate::staging::file_name;
 /// `FileChecksumGenCrc32c::Name`.
 const CRC32C_NAME: &[u8] = b"FileChecksumCrc32c";
 
-/// Bytes of a key that the statistics show.
+/// Bytes of a key in the statistics.
 const KEY_PREFIX_BYTES: usize = 8;
 
-/// The serialised `CompactionServiceResult` for output files in `dir`.
+/// Encodes the `CompactionServiceResult` for output files in `dir`.
 pub fn encode(job: &Job, input: &CompactionServiceInput, outcome: &Outcome, dir: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     let epoch = job.tree.inputs.iter().map(|file| file.epoch_number).min();

@@ -1,4 +1,4 @@
-//! What a job runs with.
+//! Context of a job.
 
 use std::sync::Arc;
 
@@ -15,44 +15,45 @@ use rockmill_storage::descriptors::Descriptors;
 use rockmill_storage::io::OutputCache;
 use rockmill_storage::io::{JobIo, RateLimiter};
 
-/// What a job runs with.
+/// Context of a job.
 #[derive(Debug)]
 pub struct RunContext<'a> {
     /// Runs the subcompactions.
     pub executor: &'a Executor,
-    /// The open devices beside the CPU.
+    /// The open devices other than the CPU.
     pub devices: Vec<DeviceEntry>,
-    /// How sure to be of the output.
+    /// Verification level.
     pub verification: Verification,
-    /// Whether output goes through the page cache.
+    /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
     /// The file system.
     pub storage: &'a Arc<dyn Storage>,
-    /// Its time.
+    /// Clock of the storage.
     pub clock: Arc<dyn Clock>,
     /// Shared with other jobs.
     pub limiter: &'a Arc<RateLimiter>,
     /// Shared with other jobs.
     pub descriptors: &'a Arc<Descriptors>,
-    /// Threads that sync and check finished files.
+    /// Number of threads that sync and verify finished files.
     pub sync_threads: usize,
-    /// Bytes to read at a time from each input.
+    /// Bytes per read of each input.
     pub read_ahead_bytes: usize,
     /// Set when the database closes.
     pub cancel: &'a CancelToken,
-    /// Counts for all jobs.
+    /// Counters of all jobs.
     pub counters: &'a Arc<StatsCell>,
 }
 
 impl RunContext<'_> {
-    /// What the files of a job share.
+    /// Creates the state that the files of a job share.
     ///
     /// # Errors
     /// Declined if an option is malformed.
     pub fn files(&self, eligible: &EligibleJob) -> Result<Arc<JobIo>> {
         let options = eligible.io()?.with_outputs(self.output_cache);
         let io = JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(options);
-        // A subcompaction that is made again to verify it takes the place of one that is made.
+        // A subcompaction that is made again for verification uses the memory of one that runs. So its files do not
+        // wait for other threads.
         let max_waiting = match (self.sync_threads, self.verification) {
             (1.., Verification::Default) => self.executor.budget().slots(),
             _ => 0,

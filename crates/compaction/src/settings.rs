@@ -1,4 +1,4 @@
-//! What a user can set.
+//! Settings of an engine.
 
 use std::path::PathBuf;
 
@@ -10,74 +10,70 @@ use rockmill_storage::io::OutputCache;
 use crate::verify::Verification;
 use rockmill_exec::device::DeviceList;
 
-/// Settings of an engine; the defaults need no thought.
+/// Settings of an engine. The defaults suit most uses.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// What may change while the engine works.
+    /// Settings that may change while the engine works.
     pub mutable: MutableSettings,
-    /// Every transaction database on this engine uses the WriteCommitted policy.
+    /// States that every transaction database on this engine uses the WriteCommitted policy.
     pub write_committed: bool,
-    /// What OPTIONS files leave out, for all column families.
+    /// Values that OPTIONS files lack, for all column families.
     pub hints: Hints,
-    /// Keep every job in this folder.
+    /// Folder in which every job is recorded; `None` records no jobs.
     pub record_dir: Option<PathBuf>,
-    /// Where output files wait until RocksDB takes them, for any number of databases; a folder in each
-    /// database's directory if there is none. It must lie on the databases' file system, on the same
-    /// mount.
+    /// Folder for output files until RocksDB renames them, for any number of databases. It must be on the databases'
+    /// file system, on the same mount. `None` uses a folder in each database's directory.
     pub staging_dir: Option<PathBuf>,
-    /// What subcompactions run on.
+    /// Devices that run subcompactions.
     pub device: DeviceList,
-    /// How a GPU is used.
+    /// Settings of GPUs.
     pub cuda: CudaSettings,
-    /// How long a subcompaction on a device beside the CPU is waited for at least; another one for tests.
+    /// Minimum time limit of a subcompaction on a device other than the CPU; changed only by tests.
     #[doc(hidden)]
     pub patience: Patience,
 }
 
-/// Settings that may change while the engine works, by [`crate::Engine::change_settings`]. A job takes those
-/// of its start, but for `threads` and `memory_budget_bytes`, which hold from the next subcompaction on, and
-/// `io_bytes_per_second`, which holds at once.
+/// Settings that may change while the engine works, through [`crate::Engine::change_settings`]. A job uses the values
+/// at its start, with two exceptions: `threads` and `memory_budget_bytes` apply from the next subcompaction on, and
+/// `io_bytes_per_second` applies at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MutableSettings {
-    /// Subcompactions in flight at most on each device, over all jobs. Default: the processors that this process may use, by its
-    /// affinity and by the quota of its control group, as they are when the settings are made; at most 1024.
+    /// Maximum number of parallel subcompactions on each device, over all jobs. The default is the number of CPUs that
+    /// this process may use when the settings are created, by its affinity and its control group's quota; at most 1024.
     pub threads: usize,
-    /// Threads beside those that sync and check finished files of a job, so that subcompactions need not wait
-    /// for the disk; with 0 each subcompaction does it itself, and by default there is one for four subcompactions.
+    /// Number of additional threads per job that sync and verify finished files, so that subcompactions do not wait for
+    /// the disk. With 0, each subcompaction does this itself. By default, there is one thread for four subcompactions.
     pub sync_threads: Option<usize>,
-    /// Bytes that are read and written a second at most, together and over all jobs, those that run
-    /// included; 0 is no limit.
+    /// Maximum bytes per second that all jobs together read and write, including those that run; 0 is no limit.
     pub io_bytes_per_second: u64,
-    /// Host memory that jobs hold at most, bytes: the indexes of their inputs and their subcompactions in flight.
+    /// Maximum host memory of jobs in bytes: the indexes of their inputs and their subcompactions in flight.
     pub memory_budget_bytes: u64,
-    /// Bytes to read at a time from each input; less where the budget demands it. Other values are for tests.
+    /// Bytes per read of each input; fewer if the memory budget requires it. Changed only by tests.
     #[doc(hidden)]
     pub read_ahead_bytes: usize,
-    /// By how much a job's threads are nicer than the one of RocksDB that offers it, from 0 to 19.
+    /// Increase in niceness of a job's threads over the thread of RocksDB that offers the job, from 0 to 19.
     pub nice: u8,
-    /// How sure to be of the output before it is reported.
+    /// How the output is verified before it is reported.
     pub verification: Verification,
-    /// Jobs whose input files have fewer bytes in all are left to RocksDB. 0 here; services have a default of their
-    /// own.
+    /// Jobs with fewer bytes of input files are left to RocksDB. The default is 0; services have their own default.
     pub min_job_bytes: u64,
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
 }
 
-/// Enough for two subcompactions over a dozen inputs each; see `Backend::subcompaction_memory_bytes`.
+/// Enough for two subcompactions with a dozen inputs each; see `Backend::footprint`.
 const DEFAULT_MEMORY_BUDGET_BYTES: u64 = 512 << 20;
 
-/// Below this the output buffers of a single subcompaction do not fit.
+/// With less memory, the output buffers of a single subcompaction do not fit.
 pub const MIN_MEMORY_BUDGET_BYTES: u64 = 32 << 20;
 
-/// A thread's output is synced in less than a fourth of the time that it takes to make, or the disk is
-/// what all wait for.
+/// Syncing a thread's output takes less than a quarter of the time to produce it, unless the disk is the bottleneck.
 pub const THREADS_PER_SYNC_THREAD: usize = 4;
 
-/// More than any host has processors for; what is given out subcompaction by subcompaction is counted up to it.
+/// More CPUs than any host has. The choice of a device loops over the slots, so their number is limited.
 const MAX_THREADS: usize = 1024;
 
-/// More threads than any disk needs to be kept busy with syncs.
+/// More threads than any disk needs to be busy with syncs.
 const MAX_SYNC_THREADS: usize = 256;
 
 const DEFAULT_READ_AHEAD_BYTES: usize = 64 << 10;
@@ -85,7 +81,7 @@ const DEFAULT_READ_AHEAD_BYTES: usize = 64 << 10;
 /// Smallest read-ahead that the budget may force.
 pub const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
 
-/// More has no meaning to Linux.
+/// Linux has no higher niceness.
 const MAX_NICE: u8 = 19;
 
 impl Default for MutableSettings {

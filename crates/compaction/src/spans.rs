@@ -1,4 +1,4 @@
-//! The spans that jobs and subcompactions leave with the process's `tracing` subscriber.
+//! The spans of jobs and subcompactions for the process's `tracing` subscriber.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tracing::field::Empty;
 
 use crate::outcome::Outcome;
 
-/// The span of a job, before its message is read.
+/// Creates the span of a job, before its message is read.
 pub fn job(job: &Job, dir: &Path) -> Span {
     let info = &job.info;
     tracing::info_span!(
@@ -26,20 +26,21 @@ pub fn job(job: &Job, dir: &Path) -> Span {
     )
 }
 
-/// Adds to a job's span what its message says.
+/// Adds fields of the job's message to its span.
 pub fn eligible(span: &Span, input: &CompactionServiceInput) {
     let name = String::from_utf8_lossy(&input.cf_name);
     span.record("column_family", &*name);
 }
 
-/// What the job's end adds to its span.
+/// Adds the result of a job to its span.
 pub fn job_done(span: &Span, outcome: &Outcome) {
     span.record("device", outcome.device.as_str());
     span.record("subcompactions", outcome.subcompactions);
     span.record("files", outcome.files.len());
 }
 
-/// The span of a subcompaction over so many bytes of input, below its job's, which may belong to another thread.
+/// Creates the span of a subcompaction with `bytes` bytes of input. It is a child of its job's span, which may belong
+/// to another thread.
 pub fn subcompaction(job: &Span, index: usize, device: &str, bytes: u64) -> Span {
     tracing::info_span!(
         parent: job,
@@ -53,7 +54,7 @@ pub fn subcompaction(job: &Span, index: usize, device: &str, bytes: u64) -> Span
     )
 }
 
-/// What the subcompaction's end adds to its span.
+/// Adds the result of a subcompaction to its span.
 pub fn subcompaction_done(span: &Span, report: &TaskReport) {
     span.record("entries_in", report.read.entries.iter().sum::<u64>());
     span.record("entries_out", report.read.kept);

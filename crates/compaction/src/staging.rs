@@ -1,9 +1,8 @@
-//! Where outputs wait until RocksDB takes them: `<db>/rockmill.staging/<job>/`, or
+//! Staging folders for output files until RocksDB renames them: `<db>/rockmill.staging/<job>/`, or
 //! `<staging_dir>/rockmill.<database>/<job>/`.
 //!
-//! RocksDB renames the files into the database's directory, so the folder must lie on the same file
-//! system, which [`place::check`] looks at. A crash leaves at most this folder; [`clean`] removes what an
-//! earlier process left.
+//! RocksDB renames the files into the database's directory, so the folder must be on the same file system, which
+//! [`place::check`] verifies. A crash leaves at most this folder; [`clean`] removes what an earlier process left.
 
 pub mod place;
 
@@ -19,14 +18,14 @@ use rockmill_storage::io::{self as job_io, JobIo, TaskFiles};
 use rockmill_storage::syncs::Syncs;
 use rockmill_storage::{Storage, base_name};
 
-/// Folder in the database's directory that holds all jobs' folders.
+/// Folder in the database's directory that contains all jobs' folders.
 pub const STAGING_DIR: &str = "rockmill.staging";
 
-/// Folders of jobs that this process works on, of one database; [`clean`] leaves them alone.
+/// Folders of jobs of one database on which this process works; [`clean`] does not remove them.
 type Active = Mutex<BTreeSet<PathBuf>>;
 
-/// By staging folder, as long as there are such jobs: a file system that takes its time keeps no other database's jobs
-/// waiting.
+/// Active folders by staging folder, as long as there are any. Each has its own lock, so a slow file system does not
+/// delay other databases' jobs.
 static ACTIVE: Mutex<BTreeMap<PathBuf, Weak<Active>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -44,14 +43,14 @@ fn active_in(staging: &Path) -> Arc<Active> {
     })
 }
 
-/// A job's folder; removed with what is left in it when dropped.
+/// A job's folder. Dropping it removes the folder with the remaining files.
 #[derive(Debug)]
 pub struct StagingDir {
     files: StagingFiles,
     active: Arc<Active>,
 }
 
-/// The files in a job's folder, which another one keeps.
+/// The files in a job's folder. It does not own the folder.
 #[derive(Debug, Clone)]
 pub struct StagingFiles {
     storage: Arc<dyn Storage>,
@@ -59,14 +58,16 @@ pub struct StagingFiles {
 }
 
 impl StagingDir {
-    /// Makes the folder `name` in the staging folder `folder`.
+    /// Creates the folder `name` in the staging folder `folder`.
     ///
     /// # Errors
-    /// Declined if `folder` is a link or another user's; Storage; Internal if `name` is no single name, since the
-    /// folder is removed in the end.
+    /// Declined if `folder` is a link or belongs to another user; Storage; Internal if `name` contains other characters
+    /// than letters and digits, because the folder is removed in the end.
     pub fn create(storage: Arc<dyn Storage>, folder: &Path, name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(Error::internal(format!("{name:?} is no name for a folder")));
+            return Err(Error::internal(format!(
+                "{name:?} is not a valid name for a folder"
+            )));
         }
         let refused = |e| {
             let folder = folder.display().to_string();
@@ -75,10 +76,10 @@ impl StagingDir {
         let path = folder.join(name);
         let active = active_in(folder);
         let made = {
-            // Held, so that no other job's end removes the parent folder in between.
+            // Held so that the end of another job does not remove the parent folder meanwhile.
             let mut jobs = lock(&active);
             if let Err(e) = storage.create_dir_all(folder) {
-                // It may have been made all the same.
+                // It may have been created despite the error.
                 let _ = storage.remove_empty_dir(folder);
                 return Err(refused(e));
             }
@@ -86,7 +87,7 @@ impl StagingDir {
             jobs.insert(path.clone());
             storage.create_dir_all(&path)
         };
-        // If it was made in part, dropping it removes that.
+        // If the folder was created partly, dropping `dir` removes it.
         let files = StagingFiles { storage, path };
         let dir = Self { files, active };
         made.map(|()| dir).map_err(refused)
@@ -102,7 +103,7 @@ impl StagingDir {
         &self.files
     }
 
-    /// Makes the names in the folder durable.
+    /// Syncs the folder, so that the names in it are durable.
     ///
     /// # Errors
     /// Storage, Cancelled.
@@ -117,8 +118,8 @@ impl StagingDir {
 }
 
 impl StagingFiles {
-    /// Removes what a subcompaction has written, so that it can be made again. Files of it that are still open
-    /// may go on to be written and synced.
+    /// Removes the files of a subcompaction, so that it can run again. Files that are still open may still be written
+    /// and synced.
     ///
     /// # Errors
     /// Storage.
@@ -127,7 +128,7 @@ impl StagingFiles {
             let path = self.file(file_number(subcompaction, made)?);
             match self.storage.remove_file(&path) {
                 Ok(()) => {}
-                // They are made one after another.
+                // The numbers have no gaps.
                 Err(e) if e.kind() == ErrorKind::NotFound => break,
                 Err(e) => return Err(Error::storage(&base_name(&path), "remove it", &e)),
             }
@@ -151,42 +152,42 @@ impl Drop for StagingDir {
         let StagingFiles { storage, path } = &self.files;
         match storage.remove_dir_all(path) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
-                tracing::warn!(folder = %path.display(), error = %e, "staging folder stays");
+                tracing::warn!(folder = %path.display(), error = %e, "cannot remove a staging folder");
             }
             _ => {}
         }
         let mut active = lock(&self.active);
         active.remove(path);
         if let Some(parent) = path.parent() {
-            // Other jobs may have folders there: then it stays.
+            // This fails if other jobs have folders there.
             let _ = storage.remove_empty_dir(parent);
         }
     }
 }
 
-/// Whether jobs' folders have such names.
+/// Whether `name` is a name of a job's folder.
 fn is_job_name(name: &str) -> bool {
     name == place::TRIAL_JOB || SessionId::is_encoded(name)
 }
 
-/// Whether files in jobs' folders have such names.
+/// Whether `name` is a name of a file in a job's folder.
 fn is_job_file(name: &str) -> bool {
     let number = name.strip_suffix(".sst").and_then(|n| n.parse().ok());
     name == place::TRIAL_FILE || number.is_some_and(|number| file_name(number) == name)
 }
 
-/// Removes what an earlier process left in a database's staging folder: folders of jobs that hold nothing but
-/// files of jobs. Everything else stays. A warning names what cannot be removed.
+/// Removes the leftovers of an earlier process from a database's staging folder: jobs' folders that contain only jobs'
+/// files. Everything else stays. A warning names leftovers that cannot be removed.
 ///
 /// # Errors
-/// Declined if the folder is a link or another user's; Storage if the system cannot say.
+/// Declined if the folder is a link or belongs to another user; Storage if the system returns an error.
 pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
     match storage.is_own_folder(folder) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         found => place::require_own(folder, found)?,
     }
     let warn = |path: &Path, error: &io::Error| {
-        tracing::warn!(path = %path.display(), %error, "leftover stays");
+        tracing::warn!(path = %path.display(), %error, "cannot remove a leftover");
     };
     let names = match storage.list(folder) {
         Ok(names) => names,
@@ -205,7 +206,7 @@ pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
             warn(&path, &e);
         }
     }
-    // Held, so that no job makes its folder there in between.
+    // Held so that no job creates its folder there meanwhile.
     let _held = lock(&active);
     let _ = storage.remove_empty_dir(folder);
     Ok(())
@@ -216,11 +217,11 @@ fn remove_job(storage: &dyn Storage, path: &Path) -> io::Result<()> {
         storage.is_own_folder(path)? && storage.list(path)?.iter().all(|name| is_job_file(name));
     match is_ours {
         true => storage.remove_dir_all(path),
-        false => Err(io::Error::other("it is no folder of a job")),
+        false => Err(io::Error::other("it is not a job's folder")),
     }
 }
 
-/// A subcompaction's files, numbered so that no two subcompactions' numbers meet.
+/// The files of a subcompaction. No two subcompactions use the same file numbers.
 #[derive(Debug)]
 pub struct StagingSink {
     dir: PathBuf,
@@ -229,14 +230,14 @@ pub struct StagingSink {
     made: u64,
 }
 
-/// File numbers of a subcompaction: enough for any, and small enough that block-cache keys, which mix number
-/// and offset, stay apart.
+/// File numbers per subcompaction: enough for any, and so few that block-cache keys, which combine number and offset,
+/// stay distinct.
 const NUMBERS_PER_SUBCOMPACTION: u64 = 1 << 16;
 
-/// Number of the file that a subcompaction makes after `made` others.
+/// Returns the number of a subcompaction's file after `made` others.
 ///
 /// # Errors
-/// Internal if that is one too many.
+/// Internal if there are too many.
 pub fn file_number(subcompaction: usize, made: u64) -> Result<u64> {
     if made >= NUMBERS_PER_SUBCOMPACTION {
         return Err(Error::internal("a subcompaction has too many output files"));
@@ -245,7 +246,7 @@ pub fn file_number(subcompaction: usize, made: u64) -> Result<u64> {
 }
 
 impl StagingSink {
-    /// The sink of subcompaction number `subcompaction`.
+    /// Creates the sink of subcompaction number `subcompaction`.
     pub fn new(dir: &StagingFiles, io: Arc<JobIo>, subcompaction: usize) -> Self {
         Self {
             dir: dir.path.clone(),
@@ -255,7 +256,7 @@ impl StagingSink {
         }
     }
 
-    /// What becomes of the files once they are written.
+    /// Returns the files, once they are written.
     pub fn into_files(self) -> Arc<TaskFiles> {
         self.files
     }
@@ -299,7 +300,7 @@ mod tests {
         assert!(!is_known());
     }
 
-    /// A folder of a job that has a file in it.
+    /// Creates a job's folder with a file in it.
     fn leave_job(folder: &Path) -> PathBuf {
         let job = folder.join("ABCDEFGHIJKLMNOPQRST");
         fs::create_dir_all(&job).expect("made");
@@ -366,7 +367,7 @@ mod tests {
         assert!(private(job.path()) && private(&staging));
         let another_s = match geteuid().is_root() {
             true => {
-                // Not in a user namespace that has no other user.
+                // This fails in a user namespace without another user.
                 if chown(&staging, Some(1), None).is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! What an engine has done: counted here, once, for [`Stats`] and for the process's metrics recorder.
+//! Counters of an engine, for [`Stats`] and for the process's metrics recorder.
 
 mod durations;
 mod text;
@@ -18,15 +18,14 @@ pub use text::show_bytes;
 use crate::metrics;
 use crate::outcome::Outcome;
 
-/// Counters since the engine was built.
+/// Counters since the engine was created.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub struct Stats {
     /// Jobs that RocksDB offered.
     pub jobs_scheduled: u64,
-    /// Jobs that were done here.
+    /// Jobs that were done.
     pub jobs_done: u64,
-    /// Jobs that were left to RocksDB because they need something that is not done here, or because
-    /// the database closed.
+    /// Jobs that were left to RocksDB because Rockmill cannot do them exactly, or because the database closed.
     pub jobs_declined: u64,
     /// Jobs that went back to RocksDB after an error.
     pub jobs_failed: u64,
@@ -34,10 +33,11 @@ pub struct Stats {
     pub declines: BTreeMap<String, u64>,
     /// Jobs whose subcompactions run or wait now.
     pub jobs_running: u64,
-    /// Bytes of input that jobs have begun upon, done or not.
+    /// Input bytes of all jobs that have begun, whether done or not.
     pub bytes_begun: u64,
-    /// Those of them that lie behind: what running subcompactions have read, or of a GPU's about half when it is
-    /// loaded, and all of what has ended in any way.
+    /// The processed part of `bytes_begun`: the bytes that running subcompactions have read, and all bytes of
+    /// subcompactions that have ended in any way. A subcompaction on a GPU counts about half of its bytes when they are
+    /// loaded.
     pub bytes_passed: u64,
     /// Bytes read from input files by jobs done.
     pub bytes_read: u64,
@@ -49,67 +49,67 @@ pub struct Stats {
     pub entries_out: u64,
     /// Output files of jobs done.
     pub files_out: u64,
-    /// Of those, files that were to pass by the page cache and went through it, since their file system has no
-    /// way past it.
+    /// Number of these files that should have bypassed the page cache and did not, because their file system cannot do
+    /// so.
     pub files_cached_instead: u64,
     /// Subcompactions of jobs done.
     pub subcompactions: u64,
-    /// Subcompactions that run now, of any job.
+    /// Subcompactions of all jobs that run now.
     pub subcompactions_running: u64,
-    /// Memory that they hold of the budget, bytes.
+    /// Memory of the budget that running subcompactions hold, in bytes.
     pub held_bytes: u64,
-    /// The most that subcompactions have held at a time, bytes.
+    /// Maximum of `held_bytes` so far.
     pub peak_held_bytes: u64,
-    /// Wall time of jobs done, microseconds.
+    /// Wall time of jobs done, in microseconds.
     pub busy_micros: u64,
-    /// Processor time of jobs done, microseconds.
+    /// CPU time of jobs done, in microseconds.
     pub cpu_micros: u64,
     /// Wall times of jobs done.
     pub job_times: Durations,
     /// Wall times of subcompactions that ended in any way, without their waits.
     pub subcompaction_times: Durations,
-    /// How long subcompactions waited until threads and memory were free.
+    /// Waits of subcompactions for slots and memory.
     pub subcompaction_waits: Durations,
-    /// Subcompactions whose output did not pass verification and was thrown away.
+    /// Subcompactions whose output did not pass verification and was discarded.
     pub verification_failures: u64,
-    /// Jobs of which the CPU did some or all subcompactions because the configured device could not.
+    /// Jobs done of which the CPU did some or all subcompactions because the configured device could not.
     pub jobs_device_refused: u64,
-    /// What each device did of jobs done, by its name.
+    /// Work of each device on jobs done, by its name.
     pub devices: BTreeMap<String, DeviceStats>,
-    /// Subcompactions that waited for a device and went to another one, which was to end them sooner.
+    /// Subcompactions that waited for a device and then ran on another one that was expected to finish them sooner.
     pub subcompactions_moved: u64,
     /// Subcompactions that the CPU did after a device had failed at them.
     pub subcompactions_redone: u64,
-    /// Subcompactions that a device did not come back from in time, which are redone as well.
+    /// Subcompactions from which a device did not return in time. The CPU does these too.
     pub subcompactions_abandoned: u64,
-    /// Faults that simulated devices made on purpose, by the names that profiles give them.
+    /// Injected faults of simulated devices, by the names in their profiles.
     pub simulated_faults: BTreeMap<String, u64>,
-    /// How often a device was quarantined for a while, having failed at several subcompactions in a row or not come back from one.
+    /// Number of quarantines of devices, after several consecutive failures or an abandoned subcompaction.
     pub devices_quarantined: u64,
-    /// Where the time of jobs done went, by stage; empty on devices that do not measure.
+    /// Times of jobs done by stage; empty for devices that do not measure.
     pub stages: Vec<StageTime>,
-    /// Why the configured device cannot be used, in a sentence, once that is known.
+    /// Why the configured device cannot be used, in a sentence, once this is known.
     pub device_trouble: Option<String>,
     /// The last error or decline, in a sentence.
     pub last_error: Option<String>,
 }
 
-/// What a device did of jobs done.
+/// Work of a device on jobs done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DeviceStats {
-    /// Subcompactions.
+    /// Number of subcompactions.
     pub subcompactions: u64,
-    /// Stored bytes of their input.
+    /// Stored bytes of their inputs.
     pub bytes: u64,
-    /// Bytes of their files, where the device lies at the data and wrote them itself, not through the host; else 0.
+    /// Bytes of their files, if the device is at the data and wrote them itself, not through the host; else 0.
     pub near_data_bytes: u64,
 }
 
-/// Counters that several threads add to.
+/// Counters that several threads change.
 #[derive(Debug, Default)]
 pub struct StatsCell {
     counts: Mutex<Stats>,
-    /// [`Stats::bytes_passed`], which subcompactions add to as they go.
+    /// [`Stats::bytes_passed`], which running subcompactions change continually.
     bytes_passed: Arc<AtomicU64>,
 }
 
@@ -118,7 +118,7 @@ impl StatsCell {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The counters now.
+    /// Returns the current counters.
     pub fn snapshot(&self) -> Stats {
         Stats {
             bytes_passed: self.bytes_passed.load(Ordering::Relaxed),
@@ -126,13 +126,13 @@ impl StatsCell {
         }
     }
 
-    /// RocksDB offered a job.
+    /// Counts a job that RocksDB offered.
     pub fn scheduled(&self) {
         self.lock().jobs_scheduled += 1;
         metrics::job_offered();
     }
 
-    /// A job's subcompactions begin, over so many bytes of input.
+    /// Counts a job with `bytes` bytes of input whose subcompactions begin.
     pub fn begin(self: &Arc<Self>, bytes: u64) -> JobProgress {
         let mut stats = self.lock();
         stats.jobs_running += 1;
@@ -145,7 +145,7 @@ impl StatsCell {
         })
     }
 
-    /// A job was done.
+    /// Counts a job that was done.
     pub fn done(&self, outcome: &Outcome) {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(0);
         let mut stats = self.lock();
@@ -175,7 +175,7 @@ impl StatsCell {
         metrics::job_done(outcome);
     }
 
-    /// A subcompaction did not come to its end on `device`, or its files were not what was meant.
+    /// Counts a subcompaction that failed on `device`, or whose files did not pass verification.
     pub fn subcompaction_failed(&self, device: &str, error: &Error) {
         if error.kind == ErrorKind::Verification {
             self.lock().verification_failures += 1;
@@ -183,31 +183,31 @@ impl StatsCell {
         }
     }
 
-    /// `device` takes a subcompaction that waited for another one.
+    /// Counts a subcompaction that waited for another device and runs on `device`.
     pub fn subcompaction_moved(&self, device: &str) {
         self.lock().subcompactions_moved += 1;
         metrics::subcompaction_moved(device);
     }
 
-    /// The CPU has done a subcompaction that `device` failed at.
+    /// Counts a subcompaction that the CPU has done after `device` failed at it.
     pub fn subcompaction_redone(&self, device: &str) {
         self.lock().subcompactions_redone += 1;
         metrics::subcompaction_redone(device);
     }
 
-    /// `device` did not come back from a subcompaction in time.
+    /// Counts a subcompaction from which `device` did not return in time.
     pub fn subcompaction_abandoned(&self, device: &str) {
         self.lock().subcompactions_abandoned += 1;
         metrics::subcompaction_abandoned(device);
     }
 
-    /// `device` is not used for a while.
+    /// Counts a quarantine of `device`.
     pub fn device_quarantined(&self, device: &str) {
         self.lock().devices_quarantined += 1;
         metrics::device_quarantined(device);
     }
 
-    /// A job went back to RocksDB.
+    /// Counts a job that went back to RocksDB.
     pub fn returned(&self, error: &Error) {
         let mut stats = self.lock();
         match error.kind {
@@ -224,11 +224,11 @@ impl StatsCell {
     }
 }
 
-/// The progress of a job in bytes of input. When it ends, well or not, nothing of it is left.
+/// The progress of a job in bytes of input. When this is dropped, all remaining bytes count as processed.
 #[derive(Debug)]
 pub struct JobProgress(ProgressCounter);
 
-/// Counts for a [`JobProgress`], which it may outlive.
+/// Counters for a [`JobProgress`], which they may outlive.
 #[derive(Debug, Clone)]
 pub struct ProgressCounter {
     counters: Arc<StatsCell>,
@@ -237,12 +237,13 @@ pub struct ProgressCounter {
 }
 
 impl ProgressCounter {
-    /// What counts for all jobs.
+    /// Returns the counters of all jobs.
     pub fn counters(&self) -> &StatsCell {
         &self.counters
     }
 
-    /// A subcompaction over `bytes` of input begins on `device` after it waited for `held_bytes` of memory.
+    /// Counts a subcompaction with `bytes` bytes of input that begins on `device`, after it waited for `held_bytes` of
+    /// memory.
     pub fn subcompaction_begins(
         &self,
         device: &str,
@@ -289,7 +290,7 @@ impl Drop for JobProgress {
     }
 }
 
-/// A subcompaction that runs.
+/// A running subcompaction.
 #[derive(Debug)]
 pub struct RunningSubcompaction {
     counters: Arc<StatsCell>,
@@ -302,12 +303,12 @@ pub struct RunningSubcompaction {
 }
 
 impl RunningSubcompaction {
-    /// How far the subcompaction is.
+    /// Returns the progress of the subcompaction.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// It has ended, well or not, which counts once. A call that was abandoned may still hold it.
+    /// Counts the end of the subcompaction, at most once. An abandoned call may still own this value.
     pub fn end(&self) {
         if self.has_ended.swap(true, Ordering::AcqRel) {
             return;

@@ -1,7 +1,7 @@
-//! Cutting a job into subcompactions.
+//! Splits a job into subcompactions.
 //!
-//! The cut is a function of job and inputs alone: it looks at the inputs' index blocks, which say how
-//! many stored bytes lie up to each separator, and never at threads or memory.
+//! The result depends only on the job and its inputs: on the inputs' index blocks, which give the stored bytes up to
+//! each separator, and not on threads or memory.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use rockmill_core::{
 
 use rockmill_exec::parallel;
 
-/// Input bytes of a subcompaction, in output files. RocksDB's subcompactions are at least one file; two keep
-/// the last, shorter file of a subcompaction from becoming the rule.
+/// Input bytes of a subcompaction, in output files. RocksDB's subcompactions have at least one file. With one, the
+/// shorter last file of a subcompaction would become the rule.
 const FILES_PER_SUBCOMPACTION: u64 = 2;
 
-/// Cuts the job, looking at several tables at once. Subcompactions cover the job's range without gap or overlap, in key
-/// order. Also gives the processor time that other threads than the caller's took.
+/// Splits the job, reading several tables in parallel. The subcompactions cover the job's range without gap or overlap,
+/// in key order. Also returns the CPU time of threads other than the caller's.
 ///
 /// # Errors
-/// Cancelled: indexes of large jobs take their time.
+/// Cancelled: indexes of large jobs take long.
 pub fn cut(
     plan: &Plan,
     tables: &[InputTable],
@@ -65,22 +65,23 @@ fn subcompaction_bytes(cutting: &OutputSplitting) -> u64 {
         .saturating_mul(FILES_PER_SUBCOMPACTION)
 }
 
-/// Positions of the inputs that may hold keys of a range.
+/// Returns the positions of the inputs that may contain keys of a range.
 pub fn inputs(range: &KeyRange, tables: &[InputTable]) -> impl Iterator<Item = usize> {
     let tables = tables.iter().enumerate();
     let overlapping = tables.filter(|(_, table)| table.overlaps(range));
     overlapping.map(|(position, _)| position)
 }
 
-/// Stored bytes of the data blocks that may hold keys of a range.
+/// Returns the stored bytes of the data blocks that may contain keys of a range.
 pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
     tables.iter().map(|table| table.stored_bytes(range)).sum()
 }
 
-/// Borders are looked for among so many places a subcompaction in each table: indexes have a million entries.
+/// Number of candidate borders per subcompaction in each table. Indexes have up to a million entries, so not every one
+/// is a candidate.
 const GRAINS_PER_SUBCOMPACTION: u64 = 128;
 
-/// A table's blocks in the range, put together to `grain_bytes` or a little more: the last separator and
+/// Groups a table's blocks in the range into grains of `grain_bytes` or slightly more. Returns the last separator and
 /// the stored bytes of each.
 fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<(&'a [u8], u64)> {
     let mut grains = Vec::new();
@@ -98,12 +99,12 @@ fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<
             last = Some(block.separator.as_slice());
         }
     }
-    // Small tables have no whole grain, and there may be thousands of them.
+    // Small tables have less than one grain, and there may be thousands of them.
     grains.extend(last.map(|separator| (separator, bytes)));
     grains
 }
 
-/// The first keys of all subcompactions but the first, strictly ascending and inside the range.
+/// Returns the first keys of all subcompactions except the first one, strictly ascending and inside the range.
 fn borders(range: &KeyRange, subcompaction_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
     all.sort_unstable();
     let total: u64 = all.iter().map(|(_, size)| size).sum();
@@ -113,7 +114,7 @@ fn borders(range: &KeyRange, subcompaction_bytes: u64, mut all: Vec<(&[u8], u64)
     for (separator, size) in all {
         passed += size;
         let next = borders.len() as u64 + 1;
-        // Border `next` belongs at next/subcompactions of the bytes.
+        // Border `next` is due at next/subcompactions of the bytes.
         let due =
             u128::from(passed) * u128::from(subcompactions) >= u128::from(total) * u128::from(next);
         let first = range.begin.as_deref().unwrap_or_default();

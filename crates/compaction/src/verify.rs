@@ -1,12 +1,12 @@
-//! How sure a job is of its output before it reports it.
+//! Verification of a job's output before it is reported.
 //!
-//! | level | beyond the accounts that every subcompaction must balance |
+//! | level | checks in addition to the sums that every subcompaction must satisfy |
 //! |---|---|
 //! | default | each file's tail is read back; data blocks too, unless the backend has verified them |
-//! | sampled | of chosen subcompactions, every block is read back, and the CPU makes the files once more: they must be the same, byte for byte |
-//! | full | that of all subcompactions |
+//! | sampled | for chosen subcompactions, all blocks are read back, and the CPU makes the same files again |
+//! | full | as sampled, for all subcompactions |
 //!
-//! The choice is a function of the job, so a recorded job is verified alike wherever it is repeated.
+//! The choice depends only on the job, so a recorded job is verified in the same way wherever it is repeated.
 
 mod again;
 pub mod table;
@@ -23,21 +23,21 @@ use crate::staging::{StagingFiles, file_name};
 use crate::verify::table::{verify_output, verify_tail};
 use rockmill_storage::io::{JobInput, JobIo};
 
-/// One subcompaction in so many is chosen unless the user says.
+/// Default of `one_in`: one subcompaction in 16 is chosen.
 const USUAL_SAMPLE: NonZeroU32 = NonZeroU32::new(16).expect("it is not zero");
 
-/// What is done about faults of processors, devices and memory, and of our own.
+/// How output is checked for faults of CPUs, devices, memory and Rockmill itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verification {
-    /// What the backend wrote is decoded again and compared with what it meant to write.
+    /// The written blocks are decoded and compared with the intended contents.
     #[default]
     Default,
-    /// The CPU also makes some subcompactions again, at least one of each job.
+    /// In addition, the CPU makes some subcompactions again, at least one of each job.
     Sampled {
-        /// One subcompaction in so many.
+        /// One subcompaction in this many.
         one_in: NonZeroU32,
     },
-    /// The CPU makes all subcompactions again.
+    /// In addition, the CPU makes all subcompactions again.
     Full,
 }
 
@@ -47,7 +47,7 @@ impl Verification {
         one_in: USUAL_SAMPLE,
     };
 
-    /// Whether subcompaction number `subcompaction` of so many is made again, in the attempt of that session id.
+    /// Whether the given one of `subcompactions` subcompactions is made again, in the attempt with that session id.
     fn chooses(self, session_id: &str, subcompaction: usize, subcompactions: usize) -> bool {
         let draw = |seed: u64| XxHash3_64::oneshot_with_seed(seed, session_id.as_bytes());
         match self {
@@ -84,28 +84,32 @@ impl FromStr for Verification {
         let one_in = text.strip_prefix("sampled:").and_then(|n| n.parse().ok());
         one_in
             .map(|one_in| Self::Sampled { one_in })
-            .ok_or_else(|| format!("{text:?} is no level: say default, sampled, sampled:N or full"))
+            .ok_or_else(|| {
+                format!(
+                    "{text:?} is not a verification level; use default, sampled, sampled:N or full"
+                )
+            })
     }
 }
 
 /// Verifies the subcompactions of a job.
 #[derive(Debug)]
 pub struct Verifier {
-    /// How sure to be.
+    /// The level.
     pub level: Verification,
-    /// How the files are read, and how fast.
+    /// Settings and limits for reading the files.
     pub files: Arc<JobIo>,
-    /// Where the files lie.
+    /// Folder of the files.
     pub staging: StagingFiles,
-    /// Of the attempt.
+    /// Session id of the attempt.
     pub session_id: String,
     /// Number of subcompactions of the job.
     pub subcompactions: usize,
 }
 
 impl Verifier {
-    /// Whether the inputs of that subcompaction are read again.
-    pub fn makes_again(&self, subcompaction: usize) -> bool {
+    /// Whether that subcompaction is made again, so that its inputs are read again.
+    pub fn is_made_again(&self, subcompaction: usize) -> bool {
         self.level
             .chooses(&self.session_id, subcompaction, self.subcompactions)
     }
@@ -113,15 +117,15 @@ impl Verifier {
     /// Verifies the files of subcompaction number `subcompaction`, which are synced.
     ///
     /// # Errors
-    /// Verification if they are not what was meant; Storage, Cancelled, and those of reading the inputs
-    /// if the subcompaction is made again.
+    /// Verification if a file differs from the intended one; Storage, Cancelled; errors of reading the inputs if the
+    /// subcompaction is made again.
     pub fn verify(
         &self,
         subcompaction: usize,
         task: ReadTask<'_>,
         report: &TaskReport,
     ) -> Result<()> {
-        let chosen = self.makes_again(subcompaction);
+        let chosen = self.is_made_again(subcompaction);
         let plan = task.request.purpose.output_plan();
         let filter = plan.and_then(|plan| plan.table.filter.as_ref());
         for file in report.files() {
@@ -139,7 +143,7 @@ impl Verifier {
         }
     }
 
-    /// Opens an output file to read it back, as inputs are read.
+    /// Opens an output file to read it back, in the same way as inputs.
     ///
     /// # Errors
     /// Storage.

@@ -262,7 +262,7 @@ fn a_call_that_hangs_is_abandoned() {
         (1, 1)
     );
     let why = outcome.device_refused.expect("it is told");
-    assert!(why.contains("not come back in 1000.0 s"), "{why}");
+    assert!(why.contains("did not return within 1000.0 s"), "{why}");
     // It comes back in an hour, which nobody else spends.
     while machine.engine.memory_taken_bytes() > 0 {
         std::thread::yield_now();

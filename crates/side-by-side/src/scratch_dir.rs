@@ -73,7 +73,7 @@ fn remove_left(place: &Path) {
         if folder.try_lock().is_ok()
             && let Err(error) = fs::remove_dir_all(&path)
         {
-            tracing::warn!(path = %path.display(), %error, "leftover stays");
+            tracing::warn!(path = %path.display(), %error, "cannot remove a leftover");
         }
     }
 }

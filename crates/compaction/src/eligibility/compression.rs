@@ -1,5 +1,4 @@
-//! Which compression an output gets (`compaction_picker.cc:GetCompressionType`,
-//! `GetCompressionOptions`).
+//! The compression of the output (`compaction_picker.cc:GetCompressionType`, `GetCompressionOptions`).
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::compression::{CompressionSettings, CompressionType, Compressor};
@@ -12,7 +11,7 @@ use rockmill_snapshot::Findings;
 const DISABLED: &str = "kDisableCompressionOption";
 const DEFAULT: &str = "kLZ4Compression";
 
-/// What would be written otherwise than the user configured.
+/// Finds settings under which the output would differ from the user's configuration.
 pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
     found.note(check_universal(&family.options));
     match configured(job, family) {
@@ -21,12 +20,12 @@ pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
     }
 }
 
-/// The settings, and the text of the property `rocksdb.compression_options`.
+/// Returns the settings, and the text of the property `rocksdb.compression_options`.
 pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSettings, String)> {
     let (kind, options) = configured(job, family)?;
     let text = options.text(kind as u8);
     let settings = CompressionSettings {
-        // RocksDB makes no compressor when nothing could ever be small enough.
+        // RocksDB does not compress if no block could be small enough.
         kind: if options.max_compressed_bytes_per_kb <= 0 {
             CompressionType::None
         } else {
@@ -41,7 +40,7 @@ pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSet
     Ok((settings, text))
 }
 
-/// The type and the options that the output's level gets.
+/// Returns the type and the options for the output's level.
 fn configured(
     job: &Job,
     family: &ColumnFamilyOptions,
@@ -70,8 +69,8 @@ fn configured(
     Ok((kind, parse_options(&options)?))
 }
 
-/// With `compression_size_percent`, universal style leaves some outputs uncompressed, by the sizes of runs
-/// that are not told to a service.
+/// With `compression_size_percent`, universal compaction leaves some outputs uncompressed, depending on sizes of runs
+/// that a service does not get.
 fn check_universal(cf: &Options) -> Result<()> {
     let universal = cf
         .nested("compaction_options_universal")

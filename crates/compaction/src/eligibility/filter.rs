@@ -1,4 +1,4 @@
-//! Which filter output files get.
+//! The filter of output files.
 
 use rockmill_core::{CancelToken, DeclineReason, Error, FilterPlan, InputTable, Result};
 use rockmill_format::filter::{FilterFormat, FilterPolicy, PolicyKind};
@@ -9,42 +9,42 @@ use rockmill_format::table::names;
 use super::{EligibleJob, malformed};
 use rockmill_snapshot::filter_bits::{self, FilterSample, Inferred};
 
-/// The table's option.
+/// Name of the table option.
 const FILTER_POLICY: &str = "filter_policy";
 
-/// The C API's names for policies, which come without the number of bits.
+/// The C API's names for policies, without the number of bits.
 const BARE_BLOOM: &str = "bloomfilter";
 const BARE_RIBBON: &str = "ribbonfilter";
 
-/// Small filters leave several numbers of bits possible. Up to so many keys one is guessed, which can
-/// cost a kilobyte; beyond, the job is left to RocksDB, whose output then tells.
+/// With small filters, several numbers of bits are possible. Up to this number of keys one is guessed, which can cost a
+/// kilobyte. With more keys the job is left to RocksDB, whose output then determines the number.
 const MAX_KEYS_TO_GUESS_FOR: u64 = 1000;
 
-/// Whether the number of bits a key was learned from the inputs.
+/// Whether the number of bits per key was learned from the inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LearnedFilter {
-    /// It was configured, or no filter is written.
+    /// The number was configured, or no filter is written.
     No,
-    /// Learned, and good for later jobs of the column family.
+    /// Learned, and certain: also used for later jobs of the column family.
     Certain(u32),
     /// Learned from filters too small to be sure.
     Likely(u32),
 }
 
-/// What is written.
+/// The filter of output files.
 #[derive(Debug, Default)]
 pub struct FilterChoice {
-    /// The filter, if there is to be one.
+    /// The filter, if one is written.
     pub options: Option<FilterPlan>,
-    /// `Name()` of the configured policy, which goes into the properties in any case.
+    /// `Name()` of the configured policy, which is written to the properties in any case.
     pub policy_name: Option<String>,
 }
 
-/// A policy as far as the OPTIONS file tells.
+/// A policy as the OPTIONS file describes it.
 struct Configured {
     name: String,
     kind: PolicyKind,
-    /// `None`: the file does not say.
+    /// `None` if the file lacks it.
     millibits_per_key: Option<u32>,
 }
 
@@ -75,25 +75,25 @@ impl Configured {
     }
 }
 
-/// The filter that the options ask for.
+/// The configured filter.
 pub struct Wanted<'a> {
-    /// The option's text.
+    /// Text of the option.
     text: &'a str,
     policy: Configured,
-    /// How keys go in; `None` if no filter is written whatever the policy.
+    /// The keys in the filter; `None` if no filter is written with any policy.
     keys: Option<FilterKeys>,
 }
 
-/// Which keys go into a filter.
+/// The keys in a filter.
 struct FilterKeys {
     whole: bool,
     prefix_extractor: Option<PrefixExtractor>,
 }
 
-/// What the options say of the filter; `None` if they name no policy.
+/// Returns the configured filter; `None` without a policy.
 ///
 /// # Errors
-/// Declined if the policy or the prefix extractor is not known here.
+/// Declined if the policy or the prefix extractor is unknown.
 pub fn configured<'a>(
     eligible: &EligibleJob,
     family: &'a ColumnFamilyOptions,
@@ -110,7 +110,7 @@ pub fn configured<'a>(
         .map_err(malformed)?;
     let skipped = for_hits && eligible.job.info.is_bottommost_level;
     let whole = table.bool("whole_key_filtering", true).map_err(malformed)?;
-    // With neither whole keys nor prefixes nothing would ever be added to a filter.
+    // Without whole keys and prefixes, a filter would be empty.
     let empty = !whole && family.options.is_null("prefix_extractor");
     let keys = if policy.millibits_per_key == Some(0) || skipped || empty {
         None
@@ -123,7 +123,7 @@ pub fn configured<'a>(
     Ok(Some(Wanted { text, policy, keys }))
 }
 
-/// Chooses the filter of files of this format_version.
+/// Chooses the filter of files with this format version.
 pub fn plan(
     eligible: &EligibleJob,
     family: &ColumnFamilyOptions,
@@ -161,13 +161,13 @@ pub fn plan(
     Ok((choice, learned))
 }
 
-/// The column family's filter policy, if it is one of those that come without the number of bits.
+/// Returns the column family's filter policy if it is one without the number of bits.
 pub fn filter_policy_without_bits(family: &ColumnFamilyOptions) -> Option<&str> {
     let text = family.table_options.str(FILTER_POLICY)?;
     [BARE_BLOOM, BARE_RIBBON].contains(&text).then_some(text)
 }
 
-/// What files' own filters say of the number of bits a key.
+/// Samples of files' filters, which imply the number of bits per key.
 #[derive(Debug, Default)]
 pub struct FilterSamples(Vec<FilterSample>);
 
@@ -175,7 +175,7 @@ impl FilterSamples {
     /// Reads the files' filters.
     ///
     /// # Errors
-    /// As of one; Cancelled once `cancel` is set.
+    /// Those of `take`; Cancelled if `cancel` is set.
     fn of(tables: &[InputTable], cancel: &CancelToken) -> Result<Self> {
         let mut samples = Self::default();
         for table in tables {
@@ -197,16 +197,16 @@ impl FilterSamples {
         Ok(())
     }
 
-    /// Takes over the samples of other files.
+    /// Adds the samples of other files.
     pub fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
 }
 
-/// Finds the number of thousandths of a bit a key that filters have.
+/// Infers the bits per key, in thousandths, of existing filters.
 ///
 /// # Errors
-/// Declined if they do not tell.
+/// Declined if they do not determine the number.
 pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilter)> {
     let keys: u64 = samples.0.iter().map(|sample| sample.keys).sum();
     match filter_bits::infer(&samples.0) {
@@ -218,7 +218,7 @@ pub fn learn(samples: &FilterSamples, policy: &str) -> Result<(u32, LearnedFilte
             DeclineReason::FilterPolicy,
             format!(
                 "the OPTIONS file names {policy} without its bits per key and the input files' \
-                 filters do not tell; build the service with filter_bits_per_key(..)"
+                 filters do not imply them; build the service with filter_bits_per_key(..)"
             ),
         )),
     }

@@ -1,4 +1,4 @@
-//! Input files: what rules a job out before their data is read.
+//! Checks of input files before their data is read.
 
 use rockmill_core::{DeclineReason, Error, InputTable, Result};
 use rockmill_format::compression::CompressionType;
@@ -6,10 +6,10 @@ use rockmill_format::table::names;
 
 use rockmill_snapshot::Findings;
 
-/// First version whose property `rocksdb.compression` names the manager and all types.
+/// First format version whose property `rocksdb.compression` names the manager and all types.
 const FIRST_MANAGER_VERSION: u32 = 7;
 
-/// What an input's properties say that it holds and that is not handled.
+/// Finds contents of an input, named in its properties, that Rockmill does not support.
 pub fn check(table: &InputTable, found: &mut Findings) {
     let properties = &table.meta.properties;
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);

@@ -1,8 +1,7 @@
-//! From a job to its plan, or to the reason for which it is left to RocksDB.
+//! Turns a job into a plan, or into the reason why it is left to RocksDB.
 //!
-//! What can be told from OPTIONS and MANIFEST is told by [`from_options`], before anything is opened;
-//! [`with_inputs`] then looks at the input files. Checks leave what they find in [`Findings`]: a job goes
-//! back with the first, a diagnosis lists all.
+//! [`from_options`] checks OPTIONS and MANIFEST before any file is opened. [`with_inputs`] then checks the input files.
+//! The checks add to [`Findings`]: a job is declined with the first finding, a diagnosis lists all.
 
 mod compression;
 mod filter;
@@ -25,28 +24,27 @@ pub use options::wants_paranoid_hash;
 use rockmill_snapshot::Findings;
 use rockmill_storage::io::IoOptions;
 
-/// Newest RocksDB whose options are known here; an OPTIONS file of a newer one may hold keys whose
-/// meaning is not.
+/// Newest RocksDB version whose options are known. An OPTIONS file of a newer one may contain unknown options.
 const NEWEST_ROCKSDB: [u32; 2] = [11, 12];
 
-/// A job whose options allow it, with its message decoded and its OPTIONS file parsed.
+/// A job whose options are acceptable, with its message and its OPTIONS file parsed.
 #[derive(Debug)]
 pub struct EligibleJob {
     /// The job.
     pub job: Job,
-    /// Its message.
+    /// Its decoded message.
     pub input: CompactionServiceInput,
     file: OptionsFile,
 }
 
-/// Settings that widen what is eligible.
+/// Settings that make more jobs eligible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
-    /// The user says that transactions are WriteCommitted.
+    /// The user states that transactions are WriteCommitted.
     pub write_committed: bool,
 }
 
-/// A plan, and what it had to learn from the inputs.
+/// A plan, and what was learned from the inputs.
 #[derive(Debug)]
 pub struct Planned {
     /// The plan.
@@ -55,7 +53,7 @@ pub struct Planned {
     pub learned_filter: LearnedFilter,
 }
 
-/// Looks at the job's message, options and tree.
+/// Checks the job's message, options and tree.
 ///
 /// # Errors
 /// Declined.
@@ -68,7 +66,7 @@ pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
     Ok(eligible)
 }
 
-/// What of the database's options rules out every job.
+/// Finds options of the database that rule out every job.
 pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
     if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
         let version = file.rocksdb_version;
@@ -78,7 +76,7 @@ pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
     options::check_db(file, policy, found);
 }
 
-/// What of the column family's options and of the job itself rules the job out.
+/// Finds options of the column family, and properties of the job, that rule the job out.
 pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     let family = match eligible.family() {
         Ok(family) => family,
@@ -93,10 +91,10 @@ pub fn check_family(eligible: &EligibleJob, found: &mut Findings) {
     found.note(filter::configured(eligible, family).map(drop));
 }
 
-/// Looks at the opened inputs, given in the order of the message, and completes the plan.
+/// Checks the opened inputs, in the order of the message, and completes the plan.
 ///
 /// # Errors
-/// Declined, or Corruption or Storage if an input's filter cannot be read; Cancelled once `cancel` is set.
+/// Declined; Corruption or Storage if an input's filter cannot be read; Cancelled if `cancel` is set.
 pub fn with_inputs(
     eligible: &EligibleJob,
     tables: &[InputTable],
@@ -144,7 +142,7 @@ pub fn with_inputs(
 }
 
 impl EligibleJob {
-    /// How the database's files are to be read and written.
+    /// Returns the options for reading and writing the database's files.
     ///
     /// # Errors
     /// Declined if an option is malformed.
@@ -152,7 +150,7 @@ impl EligibleJob {
         IoOptions::read(&self.file.db)
     }
 
-    /// Reads the job's message and options; checks nothing.
+    /// Parses the job's message and options without checking them.
     ///
     /// # Errors
     /// Declined if they are malformed.
@@ -163,7 +161,7 @@ impl EligibleJob {
         Ok(Self { job, input, file })
     }
 
-    /// The job's OPTIONS file, with the options of its column family alone.
+    /// The job's OPTIONS file, with the options of its column family only.
     pub fn options(&self) -> &OptionsFile {
         &self.file
     }
@@ -178,12 +176,12 @@ impl EligibleJob {
     }
 }
 
-/// An OPTIONS file that cannot be read.
+/// Returns the error for an OPTIONS file that cannot be read.
 fn malformed(error: rockmill_format::Error) -> Error {
     Error::declined(DeclineReason::OptionsFile, error.to_string())
 }
 
-/// Declines unless `key` has one of the values in `fine`; absent is fine.
+/// Declines unless `key` is absent or has one of the values in `fine`.
 fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -> Result<()> {
     match options.str(key) {
         Some(value) if !fine.contains(&value) => {
@@ -193,27 +191,25 @@ fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -
     }
 }
 
-/// Objects for which older RocksDB write no line, and the version that is the first to write one.
+/// Objects for which older RocksDB versions write no line, with the first version that writes one.
 const FIRST_WRITTEN: [(&str, [u32; 2]); 4] = [
     // "Made FileChecksumGenFactory, SstPartitionerFactory .. extend the Customizable class", 6.26 says.
     ("file_checksum_gen_factory", [6, 26]),
     ("sst_partitioner_factory", [6, 26]),
-    // These came in the weeks after 10.2 and 10.5 were made, so no older version can know them. If they
-    // are in a later one only, what that one's predecessor wrote is declined without need.
+    // Added to RocksDB in the weeks after 10.2 and 10.5, so no older version has them. If a later version was the
+    // first, files of its predecessor are declined needlessly.
     ("compression_manager", [10, 3]),
     ("user_defined_index_factory", [10, 6]),
 ];
 
-/// Whether a file of this version has a line for the object that `key` names, whenever it has a name. A file
-/// that does not say its version may have one.
+/// Whether files of this version have a line for the object `key` if it has a name. True for files without a version.
 fn is_written(key: &str, written_by: [u32; 3]) -> bool {
     let first = FIRST_WRITTEN.iter().find(|(later, _)| *later == key);
     first.is_none_or(|(_, first)| written_by[..2] >= first[..] || written_by == [0; 3])
 }
 
-/// Declines unless the object that `key` names is one in `fine`. An object that has no name of its own
-/// leaves no line in the OPTIONS file, so absent is fine only if the RocksDB that wrote the file did not
-/// know the option: there is no object then, for RocksDB which reads the file as well.
+/// Declines unless the object `key` is one in `fine`. An object without a name leaves no line in the OPTIONS file. So
+/// an absent line is only accepted if the RocksDB version that wrote the file did not know the option.
 fn require_object(
     options: &Options,
     key: &str,
@@ -231,10 +227,10 @@ fn require_object(
     }
 }
 
-/// What RocksDB writes for an object that is not configured.
+/// RocksDB's text for an object that is not configured.
 const NULL: &str = "nullptr";
 
-/// What lies deeper than the output, for tombstones.
+/// Returns the files in deeper levels than the output's, which tombstones need.
 fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
     if job.info.is_bottommost_level {
         return DeeperLevels::Nothing;
@@ -251,8 +247,8 @@ fn deeper(job: &Job, level_style: bool) -> DeeperLevels {
     DeeperLevels::Files(levels.collect())
 }
 
-/// Of an input, 0 if unknown. What a MANIFEST of an older version does not say, the file does, which RocksDB
-/// asks if it has it open (`version_edit.h:FileMetaData::TryGetOldestAncestorTime`).
+/// Returns an input's oldest ancestor time, 0 if unknown. If an older version's MANIFEST lacks it, it is in the file,
+/// where RocksDB looks if the file is open (`version_edit.h:FileMetaData::TryGetOldestAncestorTime`).
 fn oldest_ancestor_time(file: &InputFile, table: &InputTable) -> u64 {
     match file.oldest_ancester_time {
         0 => table.meta.properties.oldest_ancestor_time,

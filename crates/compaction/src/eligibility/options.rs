@@ -1,4 +1,4 @@
-//! Job, database and column family: what rules a job out before any file is looked at.
+//! Checks of the job, the database and the column family before any file is opened.
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
@@ -6,11 +6,11 @@ use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 use super::{NULL, Policy, malformed, require, require_object};
 use rockmill_snapshot::Findings;
 
-/// Reasons for a compaction that are not merges of data (`listener.h:CompactionReason`): FIFO (6, 7,
-/// 8), ingestion (14), change of temperature (16), blob garbage (17), refitting (19).
+/// Compaction reasons that do not merge data (`listener.h:CompactionReason`): FIFO (6, 7, 8), ingestion (14), change of
+/// temperature (16), blob garbage collection (17), refitting (19).
 const FOREIGN_REASONS: [i32; 7] = [6, 7, 8, 14, 16, 17, 19];
 
-/// Flag of `verify_output_flags` that makes RocksDB compare our hash over all entries
+/// Flag of `verify_output_flags` that makes RocksDB compare the service's hash over all entries
 /// (`advanced_options.h:VerifyOutputFlags::kVerifyIteration`).
 const VERIFY_ITERATION: u64 = 2;
 
@@ -65,7 +65,7 @@ fn check_2pc(db: &Options, policy: Policy) -> Result<()> {
     ))
 }
 
-/// Options of a column family that must have one of a few values; absent is fine.
+/// Options of a column family that must be absent or have one of these values.
 const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
     (
         "cf_allow_ingest_behind",
@@ -108,8 +108,8 @@ const FAMILY_VALUES: [(&str, &[&str], DeclineReason); 10] = [
         &["kCompactionStyleLevel", "kCompactionStyleUniversal"],
         DeclineReason::CompactionStyle,
     ),
-    // Two properties say what all blocks would take with other compressions, by some that are drawn
-    // (`block_based_table_builder.cc:Flush`).
+    // It adds two properties with the size that all blocks would have under other compressions, estimated from randomly
+    // chosen blocks (`block_based_table_builder.cc:Flush`).
     ("sample_for_compression", &["0"], DeclineReason::Compression),
 ];
 
@@ -161,8 +161,7 @@ fn comparator(cf: &Options, written_by: [u32; 3]) -> Result<()> {
     require_object(cf, "comparator", &[BYTEWISE], written_by, reason)
 }
 
-/// Whether RocksDB will compare the hash over all entries with one of its own
-/// (`compaction_job.cc:VerifyOutputFiles`).
+/// Whether RocksDB compares the hash over all entries with its own (`compaction_job.cc:VerifyOutputFiles`).
 pub fn wants_paranoid_hash(cf: &Options) -> Result<bool> {
     let flags = cf.u64("verify_output_flags", 0).map_err(malformed)?;
     let paranoid = cf.bool("paranoid_file_checks", false).map_err(malformed)?;

@@ -1,4 +1,4 @@
-//! Where output files end: target size, grandparents, compression ratio.
+//! Rules for the end of output files: target size, grandparents, compression ratio.
 
 use rockmill_core::{Grandparent, InputTable, Job, OutputSplitting, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
@@ -9,10 +9,10 @@ use rockmill_snapshot::levels::num_levels;
 const DEFAULT_TARGET_FILE_SIZE: u64 = 64 << 20;
 const DEFAULT_LEVEL_BASE_BYTES: u64 = 256 << 20;
 const DEFAULT_MULTIPLIER: f64 = 10.0;
-/// `max_compaction_bytes` of 0 means so many target files (`column_family.cc:SanitizeCfOptions`).
+/// With `max_compaction_bytes` of 0, the limit is this number of target files (`column_family.cc:SanitizeCfOptions`).
 const COMPACTION_TARGET_FILES: u64 = 25;
 
-/// Where output files end.
+/// Returns the rules for the end of output files.
 pub fn plan(
     job: &Job,
     family: &ColumnFamilyOptions,
@@ -57,7 +57,7 @@ fn is_level_style(cf: &Options) -> bool {
     )
 }
 
-/// Files of the first deeper level that has any in the inputs' range
+/// Returns the files of the first deeper level that has any in the inputs' range
 /// (`compaction_picker.cc:GetGrandparents`).
 fn grandparents(job: &Job) -> Vec<Grandparent> {
     let Some((_, files)) = job.tree.deeper.first() else {
@@ -98,7 +98,7 @@ fn is_dynamic(cf: &Options) -> Result<bool> {
         .map_err(malformed)
 }
 
-/// Level into which level 0 is compacted, from the levels' sizes
+/// Returns the level into which level 0 is compacted, computed from the levels' sizes
 /// (`version_set.cc:VersionStorageInfo::CalculateBaseBytes`).
 pub fn base_level(job: &Job, cf: &Options) -> Result<i64> {
     if !is_level_style(cf) || !is_dynamic(cf)? {
@@ -132,8 +132,8 @@ pub fn base_level(job: &Job, cf: &Options) -> Result<i64> {
     Ok(base)
 }
 
-/// Stored and uncompressed bytes of the inputs' data blocks. Files of older versions do not say how
-/// large their blocks were; the sum of their keys and values stands in.
+/// Returns stored and uncompressed bytes of the inputs' data blocks. Files of older versions lack the uncompressed
+/// size; the size of their keys and values is used instead.
 fn compression_ratio(tables: &[InputTable]) -> (u64, u64) {
     let sizes = tables.iter().map(|table| {
         let properties = &table.meta.properties;

@@ -1,4 +1,4 @@
-//! The block-based table's options.
+//! Options of the block-based table.
 
 use rockmill_core::{DeclineReason, Error, Result, TablePlan};
 use rockmill_format::checksum::ChecksumType;
@@ -9,10 +9,10 @@ use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use super::{EligibleJob, NULL, compression, malformed, require, require_object};
 use rockmill_snapshot::Findings;
 
-/// First version in which the common prefix of a block's keys is stored once.
+/// First format version that stores the common prefix of a block's keys only once.
 const FIRST_COMMON_PREFIX_VERSION: u32 = 8;
 
-/// Options of the table that must have one of a few values; absent is fine.
+/// Table options that must be absent or have one of these values.
 const VALUES: [(&str, &[&str], DeclineReason); 7] = [
     (
         "partition_filters",
@@ -43,7 +43,7 @@ const VALUES: [(&str, &[&str], DeclineReason); 7] = [
     ),
 ];
 
-/// Layouts that are not written here.
+/// Finds layouts that Rockmill does not write.
 pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
     for (key, fine, reason) in VALUES {
         found.note(require(table, key, fine, reason));
@@ -59,7 +59,7 @@ pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
     found.note(format_version(table).map(drop));
 }
 
-/// A threshold that is not negative asks index blocks for a hint for interpolation search.
+/// A threshold of 0 or more requests hints for interpolation search in index blocks.
 fn interpolation(table: &Options) -> Result<()> {
     if table.f64("uniform_cv_threshold", -1.0).map_err(malformed)? < 0.0 {
         return Ok(());
@@ -84,7 +84,7 @@ fn format_version(table: &Options) -> Result<u32> {
         })
 }
 
-/// The layout of output files, but for the filter.
+/// Returns the layout of output files, without the filter.
 pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<TablePlan> {
     let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
@@ -121,7 +121,7 @@ pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<Tabl
     })
 }
 
-/// The value of an option that is one of a few names.
+/// Parses an option that is one of a few names.
 fn named<T>(
     table: &Options,
     key: &str,

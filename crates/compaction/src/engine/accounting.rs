@@ -1,4 +1,4 @@
-//! Counting what becomes of jobs, whichever door they come through.
+//! Counts the results of jobs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,8 @@ use rockmill_core::{Error, ErrorKind, JobInfo, Result};
 use super::Engine;
 
 impl Engine {
-    /// Counts a job that RocksDB offers, numbered `job_id`, and if `accept` refuses it, that it goes back to RocksDB.
+    /// Counts a job that RocksDB offers with the number `job_id`. If `accept` fails, also counts that the job goes back
+    /// to RocksDB.
     ///
     /// # Errors
     /// Those of `accept`; Internal if it panics.
@@ -21,7 +22,7 @@ impl Engine {
         self.accounted(database, job_id, accept)
     }
 
-    /// Counts a job that goes back to RocksDB since `work` fails, and logs why.
+    /// If `work` fails, counts and logs that the job goes back to RocksDB.
     pub(super) fn accounted<T>(
         &self,
         database: &str,
@@ -45,7 +46,7 @@ impl Engine {
     }
 }
 
-/// Does `work`. A panic in it becomes an error, since none may reach RocksDB.
+/// Does `work`. A panic becomes an error, because it must not reach RocksDB.
 ///
 /// # Errors
 /// Those of `work`; Internal if it panics.

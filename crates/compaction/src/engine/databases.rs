@@ -1,4 +1,4 @@
-//! What is kept of each database between its jobs, and its folders.
+//! State of each database between its jobs, and its folders.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -13,41 +13,41 @@ use crate::staging::{self, place};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{Storage, base_name, read_from};
 
-/// What is kept of a database between its jobs.
+/// State of a database between its jobs.
 #[derive(Debug)]
 pub(super) struct Database {
     session_id: String,
-    /// Whether [`Engine::begin_session`] was through.
+    /// Whether [`Engine::begin_session`] has succeeded.
     has_begun: Mutex<bool>,
     pub(super) tree: Mutex<TreeFollower>,
-    /// Bits a key that were learned, by column family and OPTIONS file.
+    /// Learned filter bits per key, in thousandths, by column family and OPTIONS file.
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
 }
 
 impl Engine {
-    /// Takes no more jobs of the database in `dir`: RocksDB could not rename finished files into place, which is a
-    /// fatal error of the database, and would be one again each time that it is opened.
+    /// Declines all further jobs of the database in `dir`. RocksDB could not rename finished files into it. This is a
+    /// fatal error of the database, and would recur each time that it is opened.
     pub fn refuse_database(&self, dir: &Path) {
         tracing::error!(
             database = %dir.display(),
-            "RocksDB could not take a finished job's files; are there db_paths on another file system?"
+            "RocksDB could not rename a finished job's files into the database; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
     }
 
-    /// Gives back what is kept of the databases of these sessions, which have ended or are about to. What one needs
-    /// that lives on all the same is read anew.
+    /// Drops the state of the databases of these sessions, which have ended or are about to end. If one of them has
+    /// further jobs, its state is read again.
     pub fn sessions_ended(&self, sessions: &BTreeSet<String>) {
         let is_one =
             |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
         let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
-        // Large trees take their time; nobody waits for the lock meanwhile.
+        // Dropping large trees takes time, so it happens without the lock.
         drop(ended);
     }
 
-    /// Makes the names durable under which RocksDB took a job's files into `dir`, before it writes them
-    /// to the MANIFEST: its own sync of the folder is for files that were made there, and does nothing
-    /// on btrfs (`io_posix.cc:PosixDirectory::FsyncWithDirOptions`, `kNewFileSynced`).
+    /// Syncs the folder `dir` after RocksDB has renamed a job's files into it and before RocksDB writes them to the
+    /// MANIFEST. RocksDB's own sync of the folder is meant for files that were created there, and does nothing on btrfs
+    /// (`io_posix.cc:PosixDirectory::FsyncWithDirOptions`, `kNewFileSynced`).
     ///
     /// # Errors
     /// Storage.
@@ -57,7 +57,7 @@ impl Engine {
             .map_err(|e| Error::storage(&base_name(dir), "sync the database's folder", &e))
     }
 
-    /// The database in `dir`.
+    /// Returns the state of the database in `dir`.
     pub(super) fn database(
         &self,
         dir: &Path,
@@ -67,17 +67,17 @@ impl Engine {
         if lock(&self.refused).contains(dir) {
             return Err(Error::declined(
                 DeclineReason::DbPaths,
-                "the database could not take an earlier job's files",
+                "RocksDB could not rename an earlier job's files into the database",
             ));
         }
         self.known_database(dir, session_id, cancel)
     }
 
-    /// At the first job in a session of the database in `dir`: makes sure that it is the one of the job, whose
-    /// id is `db_id`, removes leftovers of an earlier process, and looks at the staging folder.
+    /// Prepares the first job in a session of the database in `dir`: checks that the database has the job's id `db_id`,
+    /// removes leftovers of an earlier process, and checks the staging folder.
     ///
     /// # Errors
-    /// Declined if it is another database or the staging folder will not do; Storage.
+    /// Declined if it is another database or the staging folder cannot be used; Storage.
     pub(super) fn begin_session(
         &self,
         database: &Database,
@@ -85,7 +85,7 @@ impl Engine {
         db_id: &[u8],
         tree: &Tree,
     ) -> Result<()> {
-        // Other databases' jobs do not wait for this.
+        // Other databases' jobs do not wait for this lock.
         let mut has_begun = lock(&database.has_begun);
         if !*has_begun {
             require_id(&*self.storage, dir, db_id, tree)?;
@@ -99,10 +99,10 @@ impl Engine {
         let folder = self.staging_folder(dir)?;
         staging::clean(&*self.storage, &folder)?;
         if self.settings.staging_dir.is_some() {
-            // Of a process that had no such setting.
+            // Left by a process without this setting.
             let unused = place::folder(&*self.storage, dir, None)?;
             if let Err(error) = staging::clean(&*self.storage, &unused) {
-                tracing::warn!(%error, "leftovers stay");
+                tracing::warn!(%error, "cannot remove leftovers");
             }
         }
         place::check(&self.storage, &folder, dir)
@@ -120,7 +120,7 @@ impl Engine {
         {
             return Ok(Arc::clone(known));
         }
-        // Else it would be kept of a session that has ended before.
+        // Otherwise the state of a session that has already ended would be kept.
         cancel.check()?;
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
@@ -132,11 +132,11 @@ impl Engine {
         Ok(database)
     }
 
-    /// Looks at the staging folder of the database in `dir`, and changes nothing there.
+    /// Checks the staging folder of the database in `dir` without changing it.
     ///
     /// # Errors
-    /// Declined if it will not do; Storage if the system cannot say.
-    pub(super) fn look_at_staging(&self, dir: &Path) -> Result<()> {
+    /// Declined if it cannot be used; Storage if the system returns an error.
+    pub(super) fn check_staging(&self, dir: &Path) -> Result<()> {
         let folder = self.staging_folder(dir)?;
         match self.storage.is_own_folder(&folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -144,14 +144,14 @@ impl Engine {
         }
     }
 
-    /// Where files wait that are to get into `dir`.
+    /// Returns the staging folder of the database in `dir`.
     pub(super) fn staging_folder(&self, dir: &Path) -> Result<PathBuf> {
         place::folder(&*self.storage, dir, self.settings.staging_dir.as_deref())
     }
 }
 
-/// A database in another `Env` of RocksDB may have the same path as one on the file system, whose files are not to be
-/// taken for its own: the ids must agree, where both are known.
+/// Requires that the ids agree, if both are known. A database in another `Env` of RocksDB may have the same path as one
+/// on the file system, and must not be confused with it.
 fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> Result<()> {
     let (place, found) = match &*tree.db_id {
         [] => ("IDENTITY", identity(storage, dir)?),
@@ -172,7 +172,7 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
     ))
 }
 
-/// What the IDENTITY file says, without the end of its line; nothing if there is none
+/// Returns the contents of the IDENTITY file without the trailing newline; empty if there is no such file
 /// (`db_impl.cc:GetDbIdentityFromIdentityFile`).
 fn identity(storage: &dyn Storage, dir: &Path) -> Result<Vec<u8>> {
     const LONGEST: u64 = 4096;

@@ -1,4 +1,4 @@
-//! Everything that keeps a database's compactions from being done here.
+//! Finds all reasons why a database's compactions would be declined.
 
 use std::path::Path;
 
@@ -14,57 +14,57 @@ use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::tree::{TreeFollower, total_bytes, user_key};
 use rockmill_storage::InputFileReader;
 
-/// Comparators of files that can be opened here.
+/// Comparators of files that can be opened.
 const READ_COMPARATORS: [&[u8]; 2] = [
     b"leveldb.BytewiseComparator",
     b"leveldb.BytewiseComparator.u64ts",
 ];
 
-/// What was found of a database.
+/// Findings about a database.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// Number of the OPTIONS file.
     pub options_number: u64,
-    /// What it says.
+    /// Its contents.
     pub options: OptionsFile,
-    /// What rules out the jobs of all column families.
+    /// Reasons why the jobs of all column families are declined.
     pub database: Vec<Error>,
     /// The column families, by id.
     pub families: Vec<FamilyDiagnosis>,
 }
 
-/// What was found of a column family.
+/// Findings about a column family.
 #[derive(Debug)]
 pub struct FamilyDiagnosis {
     /// Its name.
     pub name: Vec<u8>,
-    /// Its SST files.
+    /// Number of its SST files.
     pub files: u64,
-    /// Their bytes.
+    /// Size of these files.
     pub bytes: u64,
-    /// What rules out some or all of its jobs, beside what the database's options do.
+    /// Reasons why some or all of its jobs are declined, in addition to those of the database.
     pub found: Vec<Error>,
-    /// Whether some file holds merge operands, or does not tell.
+    /// Whether a file contains merge operands, or this is unknown.
     pub may_hold_operands: bool,
-    /// Thousandths of a bit a key that the files' filters tell where the OPTIONS file does not.
+    /// Filter bits per key, in thousandths, that the files' filters imply if the OPTIONS file lacks the number.
     pub learned_millibits_per_key: Option<u32>,
 }
 
-/// What files hold beside their data.
+/// Properties of files that matter for jobs.
 #[derive(Debug, Default)]
 pub(super) struct FilesFound {
-    /// What rules out jobs with them.
+    /// Reasons why jobs with these files are declined.
     pub(super) found: Findings,
     samples: FilterSamples,
     may_hold_operands: bool,
 }
 
 impl Engine {
-    /// Looks through the OPTIONS, the MANIFEST and the properties of all files of the database in `dir`,
-    /// which may be open: the checks are those that its jobs would meet.
+    /// Checks the OPTIONS, the MANIFEST and the properties of all files of the database in `dir`, which may be open.
+    /// The checks are those of its jobs.
     ///
     /// # Errors
-    /// Declined if OPTIONS or MANIFEST cannot be read; Storage if the system refuses a file.
+    /// Declined if OPTIONS or MANIFEST cannot be read; Storage if the system cannot read a file.
     pub fn diagnose(&self, dir: &Path) -> Result<Diagnosis> {
         let database = ClosedDatabase::read(&*self.storage, dir)?;
         let mut found = Findings::default();
@@ -92,7 +92,7 @@ impl Engine {
         let options = database.options_text.clone();
         let mut job = self.draft(info, input.encode(), options, tree, None);
         let inputs = std::mem::take(&mut job.tree.inputs);
-        // Into level 0 only level 0 is merged, which the checks take for the job's inputs.
+        // Jobs with output in level 0 only have inputs in level 0. The checks use the inputs for that case.
         let of_level_0 = inputs.iter().filter(|file| file.level == 0);
         job.tree.inputs = of_level_0.cloned().collect();
         let deepest = job.tree.levels.last().map_or(0, |level| level.level as i32);
@@ -110,13 +110,13 @@ impl Engine {
         self.descriptors.job_begins(&*self.storage);
         found.note(self.descriptors.require(overlapping(&inputs)));
         let (_, family) = database.family(name)?;
-        let looked = self.look_at_files(dir, family, &inputs, bare.is_some())?;
-        found.append(looked.found);
+        let inspected = self.inspect_files(dir, family, &inputs, bare.is_some())?;
+        found.append(inspected.found);
         let mut learned_millibits_per_key = None;
         if let Some(policy) = bare
             && !inputs.is_empty()
         {
-            match eligibility::learn(&looked.samples, policy) {
+            match eligibility::learn(&inspected.samples, policy) {
                 Ok((millibits, _)) => learned_millibits_per_key = Some(millibits),
                 Err(error) => found.note(Err(error)),
             }
@@ -126,14 +126,14 @@ impl Engine {
             files: inputs.len() as u64,
             bytes: total_bytes(inputs.iter().map(|file| file.size)),
             found: found.into_vec(),
-            may_hold_operands: looked.may_hold_operands,
+            may_hold_operands: inspected.may_hold_operands,
             learned_millibits_per_key,
         })
     }
 
-    /// Checks the properties of a column family's files, and reads their filters if those are to tell
-    /// something. Files of another comparator are not opened: nothing in them would change that reason.
-    pub(super) fn look_at_files(
+    /// Checks the properties of a column family's files, and reads their filters if `filters` is set. Files with
+    /// another comparator are not opened, because their jobs are declined anyway.
+    pub(super) fn inspect_files(
         &self,
         dir: &Path,
         family: &ColumnFamily,
@@ -150,7 +150,7 @@ impl Engine {
             unknown.found.note(Err(error));
             return Ok(unknown);
         }
-        let look = |input: &InputFile| match self.look_at(&dir.join(&input.name), filters) {
+        let inspect = |input: &InputFile| match self.inspect_file(&dir.join(&input.name), filters) {
             Err(error) if error.kind != ErrorKind::Storage => {
                 let mut unknown = FilesFound {
                     may_hold_operands: true,
@@ -163,11 +163,11 @@ impl Engine {
                 may_hold_operands: true,
                 ..FilesFound::default()
             }),
-            looked => looked,
+            inspected => inspected,
         };
-        let (looked, _) = parallel::map(inputs, self.executor.budget().slots(), look)?;
+        let (inspected, _) = parallel::map(inputs, self.executor.budget().slots(), inspect)?;
         let mut all = FilesFound::default();
-        for of_file in looked {
+        for of_file in inspected {
             all.found.append(of_file.found);
             all.samples.append(of_file.samples);
             all.may_hold_operands |= of_file.may_hold_operands;
@@ -175,19 +175,19 @@ impl Engine {
         Ok(all)
     }
 
-    fn look_at(&self, path: &Path, filters: bool) -> Result<FilesFound> {
-        let mut looked = FilesFound::default();
+    fn inspect_file(&self, path: &Path, filters: bool) -> Result<FilesFound> {
+        let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
-        looked.may_hold_operands = table.meta.properties.num_merge_operands > 0;
-        eligibility::check_input(&table, &mut looked.found);
+        inspected.may_hold_operands = table.meta.properties.num_merge_operands > 0;
+        eligibility::check_input(&table, &mut inspected.found);
         if filters {
-            looked.samples.take(&table)?;
+            inspected.samples.take(&table)?;
         }
-        Ok(looked)
+        Ok(inspected)
     }
 
-    /// Whether a file that cannot be read need not be in `dir`: the database, which may be open, has
-    /// compacted it meanwhile, or has several paths.
+    /// Whether a file that cannot be read is rightly missing in `dir`: the database is open and has compacted it
+    /// meanwhile, or it has several paths.
     fn is_elsewhere(&self, dir: &Path, input: &InputFile) -> Result<bool> {
         let mut follower = TreeFollower::default();
         follower.refresh(&*self.storage, dir, (0, 0), &CancelToken::new())?;
@@ -201,7 +201,7 @@ impl Engine {
     }
 }
 
-/// Files that hold some key at most, by their ends: who compacts them all has so many open at once.
+/// Returns the maximum number of files that contain the same key. A job over all of them has that many open at once.
 fn overlapping(files: &[InputFile]) -> u64 {
     let mut begins: Vec<_> = files.iter().map(|file| user_key(&file.smallest)).collect();
     let mut ends: Vec<_> = files.iter().map(|file| user_key(&file.largest)).collect();

@@ -1,4 +1,4 @@
-//! Running a job, and what is kept of it.
+//! Runs a job, and records it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::spans;
 use crate::staging::StagingDir;
 use rockmill_exec::niceness;
 
-/// A finished job: what to tell RocksDB, and the folder that holds the files until it took them.
+/// A finished job: the result for RocksDB, and the folder that contains the files until RocksDB renames them.
 #[derive(Debug)]
 pub struct Finished {
     /// The serialised `CompactionServiceResult`.
     pub result: Vec<u8>,
-    /// Removed with what is left in it when dropped.
+    /// Removed with the remaining files when dropped.
     pub staging: StagingDir,
-    /// What was done.
+    /// Files and counts of the job.
     pub outcome: Outcome,
 }
 
 impl Engine {
-    /// Runs a job whose inputs lie in `input_dir`, and counts what becomes of it. The files wait in the staging folder of
+    /// Runs a job whose inputs are in `input_dir`, and counts its result. The output files are in the staging folder of
     /// `output_dir`.
     ///
     /// # Errors
-    /// Any of [`rockmill_core::ErrorKind`]; no files are left then.
+    /// Any of [`rockmill_core::ErrorKind`]; then no files are left.
     pub fn run(
         &self,
         eligible: &EligibleJob,
@@ -45,14 +45,14 @@ impl Engine {
         let settings = self.settings();
         let info = &eligible.job.info;
         self.accounted(&info.db_name, info.job_id, || {
-            // The database may have begun to close while the job was made.
+            // The database may have begun to close while the job was prepared.
             cancel.check()?;
             let work = || self.run_with(settings, eligible, input_dir, output_dir, cancel);
             let finished = match settings.nice {
                 0 => work(),
                 nice => niceness::nicer(nice, work),
             }?;
-            // RocksDB takes the files only if it hears of them before the database closes.
+            // RocksDB only renames the files if it gets the result before the database closes.
             cancel.check()?;
             self.stats.done(&finished.outcome);
             Ok(finished)
@@ -99,7 +99,7 @@ impl Engine {
         })
     }
 
-    /// What a job runs with, on the devices that are open by now.
+    /// Returns the context of a job, with the devices that are open now.
     pub(super) fn context<'a>(
         &'a self,
         settings: MutableSettings,
@@ -123,8 +123,7 @@ impl Engine {
         }
     }
 
-    /// Keeps the job if the settings ask for it. A record that cannot be made is no reason to leave
-    /// the job to RocksDB.
+    /// Records the job if the settings ask for it. If that fails, the job is done nevertheless.
     fn record(&self, job: &Job, input_dir: &Path, cancel: &CancelToken) -> Option<PathBuf> {
         let root = self.settings.record_dir.as_ref()?;
         match record::keep(&*self.storage, root, input_dir, job, cancel) {
@@ -156,7 +155,7 @@ impl Engine {
         };
         if let Some(database) = lock(&self.databases).get(dir) {
             let mut learned = lock(&database.filter_millibits);
-            // Older OPTIONS files do not come back.
+            // Later jobs do not name older OPTIONS files.
             learned.retain(|&(cf_id, _), _| cf_id != job.info.cf_id);
             learned.insert((job.info.cf_id, input.options_file_number), millibits);
         }

@@ -1,4 +1,4 @@
-//! What a manual compaction would be, found without writing anything.
+//! Predicts a manual compaction without writing anything.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,36 +14,35 @@ use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
 use rockmill_snapshot::manual::{self, Step, UserKeys};
 
-/// A manual compaction before it is made: its steps from level to level; none if no file holds such keys.
+/// A predicted manual compaction: its steps from level to level. There are none if no file contains these keys.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The steps in their order.
+    /// The steps in order.
     pub steps: Vec<ForecastStep>,
 }
 
 /// The files that are merged into one level, in one or several jobs.
 #[derive(Debug)]
 pub struct ForecastStep {
-    /// Files that are merged as they are now, by level.
+    /// Existing files that are merged, by level.
     pub inputs: Vec<LevelSummary>,
-    /// Bytes of the results of earlier steps that are merged too, if no entry was dropped.
+    /// Bytes of earlier steps' results that are merged too, if no entry is dropped.
     pub earlier_bytes: u64,
     /// Level of the output.
     pub output_level: i32,
-    /// Jobs that it takes, about.
+    /// Estimated number of jobs.
     pub jobs: u64,
-    /// How the engine would do it as one job from the files as they are now, or every reason why RocksDB
-    /// would.
+    /// How the engine would do the step as one job over the existing files, or all reasons why it would decline.
     pub verdict: std::result::Result<Expected, Vec<Error>>,
 }
 
 impl Forecast {
-    /// Whether the engine would do all of it.
+    /// Whether the engine would do all steps.
     pub fn is_accepted(&self) -> bool {
         self.steps.iter().all(|step| step.verdict.is_ok())
     }
 
-    /// Every reason why RocksDB would do some of it, each once.
+    /// Returns all reasons why steps are left to RocksDB, each once.
     pub fn found(&self) -> Vec<Error> {
         let mut all = Findings::default();
         let declined = self
@@ -69,29 +68,29 @@ impl Forecast {
 /// How the engine would do a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// Subcompactions in all.
+    /// Number of subcompactions.
     pub subcompactions: u64,
-    /// Subcompactions that run at the same time at most.
+    /// Maximum number of parallel subcompactions.
     pub subcompactions_at_once: u64,
-    /// Memory that each of them takes at most.
+    /// Maximum memory of a subcompaction.
     pub subcompaction_memory_bytes: u64,
     /// Stored bytes of the data blocks to read.
     pub bytes: u64,
-    /// Output files if no entry is dropped.
+    /// Number of output files if no entry is dropped.
     pub output_files: u64,
-    /// Size at which an output file ends.
+    /// Maximum size of an output file.
     pub output_file_bytes: u64,
-    /// Thousandths of a bit a key of the filters to write, if there are to be any.
+    /// Bits per key of the filters to write, in thousandths; `None` without filters.
     pub filter_millibits_per_key: Option<u32>,
 }
 
 impl Engine {
-    /// The compaction of all files that hold some of the keys of a column family, as RocksDB would go about
-    /// it with the files of the database in `dir` as they are now.
+    /// Predicts the compaction of all files that contain some of the keys of a column family. The steps are those of
+    /// RocksDB over the current files of the database in `dir`.
     ///
     /// # Errors
-    /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family; what
-    /// else keeps the engine from a step is the step's verdict.
+    /// Declined or Storage if OPTIONS or MANIFEST cannot be read or there is no such column family. Other reasons are
+    /// in the verdict of the step.
     pub fn forecast(&self, dir: &Path, cf_name: &[u8], keys: &UserKeys) -> Result<Forecast> {
         let database = ClosedDatabase::read(&*self.storage, dir)?;
         let (_, family) = database.family(cf_name)?;
@@ -135,7 +134,7 @@ impl Engine {
         })
     }
 
-    /// Finds all that the job would be declined for one by one.
+    /// Finds all reasons why the job would be declined.
     fn check(
         &self,
         job: &Job,
@@ -150,10 +149,10 @@ impl Engine {
             }
             Err(error) => found.note(Err(error)),
         }
-        found.note(self.look_at_staging(dir));
+        found.note(self.check_staging(dir));
         let filters = false;
-        let looked = self.look_at_files(dir, family, &job.tree.inputs, filters)?;
-        found.append(looked.found);
+        let inspected = self.inspect_files(dir, family, &job.tree.inputs, filters)?;
+        found.append(inspected.found);
         Ok(())
     }
 
@@ -198,7 +197,7 @@ impl Engine {
     }
 }
 
-/// Files and bytes of each level that has any, ascending.
+/// Returns files and bytes of each level that has files, ascending.
 fn by_level(files: impl Iterator<Item = (u32, u64)>) -> Vec<LevelSummary> {
     let mut levels = BTreeMap::new();
     for (level, size) in files {

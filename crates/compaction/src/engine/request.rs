@@ -1,4 +1,4 @@
-//! Jobs made of requests.
+//! Creates jobs from requests.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,8 +19,8 @@ use rockmill_snapshot::tree::total_bytes;
 const SESSION_UPPER_SPARE_BITS: u32 = 2;
 
 impl Engine {
-    /// Makes a job of RocksDB's request: reads the OPTIONS file and the MANIFEST, draws an identity, and checks whether
-    /// options and tree allow the job.
+    /// Creates a job from RocksDB's request: reads the OPTIONS file and the MANIFEST, draws an identity, and checks
+    /// whether options and tree allow the job.
     ///
     /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
     ///
@@ -72,7 +72,7 @@ impl Engine {
         Err(Error::declined(DeclineReason::SmallJob, what))
     }
 
-    /// A fresh job, which nobody has looked at yet.
+    /// Creates a job that has not been checked.
     pub(super) fn draft(
         &self,
         info: JobInfo,
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// The job of compacting everything in a column family of a closed database to its last level.
+    /// Creates the job that compacts everything in a column family of a closed database to its last level.
     ///
     /// # Errors
     /// Declined, or Storage if there is no database in `dir`.
@@ -112,7 +112,7 @@ impl Engine {
         self.eligible(self.draft(info, input.encode(), database.options_text, tree, None))
     }
 
-    /// A name that no other attempt has.
+    /// Draws an identity that no other attempt has.
     fn identity(&self) -> Identity {
         let mut random = rand::rng();
         let session = SessionId {
@@ -127,7 +127,7 @@ impl Engine {
     }
 }
 
-/// Bytes of all input files.
+/// Returns the size of all input files.
 fn input_bytes(tree: &TreeView) -> u64 {
     total_bytes(tree.inputs.iter().map(|input| input.size))
 }

@@ -1,4 +1,4 @@
-//! What the subcompactions of a job come to in sum, and whether that can be.
+//! Sums over the subcompactions of a job, and checks of these sums.
 
 use rockmill_core::{Error, ErrorKind, InputTable, Job, Plan, Result, StageTime};
 use rockmill_format::key;
@@ -6,11 +6,11 @@ use rockmill_format::key;
 use crate::outcome::Outcome;
 use rockmill_exec::executor::MadeTask;
 
-/// First version whose property `rocksdb.num.entries` RocksDB relies upon
+/// First version whose property `rocksdb.num.entries` RocksDB trusts
 /// (`compaction_job.cc:UpdateInternalStatsFromInputFiles`).
 const FIRST_COUNTED_VERSION: u64 = 5;
 
-/// Entries read of each input.
+/// Returns the number of entries read from each input.
 pub fn entries_by_input(made: &[MadeTask], inputs: usize) -> Vec<u64> {
     let mut sums = vec![0; inputs];
     for task in made {
@@ -21,7 +21,7 @@ pub fn entries_by_input(made: &[MadeTask], inputs: usize) -> Vec<u64> {
     sums
 }
 
-/// Puts the subcompactions' reports together, which are in key order.
+/// Combines the subcompactions' reports, which are in key order.
 pub fn gather(made: Vec<MadeTask>) -> Outcome {
     let mut outcome = Outcome::default();
     for MadeTask { mut report, .. } in made {
@@ -37,13 +37,13 @@ pub fn gather(made: Vec<MadeTask>) -> Outcome {
     outcome
 }
 
-/// What a backend says of its output cannot be true.
+/// Returns the error for a report that contradicts itself or the inputs.
 pub fn unbalanced(what: &str) -> Error {
     Error::new(ErrorKind::Verification, what)
 }
 
-/// The sums that RocksDB verifies, where a mistake would stop the database: every entry of every
-/// input was read, and files are in order.
+/// Checks the sums that RocksDB verifies too, where an error would stop the database: every entry of every input was
+/// read, and the files are in order.
 pub fn check_accounts(
     outcome: &Outcome,
     entries_by_input: &[u64],

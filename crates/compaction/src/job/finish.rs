@@ -1,4 +1,4 @@
-//! Finished files of subcompactions: made durable, then verified.
+//! Syncs and verifies the finished files of subcompactions.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use rockmill_storage::clock::{Clock, Crew, Worker};
 use rockmill_storage::io::{Stage, Step, TaskFiles};
 
 impl RunningJob {
-    /// Waits until all subcompactions are done and their files are durable and verified, which `threads` threads beside
-    /// the executor's do.
+    /// Waits until all subcompactions are done and their files are durable and verified. `threads` threads sync and
+    /// verify, in addition to the executor's.
     pub fn finish_all(
         &self,
         threads: usize,
@@ -38,16 +38,16 @@ impl RunningJob {
                 waited
             })
         });
-        // Some files may not have been what their device meant.
+        // Subcompactions whose files did not pass verification run again.
         waited.and_then(|()| Worker::new(clock).run(|| handle.wait()))
     }
 
-    /// Processor time of the threads that only synced.
+    /// CPU time of the threads that only synced and verified.
     pub fn cpu(&self) -> Duration {
         *self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs and checks files until the queue is closed and empty.
+    /// Syncs and verifies files until the queue is closed and empty.
     fn finish_files(&self, handle: &TaskHandle) {
         let before = thread_cpu();
         while let Some(step) = self.files().finishing.next() {
@@ -57,7 +57,7 @@ impl RunningJob {
         *cpu += thread_cpu().saturating_sub(before);
     }
 
-    /// Syncs and checks files as long as any wait for that.
+    /// Syncs and verifies files until the queue is empty.
     pub fn finish_queued(&self, handle: &TaskHandle) {
         while let Some(step) = self.files().finishing.try_next() {
             self.finish(step, handle);
@@ -83,13 +83,13 @@ impl RunningJob {
         }
     }
 
-    /// Verifies a subcompaction's files, which are durable by now. The device that made them is judged by that.
+    /// Verifies a subcompaction's files, which are durable, and reports the result to the executor.
     fn check(&self, files: &TaskFiles, handle: &TaskHandle) -> Result<()> {
         let Some(report) = self.report(files.task).take() else {
             return Err(Error::internal("a subcompaction is checked twice"));
         };
         let subcompaction = &self.prepared.subcompactions[files.task];
-        let opened = match self.verifier.makes_again(files.task) {
+        let opened = match self.verifier.is_made_again(files.task) {
             true => Some(self.open_inputs(subcompaction)?),
             false => None,
         };

@@ -1,4 +1,4 @@
-//! The inputs of a job: each is open as long as subcompactions read it, for all of these together.
+//! The inputs of a job. Each is open only while subcompactions read it, and these share the open file.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,7 +22,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inputs {
-    /// Closed ones, which are opened under the limit of `descriptors`.
+    /// Creates closed inputs, which are opened within the limit of `descriptors`.
     pub fn new(
         tables: &[InputTable],
         closed: &[Arc<ClosedInput>],
@@ -36,15 +36,16 @@ impl Inputs {
         }
     }
 
-    /// Waits until the inputs that may hold keys of `range` may be open, and opens them. They are closed with the
-    /// last of their tables; what is held for a subcompaction's outputs and for its turn is to be given back once it has ended.
+    /// Waits for the descriptors of the inputs that may contain keys of `range`, and opens these inputs. An input is
+    /// closed when the last of its tables is dropped. The caller drops the returned descriptors when the subcompaction
+    /// has ended.
     ///
     /// # Errors
     /// Cancelled, Storage.
     pub fn open(&self, range: &KeyRange, stop: &CancelToken) -> Result<(Vec<InputTable>, Held)> {
         let positions: Vec<_> = subcompactions::inputs(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
-            // Those that are open now stay so.
+            // Holding them keeps them open.
             let known = positions.iter().map(|&at| lock(&self.open[at]).upgrade());
             let known: Vec<_> = known.collect();
             let missing = known.iter().filter(|input| input.is_none()).count();
@@ -64,7 +65,7 @@ impl Inputs {
         let input = self.closed[at].open()?.holding(held.split_one());
         let input = Arc::new(input);
         let mut open = lock(&self.open[at]);
-        // Another subcompaction may have come first.
+        // Another subcompaction may have opened it meanwhile.
         Ok(open.upgrade().unwrap_or_else(|| {
             *open = Arc::downgrade(&input);
             input

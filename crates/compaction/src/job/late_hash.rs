@@ -1,14 +1,15 @@
 //! The hash over all entries of finished files, for jobs whose OPTIONS file did not ask for it.
 //!
-//! RocksDB compares this hash if `paranoid_file_checks` or `verify_output_flags` asked for it when RocksDB picked the
-//! compaction. It stops all writes if the hash differs. The OPTIONS file that a job names may not be the one of that time:
+//! RocksDB compares this hash if `paranoid_file_checks` or `verify_output_flags` was set when RocksDB picked the
+//! compaction. It stops all writes if the hash differs. The job may name another OPTIONS file than the one in force at
+//! that time:
 //!
-//! | what happens in RocksDB | which OPTIONS file a job names |
+//! | RocksDB | the OPTIONS file that the job names |
 //! |---|---|
-//! | `SetOptions` installs options, schedules compactions, and then writes OPTIONS (`db_impl.cc:SetOptions`) | an older one than its options |
-//! | a compaction that was picked waits for a thread: a manual one, or one of the bottom-priority pool | it may be a newer one |
+//! | `SetOptions` starts compactions before it writes OPTIONS (`db_impl.cc:SetOptions`) | is older than the options |
+//! | a manual compaction, or one of the bottom-priority pool, waits for a thread | may be newer than the options |
 //!
-//! So before a job is reported, the engine looks at all OPTIONS files that may have been in force.
+//! So before a job is reported, the engine reads all OPTIONS files that may have been in force.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,12 +26,11 @@ use rockmill_snapshot::closed_database::{options_number, read_options};
 use rockmill_storage::Storage;
 use rockmill_storage::io::Stage;
 
-/// Ending of an OPTIONS file that is being written (`filename.cc:TempOptionsFileName`).
+/// Suffix of an OPTIONS file that is being written (`filename.cc:TempOptionsFileName`).
 const TEMPORARY: &str = ".dbtmp";
 
 impl RunningJob {
-    /// Adds the hashes to `files` if RocksDB may compare them. Returns the processor time of other threads than
-    /// the caller's.
+    /// Adds the hashes to `files` if RocksDB may compare them. Returns the CPU time of threads other than the caller's.
     pub(super) fn hash_if_asked(
         &self,
         context: &RunContext<'_>,
@@ -64,8 +64,8 @@ impl RunningJob {
     }
 }
 
-/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the
-/// hash, as far as that can be told.
+/// Whether any OPTIONS file in `database` that may have been in force when RocksDB picked the job asks for the hash.
+/// True if this cannot be determined.
 fn may_be_compared(storage: &dyn Storage, database: &Path, eligible: &EligibleJob) -> bool {
     let EligibleJob { job, input, .. } = eligible;
     let named = input.options_file_number;
@@ -84,7 +84,7 @@ fn may_be_compared(storage: &dyn Storage, database: &Path, eligible: &EligibleJo
     })
 }
 
-/// Whether an OPTIONS file asks for the hash, as far as that can be told.
+/// Whether an OPTIONS file asks for the hash. True if it cannot be read.
 fn asks_for_hash(storage: &dyn Storage, database: &Path, number: u64, cf_name: &[u8]) -> bool {
     let Ok(text) = read_options(storage, database, number) else {
         return true;

@@ -1,4 +1,4 @@
-//! A job's subcompactions, as the executor runs them.
+//! A job's subcompactions as tasks of the executor.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use rockmill_exec::pace::JobSize;
 use rockmill_storage::descriptors::Held;
 use rockmill_storage::io::{JobIo, RateLimiter, Stage, TaskFiles, measured_by_this_thread};
 
-/// A job that runs. An abandoned call may keep it long after the job has ended, so it owns neither the staging folder nor
-/// the job's share of the budget.
+/// A running job. An abandoned call may own it long after the job has ended, so it contains neither the staging folder
+/// nor the job's share of the budget.
 #[derive(Debug)]
 pub struct RunningJob {
     pub prepared: Prepared,
@@ -30,11 +30,11 @@ pub struct RunningJob {
     pub verifier: Verifier,
     counter: ProgressCounter,
     limiter: Arc<RateLimiter>,
-    /// What each subcompaction said of its files, until they are checked.
+    /// Report of each subcompaction, until its files are verified.
     reports: Vec<Mutex<Option<TaskReport>>>,
-    /// The job's span, which is the parent of the subcompactions' spans on any thread.
+    /// The job's span, the parent of the subcompactions' spans on all threads.
     span: Span,
-    /// Processor time of the threads that sync.
+    /// CPU time of the threads that sync.
     pub cpu: Mutex<Duration>,
 }
 
@@ -44,7 +44,7 @@ struct SubcompactionRun {
     index: usize,
     running: RunningSubcompaction,
     span: Span,
-    /// What becomes of its files, once all are written.
+    /// Its files, once all are written, until they are passed on.
     files: Mutex<Option<Arc<TaskFiles>>>,
 }
 
@@ -75,19 +75,20 @@ impl RunningJob {
         report.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the job's files share.
+    /// State that the job's files share.
     pub fn files(&self) -> &Arc<JobIo> {
         &self.verifier.files
     }
 
-    /// A subcompaction's inputs, open, and the descriptors that they and its outputs take until it has ended.
+    /// Opens a subcompaction's inputs. Returns them with the descriptors for inputs and outputs, which are held until
+    /// it ends.
     pub fn open_inputs(&self, subcompaction: &Subcompaction) -> Result<(Vec<InputTable>, Held)> {
         let files = self.files();
         let open = || self.inputs.open(&subcompaction.range, &files.stop);
         files.meter.time(Stage::WaitForBudget, 0, open)
     }
 
-    /// The reading that a subcompaction asks a backend for.
+    /// Returns the read task of a subcompaction.
     pub fn read_task<'t>(
         &'t self,
         subcompaction: &'t Subcompaction,
@@ -123,7 +124,7 @@ impl Tasks for RunningJob {
 
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
         let Start { task, device, .. } = start;
-        // The bytes of a run that failed have passed already.
+        // A failed run has already counted its bytes and wait.
         let (bytes, waited) = match start.is_again {
             true => (0, Duration::ZERO),
             false => (self.prepared.subcompaction_bytes[task], start.waited),
@@ -223,7 +224,7 @@ impl TaskRun for SubcompactionRun {
     }
 }
 
-/// Creates files as long as the call was not abandoned.
+/// Creates files unless the call was abandoned.
 struct Gated<'a> {
     sink: &'a mut StagingSink,
     call: &'a Call,
@@ -236,7 +237,7 @@ impl SstSink for Gated<'_> {
     }
 }
 
-/// What must hold of any backend's output: all entries read were kept or dropped, and the files lie within the
+/// Checks every backend's report: each entry that was read was kept or dropped, and the files lie within the
 /// subcompaction.
 fn check_report(report: &TaskReport, subcompaction: &Subcompaction, plan: &Plan) -> Result<()> {
     let inside = |internal_key: &[u8]| {

@@ -1,19 +1,19 @@
-//! A small histogram of times.
+//! A histogram of times.
 
 use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// Buckets to each doubling of time; the first are a microsecond wide.
+/// Buckets per doubling of the time. The first buckets are a microsecond wide.
 const BUCKETS_PER_OCTAVE: u64 = 4;
 /// Binary logarithm of [`BUCKETS_PER_OCTAVE`].
 const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.ilog2();
 
-/// How long things took: sum, longest, and a histogram from whole microseconds whose buckets are at
-/// most a quarter wide, so that quantiles are too large by no more than that.
+/// Sum, maximum and histogram of times. A bucket's width is at most a quarter of its times, or a microsecond. So
+/// quantiles are at most that much too large.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Durations {
-    /// By bucket, up to the last that is not empty.
+    /// Counts by bucket, up to the last bucket that is not empty.
     buckets: Vec<u64>,
     count: u64,
     sum: Duration,
@@ -21,7 +21,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Takes in one more.
+    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         let bucket = bucket(micros(time));
         if self.buckets.len() <= bucket {
@@ -33,27 +33,27 @@ impl Durations {
         self.longest = self.longest.max(time);
     }
 
-    /// How many there are.
+    /// Number of times.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// All of them together.
+    /// Sum of the times.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// The longest, or none.
+    /// The longest time; `None` if there are none.
     pub fn longest(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.longest)
     }
 
-    /// Their mean, or none.
+    /// The mean; `None` if there are no times.
     pub fn mean(&self) -> Option<Duration> {
         (self.count > 0).then(|| self.sum.div_f64(self.count as f64))
     }
 
-    /// A time that so large a part of them (0 to 1) did not exceed, or none.
+    /// Returns a time that the fraction `part` (0 to 1) of the times did not exceed; `None` if there are none.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (part * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -67,7 +67,7 @@ impl Durations {
 }
 
 impl Serialize for Durations {
-    /// As a summary in seconds, with the buckets that are not empty as pairs of end and count.
+    /// Serialises a summary in seconds, with the non-empty buckets as pairs of end and count.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const MEDIAN: f64 = 0.5;
         const P99: f64 = 0.99;
@@ -93,7 +93,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The bucket of a time: its octave and the bits behind the highest.
+/// Returns the bucket of a time, given by its octave and the bits after the highest one.
 fn bucket(micros: u64) -> usize {
     if micros < BUCKETS_PER_OCTAVE {
         return micros as usize;
@@ -102,7 +102,7 @@ fn bucket(micros: u64) -> usize {
     (u64::from(shift) * BUCKETS_PER_OCTAVE + (micros >> shift)) as usize
 }
 
-/// The first whole microsecond beyond a bucket.
+/// Returns the first whole microsecond after a bucket.
 fn end_micros(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < BUCKETS_PER_OCTAVE {

@@ -1,4 +1,4 @@
-//! The counters for people: a table of 80 columns without colours or lines.
+//! The counters as a table of 80 columns without colours or lines.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::{DeviceStats, Durations, Stats};
 
 /// Columns of a row's label.
 const LABEL: usize = 10;
-/// Columns of each of a row's cells; four fit into 80 columns beside the label.
+/// Columns of a cell; four cells and the label fit into 80 columns.
 const CELL: usize = 17;
 /// Columns of a line.
 const LINE: usize = 80;
@@ -16,12 +16,12 @@ const MEDIAN: f64 = 0.5;
 const P99: f64 = 0.99;
 
 impl Stats {
-    /// Gigabytes read and written a second, while a job runs; none before the first is done.
+    /// Gigabytes read and written per second while a job runs; `None` before the first job is done.
     pub fn gb_per_s(&self) -> Option<f64> {
         (self.busy_micros > 0).then(|| self.gigabytes() / seconds(self.busy_micros))
     }
 
-    /// Processor seconds for each gigabyte read and written; none before the first job is done.
+    /// CPU seconds per gigabyte read and written; `None` before the first job is done.
     pub fn cpu_s_per_gb(&self) -> Option<f64> {
         let gigabytes = self.gigabytes();
         (gigabytes > 0.0).then(|| seconds(self.cpu_micros) / gigabytes)
@@ -37,7 +37,7 @@ impl Stats {
         sorted
     }
 
-    /// Read and written by jobs done.
+    /// Gigabytes that jobs done have read and written.
     fn gigabytes(&self) -> f64 {
         (self.bytes_read + self.bytes_written) as f64 / 1e9
     }
@@ -96,7 +96,7 @@ impl Stats {
             ("waits", &self.subcompaction_waits),
         ];
         rows.extend(times.map(|(label, times)| (label, distribution(times))));
-        // The CPU alone did what stands above.
+        // If only the CPU did subcompactions, the rows above show its work.
         if self.devices.keys().any(|name| name != "cpu") {
             let cells = |(name, did): (&String, &DeviceStats)| {
                 let mut cells = vec![
@@ -113,35 +113,35 @@ impl Stats {
         }
         if self.files_cached_instead > 0 {
             let files = format!(
-                "{} files could not pass by the page cache",
+                "{} files could not bypass the page cache",
                 self.files_cached_instead
             );
             rows.push(("cached", vec![files]));
         }
         if self.subcompactions_moved > 0 {
             let subcompactions = format!(
-                "{} subcompactions did not wait for the device",
+                "{} subcompactions moved to another device",
                 self.subcompactions_moved
             );
             rows.push(("moved", vec![subcompactions]));
         }
         if self.jobs_device_refused > 0 {
             let jobs = format!(
-                "{} jobs in part or whole done by the CPU instead",
+                "{} jobs done partly or entirely by the CPU instead",
                 self.jobs_device_refused
             );
             rows.push(("device", vec![jobs]));
         }
         if self.subcompactions_redone > 0 {
             let subcompactions = format!(
-                "{} subcompactions failed there, quarantined {} times",
+                "{} subcompactions failed on it, quarantined {} times",
                 self.subcompactions_redone, self.devices_quarantined
             );
             rows.push(("device", vec![subcompactions]));
         }
         if self.subcompactions_abandoned > 0 {
             let subcompactions = format!(
-                "{} subcompactions did not come back in time",
+                "{} subcompactions did not return in time",
                 self.subcompactions_abandoned
             );
             rows.push(("device", vec![subcompactions]));
@@ -154,7 +154,7 @@ impl Stats {
                 "{} subcompactions did not pass verification",
                 self.verification_failures
             );
-            rows.push(("thrown out", vec![failed]));
+            rows.push(("discarded", vec![failed]));
         }
         for (reason, jobs) in self.declines_by_count() {
             rows.push(("declined", vec![format!("{jobs} x {reason}")]));
@@ -167,7 +167,7 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (label, cells)) in self.rows().into_iter().enumerate() {
             let mut line = format!("{label:LABEL$}");
-            // Even of nothing there is a first line.
+            // The first cell of the first line is always shown.
             let kept = usize::from(at == 0);
             let rest = cells.iter().skip(kept).filter(|cell| !is_nothing(cell));
             let mut shown = cells.iter().take(kept).chain(rest).peekable();
@@ -194,7 +194,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// A sentence beside the labels, over as many lines as it takes.
+/// Writes a sentence beside the labels, on as many lines as necessary.
 fn wrap(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let mut column = LABEL + 1;
     for (at, word) in text.split_whitespace().enumerate() {
@@ -212,7 +212,7 @@ fn wrap(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Whether a cell is empty or counts nothing.
+/// Whether a cell is empty or its count is zero.
 fn is_nothing(cell: &str) -> bool {
     let number = cell.split(' ').next().unwrap_or_default();
     number.is_empty() || number.parse::<f64>() == Ok(0.0)
@@ -237,7 +237,7 @@ fn seconds(micros: u64) -> f64 {
     Duration::from_micros(micros).as_secs_f64()
 }
 
-/// Bytes in a unit that leaves few digits.
+/// Formats bytes in a unit that leaves few digits.
 pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["MB", "GB", "TB", "PB"];
     const STEP: f64 = 1000.0;

@@ -1,4 +1,4 @@
-//! A subcompaction made once more, into nothing but hashes, and compared with the files that lie on the disk.
+//! Makes a subcompaction again, keeps only hashes, and compares them with the files on the disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +17,8 @@ use rockmill_storage::for_each_piece;
 type Digest = (u64, u128);
 
 impl Verifier {
-    /// Makes a subcompaction again on the CPU and compares files, and what is told of them, with `report` and the
-    /// bytes that the file system gives back.
+    /// Makes a subcompaction again on the CPU. Compares the report with `report`, and the files with the bytes that the
+    /// file system returns.
     ///
     /// # Errors
     /// Verification if something differs; those of the CPU backend.
@@ -55,20 +55,20 @@ impl Verifier {
     ) -> Result<()> {
         let name = file_name(file.number);
         if file != other {
-            return Err(differs(&name, "what is told of it"));
+            return Err(differs(&name, "report"));
         }
         let reader = self.open(file.number)?;
         let mut hasher = Hasher::default();
         for_each_piece(&reader, cancel, |piece| hasher.take(piece))?;
         match hasher.digest() == digest {
             true => Ok(()),
-            false => Err(differs(&name, "its bytes")),
+            false => Err(differs(&name, "bytes")),
         }
     }
 }
 
 fn differs(file: &str, what: &str) -> Error {
-    let what = format!("the CPU makes another one of the same input: {what}");
+    let what = format!("the CPU makes a different one from the same input: {what}");
     Error::new(ErrorKind::Verification, what).in_file(file)
 }
 
@@ -89,7 +89,7 @@ impl Hasher {
     }
 }
 
-/// Takes files as [`crate::staging::StagingSink`] does, and keeps their digests.
+/// Receives files as [`crate::staging::StagingSink`] does, but keeps only their digests.
 struct DigestSink {
     subcompaction: usize,
     made: u64,
@@ -105,7 +105,7 @@ impl DigestSink {
         }
     }
 
-    /// Digests of the finished files, in their order.
+    /// Returns the digests of the finished files, in order.
     fn digests(self) -> Vec<Digest> {
         let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut digests)

@@ -1,4 +1,4 @@
-//! Reading a whole table back: every checksum, the order of keys, counts, and a hash of what it holds.
+//! Reads a whole table back: checksums, order of keys, counts, and a hash of the contents.
 
 use rockmill_core::{
     BlockPlace, BlockStream, CancelToken, Contents, ContentsReader, Error, ErrorKind, InputTable,
@@ -10,11 +10,11 @@ use rockmill_format::xxph3;
 
 use rockmill_core::read_block;
 
-/// Bytes to read at a time.
+/// Bytes per read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
-/// Reads all data blocks of a table, verifies their checksums and that keys ascend strictly and lie
-/// within their index separators, and calls `each` with every entry's user key, tag and value.
+/// Reads all data blocks of a table. Verifies their checksums, and that keys ascend strictly and lie within their index
+/// separators. Calls `each` with every entry's user key, tag and value.
 ///
 /// # Errors
 /// Storage, Corruption, Cancelled, and those of `each`.
@@ -27,12 +27,12 @@ pub fn scan(
     unknown.map_or(Ok(contents), |(_, error)| Err(error))
 }
 
-/// As [`scan`], of a table that may not be understood in parts. Of blocks in another compression the
-/// checksum alone is verified; returned are their number and why the first of them is not read. Under
-/// another comparator no order is checked.
+/// Does the same as [`scan`] for a table that may be partly unreadable. Of blocks with another compression only the
+/// checksum is verified; it returns their number and why the first one was not read. With another comparator it does
+/// not check the order.
 ///
 /// # Errors
-/// As those of [`scan`].
+/// Those of [`scan`].
 pub fn scan_known(
     table: &InputTable,
     cancel: &CancelToken,
@@ -71,7 +71,7 @@ pub fn scan_known(
     Ok((reader.finish(), unknown))
 }
 
-/// RocksDB's hash over all entries of a table, chained in their order (`output_validator.cc`).
+/// Returns RocksDB's hash over all entries of a table, chained in their order (`output_validator.cc`).
 ///
 /// # Errors
 /// Those of [`scan`].
@@ -88,11 +88,11 @@ pub fn paranoid_hash(table: &InputTable, cancel: &CancelToken) -> Result<u64> {
     Ok(hash)
 }
 
-/// Reads a finished output file back and compares it with what was meant to be written; asks its filter,
-/// of which these are the options, for every key.
+/// Reads a finished output file back and compares it with the intended contents. Queries its filter, which has these
+/// options, for every key.
 ///
 /// # Errors
-/// Verification if the file is not what was meant; Storage, Cancelled.
+/// Verification if the file differs from the intended one; Storage, Cancelled.
 pub fn verify_output(
     table: &InputTable,
     meant: &OutputFile,
@@ -151,8 +151,8 @@ pub fn verify_output(
     )
 }
 
-/// Compares what the opened file says of itself with what was meant, and reads its filter; opening it has
-/// verified the checksums of all other blocks that describe data blocks.
+/// Compares the opened file's size, properties and index with the intended ones, and reads its filter. Opening the file
+/// has verified the checksums of the other metadata blocks.
 ///
 /// # Errors
 /// Verification; Storage.
@@ -184,7 +184,7 @@ fn first_failure(table: &InputTable, checks: &[(bool, &str)]) -> Result<()> {
     }
 }
 
-/// Whether a filter says what it must of a key: that the key, and its prefix if it has one, may be there.
+/// Whether a filter accepts a key, and its prefix if it has one.
 fn is_in_filter(filter: &FilterReader<'_>, options: &FilterOptions, user_key: &[u8]) -> bool {
     let prefix = options
         .prefix_extractor
