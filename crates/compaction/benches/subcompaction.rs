@@ -1,16 +1,15 @@
-//! One subcompaction on one thread, stage by stage: where the CPU path's processor time goes.
+//! One subcompaction on one thread, stage by stage: the CPU time of the CPU backend's stages.
 //!
 //! ```text
 //! cargo bench -p rockmill-compaction --bench subcompaction -- [--dir DIR] [--entries N] [--rounds N] [--only NAME]
 //!     [--versions N] [--runs N] [--read-ahead-kib N] [--json]
 //! ```
 //!
-//! Runs of random keys, eight of them and each key in four if nothing else is said, merge into files of 64 MiB at the bottom level.
-//! Input files are made by the CPU backend's own writer in `DIR` and lie in the page cache. Each stage is
-//! run together with those before it, the least processor time of some rounds counts, and what a stage
-//! adds is the difference; encoding decodes the finished blocks again, reading back the files' tails runs by
-//! itself. Processor time is what the calling thread took
-//! in user and system mode.
+//! Runs of random keys merge into files of 64 MiB at the bottom level; by default there are eight runs, and each key is
+//! in four of them. The CPU backend's own writer creates the input files in `DIR`, and they stay in the page cache.
+//! Each stage runs together with those before it; its time is the difference between the minima over several rounds.
+//! Encoding decodes the finished blocks again. Reading back the files' tails runs separately. CPU time is the calling
+//! thread's time in user and system mode.
 
 #[allow(dead_code, reason = "tests use the rest")]
 mod made;
@@ -37,7 +36,7 @@ use rockmill_storage::{InputFileReader, LocalStorage, Storage};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Keys, and the sizes of key and value.
+/// Keys, and the sizes of keys and values.
 struct Pairs {
     name: &'static str,
     key: fn(u64) -> Vec<u8>,
@@ -67,7 +66,7 @@ const PAIRS: [Pairs; 3] = [
 ];
 
 impl Pairs {
-    /// Runs of so many entries in all.
+    /// Creates runs with that many entries in total.
     fn make(&self, args: &Args, dir: &Path) -> Result<Made> {
         let workload = Workload {
             key_bytes: self.key_bytes,
@@ -134,7 +133,7 @@ fn args() -> Args {
                 args.read_ahead_bytes = next().parse::<usize>().expect("a number") << 10;
             }
             "--json" => args.json = true,
-            // Cargo's own.
+            // Cargo's own option.
             "--bench" => {}
             other => panic!("unknown option {other}"),
         }
@@ -142,7 +141,7 @@ fn args() -> Args {
     args
 }
 
-/// One stage: what it adds to the time of those before it.
+/// One stage: the time that it adds to the stages before it.
 #[derive(serde::Serialize)]
 struct StageTime {
     stage: &'static str,
@@ -205,7 +204,7 @@ fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
     let mut files = Vec::new();
     let mut outputs = staging("output")?;
     let mut write = || {
-        // The files of the round before go first.
+        // Removes the files of the previous round first.
         drop(std::mem::replace(&mut outputs, staging("none")?));
         outputs = staging("output")?;
         let mut sink = StagingSink::new(outputs.files(), job_io(), 0);
@@ -261,7 +260,7 @@ fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
     })
 }
 
-/// Least time of some rounds.
+/// Returns the minimum time over several rounds.
 fn best(args: &Args, mut round: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     let mut best = Duration::MAX;
     for _ in 0..args.rounds {
@@ -370,7 +369,7 @@ impl Bench<'_> {
     }
 }
 
-/// A sink of entries that does nothing.
+/// A sink that discards entries.
 struct Forget;
 
 impl Sink for Forget {
@@ -379,7 +378,7 @@ impl Sink for Forget {
     }
 }
 
-/// Files without bytes.
+/// A sink of files that discards bytes.
 struct NullSink;
 
 impl SstSink for NullSink {

@@ -1,4 +1,4 @@
-//! What programs on RocksDB 6.8 to 11.0 wrote into OPTIONS files, and which compactions these rule out.
+//! OPTIONS files of programs on RocksDB 6.8 to 11.0, and the compactions that they rule out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,10 +13,10 @@ use rockmill_testkit::storage_model::database::manifest_of;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/options");
 
-/// OPTIONS files, and all that rules out jobs: of the database, or of a column family of it.
+/// OPTIONS files, and everything that rules out jobs: of the database, or of one of its column families.
 const FILES: [(&str, &[&str]); 15] = [
-    // Knows neither file checksums nor partitioners. The merge operator is one of no parts, whose name is
-    // empty, and the filter policy's name stands for one that writes no filters.
+    // Its version has neither file checksums nor partitioners. The merge operator has no parts, so its name is empty,
+    // and the filter policy's name means that no filters are written.
     ("ceph-mon.6.8.1", &[]),
     (
         "mariadb-myrocks.6.29.5",
@@ -68,7 +68,7 @@ const FILES: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// All that keeps jobs of a database without files from being done, by its OPTIONS.
+/// Returns all reasons why jobs of a database without files are declined because of its OPTIONS.
 fn diagnosed(options: &str) -> Vec<String> {
     let parsed = OptionsFile::parse(options).expect("an OPTIONS file");
     let names = parsed.column_families.iter().map(|family| {
@@ -102,7 +102,7 @@ fn diagnosed(options: &str) -> Vec<String> {
     lines.chain(of_families).collect()
 }
 
-/// The code of a reason, and what was found.
+/// Returns the code of a reason, and the finding.
 fn line(error: &Error) -> String {
     let ErrorKind::Declined(reason) = error.kind else {
         panic!("{error}");
@@ -144,7 +144,7 @@ fn an_absent_object_has_no_name_once_its_option_is_written() {
         ("rocksdb_version=10.5.1", &all[..3]),
         ("rocksdb_version=10.6.0", &all),
         ("rocksdb_version=11.12.0", &all),
-        // A file that does not say who wrote it.
+        // A file without a version.
         ("", &all),
     ] {
         let options = old.replace("rocksdb_version=6.8.1", version);

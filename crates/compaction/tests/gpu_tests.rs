@@ -1,7 +1,7 @@
-//! All tests that run on a device, in one program: the GPU backend's own and the recorded jobs.
+//! All tests that run on a device, in one program: those of the GPU backend and the recorded jobs.
 //!
 //! The kernels run on the host, or on the GPU that `ROCKMILL_TEST_DEVICE` names (`cuda:N`). `scripts/gpu-bundle.sh`
-//! takes this program to machines with a GPU.
+//! copies this program to machines with a GPU.
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! The files that benchmarks make hold what was asked for.
+//! The files that benchmarks create have the requested contents.
 
 #[allow(dead_code, reason = "the benchmark uses the rest")]
 #[path = "../benches/made/mod.rs"]

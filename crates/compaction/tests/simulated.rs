@@ -1,4 +1,4 @@
-//! Simulated devices take the time that their profile says, and fail as it says.
+//! Simulated devices take the time of their profile, and fail as it says.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -19,11 +19,11 @@ use rockmill_testkit::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
 use rockmill_testkit::storage_model::database::{DIR, Database};
 use rockmill_testkit::storage_model::storage::SimStorage;
 
-/// Cycles of the slowest stage, those of keys included.
+/// Cycles of the slowest stage.
 const MERGER_CYCLES: f64 = 1000.0;
 const CLOCK_HZ: f64 = 1e6;
 
-/// One whose merger decides, whatever the pairs.
+/// A profile whose merger is the slowest stage for all pairs.
 fn profile(units: u32) -> UnitProfile {
     let stage = |base_cycles| UnitStage {
         base_cycles,
@@ -52,7 +52,7 @@ fn faulty(fault: Fault) -> UnitProfile {
     }
 }
 
-/// One that takes hours for a subcompaction.
+/// A profile on which a subcompaction takes hours.
 fn crawls() -> UnitProfile {
     let mut crawls = profile(1);
     crawls.clock_hz = 1e3;
@@ -60,7 +60,7 @@ fn crawls() -> UnitProfile {
     crawls
 }
 
-/// A machine in time of its own, without a CPU to share work with.
+/// A machine in virtual time whose CPU shares no work.
 struct Machine {
     engine: Engine,
     clock: VirtualClock,
@@ -71,7 +71,7 @@ impl Machine {
         Self::with_storage(database, threads, profiles, None)
     }
 
-    /// The same with files on a drive of so many bytes a second, if they take time.
+    /// Does the same with files on a drive with that many bytes per second, if reads and writes take time.
     fn with_storage(
         database: &Database,
         threads: usize,
@@ -87,7 +87,7 @@ impl Machine {
         let settings = Settings {
             mutable: MutableSettings {
                 threads,
-                // A subcompaction is checked before its thread takes another one.
+                // A subcompaction is verified before its thread runs another one.
                 sync_threads: Some(0),
                 ..MutableSettings::default()
             },
@@ -103,7 +103,7 @@ impl Machine {
         Self { engine, clock }
     }
 
-    /// Does the job of the database, and says how long that took.
+    /// Runs the job of the database, and returns its result and its time.
     fn run(&self, database: &Database) -> (Outcome, f64) {
         let (dir, cancel) = (Path::new(DIR), CancelToken::new());
         let info = database.family().info("some-session");
@@ -124,12 +124,12 @@ impl Machine {
     }
 }
 
-/// A database whose job has some subcompactions.
+/// Returns a database whose job has some subcompactions.
 fn database() -> Database {
     database_of(6..=usize::MAX)
 }
 
-/// A database whose job has so many subcompactions.
+/// Returns a database whose job has that many subcompactions.
 fn database_of(subcompactions: RangeInclusive<usize>) -> Database {
     let drawn = (1..).map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)));
     let mut fitting = drawn.filter(|database| {
@@ -155,7 +155,7 @@ fn jobs_take_the_time_of_the_formulas() {
     let (outcome, seconds) = run(1, profile(1));
     let formula = outcome.entries_read as f64 * MERGER_CYCLES / CLOCK_HZ;
     assert!(is_near(seconds, formula), "{seconds}, not {formula}");
-    // One unit is all that there is.
+    // With a single unit, more threads only wait.
     let (_, waiting) = run(3, profile(1));
     assert!(is_near(waiting, formula), "{waiting}, not {formula}");
     let (_, at_once) = run(3, profile(3));
@@ -239,7 +239,7 @@ fn a_broken_context_fails_all_calls_until_the_device_is_quarantined() {
         (stats.subcompactions_redone, stats.devices_quarantined),
         (3, 1)
     );
-    // It is whole again, and one subcompaction tries it.
+    // The context works again, and one subcompaction tries the device.
     machine.clock.pause(Duration::from_secs(60));
     machine.run(&database);
     let stats = machine.stats();
@@ -263,7 +263,7 @@ fn a_call_that_hangs_is_abandoned() {
     );
     let why = outcome.device_refused.expect("it is told");
     assert!(why.contains("did not return within 1000.0 s"), "{why}");
-    // It comes back in an hour, which nobody else spends.
+    // It returns after an hour of virtual time, in which nothing else happens.
     while machine.engine.memory_taken_bytes() > 0 {
         std::thread::yield_now();
     }
@@ -355,7 +355,7 @@ fn subcompactions_with_wrong_files_are_made_again_at_once() {
     const THREADS: usize = 16;
     const BYTES_PER_SECOND: f64 = 1e6;
     let database = database();
-    // Next to no time beside that of the drive.
+    // Almost no time compared to the drive.
     let run = |faults| {
         let swift = UnitProfile {
             units: THREADS as u32,

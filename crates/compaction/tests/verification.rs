@@ -1,4 +1,4 @@
-//! What each level of verification notices.
+//! Faults that each level of verification detects.
 
 #[path = "../../cpu/tests/common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ const FILE_BYTES: u64 = 8 << 10;
 const SUBCOMPACTIONS: usize = 7;
 const SESSION: &str = "0123456789ABCDEFGHIJ";
 
-/// A subcompaction whose files lie in a staging folder.
+/// A subcompaction with its files in a staging folder.
 struct Staged {
     inputs: Vec<InputTable>,
     plan: Plan,
@@ -37,8 +37,8 @@ struct Staged {
 }
 
 impl Staged {
-    /// A subcompaction that a backend makes which goes by `made` instead of the plan, and says that it has
-    /// verified what it wrote.
+    /// Runs a subcompaction on a backend that follows `made` instead of the plan, and that claims to have verified its
+    /// files.
     fn new(made: impl Fn(&mut Plan)) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
         let staging = StagingDir::create(Arc::new(LocalStorage), root.path(), SESSION);
@@ -95,7 +95,7 @@ impl Staged {
         verifier.verify(self.subcompaction.index, task, &self.report)
     }
 
-    /// Whether a level finds fault with the files.
+    /// Whether a level detects a fault in the files.
     fn notices(&self, level: Verification) -> bool {
         match self.verify(level, SESSION) {
             Ok(()) => false,
@@ -106,7 +106,7 @@ impl Staged {
         }
     }
 
-    /// Flips a bit in the middle of the file at `position`, which is in a data block.
+    /// Inverts a bit in the middle of the file at `position`, which is in a data block.
     fn flip(&self, position: usize) {
         let file = &self.report.files()[position];
         let path = self.staging.files().file(file.number);
@@ -117,7 +117,7 @@ impl Staged {
     }
 }
 
-/// Two overlapping files with some tombstones.
+/// Creates two overlapping files with some tombstones.
 fn inputs() -> Vec<InputTable> {
     const KEYS: u64 = 600;
     let of = |first_sequence: u64, kind: fn(u64) -> u8| {
@@ -173,7 +173,7 @@ fn a_backend_that_does_not_verify_has_its_files_read_back_at_any_level() {
 
 #[test]
 fn files_that_are_sound_and_wrong_are_noticed_where_the_subcompaction_is_made_again() {
-    // Each is a job that could have been; only it is not this one.
+    // Each is a valid plan, but of another job.
     let wrong: [fn(&mut Plan); 4] = [
         |plan| plan.rules.bottommost = false,
         |plan| plan.rules.snapshots = vec![5],
@@ -209,7 +209,7 @@ fn a_sample_notices_what_is_wrong_with_some_subcompactions_and_draws_alike_again
     let sessions: Vec<_> = (0..100).map(|i| format!("SESSION-{i}")).collect();
     let drawn: Vec<_> = sessions.iter().map(noticed).collect();
     assert_eq!(drawn, sessions.iter().map(noticed).collect::<Vec<_>>());
-    // A quarter, and one of seven for certain.
+    // A quarter, and at least one of seven.
     let share = drawn.iter().filter(|noticed| **noticed).count();
     assert!((15..65).contains(&share), "{share} of 100");
 }
@@ -222,7 +222,7 @@ fn an_index_of_user_keys_is_refused_where_one_goes_on_in_the_next_block() {
     assert!(table.meta.index.len() > 2, "a user key in several blocks");
     let read = |table: &InputTable| scan(table, &CancelToken::new(), |_, _, _| Ok(()));
     assert_eq!(read(&table).expect("it is sound").entries(), 200);
-    // Separators look alike, but for the sequence numbers that these were said to be without.
+    // Without their sequence numbers, these separators are equal.
     let meta = Arc::make_mut(&mut table.meta);
     meta.properties.index_key_is_user_key = 1;
     let error = read(&table).expect_err("they do not tell the versions apart");
@@ -237,7 +237,7 @@ fn files_are_read_back_within_the_limit() {
     closing.cancel();
     let mut files = JobIo::new(Arc::new(LocalStorage), closing);
     files.limiter = Arc::new(RateLimiter::new(1));
-    // The first read goes on and the next one waits, which ends as the job does.
+    // The first read proceeds and the next one waits; cancelling the job ends the wait.
     let error = staged.verify_with(files, Verification::Default, SESSION);
     assert_eq!(error.expect_err("it waits").kind, ErrorKind::Cancelled);
 }

@@ -1,4 +1,4 @@
-//! A workload's files, and what a subcompaction over them is to do.
+//! A workload's files, and the plan of a subcompaction over them.
 
 mod workload;
 
@@ -17,26 +17,26 @@ use rockmill_storage::{LocalStorage, base_name};
 pub use workload::Workload;
 use workload::{fill, plan};
 
-/// A workload's files, which go away when dropped, and what a subcompaction over them is to do.
+/// A workload's files, which are removed when dropped, and the plan of a subcompaction over them.
 #[derive(Debug)]
 pub struct Made {
-    /// The files, in a folder of their own.
+    /// The files, in a separate folder.
     tables: Vec<InputTable>,
     plan: Plan,
     _dir: StagingDir,
 }
 
 impl Made {
-    /// Makes the files in a folder `name` in `dir`.
+    /// Creates the files in a folder `name` in `dir`.
     ///
     /// # Errors
-    /// Storage; Cancelled once `cancel` is set, as by what follows.
+    /// Storage; Cancelled if `cancel` is set.
     pub fn new(workload: &Workload, dir: &Path, name: &str, cancel: &CancelToken) -> Result<Self> {
         let set_key = |i, key: &mut [u8]| workload.set_key(i, key);
         Self::with_keys(workload, dir, name, set_key, cancel)
     }
 
-    /// The same with keys that `set_key` makes of their numbers, in their order. Run 0 is the oldest.
+    /// Does the same with keys that `set_key` creates from their numbers, in order. Run 0 is the oldest.
     ///
     /// # Errors
     /// Storage.
@@ -71,7 +71,7 @@ impl Made {
         &self.tables
     }
 
-    /// What is to be done with them.
+    /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -121,7 +121,7 @@ fn open(workload: &Workload, dir: &StagingDir, io: &Arc<JobIo>) -> Result<Vec<In
         let path = dir.files().file(file_number(run, 0)?);
         match JobInput::open(io, &path) {
             Ok(file) => tables.push(open_table(Box::new(file))?),
-            // A run to which no key was drawn.
+            // A run without keys.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(Error::storage(&base_name(&path), "open it", &e)),
         }
@@ -133,7 +133,7 @@ fn job_io() -> Arc<JobIo> {
     Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new()))
 }
 
-/// The entry at hand.
+/// The current entry.
 struct Entry {
     key: Vec<u8>,
     value: Vec<u8>,

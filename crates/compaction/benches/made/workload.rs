@@ -9,32 +9,32 @@ use rockmill_format::filter::FilterOptions;
 const TARGET_FILE_BYTES: u64 = 64 << 20;
 const BLOOM_MILLIBITS: u32 = 10_000;
 
-/// What a subcompaction is made of. Keys differ in their first eight bytes at the latest; the rest of a key, and a value, are
-/// random, half of a value if something compresses it.
+/// Contents of a subcompaction. Keys differ within their first eight bytes. The rest of a key is random, and so is a
+/// value, or half of it if the blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
     /// Bytes of a user key, 4 or more.
     pub key_bytes: usize,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Inputs, at most 64.
+    /// Number of inputs, at most 64.
     pub runs: u32,
-    /// Of those, how many have a key; the newest entry survives.
+    /// Number of runs that contain a key; the newest entry survives.
     pub versions: u32,
-    /// How blocks are stored.
+    /// Compression of blocks.
     pub compression: CompressionType,
-    /// Bytes of keys and values in all inputs, about.
+    /// Approximate bytes of keys and values in all inputs.
     pub raw_bytes: u64,
 }
 
 impl Workload {
-    /// Keys, each in as many runs as it has versions.
+    /// Number of keys, each in `versions` runs.
     pub(super) fn keys(&self) -> u64 {
         let entry_bytes = (self.key_bytes + self.value_bytes) as u64;
         (self.raw_bytes / entry_bytes / u64::from(self.versions)).max(1)
     }
 
-    /// Makes key `i`: spread over all numbers of its width, in their order.
+    /// Creates key `i`: keys are spread over all numbers of their width, in order.
     pub(super) fn set_key(&self, i: u64, key: &mut [u8]) {
         let spread = (u128::from(i) << 64) / u128::from(self.keys());
         let head = (spread as u64).to_be_bytes();
@@ -43,7 +43,7 @@ impl Workload {
         fill(rest, i);
     }
 
-    /// Which runs have a key, as bits: a set of `versions` runs, drawn for each key (Floyd's sampling).
+    /// Returns the runs that contain a key, as bits: a set of `versions` runs, drawn for each key (Floyd's sampling).
     pub(super) fn chosen_runs(&self, key: u64) -> u64 {
         let (runs, versions) = (u64::from(self.runs), u64::from(self.versions));
         let mut chosen = 0;
@@ -59,7 +59,7 @@ impl Workload {
         chosen
     }
 
-    /// Bytes at the front of a value that do not compress.
+    /// Number of bytes at the start of a value that do not compress.
     pub(super) fn random_value_bytes(&self) -> usize {
         match self.compression {
             CompressionType::None => self.value_bytes,
@@ -68,7 +68,7 @@ impl Workload {
     }
 }
 
-/// Random bytes, the same for the same seed.
+/// Fills `bytes` with random bytes, which are the same for the same seed.
 pub(super) fn fill(bytes: &mut [u8], seed: u64) {
     for (i, chunk) in bytes.chunks_mut(8).enumerate() {
         let word = mix(seed ^ (i as u64) << 48).to_le_bytes();
@@ -76,7 +76,7 @@ pub(super) fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// splitmix64's last steps.
+/// The last steps of splitmix64.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -84,7 +84,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// RocksDB's defaults, a Bloom filter of 10 bits, the bottommost level.
+/// Returns a plan with RocksDB's defaults, a Bloom filter of 10 bits, at the bottommost level.
 pub(super) fn plan(workload: &Workload) -> Plan {
     Plan {
         rules: CompactionRules {

@@ -1,4 +1,4 @@
-//! Storage of which the first files do not come out as they should.
+//! Storage that damages or blocks its first files.
 
 use std::io;
 use std::path::Path;
@@ -14,12 +14,12 @@ use rockmill_testkit::storage_model::storage::SimStorage;
 pub struct Damaging {
     storage: SimStorage,
     files_left: AtomicU32,
-    /// Whether writing them does not come back instead.
+    /// If set, writes to these files block instead.
     stuck: Option<Stuck>,
 }
 
 impl Damaging {
-    /// So many of the first files are damaged, or with something to be stuck on do not come back.
+    /// Damages the first `files` files, or blocks writes to them if `stuck` is set.
     pub fn new(storage: SimStorage, files: u32, stuck: Option<Stuck>) -> Self {
         Self {
             storage,
@@ -29,10 +29,10 @@ impl Damaging {
     }
 }
 
-/// Set when what is stuck may come back.
+/// Set when blocked writes may continue.
 pub type Stuck = Arc<(Mutex<bool>, Condvar)>;
 
-/// A file that takes nothing before it may.
+/// A file whose writes block until they may continue.
 #[derive(Debug)]
 struct StuckFile(Box<dyn WritableFile>, Stuck);
 
@@ -49,7 +49,7 @@ impl WritableFile for StuckFile {
     }
 }
 
-/// A file of which the last byte of each piece is not what it should be.
+/// A file that inverts a bit in the last byte of each piece.
 #[derive(Debug)]
 struct Damaged(Box<dyn WritableFile>);
 
@@ -74,7 +74,7 @@ impl Storage for Damaging {
 
     fn create(&self, path: &Path, mode: u32) -> io::Result<Box<dyn WritableFile>> {
         let file = self.storage.create(path, mode)?;
-        // The engine also tries the staging folder.
+        // The engine also creates a trial file in the staging folder.
         let is_output = path.extension().is_some_and(|extension| extension == "sst");
         let one_less = |left: u32| left.checked_sub(u32::from(is_output));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! An engine of some devices, and what a job on it leaves.
+//! An engine with some devices, and the result of a job on it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::damaging::{Damaging, Stuck};
 use rockmill_testkit::storage_model::database::{DIR, Database};
 use rockmill_testkit::storage_model::storage::SimStorage;
 
-/// What a job left.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Left {
     /// Names and bytes of the files.
@@ -24,24 +24,23 @@ pub struct Left {
     pub device: String,
     pub devices: Vec<DeviceWork>,
     pub refused: Option<String>,
-    /// Subcompactions of the job.
+    /// Number of subcompactions of the job.
     pub subcompactions: u64,
     pub stats: Stats,
 }
 
-/// What a job runs on.
+/// Devices and settings for a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
     pub devices: DeviceList,
     pub threads: usize,
-    /// Of each device.
+    /// Memory of each device.
     pub memory_bytes: Option<u64>,
-    /// The first files are not written as they should be.
+    /// Number of files that are damaged, from the first one on.
     pub damaged: u32,
 }
 
-/// Runs the job of a database on a device with so much memory; the first `damaged` files are not written as
-/// they should be.
+/// Runs the job of a database on a device with that much memory. The first `damaged` files are damaged.
 pub fn run(database: &Database, device: Device, memory_bytes: Option<u64>, damaged: u32) -> Left {
     let machine = Machine {
         devices: device.into(),
@@ -57,13 +56,13 @@ pub fn run_on(database: &Database, machine: Machine) -> Left {
     run_stuck(database, machine, None)
 }
 
-/// The same; with something to be stuck on, the first files are not damaged but do not come back.
+/// Does the same. With `stuck`, writes to the first files block instead.
 pub fn run_stuck(database: &Database, machine: Machine, stuck: Option<Stuck>) -> Left {
     let (engine, storage) = start(database, machine, stuck);
     run_again(database, &engine, &storage)
 }
 
-/// An engine and what it works on.
+/// Creates an engine and its storage.
 pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (Engine, SimStorage) {
     const PATIENCE: Duration = Duration::from_millis(200);
     let disk = database.disk.clone();

@@ -1,4 +1,4 @@
-//! A device that fails at some subcompactions, or at all, costs time and nothing else.
+//! A device that fails at some or all subcompactions costs time, and changes nothing else.
 
 mod damaging;
 mod machine;
@@ -15,10 +15,10 @@ use rockmill_testkit::simulated::Profile;
 use machine::{KERNELS, Left, Machine, run, run_on};
 use rockmill_testkit::storage_model::database::Database;
 
-/// Databases that a test draws.
+/// Number of databases that a test draws.
 const CASES: u64 = 30;
 
-/// Memory that the first subcompaction needed which did not get any.
+/// Memory that the first subcompaction that did not get any needed.
 fn need(left: &Left) -> Option<u64> {
     let mut words = left.refused.as_ref()?.split(' ').map(str::parse);
     words.find_map(Result::ok)
@@ -52,7 +52,7 @@ fn files_do_not_depend_on_what_did_which_subcompaction() {
     assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
 }
 
-/// One to three devices, simulated ones among them, with or without the CPU, and with enough memory or not.
+/// Draws one to three devices, simulated ones among them, with or without the CPU, and with enough memory or not.
 fn draw_machine(rng: &mut SmallRng) -> Machine {
     let simulated = UnitProfile::names().map(|name| {
         let profile: Profile = name.parse().expect("it ships");
@@ -147,7 +147,7 @@ fn a_device_that_always_fails_is_asked_a_few_times() {
         .map(|database| run(&database, KERNELS, Some(1), 0))
         .find(|left| left.stats.devices_quarantined > 0)
         .expect("some job has several subcompactions");
-    // Three in a row, and what the other threads had begun.
+    // Three consecutive ones, and those that the other threads had begun.
     let redone = several_subcompactions.stats.subcompactions_redone;
     assert!((3..=3 + 2).contains(&redone), "{redone}");
     assert_eq!(several_subcompactions.stats.devices_quarantined, 1);

@@ -1,4 +1,4 @@
-//! Subcompactions of devices that do not come back.
+//! Subcompactions from which a device does not return.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn a_subcompaction_that_does_not_come_back_is_abandoned() {
         assert_eq!(left.stats.devices_quarantined, 1, "seed {seed}");
         *stuck.0.lock().expect("no panic") = true;
         stuck.1.notify_all();
-        // The call comes back to files that nobody needs, and lets go of all.
+        // The call returns to files that are no longer used, and releases everything.
         while Arc::strong_count(&stuck) > 1 {
             std::thread::yield_now();
         }
@@ -39,7 +39,7 @@ fn a_subcompaction_that_does_not_come_back_is_abandoned() {
     assert!(abandoned > 0);
 }
 
-/// The kernels with so many threads, whose first files are damaged.
+/// The kernels with that many threads; the first `damaged` files are damaged.
 fn kernels(threads: usize, damaged: u32) -> Machine {
     Machine {
         devices: KERNELS.into(),
@@ -49,7 +49,7 @@ fn kernels(threads: usize, damaged: u32) -> Machine {
     }
 }
 
-/// A database whose job has as many subcompactions on the kernels as there are to be with it, and that job undisturbed.
+/// Returns a database whose job has at least that many subcompactions on the kernels, and its undisturbed result.
 fn with_subcompactions(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
     (1..)
         .map(|seed| Database::draw(&mut SmallRng::seed_from_u64(seed)))
@@ -62,7 +62,7 @@ fn with_subcompactions(slots: impl Fn(&Left) -> u64) -> (Database, Left, u64) {
         .expect("it goes on until there is one")
 }
 
-/// An engine whose first subcompactions do not come back, with memory for them and what the job holds beside.
+/// Creates an engine whose first subcompactions do not return, with memory for these and for the job's indexes.
 fn start_stuck(
     (database, expected, slots): &(Database, Left, u64),
     stuck: &Stuck,
@@ -75,7 +75,7 @@ fn start_stuck(
     (engine, storage, budget)
 }
 
-/// Lets calls come back, and waits until they have.
+/// Lets the calls return, and waits until they have.
 fn release(stuck: &Stuck, engine: &Engine) {
     *stuck.0.lock().expect("no panic") = true;
     stuck.1.notify_all();
@@ -87,7 +87,7 @@ fn release(stuck: &Stuck, engine: &Engine) {
 #[test]
 fn subcompactions_that_do_not_come_back_leave_the_cpu_room_for_one() {
     const MIN_BUDGET: u64 = 32 << 20;
-    // One with so many subcompactions that they fill the budget.
+    // A job whose subcompactions fill the budget.
     let case = with_subcompactions(|left| MIN_BUDGET.div_ceil(left.stats.peak_held_bytes));
     let stuck = Stuck::default();
     let (engine, storage, budget) = start_stuck(&case, &stuck);

@@ -1,4 +1,4 @@
-//! The archive that holds the recorded jobs, a folder each.
+//! The archive of the recorded jobs, with a folder for each.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use rockmill_compaction::record::JOB_FILE;
 use tempfile::TempDir;
 
-/// Compiled in, so that the program runs where there is no checkout.
+/// Compiled in, so that the program runs without a checkout.
 const ARCHIVE: &[u8] = include_bytes!("jobs.tar.zst");
 
-/// Where the archive lies in the checkout.
+/// Path of the archive in the checkout.
 const PATH: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/tests/recorded_jobs/jobs.tar.zst"
 );
 
-/// zstd's highest level: the archive is made rarely.
+/// zstd's highest level, because the archive is rarely created.
 const LEVEL: i32 = 22;
 
 /// Jobs repeat each other's options and inputs, so the window covers the whole archive.
 const WINDOW_LOG: u32 = 27;
 
-/// The archive is a part of every checkout.
+/// Maximum size, because every checkout contains the archive.
 const MAX_BYTES: usize = 3 << 20;
 
-/// Where the jobs lie for a test.
+/// The unpacked jobs of a test.
 #[derive(Debug)]
 pub struct Jobs {
     /// Removes the folders when it is dropped.
@@ -48,7 +48,7 @@ impl Jobs {
     }
 }
 
-/// The folders in `root`, by name.
+/// Returns the folders in `root`, by name.
 pub fn folders(root: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).expect("the folder can be listed");
     let mut dirs: Vec<_> = entries.map(|entry| entry.expect("listed").path()).collect();
@@ -56,10 +56,10 @@ pub fn folders(root: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// Makes the archive of the jobs in `dirs`.
+/// Creates the archive of the jobs in `dirs`.
 pub fn pack(dirs: &[PathBuf]) {
     let mut files: Vec<_> = dirs.iter().flat_map(|dir| folders(dir)).collect();
-    // What is alike lies together.
+    // Similar files are adjacent.
     let is_job = |path: &PathBuf| path.ends_with(JOB_FILE);
     files.sort_by_key(|path| {
         (

@@ -1,6 +1,6 @@
-//! Small jobs, recorded with the bytes that they made: changes of the code do not change them.
+//! Small jobs, recorded with the bytes of their results: changes of the code must not change these.
 //!
-//! `scripts/recorded-jobs.sh` makes the archive; docs/internals/testing.md says when.
+//! `scripts/recorded-jobs.sh` creates the archive; docs/internals/testing.md says when.
 
 mod archive;
 mod repeat;
@@ -16,28 +16,28 @@ use rockmill_compaction::{Device, DeviceList};
 use rockmill_core::DeclineReason;
 use rockmill_cuda::Target;
 
-/// The fewest jobs that the archive holds, and the fewest of them that are done.
+/// Minimum number of jobs in the archive, and of those that are done.
 const MIN_JOBS: usize = 250;
 const MIN_DONE: usize = 200;
 
-/// The fewest jobs that a GPU does; compression it leaves to the CPU.
+/// Minimum number of jobs that a GPU does. It leaves compression to the CPU.
 const MIN_ON_DEVICE: usize = 80;
 
-/// Reasons that no job can carry.
+/// Reasons that do not depend on a job.
 const NOT_IN_A_JOB: [DeclineReason; 5] = [
-    // The setting `min_job_bytes` is looked at before there is a job.
+    // The setting `min_job_bytes` is checked before there is a job.
     DeclineReason::SmallJob,
-    // It depends on where the database and the staging folder lie.
+    // It depends on the folders of the database and of staging.
     DeclineReason::StagingFolder,
     // The MANIFEST's view of the whole database shows it before there is a job.
     DeclineReason::DbPaths,
-    // The process's limit of open files decides it.
+    // It depends on the process's limit of open files.
     DeclineReason::OpenFiles,
-    // The moment decides it, and not the job.
+    // It depends on the time.
     DeclineReason::ShuttingDown,
 ];
 
-/// The device that `ROCKMILL_TEST_DEVICE` names; without it the GPU's kernels on the host.
+/// Returns the device that `ROCKMILL_TEST_DEVICE` names; by default the GPU's kernels on the host.
 fn tested_device() -> DeviceList {
     match std::env::var("ROCKMILL_TEST_DEVICE") {
         Ok(name) => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
@@ -50,7 +50,7 @@ fn name(dir: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Does something with all jobs on all processors; panics with the names of those that fail.
+/// Calls `act` for all jobs on all CPUs. Panics with the names of those that fail.
 fn for_all(dirs: &[PathBuf], act: impl Fn(&Path) -> Result<(), String> + Sync) {
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -77,7 +77,7 @@ fn for_all(dirs: &[PathBuf], act: impl Fn(&Path) -> Result<(), String> + Sync) {
     );
 }
 
-/// Runs all jobs on `device`, and says how many it did without the CPU.
+/// Runs all jobs on `device`. Returns the number of those done without the CPU.
 fn repeat_all(device: DeviceList) -> usize {
     let (jobs, engines) = (Jobs::unpack(), Engines::new(device));
     let by_device = AtomicUsize::new(0);
@@ -151,8 +151,8 @@ fn any_difference_is_told() {
     assert!(repeat::compare(&one, &other).is_err());
 }
 
-/// Runs every job in the folder `ROCKMILL_RECORDED_JOBS`, without it those of the archive, on the CPU, records
-/// what became of it, and packs all. A job that must be declined still has to be, for the same reason.
+/// Runs every job in the folder `ROCKMILL_RECORDED_JOBS`, or those of the archive, on the CPU. Records the results and
+/// packs everything. A job that had to be declined must still be declined for the same reason.
 #[test]
 #[ignore = "it writes the archive; see scripts/recorded-jobs.sh"]
 fn make_the_archive() {

@@ -1,4 +1,4 @@
-//! One recorded job, repeated.
+//! Repeats one recorded job.
 
 use std::fs;
 use std::io;
@@ -13,33 +13,33 @@ use rockmill_core::{CancelToken, DeclineReason, ErrorKind};
 use rockmill_format::wire::CompactionServiceResult;
 use rockmill_storage::LocalStorage;
 
-/// The message for RocksDB, without what differs from run to run.
+/// The message for RocksDB, without the parts that differ from run to run.
 const RESULT_FILE: &str = "result.bin";
 
-/// Bytes of two messages that are shown around the first difference.
+/// Number of bytes that are shown around the first difference of two messages.
 const SHOWN_BYTES: usize = 60;
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It was done.
     Done {
-        /// Sizes and sums of the output files.
+        /// Sizes and checksums of the output files.
         sums: OutputSums,
         /// [`RESULT_FILE`].
         result: Vec<u8>,
         /// The devices that did it.
         device: String,
     },
-    /// It was declined, by the reason's code.
+    /// It was declined, with the reason's code.
     Declined(String),
 }
 
-/// What jobs run on.
+/// Engines for the jobs.
 #[derive(Debug)]
 pub struct Engines {
     engine: Engine,
-    /// One with the smallest memory budget, on the CPU, for jobs that are too large for that.
+    /// An engine on the CPU with the smallest memory budget, for jobs that must be too large.
     scant: Engine,
 }
 
@@ -100,7 +100,7 @@ fn done(finished: &Finished) -> Result<Ended, String> {
     })
 }
 
-/// The message without how long things took and where the files wait.
+/// Returns the message without times and without the staging folder.
 fn without_times(message: &[u8]) -> Result<Vec<u8>, String> {
     let mut result = CompactionServiceResult::decode(message).map_err(|e| e.to_string())?;
     result.output_path.clear();
@@ -111,7 +111,7 @@ fn without_times(message: &[u8]) -> Result<Vec<u8>, String> {
     Ok(result.encode())
 }
 
-/// What is recorded of the job in `dir`; the devices are not.
+/// Returns the recorded result of the job in `dir`, without devices.
 pub fn recorded(dir: &Path) -> Result<Ended, String> {
     if let Some(code) = declined(dir)? {
         return Ok(Ended::Declined(code));
@@ -124,7 +124,7 @@ pub fn recorded(dir: &Path) -> Result<Ended, String> {
     })
 }
 
-/// Records what became of the job in `dir`, instead of what was recorded of it.
+/// Records the result of the job in `dir` in place of the recorded one.
 pub fn keep(dir: &Path, ended: &Ended) -> Result<(), String> {
     for file in [DECLINED_FILE, OUTPUTS_FILE, RESULT_FILE] {
         match fs::remove_file(dir.join(file)) {
@@ -142,7 +142,7 @@ pub fn keep(dir: &Path, ended: &Ended) -> Result<(), String> {
     .map_err(|e| e.to_string())
 }
 
-/// Compares what became of a job with what is recorded of it.
+/// Compares the result of a job with the recorded one.
 pub fn compare(recorded: &Ended, ended: &Ended) -> Result<(), String> {
     let (expected, found) = match (recorded, ended) {
         (

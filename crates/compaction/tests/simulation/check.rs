@@ -1,4 +1,4 @@
-//! What must hold, whatever happened.
+//! Conditions that hold in all cases.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::life::{Case, Ending, Outputs, RECORDS};
 use crate::storage::{Seen, SimStorage};
 use crate::tables;
 
-/// Which life, and what it writes if it comes to that.
+/// A life, and its expected outputs.
 pub struct Lived<'a> {
     pub life: u64,
     pub outputs: &'a Outputs,
 }
 
-/// Output files are sound, hold the expected keys and values and are as old as the oldest input.
+/// Checks that output files are valid, contain the expected keys and values and are as old as the oldest input.
 pub fn contents(outputs: &Outputs, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let mut found = Vec::new();
     for (_, bytes) in outputs {
@@ -44,7 +44,7 @@ pub fn contents(outputs: &Outputs, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
     assert!(found == expected, "the output is not what RocksDB leaves");
 }
 
-/// The job is done as without the fault, or its error tells of the fault.
+/// Checks that the job is done as without the fault, or that its error fits the fault.
 pub fn ending(ending: &Ending, fault: Fault, storage: &SimStorage, undisturbed: &Outputs) {
     let kind = fault.kind;
     let struck = storage.seen().struck;
@@ -62,7 +62,7 @@ pub fn ending(ending: &Ending, fault: Fault, storage: &SimStorage, undisturbed: 
             error
         }
         Ending::Unprepared(error) => {
-            // What keeps a job from being made is told as a reason to leave it to RocksDB.
+            // Errors before there is a job are reported as declines.
             let fitting = [
                 ErrorKind::Cancelled,
                 ErrorKind::Declined(DeclineReason::Manifest),
@@ -77,17 +77,17 @@ pub fn ending(ending: &Ending, fault: Fault, storage: &SimStorage, undisturbed: 
     assert!(!struck.is_empty(), "without a fault: {error}");
 }
 
-/// So many ways a crash at a life's end may go are looked at.
+/// Number of crashes at a life's end that are tried.
 const CRASHES: usize = 8;
 
-/// What a life leaves, and what a crash at its end would.
+/// Checks the state after a life, and after crashes at its end.
 pub fn after(storage: &SimStorage, case: &Case, of: &Lived<'_>) {
     let seen = storage.seen();
     if !seen.stopped {
         let disk = storage.disk();
         nothing_changed(&disk, &case.database);
         if !seen.struck.iter().any(|op| op.cleans()) {
-            // Nothing is touched before the MANIFEST has told which database it is.
+            // Nothing is changed before the MANIFEST has identified the database.
             let reads = |op: &Op| matches!(op, Op::Open | Op::Size | Op::Read);
             let may_stay = seen.struck.iter().any(reads).then_some(LEFTOVER);
             for folder in [case.staging(), Path::new(DIR).join(STAGING_DIR)] {
@@ -112,8 +112,8 @@ pub fn after(storage: &SimStorage, case: &Case, of: &Lived<'_>) {
     }
 }
 
-/// All files of the database are as they were, and beside them lies nothing but what RocksDB took, and
-/// staging.
+/// Checks that all files of the database are unchanged, and that only the files that RocksDB renamed and staging are
+/// new.
 fn nothing_changed(disk: &Disk, database: &Database) {
     for (path, bytes) in &database.files {
         let node = disk.open(path).expect("the file is still there");
@@ -127,7 +127,7 @@ fn nothing_changed(disk: &Disk, database: &Database) {
     }
 }
 
-/// There is no half record of the life, and nothing else in a whole one. Those of lives that a crash
+/// Checks that the record of the life is complete or absent, and contains nothing else. Records of lives that a crash
 /// ended stay as they are.
 fn record_is_tidy(disk: &Disk, case: &Case, life: u64) {
     let dir = Path::new(RECORDS).join(case.session_id(life));
@@ -140,8 +140,8 @@ fn record_is_tidy(disk: &Disk, case: &Case, life: u64) {
     assert!(names.is_empty(), "{names:?} in a record");
 }
 
-/// If the life's record has a job, it has the inputs, unless it was removed again. The sums of the output,
-/// if there are any, are right. An undisturbed life leaves both.
+/// Checks that a record with a job has its inputs, unless it was removed again, and that the sums of the output are
+/// right if there are any. An undisturbed life leaves both.
 fn record_is_whole(disk: Disk, case: &Case, of: &Lived<'_>, seen: &Seen) {
     let undisturbed = seen.struck.is_empty();
     let dir = Path::new(RECORDS).join(case.session_id(of.life));

@@ -1,5 +1,5 @@
-//! One life of the engine on one machine: it starts, makes a job, runs it, and RocksDB takes the files,
-//! unless a fault comes in between.
+//! One life of the engine on one machine: it starts, prepares a job and runs it, and RocksDB renames the files, unless
+//! a fault occurs.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,36 +20,36 @@ use crate::database::{DIR, Database};
 use crate::disk::Luck;
 use crate::storage::SimStorage;
 
-/// Where jobs are recorded.
+/// Folder of the recorded jobs.
 pub const RECORDS: &str = "/jobs";
 
-/// Names and bytes of output files, in the order of their keys.
+/// Names and bytes of output files in key order.
 pub type Outputs = Vec<(String, Vec<u8>)>;
 
-/// What all lives of a case share.
+/// Settings that all lives of a case share.
 #[derive(Debug)]
 pub struct Case {
     pub seed: u64,
     pub database: Database,
     pub threads: usize,
     pub sync_threads: usize,
-    /// 0: no limit.
+    /// 0 is no limit.
     pub io_bytes_per_second: u64,
     pub verification: Verification,
-    /// Whether output goes through the page cache.
+    /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
-    /// Where output waits, if not in the database's directory.
+    /// Staging folder, if it is not in the database's directory.
     pub staging_dir: Option<&'static str>,
     /// Whether jobs are recorded.
     pub records: bool,
-    /// Whether the job is made from the MANIFEST alone.
+    /// Whether the job is created from the MANIFEST alone.
     pub offline: bool,
 }
 
 /// How a life ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// No job could be made.
+    /// No job could be prepared.
     Unprepared(Error),
     /// The job failed.
     Failed(Error),
@@ -58,7 +58,7 @@ pub enum Ending {
 }
 
 impl Case {
-    /// Where the database's jobs have their folders.
+    /// Returns the staging folder of the database.
     pub fn staging(&self) -> PathBuf {
         let disk = self.database.disk.clone();
         let storage = SimStorage::new(disk, 0, None, CancelToken::new());
@@ -66,7 +66,7 @@ impl Case {
         place::folder(&storage, Path::new(DIR), staging_dir).expect("it is there")
     }
 
-    /// The session id of a life's job; lives of one name write the same bytes.
+    /// Returns the session id of a life's job. Lives with the same id write the same bytes.
     pub fn session_id(&self, life: u64) -> String {
         SessionId {
             upper: self.seed,
@@ -75,7 +75,7 @@ impl Case {
         .encode()
     }
 
-    /// The CPU, or, in one case of eight, a GPU's kernels, whatever kind of fault it meets.
+    /// Returns the CPU, or in one case of eight a GPU's kernels, for all kinds of faults.
     fn device(&self) -> Device {
         match self.seed / 16 % 8 {
             0 => Device::Kernels(Target::Host),
@@ -83,7 +83,7 @@ impl Case {
         }
     }
 
-    /// Memory for all subcompactions, for some, or for none.
+    /// Returns memory for all subcompactions, for some, or for none.
     fn device_memory_bytes(&self) -> Option<u64> {
         const FOR_SMALL_SUBCOMPACTIONS: u64 = 200_000;
         match self.seed / 128 % 4 {
@@ -111,7 +111,7 @@ impl Case {
     }
 }
 
-/// Where RocksDB puts the file that is `position`th in a life's result.
+/// Returns the path to which RocksDB renames the file at `position` of a life's result.
 fn installed(life: u64, position: usize) -> PathBuf {
     const FILES_PER_LIFE: u64 = 1000;
     let number = (life + 1) * FILES_PER_LIFE + position as u64;
@@ -147,7 +147,7 @@ pub fn engine(storage: &SimStorage, case: &Case) -> Engine {
     engine
 }
 
-/// One life of an engine that has just started.
+/// Runs one life of an engine that has just started.
 pub fn live_with(
     engine: &Engine,
     storage: &SimStorage,
@@ -171,7 +171,7 @@ pub fn live_with(
     }
 }
 
-/// Files that were to pass by the page cache and could not are counted, those that failed on a device among them.
+/// Checks that files that could not bypass the page cache are counted, including those of a failed device.
 fn tells_what_was_cached(storage: &SimStorage, case: &Case, finished: &Finished) {
     let (files, told) = (
         finished.outcome.files.len() as u64,
@@ -180,12 +180,12 @@ fn tells_what_was_cached(storage: &SimStorage, case: &Case, finished: &Finished)
     match (storage.has_direct(), case.output_cache) {
         (true, _) => assert_eq!(told, 0),
         (false, OutputCache::Bypass) => assert!(told >= files, "{told} of {files}"),
-        // The options may ask for it.
+        // The database's options may request direct I/O.
         (false, OutputCache::Database) => assert!(told == 0 || told >= files, "{told} of {files}"),
     }
 }
 
-/// Does RocksDB's part once a job is reported. It does not sync its directory, as on btrfs.
+/// Does RocksDB's part after a job is reported. It does not sync its directory, as on btrfs.
 fn take(storage: &SimStorage, engine: &Engine, finished: Finished, life: u64) -> Outputs {
     let result = CompactionServiceResult::decode(&finished.result).expect("RocksDB can read it");
     let staging = Path::new(OsStr::from_bytes(&result.output_path));

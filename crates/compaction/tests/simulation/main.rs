@@ -1,7 +1,7 @@
-//! The engine's promise that nothing is lost, against a file system that fails and crashes.
+//! The engine's promise that nothing is lost, tested with a file system that fails and crashes.
 //!
-//! Each case makes a small database from its seed, does its compaction once undisturbed, then again with
-//! one fault at a random operation, lets the machine crash, and starts anew on what the crash left.
+//! Each case creates a small database from its seed and does its compaction once undisturbed. Then it does it again
+//! with one fault at a random operation, lets the machine crash, and restarts on the files that the crash left.
 //! `ROCKMILL_SIM_SEED` is the first seed, `ROCKMILL_SIM_CASES` the number of cases. [`schedules`] does the same with
 //! devices that fail.
 
@@ -34,7 +34,7 @@ use storage::{Mounts, Seen, SimStorage};
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_CASES: u64 = 500;
 
-/// So many cases meet every kind of fault.
+/// Number of cases that is enough to meet every kind of fault.
 const ENOUGH_CASES: u64 = 100;
 
 const LEVELS: [Verification; 3] = [
@@ -45,7 +45,7 @@ const LEVELS: [Verification; 3] = [
 
 const OUTPUT: [OutputCache; 2] = [OutputCache::Database, OutputCache::Bypass];
 
-/// What cases came to.
+/// Results of all cases.
 #[derive(Debug, Default)]
 struct Tally {
     ops: u64,
@@ -72,7 +72,7 @@ fn nothing_is_lost_whatever_fails() {
     let mut tally = Tally::default();
     for seed in first..first + cases {
         let kind = kind_of(seed);
-        // The last one that a failure shows is the one to replay.
+        // The last line before a failure names the case to replay.
         println!("ROCKMILL_SIM_SEED={seed} ROCKMILL_SIM_CASES=1: {kind:?}");
         run_case(seed, kind, &mut tally);
     }
@@ -88,7 +88,7 @@ fn nothing_is_lost_whatever_fails() {
 #[test]
 fn settings_that_change_meanwhile_change_no_bytes() {
     const CASES: u64 = 40;
-    /// Jobs of one name in two tests at once would be one job to the process.
+    /// Two jobs with the same session id in parallel tests would be one job to the process.
     const FIRST_SEED: u64 = 1 << 32;
     for seed in FIRST_SEED..FIRST_SEED + CASES {
         println!("seed {seed}");
@@ -127,7 +127,7 @@ fn settings_that_change_meanwhile_change_no_bytes() {
     }
 }
 
-/// A case with nothing set.
+/// A case with default settings.
 fn plain_case(seed: u64) -> Case {
     Case {
         seed,
@@ -216,8 +216,8 @@ fn a_job_of_a_database_that_lies_elsewhere_changes_nothing() {
     assert!(ops.keys().all(is_look), "{ops:?}");
 }
 
-/// A case of several subcompactions at once, the input files that one of them has at most, and a machine on which subcompactions may have
-/// so many files open beside what they write.
+/// Returns a case with several parallel subcompactions, the number of files that these may have open, and a machine
+/// that allows it: as many as one subcompaction over all inputs needs, minus `less`.
 fn with_few_descriptors(seed: u64, less: u64) -> (Case, u64, SimStorage) {
     let case = Case {
         threads: 3,
@@ -226,7 +226,7 @@ fn with_few_descriptors(seed: u64, less: u64) -> (Case, u64, SimStorage) {
     let inputs = case.database.family().files;
     let open = inputs + descriptors::OUTPUT_FILES - less;
     let storage = SimStorage::new(case.database.disk.clone(), seed, None, CancelToken::new());
-    // Subcompactions have a quarter.
+    // Subcompactions may use a quarter.
     (case, open, storage.with_descriptors(4 * open))
 }
 
@@ -239,7 +239,7 @@ fn subcompactions_wait_for_each_others_descriptors() {
             panic!("seed {seed}: {ending:?}");
         };
         check::contents(&outputs, &case.database.family().expected);
-        // Each thread may look at a file for a moment.
+        // Each thread may read a file for a moment.
         let threads = (case.threads + case.sync_threads) as u64;
         let most = storage.seen().max_open;
         assert!(most <= open + threads, "seed {seed}: {most} files");
@@ -267,7 +267,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Every other seed is a crash.
+/// Every second seed is a crash.
 fn kind_of(seed: u64) -> FaultKind {
     let others = FaultKind::ALL.len() as u64 - 1;
     match seed % 2 {
@@ -276,7 +276,7 @@ fn kind_of(seed: u64) -> FaultKind {
     }
 }
 
-/// Names of lives. The undisturbed one and that with a fault have the same, and write the same bytes.
+/// Numbers of lives. The undisturbed one and the one with a fault have the same session id, and write the same bytes.
 const FIRST: u64 = 1;
 const AFTER_CRASH: u64 = 2;
 
@@ -285,7 +285,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     let case = Case {
         seed,
         database: Database::draw(&mut rng),
-        // Only one thread takes the same way each time.
+        // A single thread repeats its operations exactly.
         threads: if rng.random_ratio(1, 4) { 3 } else { 1 },
         sync_threads: if rng.random_ratio(1, 4) { 2 } else { 0 },
         io_bytes_per_second: *[0, 1_000_000].choose(&mut rng).expect("there are some"),
@@ -298,7 +298,7 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     let mut disk = case.database.disk.clone();
     make_folder(&mut disk, Path::new(RECORDS));
     if rng.random_ratio(1, 3) {
-        // With another setting than now, or with the same.
+        // The earlier process had another setting, or the same.
         let before = [case.staging(), Path::new(DIR).join(STAGING_DIR)];
         leave_something(&mut disk, before.choose(&mut rng).expect("there are two"));
     }
@@ -340,11 +340,11 @@ fn run_case(seed: u64, kind: FaultKind, tally: &mut Tally) {
     }
 }
 
-/// A fault at one of the operations of the undisturbed life, each sort of them as likely as the others:
+/// Draws a fault at one of the operations of the undisturbed life. Each sort of operation is equally likely, because
 /// most are reads.
 fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
     let ops: Vec<_> = calm.seen().ops.into_iter().collect();
-    // A job that drops all it reads writes nothing.
+    // A job that drops all entries writes nothing.
     let meets = |kind: FaultKind| ops.iter().any(|(op, _)| kind.strikes(*op));
     let kind = if meets(kind) { kind } else { FaultKind::Crash };
     let suited: Vec<_> = ops.iter().filter(|(op, _)| kind.strikes(*op)).collect();
@@ -357,10 +357,10 @@ fn draw_fault(rng: &mut SmallRng, kind: FaultKind, calm: &SimStorage) -> Fault {
     }
 }
 
-/// Name of a job's folder that an earlier process left.
+/// Name of a job's folder of an earlier process.
 const LEFTOVER: &str = "EARLIER0000000000000";
 
-/// The staging folder of an earlier process.
+/// Creates the staging folder of an earlier process.
 fn leave_something(disk: &mut Disk, staging: &Path) {
     let folder = staging.join(LEFTOVER);
     make_folder(disk, &folder);
@@ -369,7 +369,7 @@ fn leave_something(disk: &mut Disk, staging: &Path) {
     *disk = disk.after_crash(&mut Luck::Best);
 }
 
-/// Makes a durable folder.
+/// Creates a durable folder.
 fn make_folder(disk: &mut Disk, path: &Path) {
     for step in disk.steps_to_make(path) {
         disk.take_step(&step).expect("a new folder");

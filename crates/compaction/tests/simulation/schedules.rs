@@ -1,6 +1,7 @@
-//! Several databases, jobs and devices at once, in virtual time, with devices that fail and jobs that are cancelled.
+//! Several databases, jobs and devices in parallel, in virtual time, with devices that fail and jobs that are
+//! cancelled.
 //!
-//! What each case is made of comes from its seed; in which order threads come to do it does not.
+//! A case's seed determines its contents, but not the order in which threads run.
 
 mod bounds;
 mod crowd;
@@ -26,10 +27,10 @@ use world::World;
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_CASES: u64 = 600;
 
-/// So many cases meet every fault.
+/// Number of cases that is enough to meet every fault.
 const ENOUGH_CASES: u64 = 500;
 
-/// A case takes some hundredths of a second. One that takes so long waits for what never comes.
+/// A case takes some hundredths of a second. After this time it hangs.
 const HUNG: Duration = Duration::from_secs(120);
 
 #[test]
@@ -45,7 +46,7 @@ fn jobs_end_as_on_the_cpu_alone_whatever_devices_do() {
     }
 }
 
-/// Runs a case of each seed, as many at once as there are processors.
+/// Runs a case for each seed, as many in parallel as there are CPUs.
 fn run_all(seeds: Range<u64>) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let (tally, running) = (Mutex::new(Tally::default()), Running::default());
@@ -69,11 +70,11 @@ fn run_all(seeds: Range<u64>) -> Tally {
     tally.into_inner().expect("no panic")
 }
 
-/// The cases that run, by seed, and when they began.
+/// The running cases by seed, with the time of their start.
 #[derive(Debug, Default)]
 struct Running(Mutex<BTreeMap<u64, Instant>>);
 
-/// A case that runs; it tells how to repeat it if it panics.
+/// A running case. If it panics, it prints how to repeat it.
 struct Case<'a>(&'a Running, u64);
 
 fn repeat(seed: u64) -> String {
@@ -87,7 +88,7 @@ impl Running {
         Case(self, seed)
     }
 
-    /// Ends the process if a case hangs, whose threads nobody can end.
+    /// Ends the process if a case hangs, because its threads cannot be ended.
     fn look(&self) {
         let running = self.0.lock().expect("no panic");
         if let Some((seed, _)) = running.iter().find(|(_, began)| began.elapsed() > HUNG) {

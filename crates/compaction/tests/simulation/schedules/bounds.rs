@@ -1,4 +1,4 @@
-//! What a case may take at most: of memory, and of time.
+//! Upper bounds of a case's memory and time.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use super::world::{Ending, World};
 use crate::family::Family;
 
 impl World {
-    /// What is held goes beyond the budget by one subcompaction at most, by what indexes and checks take beyond what the sizes of
-    /// files let expect, and by a subcompaction of each job that was abandoned in the job's own memory, on each device.
+    /// Checks the memory beyond the budget. At most it is one subcompaction, the difference between actual and
+    /// estimated sizes of indexes and checks, and for each job and device one subcompaction that was abandoned in the
+    /// job's own memory.
     pub fn memory_was_bounded(&self, watch: &Watch, ending: &Ending) {
         let jobs = || self.requests.iter().zip(&ending.alone);
         let subcompaction = jobs().map(|(request, alone)| self.subcompaction_bytes(request, alone));
@@ -21,7 +22,7 @@ impl World {
         let kept: u64 = jobs()
             .map(|(request, alone)| self.kept_bytes(request, alone))
             .sum();
-        // Nothing else goes to a device before such calls come back.
+        // A device gets nothing else before these calls return.
         let devices = self.settings.device.iter().count() as u64;
         let abandoned =
             (ending.stats.subcompactions_abandoned).min(devices * jobs().count() as u64);
@@ -34,24 +35,24 @@ impl World {
         );
     }
 
-    /// What a subcompaction takes at most, with all that the settings let it read ahead.
+    /// Returns the maximum memory of a subcompaction, with the full read-ahead of the settings.
     fn subcompaction_bytes(&self, request: &Request, alone: &Alone) -> u64 {
-        /// Direct reads have so many pieces of an input on their way.
+        /// Number of pieces of an input that direct reads have in flight.
         const PIECES: u64 = 4;
         if self.settings.device.contains(Device::Kernels(Target::Host)) {
-            // They take more than the CPU, but no more than there is.
+            // They need more than the CPU, but at most the budget.
             return self.budgets(Duration::ZERO, Duration::MAX).1;
         }
         let ahead = self.settings.mutable.read_ahead_bytes as u64 * PIECES;
         alone.subcompaction_bytes + self.of(request).1.files * ahead
     }
 
-    /// What a job keeps in memory until it ends: its indexes, and room for the filters and indexes that are looked at
-    /// beside subcompactions.
+    /// Returns the memory that a job keeps until it ends: its indexes, and the memory for verifying files in parallel
+    /// with subcompactions.
     fn kept_bytes(&self, request: &Request, alone: &Alone) -> u64 {
-        /// Bytes of a filter for each entry, rounded up.
+        /// Bytes of a filter per entry, rounded up.
         const FILTER_BYTES: u64 = 2;
-        /// An index as it is stored and as it is kept.
+        /// An index in stored and in decoded form.
         const INDEX_TIMES: u64 = 2;
         let checks = self.settings.mutable.sync_threads.unwrap_or(0) as u64;
         let entries = self.of(request).1.entries;
@@ -59,14 +60,13 @@ impl World {
         alone.index_bytes + checks * check
     }
 
-    /// Each job ends before all work could have been done one after another that was there in its time. The CPU computes in
-    /// no time. What takes time is moving bytes, a device's units, and to wait for calls that do not come back; and who
-    /// waits for a device that is late may see that a look later.
+    /// Checks that each job ends before all work of its time could have been done sequentially. The CPU computes in no
+    /// time. Time is needed for moving bytes, for a device's units, and for calls that do not return. A thread that
+    /// waits for a late device may notice one check later.
     pub fn nobody_idled(&self, times: &[Duration], ending: &Ending, moved_bytes: u64) {
-        /// For each subcompaction, of those that wait for a place, an answer, and the limit of I/O.
+        /// Per subcompaction, for the waits for a slot, an answer and the I/O limit.
         const LOOK: f64 = 3.0 * 0.02;
-        /// So many times what was expected is waited for a call, and what was expected is what subcompactions took, which are about
-        /// alike.
+        /// A call may take this many times the expected time, which is the time of earlier, similar subcompactions.
         const PATIENCE: f64 = 2.0 * 20.0;
         let limit = self.settings.mutable.io_bytes_per_second;
         let paces = [
@@ -113,13 +113,14 @@ impl World {
     }
 }
 
-/// Seconds for a byte.
+/// Returns seconds per byte.
 fn slowest_link(profile: &UnitProfile) -> Option<f64> {
     let link = profile.link?;
     Some(link.to_device.min(link.from_device).recip())
 }
 
-/// Seconds in which a unit does all subcompactions of a job, each of them slowly if that may happen.
+/// Returns the seconds in which a unit does all subcompactions of a job, each of them slowly if slow faults are
+/// possible.
 fn unit_seconds(profile: &UnitProfile, family: &Family) -> f64 {
     const SLOW_TIMES: f64 = 10.0;
     let cycles = |stage: UnitStage| {
@@ -133,7 +134,7 @@ fn unit_seconds(profile: &UnitProfile, family: &Family) -> f64 {
         profile.merger,
         profile.encoder,
     ];
-    // The slowest stage of a subcompaction need not be that of the job.
+    // The slowest stage of a subcompaction may differ from that of the job.
     let cycles: f64 = stages.map(cycles).iter().sum();
     let may_be_slow = profile.faults != FaultRates::default();
     let times = if may_be_slow { SLOW_TIMES } else { 1.0 };

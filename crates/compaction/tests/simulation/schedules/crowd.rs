@@ -1,4 +1,4 @@
-//! Many jobs of one priority and one of another: who goes first, and that nobody waits for ever.
+//! Many jobs of one priority and one job of another: their order, and that none waits forever.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::world::{Ending, World};
 use crate::database::Database;
 use crate::family::Shape;
 
-/// How urgent a job is, from the most to the least.
+/// Priorities of jobs, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// From level 0.
+    /// Compaction of level 0.
     High,
-    /// From level 0 in the pool of bottommost compactions, or from a deeper level outside of it.
+    /// Compaction of level 0 in the bottom-priority pool, or of a deeper level outside it.
     Normal,
-    /// From a deeper level in the pool of bottommost compactions.
+    /// Compaction of a deeper level in the bottom-priority pool.
     Low,
 }
 
@@ -36,18 +36,18 @@ impl Priority {
     }
 }
 
-/// The last of the requests is another one than all before.
+/// A case in which the last request has another priority than all before.
 #[derive(Debug)]
 pub struct Crowd {
-    /// How many ranks of priority it is behind them; below 0 if it is ahead.
+    /// Number of priorities by which it is lower; negative if it is higher.
     behind: i64,
 }
 
-/// Jobs in the crowd.
+/// Number of jobs with the first priority.
 const JOBS: u64 = 14;
 
 impl Crowd {
-    /// One device that takes a subcompaction at a time, and nothing fails.
+    /// Draws a case with one device that runs one subcompaction at a time and never fails.
     pub fn draw(rng: &mut SmallRng, seed: u64) -> World {
         let [many, odd] = *[
             [Priority::High, Priority::Normal],
@@ -92,7 +92,7 @@ impl Crowd {
         let mut requests: Vec<_> = (0..JOBS)
             .map(|number| request(number, rng.random_range(0..2), many, 0.0))
             .collect();
-        // When the crowd has settled, and has most of its work before it.
+        // When the other jobs have begun, and most of their work remains.
         requests.push(request(JOBS, 2, odd, rng.random_range(0.1..0.2)));
         let device = simulated(&format!("{seed}-crowd"), profile());
         World {
@@ -117,11 +117,12 @@ impl Crowd {
         }
     }
 
-    /// The odd one's subcompactions, which wait in the queue as one wish each, are overtaken by no more than they may.
+    /// Checks that the odd job's subcompactions, which wait in the queue one after another, are overtaken by no more
+    /// than allowed.
     pub fn nobody_starved(&self, world: &World, times: &[Duration], ending: &Ending) {
-        /// Wishes of a more urgent job that go before one of the next lower priority are fewer than so many.
+        /// Fewer than this many waiters of a higher priority overtake one of the next lower priority.
         const TURN: i64 = 8;
-        /// A subcompaction that takes longer than the mean takes no more than so many times as long.
+        /// Maximum time of a subcompaction relative to the mean.
         const LONGEST: f64 = 2.0;
         let subcompactions: u64 = ending.alone.iter().map(|alone| alone.subcompactions).sum();
         let (odd, alone) = (world.requests.last(), ending.alone.last());
@@ -129,9 +130,9 @@ impl Crowd {
         let last = times.iter().max().expect("there are some");
         // The device is never idle.
         let mean = last.as_secs_f64() / subcompactions as f64;
-        // Those that waited before, which each have one wish in the queue, and those that may come later.
+        // The jobs that waited before, each with one place in the queue, and those that may arrive later.
         let before_each = match self.behind {
-            // A subcompaction that runs.
+            // A running subcompaction.
             ..0 => 1,
             behind => JOBS as i64 + behind * TURN,
         };
@@ -143,7 +144,7 @@ impl Crowd {
     }
 }
 
-/// One whose merger decides.
+/// A profile whose merger is the slowest stage.
 fn profile() -> UnitProfile {
     let stage = |base_cycles| UnitStage {
         base_cycles,

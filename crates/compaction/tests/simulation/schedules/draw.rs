@@ -1,4 +1,4 @@
-//! What a case is made of.
+//! Draws the contents of a case.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::world::{Change, World};
 use crate::database::Database;
 use crate::family::{LAST_LEVEL, Shape};
 
-/// Bytes a second of a drive.
+/// Bytes per second of a drive.
 const STORAGE_SPEED: f64 = 200e6;
 
-/// Bytes a second that an engine is limited to.
+/// Limit of an engine's I/O in bytes per second.
 const SLOW_IO: u64 = 2_000_000;
 
 const MIB: u64 = 1 << 20;
@@ -36,7 +36,7 @@ impl World {
         let databases: Vec<_> = (0..rng.random_range(1..=3))
             .map(|number| (PathBuf::from(format!("/db{number}")), draw_database(rng)))
             .collect();
-        // Beyond the time for which a device is quarantined, or all at about the same.
+        // Longer than a quarantine, or all at about the same time.
         let last = *[0.2, 0.2, 200.0].choose(rng).expect("there are some");
         let requests = (0..rng.random_range(1..=6)).map(|number| {
             let begins = Duration::from_secs_f64(rng.random_range(0.0..last));
@@ -67,9 +67,9 @@ impl World {
             Verification::SAMPLED,
         ];
         let (device, profiles) = registry::draw(rng, seed);
-        // The kernels' subcompactions wait for each other outside of time, so none of them may wait in it.
+        // The kernels' subcompactions wait for each other outside virtual time, so none of them may wait in it.
         let has_kernels = device.contains(Device::Kernels(Target::Host));
-        // Less and more than a database that closes waits for a call.
+        // Less and more than the time that a closing database waits for a call.
         let patience = *[1, 1, 10].choose(rng).expect("there are some");
         let limit = *[0, 0, SLOW_IO].choose(rng).expect("there are some");
         let settings = Settings {
@@ -111,7 +111,7 @@ pub fn session_id(seed: u64, number: u64) -> String {
     .encode()
 }
 
-/// Memory for all subcompactions, or for so few that some jobs cannot be done.
+/// Draws memory for all subcompactions, or so little that some jobs cannot be done.
 fn draw_budget(rng: &mut SmallRng) -> u64 {
     const MAX_TIGHT: u64 = 48 * MIB;
     match rng.random() {
@@ -120,8 +120,8 @@ fn draw_budget(rng: &mut SmallRng) -> u64 {
     }
 }
 
-/// One to three column families. The blocks of their output decide how much memory a subcompaction takes: next to nothing, some
-/// of a tight budget, or about all.
+/// Draws one to three column families. The block size of their output determines the memory of a subcompaction: almost
+/// nothing, a part of a tight budget, or nearly all of it.
 fn draw_database(rng: &mut SmallRng) -> Database {
     let shapes: Vec<_> = (0..rng.random_range(1..=3))
         .map(|_| Shape {

@@ -1,4 +1,4 @@
-//! Devices of a case, and how often they fail.
+//! Devices of a case, and their fault rates.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -8,7 +8,7 @@ use rockmill_cuda::Target;
 use rockmill_testkit::simulated::Profile;
 use rockmill_testkit::{Fault, FaultRates, UnitLink, UnitProfile, UnitStage};
 
-/// One to three devices, most of them simulated, with or without the CPU.
+/// Draws one to three devices, most of them simulated, with or without the CPU.
 pub fn draw(rng: &mut SmallRng, seed: u64) -> (DeviceList, Vec<UnitProfile>) {
     let mut profiles = Vec::new();
     let mut devices: Vec<_> = (0..rng.random_range(1..=3))
@@ -30,13 +30,13 @@ pub fn draw(rng: &mut SmallRng, seed: u64) -> (DeviceList, Vec<UnitProfile>) {
     )
 }
 
-/// A device that has a profile.
+/// Creates a device with a profile.
 pub fn simulated(name: &str, profile: UnitProfile) -> Device {
     let profile = Profile::new(name, profile).expect("it makes sense");
     Device::Registered(Registered::new(&profile.device_name(), profile.opener()))
 }
 
-/// One on which the model's small subcompactions take milliseconds.
+/// Draws a profile with which the model's small subcompactions take milliseconds.
 fn draw_profile(rng: &mut SmallRng) -> UnitProfile {
     const FOR_SMALL_SUBCOMPACTIONS: u64 = 6000;
     const FOR_ALL: u64 = 1 << 30;
@@ -69,7 +69,7 @@ fn draw_profile(rng: &mut SmallRng) -> UnitProfile {
     }
 }
 
-/// None, one that is frequent, or some of each.
+/// Draws no faults, one frequent fault, or some of each.
 fn draw_rates(rng: &mut SmallRng) -> FaultRates {
     const FREQUENT: f64 = 0.6;
     const RARE: f64 = 0.06;

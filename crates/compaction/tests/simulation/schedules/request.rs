@@ -1,4 +1,4 @@
-//! A job that a database offers, and what it takes by itself.
+//! A job that a database offers, and its result when it runs alone.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ pub struct Request {
     pub database: usize,
     /// Position among its column families.
     pub family: usize,
-    /// Whether RocksDB runs it in the pool of bottommost compactions.
+    /// Whether RocksDB runs it in the bottom-priority pool.
     pub in_bottom_pool: bool,
     pub session_id: String,
     pub begins: Duration,
     pub cancelled: Option<Duration>,
 }
 
-/// What became of it, and when.
+/// Result of a job, and its time.
 #[derive(Debug)]
 pub struct Ended {
     pub result: Result<Finished, Error>,
     pub at: Duration,
 }
 
-/// What the CPU makes of a job by itself, undisturbed, one subcompaction at a time.
+/// Result of a job that runs alone on the CPU, one subcompaction at a time.
 #[derive(Debug)]
 pub struct Alone {
     pub outputs: Outputs,
     pub subcompactions: u64,
-    /// What it keeps in memory while it runs.
+    /// Memory that it keeps while it runs.
     pub index_bytes: u64,
-    /// What a subcompaction takes beside that, with as little read ahead as there may be.
+    /// Additional memory of a subcompaction with the smallest read-ahead.
     pub subcompaction_bytes: u64,
 }
 
 impl Alone {
-    /// Memory with which it is done, and with less it is not.
+    /// The smallest memory with which the job is done.
     pub fn needed_bytes(&self) -> u64 {
         self.index_bytes + self.subcompaction_bytes
     }
 
-    /// Subcompactions for which so much memory suffices.
+    /// Number of subcompactions for which that much memory suffices.
     pub fn fitting(&self, budget_bytes: u64) -> u64 {
         budget_bytes.saturating_sub(self.index_bytes) / self.subcompaction_bytes
     }
@@ -75,16 +75,16 @@ impl Request {
         engine.eligible(job)
     }
 
-    /// The job on a machine where nothing else is.
+    /// Runs the job on an otherwise idle machine.
     pub fn run_alone(&self, machine: SimStorage, of: (&Path, &Family)) -> Alone {
         const PLENTY: u64 = 1 << 40;
         let settings = Settings {
             mutable: MutableSettings {
                 threads: 1,
-                // Who checks files beside subcompactions takes memory for that.
+                // Verifying files in parallel with subcompactions needs further memory.
                 sync_threads: Some(0),
                 memory_budget_bytes: PLENTY,
-                // The least there is.
+                // The engine uses its minimum.
                 read_ahead_bytes: 1,
                 ..MutableSettings::default()
             },
@@ -94,7 +94,7 @@ impl Request {
         let storage = machine.observed(watch.clone());
         let engine = Engine::new(settings, Arc::new(storage.clone())).expect("sound settings");
         let engine = Arc::new(engine);
-        watch.look_at(&engine);
+        watch.observe(&engine);
         let cancel = CancelToken::new();
         let job = self.prepare(&engine, of, &cancel).expect("it is done");
         let finished = engine.run(&job, of.0, of.0, &cancel).expect("it is done");
@@ -108,7 +108,7 @@ impl Request {
     }
 }
 
-/// The files of a finished job, whose folder goes then.
+/// Returns the files of a finished job, whose folder is removed.
 pub fn outputs(storage: &SimStorage, finished: Finished) -> Outputs {
     let staging = finished.staging.path();
     let mut names = storage.disk().list(staging).expect("it is there");

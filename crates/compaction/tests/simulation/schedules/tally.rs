@@ -1,4 +1,4 @@
-//! What all cases came to.
+//! Results of all cases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Tally {
     abandoned: u64,
     quarantine: u64,
     moved: u64,
-    thrown_out: u64,
+    discarded: u64,
 }
 
 impl Tally {
@@ -36,7 +36,7 @@ impl Tally {
             (&mut self.abandoned, stats.subcompactions_abandoned),
             (&mut self.quarantine, stats.devices_quarantined),
             (&mut self.moved, stats.subcompactions_moved),
-            (&mut self.thrown_out, stats.verification_failures),
+            (&mut self.discarded, stats.verification_failures),
         ] {
             *sum += more;
         }
@@ -53,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// Jobs by what became of them, how urgent they were, and how many of their subcompactions fitted the first budget at once.
+    /// Counts jobs by result, priority, and number of subcompactions that fitted the first budget at once.
     fn add_jobs(&mut self, world: &World, ending: &Ending) {
         const MANY: u64 = 3;
         let jobs = world.requests.iter().zip(&ending.jobs);
@@ -84,7 +84,7 @@ impl Tally {
             ("subcompactions of jobs done", self.subcompactions),
             ("subcompactions redone by the CPU", self.redone),
             ("subcompactions abandoned", self.abandoned),
-            ("subcompactions thrown out", self.thrown_out),
+            ("subcompactions discarded", self.discarded),
             ("subcompactions moved", self.moved),
             ("devices quarantined", self.quarantine),
         ];
@@ -100,7 +100,7 @@ impl Tally {
         }
     }
 
-    /// Cases are worth something only if they came to it.
+    /// The cases are only useful if they met everything.
     pub fn assert_all_was_met(&self) {
         for fault in Fault::ALL {
             assert!(

@@ -1,4 +1,4 @@
-//! How much memory is taken, looked at whenever somebody touches a file.
+//! Memory in use, checked at every file operation.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
@@ -6,7 +6,7 @@ use rockmill_compaction::Engine;
 
 use crate::storage::Observer;
 
-/// Looks at an engine's memory.
+/// Observes an engine's memory.
 #[derive(Debug)]
 pub struct Watch {
     engine: OnceLock<Weak<Engine>>,
@@ -16,13 +16,13 @@ pub struct Watch {
 #[derive(Debug)]
 struct Seen {
     budget_bytes: u64,
-    /// The budget, or what was taken when it shrank as long as that has not been given back.
+    /// The budget; after it has shrunk, the memory in use at that time, until enough is released.
     ceiling_bytes: u64,
     max_beyond: u64,
 }
 
 impl Watch {
-    /// Of an engine with such a budget.
+    /// Creates a watch for an engine with that budget.
     pub fn new(budget_bytes: u64) -> Self {
         Self {
             engine: OnceLock::new(),
@@ -38,13 +38,13 @@ impl Watch {
         self.seen.lock().expect("no panic")
     }
 
-    pub fn look_at(&self, engine: &Arc<Engine>) {
+    pub fn observe(&self, engine: &Arc<Engine>) {
         self.engine.get_or_init(|| Arc::downgrade(engine));
     }
 
-    /// Does `change`, which makes the budget another one.
+    /// Does `change`, which changes the budget.
     pub fn resize(&self, budget_bytes: u64, change: impl FnOnce()) {
-        // What is taken meanwhile may be by either.
+        // Meanwhile, either limit may apply.
         let shrinks = budget_bytes < self.seen().budget_bytes;
         if !shrinks {
             self.seen().budget_bytes = budget_bytes;
@@ -53,7 +53,7 @@ impl Watch {
         self.seen().budget_bytes = budget_bytes;
     }
 
-    /// Bytes that were taken beyond the budget at most.
+    /// Returns the maximum of bytes in use beyond the budget.
     pub fn max_beyond(&self) -> u64 {
         self.seen().max_beyond
     }
@@ -64,7 +64,7 @@ impl Observer for Watch {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
             return;
         };
-        // Nobody else's look comes between.
+        // Held so that no other thread checks in between.
         let mut seen = self.seen();
         let taken = engine.memory_taken_bytes();
         seen.ceiling_bytes = seen.ceiling_bytes.min(taken).max(seen.budget_bytes);

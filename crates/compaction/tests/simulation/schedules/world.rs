@@ -1,4 +1,4 @@
-//! A case: its databases, its jobs and what becomes of them.
+//! A case: its databases, its jobs and their results.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::family::Family;
 use crate::make_folder;
 use crate::storage::SimStorage;
 
-/// By then every call has come back.
+/// By then every call has returned.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A case.
@@ -29,14 +29,14 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct World {
     pub databases: Vec<(PathBuf, Database)>,
     pub requests: Vec<Request>,
-    /// In the order of their time.
+    /// In order of time.
     pub changes: Vec<Change>,
     pub settings: Settings,
-    /// Of the simulated devices.
+    /// Profiles of the simulated devices.
     pub profiles: Vec<UnitProfile>,
-    /// If the case is about who goes first.
+    /// Set if the case tests priorities.
     pub crowd: Option<Crowd>,
-    /// Bytes a second between the databases' drive and the host, if they take time.
+    /// Bytes per second between the databases' drive and the host, if transfers take time.
     pub storage_speed: Option<f64>,
     pub seed: u64,
 }
@@ -49,17 +49,17 @@ pub struct Change {
     pub memory_budget_bytes: u64,
 }
 
-/// What a case came to.
+/// Results of a case.
 #[derive(Debug)]
 pub struct Ending {
     pub stats: Stats,
-    /// Why jobs were not done, or that they were, in the order of the requests.
+    /// Result of each job, in the order of the requests.
     pub jobs: Vec<Result<(), ErrorKind>>,
-    /// What they take, in the same order.
+    /// Results of the jobs when they run alone, in the same order.
     pub alone: Vec<Alone>,
 }
 
-/// There is no room for any of a job's subcompactions.
+/// Decline because none of a job's subcompactions fits.
 pub const TOO_LARGE: ErrorKind = ErrorKind::Declined(DeclineReason::MemoryBudget);
 
 impl Ending {
@@ -69,7 +69,7 @@ impl Ending {
 }
 
 impl World {
-    /// Lets all jobs run, and looks whether each ended as it must and nothing is left of them.
+    /// Runs all jobs, and checks that each ended as it must and left nothing.
     pub fn run(&self) -> Ending {
         let disk = self.disk();
         let machine = || SimStorage::new(disk.clone(), self.seed, None, CancelToken::new());
@@ -79,7 +79,7 @@ impl World {
         let storage = storage.observed(watch.clone());
         let engine = Engine::new(self.settings.clone(), Arc::new(storage.clone()));
         let engine = Arc::new(engine.expect("sound settings"));
-        watch.look_at(&engine);
+        watch.observe(&engine);
         engine.wait_for_device().expect("all are there");
         let ended = self.run_jobs(&engine, &clock, &watch);
         let moved_bytes = storage.seen().bytes;
@@ -110,12 +110,12 @@ impl World {
         ending
     }
 
-    /// Lets all jobs run to their ends, while settings change.
+    /// Runs all jobs to their ends while settings change.
     fn run_jobs(&self, engine: &Engine, clock: &VirtualClock, watch: &Watch) -> Vec<Ended> {
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
         let time = &time;
         std::thread::scope(|scope| {
-            // Time begins when all are there.
+            // Time begins when all threads are present.
             let worker = |_: &Request| Worker::new(time);
             let workers: Vec<_> = self.requests.iter().map(worker).collect();
             let cancels: Vec<_> = self.requests.iter().map(|_| CancelToken::new()).collect();
@@ -163,7 +163,7 @@ impl World {
         const POLL: Duration = Duration::from_micros(1);
         time.pause(request.begins);
         let dir = self.of(request).0;
-        // The engine follows a database's MANIFEST under a lock, of which virtual time knows nothing.
+        // The engine follows a database's MANIFEST under a lock that virtual time does not know.
         while preparing.swap(true, Ordering::AcqRel) {
             time.pause(POLL);
         }
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// All databases on one drive.
+    /// Returns a drive with all databases.
     fn disk(&self) -> Disk {
         let mut disk = Disk::default();
         for (dir, database) in &self.databases {
@@ -202,13 +202,13 @@ impl World {
         disk.after_crash(&mut Luck::Best)
     }
 
-    /// A job's directory and column family.
+    /// Returns a job's directory and column family.
     pub fn of(&self, request: &Request) -> (&Path, &Family) {
         let (dir, database) = &self.databases[request.database];
         (dir, &database.families[request.family])
     }
 
-    /// A job is done, or was cancelled, or there is no room for any of its subcompactions and never was while it was there.
+    /// Checks that a job is done, or was cancelled, or that none of its subcompactions ever fitted while it ran.
     fn ends_as_it_must(&self, request: &Request, alone: &Alone, ended: &Ended) {
         let seed = self.seed;
         let needed = alone.needed_bytes();
@@ -226,7 +226,8 @@ impl World {
             }
         }
         if let Some(cancelled) = request.cancelled {
-            /// A device is waited for two seconds more; whoever waits looks each 20 ms, here and there.
+            /// A cancelled job waits two more seconds for a device. Waiting threads check every 20 ms, in several
+            /// places.
             const PROMPT: Duration = Duration::from_millis(2100);
             let by = cancelled.max(request.begins) + PROMPT;
             assert!(
@@ -237,13 +238,13 @@ impl World {
         }
     }
 
-    /// The smallest and the largest memory budget between two times.
+    /// Returns the smallest and the largest memory budget between two times.
     pub fn budgets(&self, from: Duration, to: Duration) -> (u64, u64) {
         let first = (Duration::ZERO, self.settings.mutable.memory_budget_bytes);
         let changes = self.changes.iter();
         let changes = changes.map(|change| (change.at, change.memory_budget_bytes));
         let all: Vec<_> = std::iter::once(first).chain(changes).collect();
-        // At the time of a change it may be either.
+        // At the time of a change, either budget may apply.
         let ends = |i: usize| all.get(i + 1).map_or(Duration::MAX, |(at, _)| *at);
         let there = (0..all.len()).filter(|&i| all[i].0 <= to && ends(i) >= from);
         let bytes = there.map(|i| all[i].1);
@@ -252,7 +253,7 @@ impl World {
         })
     }
 
-    /// Memory and staging folders, once calls have come back that were abandoned.
+    /// Checks that memory and staging folders are released once abandoned calls have returned.
     fn all_is_given_back(&self, engine: &Engine, storage: &SimStorage, clock: &VirtualClock) {
         const MOST: Duration = Duration::from_secs(60);
         clock.pause(LONG);
@@ -278,7 +279,8 @@ impl World {
         }
     }
 
-    /// What was not done has a reason, and what devices failed at has a name and was done by the CPU.
+    /// Checks that undone jobs have a reason, that failures on devices are counted by device, and that the CPU redid
+    /// them.
     fn all_is_told(&self, ending: &Ending) {
         let (seed, stats) = (self.seed, &ending.stats);
         let cancelled = ending.count(Err(ErrorKind::Cancelled));
@@ -306,15 +308,12 @@ impl World {
         if cancelled == 0 {
             let (abandoned, hangs) = (stats.subcompactions_abandoned, times(Fault::Hang));
             assert!(abandoned >= hangs, "seed {seed}: {abandoned} of {hangs}");
-            let (redone, thrown_out) = (stats.subcompactions_redone, stats.verification_failures);
+            let (redone, discarded) = (stats.subcompactions_redone, stats.verification_failures);
             assert!(redone >= failed, "seed {seed}: {redone} of {failed} redone");
             // A call that is only slow may be abandoned with files that it damaged.
             let late = abandoned - hangs;
-            let is_found = (thrown_out..=thrown_out + late).contains(&damaged);
-            assert!(
-                is_found,
-                "seed {seed}: {thrown_out} of {damaged} thrown out"
-            );
+            let is_found = (discarded..=discarded + late).contains(&damaged);
+            assert!(is_found, "seed {seed}: {discarded} of {damaged} discarded");
             let by_device = stats.devices.values().map(|did| did.subcompactions);
             assert_eq!(by_device.sum::<u64>(), stats.subcompactions, "seed {seed}");
         }
