@@ -30,7 +30,7 @@ impl Engine {
     pub fn refuse_database(&self, dir: &Path) {
         tracing::error!(
             database = %dir.display(),
-            "RocksDB could not rename a finished job's files into the database; are there db_paths on another file system?"
+            "RocksDB could not rename a finished job's files; are there db_paths on another file system?"
         );
         lock(&self.refused).insert(dir.to_owned());
     }
