@@ -20,7 +20,6 @@ pub struct Pool(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -35,6 +34,8 @@ struct Group {
     /// Number of threads that wait for work.
     idle: usize,
     work: VecDeque<Work>,
+    /// Wakes one idle thread.
+    arrived: Arc<Condvar>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -59,12 +60,14 @@ impl Shared {
 
     fn next(&self, niceness: i32) -> Option<Work> {
         let mut state = self.state();
-        state.groups.entry(niceness).or_default().idle += 1;
+        let group = state.groups.entry(niceness).or_default();
+        group.idle += 1;
+        let arrived = Arc::clone(&group.arrived);
         let is_empty = |state: &mut State| {
             let group = state.groups.entry(niceness).or_default();
             group.work.is_empty() && !state.is_closed
         };
-        let waited = self.changed.wait_timeout_while(state, IDLE, is_empty);
+        let waited = arrived.wait_timeout_while(state, IDLE, is_empty);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let group = state.groups.entry(niceness).or_default();
         group.idle -= 1;
@@ -83,8 +86,7 @@ impl Pool {
         let group = state.groups.entry(niceness).or_default();
         if group.idle > group.work.len() {
             group.work.push_back(work);
-            drop(state);
-            self.0.changed.notify_all();
+            group.arrived.notify_one();
             return Ok(());
         }
         drop(state);
@@ -98,8 +100,11 @@ impl Pool {
 impl Drop for Pool {
     /// Ends the idle threads.
     fn drop(&mut self) {
-        self.0.state().is_closed = true;
-        self.0.changed.notify_all();
+        let mut state = self.0.state();
+        state.is_closed = true;
+        for group in state.groups.values() {
+            group.arrived.notify_all();
+        }
     }
 }
 

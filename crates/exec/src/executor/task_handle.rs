@@ -155,7 +155,7 @@ impl TaskHandle {
         let set = &self.0;
         loop {
             let seen = set.threads.changed.seen();
-            let calls = set.watch();
+            set.watch();
             if set.threads.running() == 0 {
                 let mut state = set.state();
                 if let Some(error) = state.error.take() {
@@ -171,7 +171,10 @@ impl TaskHandle {
                     continue;
                 }
             }
-            let timeout = if calls == 0 { LONG_WAIT } else { CANCEL_POLL };
+            let timeout = match set.shared.owned.devices.is_empty() {
+                true => LONG_WAIT,
+                false => CANCEL_POLL,
+            };
             set.shared.clock.wait(&set.threads.changed, seen, timeout);
         }
     }
@@ -493,10 +496,6 @@ impl Set {
         let backend = Arc::clone(backend);
         let call = Arc::new(Call::new(Arc::clone(&run), backend, stop, grant, deadline));
         self.state().records[task].phase = Phase::Called(Arc::clone(&call));
-        if entry.is_some() {
-            // The waiting thread has another call to watch.
-            self.threads.notify();
-        }
         let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
         if !call.mark_returned() {
             if let Some(entry) = entry {
@@ -571,8 +570,8 @@ impl Set {
         }
     }
 
-    /// Abandons late calls. Returns the number of calls that are in flight.
-    fn watch(&self) -> usize {
+    /// Abandons late calls.
+    fn watch(&self) {
         let now = self.shared.clock.now();
         let called = |(task, record): (usize, &Record)| match &record.phase {
             Phase::Called(call) if call.is_watched() => Some((task, Arc::clone(call))),
@@ -592,7 +591,6 @@ impl Set {
                 self.abandon(*task, call, reason);
             }
         }
-        calls.len()
     }
 
     fn abandon(&self, task: usize, call: &Call, reason: Reason) {
