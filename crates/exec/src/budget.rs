@@ -82,8 +82,8 @@ impl Budget {
         self.state().queued_bytes(device)
     }
 
-    /// Changes the limits. Running tasks continue. If they hold more than the new limits, each job begins at most one
-    /// further task until enough is released.
+    /// Changes the limits. Running tasks continue. If they hold more than the new limits, no further tasks begin until
+    /// enough is released, except one at a time of each job.
     pub fn resize(&self, slots: usize, bytes: u64) {
         self.change(|state| {
             state.slots = slots.max(1);
