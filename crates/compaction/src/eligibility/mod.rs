@@ -16,6 +16,7 @@ use rockmill_core::{
     KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
+use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
@@ -24,10 +25,6 @@ pub use options::wants_paranoid_hash;
 
 use rockmill_snapshot::Findings;
 use rockmill_storage::io::IoOptions;
-
-/// Newest RocksDB whose options are known here; an OPTIONS file of a newer one may hold keys whose
-/// meaning is not.
-const NEWEST_ROCKSDB: [u32; 2] = [11, 12];
 
 /// A job whose options allow it, with its message decoded and its OPTIONS file parsed.
 #[derive(Debug)]
@@ -70,9 +67,10 @@ pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
 
 /// What of the database's options rules out every job.
 pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
-    if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
-        let version = file.rocksdb_version;
-        let what = format!("written by RocksDB {version:?}, newer than 11.12");
+    let [major, minor, patch] = file.rocksdb_version;
+    if [major, minor] > versions::NEWEST {
+        let [newest, of] = versions::NEWEST;
+        let what = format!("written by RocksDB {major}.{minor}.{patch}, newer than {newest}.{of}");
         found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
     }
     options::check_db(file, policy, found);
@@ -193,24 +191,6 @@ fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -
     }
 }
 
-/// Objects for which older RocksDB write no line, and the version that is the first to write one.
-const FIRST_WRITTEN: [(&str, [u32; 2]); 4] = [
-    // "Made FileChecksumGenFactory, SstPartitionerFactory .. extend the Customizable class", 6.26 says.
-    ("file_checksum_gen_factory", [6, 26]),
-    ("sst_partitioner_factory", [6, 26]),
-    // These came in the weeks after 10.2 and 10.5 were made, so no older version can know them. If they
-    // are in a later one only, what that one's predecessor wrote is declined without need.
-    ("compression_manager", [10, 3]),
-    ("user_defined_index_factory", [10, 6]),
-];
-
-/// Whether a file of this version has a line for the object that `key` names, whenever it has a name. A file
-/// that does not say its version may have one.
-fn is_written(key: &str, written_by: [u32; 3]) -> bool {
-    let first = FIRST_WRITTEN.iter().find(|(later, _)| *later == key);
-    first.is_none_or(|(_, first)| written_by[..2] >= first[..] || written_by == [0; 3])
-}
-
 /// Declines unless the object that `key` names is one in `fine`. An object that has no name of its own
 /// leaves no line in the OPTIONS file, so absent is fine only if the RocksDB that wrote the file did not
 /// know the option: there is no object then, for RocksDB which reads the file as well.
@@ -223,7 +203,7 @@ fn require_object(
 ) -> Result<()> {
     match options.str(key) {
         Some(value) if fine.contains(&value) => Ok(()),
-        None if !is_written(key, written_by) => Ok(()),
+        None if !versions::may_hold(key, written_by) => Ok(()),
         value => {
             let value = value.unwrap_or("an object without a name");
             Err(Error::declined(reason, format!("{key} is {value}")))
