@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rockmill_compaction::{
     Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Registered, Settings, Stats,
 };
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, JobInfo};
 use rockmill_storage::clock::Clock;
 use rockmill_testkit::VirtualClock;
 use rockmill_testkit::simulated::Profile;
@@ -141,6 +141,27 @@ fn database_of(subcompactions: RangeInclusive<usize>) -> Database {
 
 fn is_near(found: f64, expected: f64) -> bool {
     (found / expected - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn a_job_of_an_old_rocksdb_gets_its_column_family_and_levels_from_elsewhere() {
+    let database = database();
+    let machine = Machine::new(&database, 1, &[("trial", profile(1))]);
+    let prepared = |info| {
+        let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+        let message = &database.family().message;
+        let prepared = machine.engine.prepare(dir, info, message, &cancel);
+        prepared.expect("such jobs are done").job.info
+    };
+    let info = database.family().info("some-session");
+    let of_10_0 = JobInfo {
+        cf_id: JobInfo::UNKNOWN_CF_ID,
+        base_input_level: JobInfo::UNKNOWN_LEVEL,
+        output_level: JobInfo::UNKNOWN_LEVEL,
+        ..info.clone()
+    };
+    assert_eq!(prepared(of_10_0), info);
+    assert_eq!(prepared(info.clone()), info);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub struct JobInfo {
     pub db_name: String,
     /// Session of the database that asked.
     pub db_session_id: String,
-    /// Column family.
+    /// Column family; [`JobInfo::UNKNOWN_CF_ID`] from RocksDB before 10.4.
     pub cf_id: u32,
     /// `base_job_id << 32 | subcompaction`.
     pub job_id: u64,
@@ -48,9 +48,9 @@ pub struct JobInfo {
     pub is_manual_compaction: bool,
     /// Whether no deeper level overlaps the inputs.
     pub is_bottommost_level: bool,
-    /// Lowest input level.
+    /// Lowest input level; [`JobInfo::UNKNOWN_LEVEL`] from RocksDB before 10.2.
     pub base_input_level: i32,
-    /// Level of the output.
+    /// Level of the output; [`JobInfo::UNKNOWN_LEVEL`] from RocksDB before 10.2.
     pub output_level: i32,
     /// Whether RocksDB runs it in the pool of bottommost compactions (`Env::Priority::BOTTOM`).
     #[serde(default)]
@@ -58,6 +58,12 @@ pub struct JobInfo {
 }
 
 impl JobInfo {
+    /// `cf_id` from a RocksDB that does not pass it. No column family has it.
+    pub const UNKNOWN_CF_ID: u32 = u32::MAX;
+
+    /// Levels from a RocksDB that does not pass them.
+    pub const UNKNOWN_LEVEL: i32 = -1;
+
     /// The job's number in RocksDB's LOG (`[JOB 7]`), of a `job_id`. Its subcompactions share it.
     pub fn log_number(job_id: u64) -> u64 {
         job_id >> u32::BITS

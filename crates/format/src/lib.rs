@@ -22,6 +22,7 @@ pub mod prefix;
 pub mod properties;
 pub mod table;
 pub mod unique_id;
+pub mod versions;
 pub mod wire;
 pub mod xxph3;
 

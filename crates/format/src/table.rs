@@ -30,6 +30,8 @@ pub mod names {
     pub const PROPERTIES: &[u8] = b"rocksdb.properties";
     /// Range tombstones.
     pub const RANGE_DELETIONS: &[u8] = b"rocksdb.range_del";
+    /// Start of the names of user-defined indexes (`user_defined_index.h:kUserDefinedIndexPrefix`).
+    pub const USER_DEFINED_INDEX: &[u8] = b"rocksdb.user_defined_index.";
 }
 
 /// How an index is organised (`BlockBasedTableOptions::IndexType`).

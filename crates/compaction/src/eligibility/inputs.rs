@@ -11,7 +11,7 @@ const FIRST_MANAGER_VERSION: u32 = 7;
 
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
 pub fn check(table: &InputTable, found: &mut Findings) {
-    let properties = &table.meta.properties;
+    let (properties, metaindex) = (&table.meta.properties, &table.meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
         (
@@ -26,8 +26,7 @@ pub fn check(table: &InputTable, found: &mut Findings) {
             DeclineReason::MergeOperands,
         ),
         (
-            properties.num_range_deletions > 0
-                || table.meta.metaindex.contains_key(names::RANGE_DELETIONS),
+            properties.num_range_deletions > 0 || metaindex.contains_key(names::RANGE_DELETIONS),
             DeclineReason::RangeTombstones,
         ),
         (
@@ -42,13 +41,20 @@ pub fn check(table: &InputTable, found: &mut Findings) {
             !properties.seqno_to_time_mapping.is_empty(),
             DeclineReason::Tiering,
         ),
+        // RocksDB 10.5 writes such indexes but does not name their factory in OPTIONS. It opens no file without one.
+        (
+            metaindex
+                .keys()
+                .any(|name| name.starts_with(names::USER_DEFINED_INDEX)),
+            DeclineReason::UserDefinedIndex,
+        ),
         (
             properties.user_defined_timestamps_persisted == 0,
             DeclineReason::UserTimestamps,
         ),
     ];
     for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
-        let error = Error::declined(reason, "the properties say so");
+        let error = Error::declined(reason, "the file says so");
         found.note(Err(error.in_file(table.file.name())));
     }
     found.note(check_compression(table));
@@ -81,5 +87,42 @@ fn check_compression(table: &InputTable) -> Result<()> {
         Ok(())
     } else {
         declined(DeclineReason::Compression)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rockmill_core::{CancelToken, ErrorKind};
+
+    use super::*;
+    use crate::made::{Made, Workload};
+
+    #[test]
+    fn a_file_with_a_user_defined_index_is_left_to_rocksdb() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let workload = Workload {
+            key_bytes: 16,
+            value_bytes: 16,
+            runs: 1,
+            versions: 1,
+            compression: CompressionType::None,
+            raw_bytes: 10_000,
+        };
+        let made = Made::new(&workload, dir.path(), "made", &CancelToken::new());
+        let mut table = made.expect("there is room").tables()[0].clone();
+        let found = |table: &InputTable| {
+            let mut found = Findings::default();
+            check(table, &mut found);
+            let kinds = found.into_vec().into_iter().map(|error| error.kind);
+            kinds.collect::<Vec<_>>()
+        };
+        assert_eq!(found(&table), []);
+        let meta = Arc::make_mut(&mut table.meta);
+        let index = [names::USER_DEFINED_INDEX, b"mine"].concat();
+        meta.metaindex.insert(index, meta.index_handle);
+        let expected = ErrorKind::Declined(DeclineReason::UserDefinedIndex);
+        assert_eq!(found(&table), [expected]);
     }
 }

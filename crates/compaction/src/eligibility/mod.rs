@@ -15,6 +15,7 @@ use rockmill_core::{
     KeyRange, OutputPlan, Plan, PropertiesPlan, Result,
 };
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
+use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
@@ -24,10 +25,7 @@ pub use options::wants_paranoid_hash;
 use rockmill_snapshot::Findings;
 use rockmill_storage::io::IoOptions;
 
-/// Newest RocksDB version whose options are known. An OPTIONS file of a newer one may contain unknown options.
-const NEWEST_ROCKSDB: [u32; 2] = [11, 12];
-
-/// A job whose options are acceptable, with its message and its OPTIONS file parsed.
+/// A job whose options are acceptable, with its message decoded and its OPTIONS file parsed.
 #[derive(Debug)]
 pub struct EligibleJob {
     /// The job.
@@ -68,9 +66,10 @@ pub fn from_options(job: Job, policy: Policy) -> Result<EligibleJob> {
 
 /// Finds options of the database that rule out every job.
 pub fn check_db(file: &OptionsFile, policy: Policy, found: &mut Findings) {
-    if file.rocksdb_version[..2] > NEWEST_ROCKSDB[..] {
-        let version = file.rocksdb_version;
-        let what = format!("written by RocksDB {version:?}, newer than 11.12");
+    let [major, minor, patch] = file.rocksdb_version;
+    if [major, minor] > versions::NEWEST {
+        let [newest, of] = versions::NEWEST;
+        let what = format!("written by RocksDB {major}.{minor}.{patch}, newer than {newest}.{of}");
         found.note(Err(Error::declined(DeclineReason::OptionsFile, what)));
     }
     options::check_db(file, policy, found);
@@ -191,23 +190,6 @@ fn require(options: &Options, key: &str, fine: &[&str], reason: DeclineReason) -
     }
 }
 
-/// Objects for which older RocksDB versions write no line, with the first version that writes one.
-const FIRST_WRITTEN: [(&str, [u32; 2]); 4] = [
-    // "Made FileChecksumGenFactory, SstPartitionerFactory .. extend the Customizable class", 6.26 says.
-    ("file_checksum_gen_factory", [6, 26]),
-    ("sst_partitioner_factory", [6, 26]),
-    // Added to RocksDB in the weeks after 10.2 and 10.5, so no older version has them. If a later version was the
-    // first, files of its predecessor are declined needlessly.
-    ("compression_manager", [10, 3]),
-    ("user_defined_index_factory", [10, 6]),
-];
-
-/// Whether files of this version have a line for the object `key` if it has a name. True for files without a version.
-fn is_written(key: &str, written_by: [u32; 3]) -> bool {
-    let first = FIRST_WRITTEN.iter().find(|(later, _)| *later == key);
-    first.is_none_or(|(_, first)| written_by[..2] >= first[..] || written_by == [0; 3])
-}
-
 /// Declines unless the object `key` is one in `fine`. An object without a name leaves no line in the OPTIONS file. So
 /// an absent line is only accepted if the RocksDB version that wrote the file did not know the option.
 fn require_object(
@@ -219,7 +201,7 @@ fn require_object(
 ) -> Result<()> {
     match options.str(key) {
         Some(value) if fine.contains(&value) => Ok(()),
-        None if !is_written(key, written_by) => Ok(()),
+        None if !versions::may_hold(key, written_by) => Ok(()),
         value => {
             let value = value.unwrap_or("an object without a name");
             Err(Error::declined(reason, format!("{key} is {value}")))

@@ -5,6 +5,7 @@ use rockmill_format::checksum::ChecksumType;
 use rockmill_format::footer::FORMAT_VERSIONS;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
+use rockmill_format::versions;
 
 use super::{EligibleJob, NULL, compression, malformed, require, require_object};
 use rockmill_snapshot::Findings;
@@ -56,7 +57,7 @@ pub fn check(table: &Options, written_by: [u32; 3], found: &mut Findings) {
         DeclineReason::UserDefinedIndex,
     ));
     found.note(interpolation(table));
-    found.note(format_version(table).map(drop));
+    found.note(format_version(table, written_by).map(drop));
 }
 
 /// A threshold of 0 or more requests hints for interpolation search in index blocks.
@@ -70,12 +71,15 @@ fn interpolation(table: &Options) -> Result<()> {
     ))
 }
 
-fn format_version(table: &Options) -> Result<u32> {
-    let default = u64::from(TablePlan::default().format_version);
+/// The version of output files. One that the RocksDB at hand cannot read would stop it.
+fn format_version(table: &Options, written_by: [u32; 3]) -> Result<u32> {
+    let release = versions::release(written_by);
+    let default = u64::from(release.default_format_version);
     let version = table.u64("format_version", default).map_err(malformed)?;
+    let written = *FORMAT_VERSIONS.start()..=release.newest_format_version;
     u32::try_from(version)
         .ok()
-        .filter(|version| FORMAT_VERSIONS.contains(version))
+        .filter(|version| written.contains(version))
         .ok_or_else(|| {
             Error::declined(
                 DeclineReason::FormatVersion,
@@ -88,7 +92,7 @@ fn format_version(table: &Options) -> Result<u32> {
 pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<TablePlan> {
     let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
-    let format_version = format_version(table)?;
+    let format_version = format_version(table, eligible.file.rocksdb_version)?;
     let delta_keys = table.bool("use_delta_encoding", true).map_err(malformed)?;
     let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
     let common_prefix =

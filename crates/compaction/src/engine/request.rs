@@ -7,6 +7,7 @@ use rand::RngCore;
 use rockmill_core::{
     CancelToken, DeclineReason, Error, Hints, Identity, JOB_VERSION, Job, JobInfo, Result, TreeView,
 };
+use rockmill_format::manifest::Tree;
 use rockmill_format::unique_id::SessionId;
 use rockmill_format::wire::CompactionServiceInput;
 
@@ -29,7 +30,7 @@ impl Engine {
     pub fn prepare(
         &self,
         dir: &Path,
-        info: JobInfo,
+        mut info: JobInfo,
         message: &[u8],
         cancel: &CancelToken,
     ) -> Result<EligibleJob> {
@@ -46,8 +47,13 @@ impl Engine {
             follower.refresh(&*self.storage, dir, floor, cancel)?;
             self.begin_session(&database, dir, &input.db_id, follower.tree())?;
             let options = read_options(&*self.storage, dir, input.options_file_number)?;
+            complete(&mut info, &input, follower.tree());
             (options, follower.view(&input, info.cf_id)?)
         };
+        if info.base_input_level == JobInfo::UNKNOWN_LEVEL {
+            let lowest = tree.inputs.iter().map(|file| file.level).min();
+            info.base_input_level = lowest.map_or(0, |level| level as i32);
+        }
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
@@ -130,4 +136,16 @@ impl Engine {
 /// Returns the size of all input files.
 fn input_bytes(tree: &TreeView) -> u64 {
     total_bytes(tree.inputs.iter().map(|input| input.size))
+}
+
+/// Fills in members that older versions of `CompactionServiceJobInfo` lack.
+fn complete(info: &mut JobInfo, input: &CompactionServiceInput, tree: &Tree) {
+    if info.cf_id == JobInfo::UNKNOWN_CF_ID {
+        let mut families = tree.column_families.iter();
+        let family = families.find(|(_, family)| family.name == input.cf_name);
+        info.cf_id = family.map_or(JobInfo::UNKNOWN_CF_ID, |(&id, _)| id);
+    }
+    if info.output_level == JobInfo::UNKNOWN_LEVEL {
+        info.output_level = input.output_level;
+    }
 }

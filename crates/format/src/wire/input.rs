@@ -2,7 +2,9 @@
 
 use super::value::{Fields, Record, write_field};
 use super::{envelope, open_envelope};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::options_file::text::Piece;
+use crate::versions;
 
 /// The message to a worker (`CompactionServiceInput`, `db/compaction/compaction_job.h`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,11 +35,18 @@ impl CompactionServiceInput {
     /// Reads the message.
     ///
     /// # Errors
-    /// Unsupported for another version. Corruption if the text is malformed, if snapshots are not
-    /// strictly increasing, or if an input file is not a plain base name.
+    /// Unsupported for another version, or if a field that no known RocksDB has is set. Corruption if the text is
+    /// malformed, if snapshots are not strictly increasing, or if an input file is not a plain base name.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let text = open_envelope(bytes)?;
         let fields = Fields::parse(text)?;
+        let mut unknown = fields
+            .iter()
+            .filter(|(name, _)| !versions::is_input_field(name));
+        if let Some((name, value)) = unknown.find(|(_, value)| !is_unset(value)) {
+            let what = format!("RocksDB sets the field {name}, which is not known here");
+            return Err(Error::unsupported(value.at, what));
+        }
         let input = Self::read_fields(&fields)?;
         if !input.snapshots.is_sorted_by(|a, b| a < b) {
             let at = fields.get("snapshots").unwrap_or(text);
@@ -92,6 +101,11 @@ impl Record for CompactionServiceInput {
         fields.read("min_manifest_file_size", &mut input.min_manifest_file_size)?;
         Ok(input)
     }
+}
+
+/// Whether a field that is not known has the text of most members' defaults. Another default counts as set.
+fn is_unset(value: &Piece<'_>) -> bool {
+    matches!(value.text, "" | "0" | "false" | "{}")
 }
 
 fn bound(fields: &Fields<'_>, flag: &str, key: &str) -> Result<Option<Vec<u8>>> {

@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Strings are upper-case hex, so nothing needs escapes; the order of fields is free. As in
-//! RocksDB, unknown fields are ignored and missing ones keep the default of the C++ struct. Unlike
-//! RocksDB, which drops what it cannot decode of a hex string or what follows the digits of a
-//! number, malformed values are errors here.
+//! RocksDB, missing fields keep the default of the C++ struct, and unknown fields of a result are
+//! ignored. An unknown field of an input is an error if it is set: a newer RocksDB may ask for
+//! something that would be left out. Unlike RocksDB, which drops what it cannot decode of a hex
+//! string or what follows the digits of a number, malformed values are errors here.
+//!
+//! [`crate::versions`] says which version of RocksDB has which fields.
 //!
 //! Source: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`
 //! and the readers behind them).

@@ -1,0 +1,343 @@
+//! What each RocksDB version added to the messages of its CompactionService and to OPTIONS files.
+//!
+//! [`RELEASES`] holds the facts of each version whose sources were read. A fact that is new in one of them came after
+//! the version before it; the versions between the two were not read. Sources:
+//!
+//! - messages: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`,
+//!   `cs_output_file_type_info`, `compaction_job_stats_type_info`), `table/table_properties.cc`
+//!   (`table_properties_type_info`), `include/rocksdb/options.h` (`CompactionServiceJobInfo`)
+//! - options: `options/db_options.cc`, `options/cf_options.cc`, `table/block_based/block_based_table_factory.cc`
+//! - format versions: `include/rocksdb/table.h` (default), `table/format.h` (newest)
+//!
+//! Both messages have format 1 in all of them. All of them ignore fields of a result that they do not know, in structs
+//! as well (`ConfigOptions::ignore_unknown_options` in `CompactionServiceResult::Read`; `OptionTypeInfo::ParseStruct`).
+//! So one form of the result serves all versions. Before 11.8 a result that cannot be read fails the compaction; from
+//! 11.8 on RocksDB then compacts locally.
+
+/// Major and minor number.
+pub type Version = [u32; 2];
+
+/// Additions of a version to those of the versions before it.
+#[derive(Debug)]
+pub struct Release {
+    /// The version whose sources were read.
+    pub version: [u32; 3],
+    /// Members of `CompactionServiceJobInfo`.
+    pub job_info: &'static [&'static str],
+    /// Fields of `CompactionServiceInput`.
+    pub input: &'static [&'static str],
+    /// Fields of `CompactionServiceResult`.
+    pub result: &'static [&'static str],
+    /// Fields of `CompactionServiceOutputFile`.
+    pub output_file: &'static [&'static str],
+    /// Fields of `CompactionJobStats`.
+    pub job_stats: &'static [&'static str],
+    /// Fields of `TableProperties`.
+    pub table_properties: &'static [&'static str],
+    /// Options of the OPTIONS file, those in structs behind the struct's name.
+    pub options: &'static [&'static str],
+    /// Default of `format_version`.
+    pub default_format_version: u32,
+    /// Largest `format_version`.
+    pub newest_format_version: u32,
+}
+
+const UNCHANGED: Release = Release {
+    version: [0; 3],
+    job_info: &[],
+    input: &[],
+    result: &[],
+    output_file: &[],
+    job_stats: &[],
+    table_properties: &[],
+    options: &[],
+    default_format_version: 6,
+    newest_format_version: 6,
+};
+
+/// The supported versions, ascending. Of the first one, only messages are listed.
+pub const RELEASES: [Release; 12] = [
+    Release {
+        version: [10, 0, 1],
+        job_info: &[
+            "db_name",
+            "db_id",
+            "db_session_id",
+            "job_id",
+            "priority",
+            "compaction_reason",
+            "is_full_compaction",
+            "is_manual_compaction",
+            "bottommost_level",
+        ],
+        input: &[
+            "cf_name",
+            "snapshots",
+            "input_files",
+            "output_level",
+            "db_id",
+            "has_begin",
+            "begin",
+            "has_end",
+            "end",
+            "options_file_number",
+        ],
+        result: &[
+            "status",
+            "output_files",
+            "output_level",
+            "output_path",
+            "bytes_read",
+            "bytes_written",
+            "stats",
+        ],
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 1, 3],
+        result: &["internal_stats"],
+        output_file: &["is_proximal_level_output", "file_temperature"],
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 2, 1],
+        job_info: &["base_input_level", "output_level"],
+        options: &["memtable_op_scan_flush_trigger"],
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 4, 2],
+        job_info: &["cf_id", "cf_name"],
+        output_file: &["file_size"],
+        options: &[
+            "compression_manager",
+            "memtable_avg_op_scan_flush_trigger",
+            "compaction_options_fifo.allow_trivial_copy_when_change_temperature",
+            "compaction_options_fifo.trivial_copy_buffer_size",
+            "compaction_options_universal.reduce_file_locking",
+        ],
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    // Knows `BlockBasedTableOptions::user_defined_index_factory` but does not write it: the eligibility of an input
+    // asks for the index itself.
+    Release {
+        version: [10, 5, 1],
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 7, 5],
+        table_properties: &["uncompressed_data_size", "key_smallest_seqno"],
+        options: &[
+            "cf_allow_ingest_behind",
+            "memtable_veirfy_per_key_checksum_on_seek",
+            "user_defined_index_factory",
+            "fail_if_no_udi_on_open",
+        ],
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 9, 1],
+        options: &[
+            "max_manifest_space_amp_pct",
+            "verify_output_flags",
+            "target_file_size_is_upper_bound",
+            "super_block_alignment_size",
+            "super_block_alignment_space_overhead_ratio",
+        ],
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [10, 10, 1],
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [11, 0, 4],
+        table_properties: &[
+            "data_block_restart_interval",
+            "index_block_restart_interval",
+            "separate_key_value_in_data_block",
+        ],
+        options: &[
+            "separate_key_value_in_data_block",
+            "index_block_search_type",
+            "compaction_options_fifo.max_data_files_size",
+            "compaction_options_fifo.use_kv_ratio_compaction",
+        ],
+        default_format_version: 7,
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [11, 1, 2],
+        options: &[
+            "uniform_cv_threshold",
+            "verify_manifest_content_on_close",
+            "open_files_async",
+            "enforce_write_buffer_manager_during_recovery",
+            "memtable_batch_lookup_optimization",
+        ],
+        default_format_version: 7,
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [11, 8, 1],
+        job_stats: &["has_accurate_num_input_records"],
+        table_properties: &[
+            "udi_is_primary_index",
+            "num_data_blocks_compression_rejected",
+            "num_data_blocks_compression_bypassed",
+            "num_uniform_blocks",
+        ],
+        options: &[
+            "enable_blob_direct_write",
+            "blob_direct_write_partitions",
+            "blob_direct_write_partition_strategy",
+            "blob_compression_opts",
+            "use_udi_as_primary_index",
+            "optimize_manifest_for_recovery",
+            "max_compaction_trigger_wakeup_seconds",
+            "fast_sst_open",
+            "use_direct_io_for_compaction_reads",
+            "read_io_executor_threads",
+            "async_wal_precreate",
+            "reuse_manifest_on_open",
+            "read_triggered_compaction_threshold",
+            "memtable_verify_per_key_checksum_on_seek",
+            "min_tombstones_for_range_conversion",
+        ],
+        default_format_version: 7,
+        newest_format_version: 7,
+        ..UNCHANGED
+    },
+    Release {
+        version: [11, 12, 0],
+        input: &["min_manifest_file_number", "min_manifest_file_size"],
+        table_properties: &["lsm_info_at_creation"],
+        options: &[
+            "compression_opts.auto_skip",
+            "compression_opts.auto_skip_min_sample_every",
+            "index_mode",
+            "optimize_key_common_prefix",
+            "periodic_compaction_phase_recovery_percent",
+            "remote_compaction_manifest_floor",
+            "use_session_tmp_dir_for_remote_compaction",
+            "blob_file_writable_file_max_buffer_size",
+        ],
+        default_format_version: 7,
+        newest_format_version: 8,
+        ..UNCHANGED
+    },
+];
+
+/// Oldest supported version.
+pub const OLDEST: Version = minor(&RELEASES[0]);
+
+/// Newest supported version. An OPTIONS file of a newer one may hold options whose meaning is not known.
+pub const NEWEST: Version = minor(&RELEASES[RELEASES.len() - 1]);
+
+/// Objects whose options came in 6.26, by its HISTORY.md: "Made FileChecksumGenFactory, SstPartitionerFactory ..
+/// extend the Customizable class".
+const WRITTEN_SINCE_6_26: [&str; 2] = ["file_checksum_gen_factory", "sst_partitioner_factory"];
+
+const fn minor(release: &Release) -> Version {
+    let [major, minor, _] = release.version;
+    [major, minor]
+}
+
+/// Returns whether an OPTIONS file of a version may hold the option `key`. It may unless the version is known to be
+/// older than the option. A file without a version (zeros) may hold all.
+pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
+    let version = &written_by[..2];
+    if written_by == [0; 3] {
+        return true;
+    }
+    if WRITTEN_SINCE_6_26.contains(&key) {
+        return version >= &[6, 26][..];
+    }
+    let first = RELEASES
+        .iter()
+        .position(|release| release.options.contains(&key));
+    match first {
+        // The version before it was read as well, and lacks the option.
+        Some(at @ 1..) => version > &minor(&RELEASES[at - 1])[..],
+        _ => true,
+    }
+}
+
+/// Returns the first release that is not older than a version, or else the newest. Its format versions are those of
+/// the version: a version that was not read gets those of the next one that was.
+pub fn release(written_by: [u32; 3]) -> &'static Release {
+    let [.., newest] = &RELEASES;
+    if written_by == [0; 3] {
+        return newest;
+    }
+    let known = RELEASES
+        .iter()
+        .find(|known| minor(known)[..] >= written_by[..2]);
+    known.unwrap_or(newest)
+}
+
+/// Returns whether some version has this field in `CompactionServiceInput`.
+pub fn is_input_field(name: &str) -> bool {
+    RELEASES.iter().any(|release| release.input.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::footer::FORMAT_VERSIONS;
+
+    #[test]
+    fn releases_ascend_and_add_each_fact_once() {
+        assert!(RELEASES.is_sorted_by(|a, b| a.version < b.version));
+        assert_eq!((OLDEST, NEWEST), ([10, 0], [11, 12]));
+        let lists: [fn(&Release) -> &'static [&'static str]; 7] = [
+            |release| release.job_info,
+            |release| release.input,
+            |release| release.result,
+            |release| release.output_file,
+            |release| release.job_stats,
+            |release| release.table_properties,
+            |release| release.options,
+        ];
+        for list in lists {
+            let mut all: Vec<_> = RELEASES.iter().flat_map(list).collect();
+            let count = all.len();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count);
+        }
+    }
+
+    #[test]
+    fn the_newest_format_version_is_written_here() {
+        let [.., newest] = &RELEASES;
+        assert_eq!(newest.newest_format_version, *FORMAT_VERSIONS.end());
+        for release in &RELEASES {
+            assert!(release.default_format_version <= release.newest_format_version);
+        }
+    }
+
+    #[test]
+    fn a_version_that_was_not_read_counts_as_the_next_one() {
+        for (version, read) in [
+            ([6, 8, 1], [10, 0, 1]),
+            ([10, 0, 0], [10, 0, 1]),
+            ([10, 3, 0], [10, 4, 2]),
+            ([11, 9, 5], [11, 12, 0]),
+            ([11, 13, 0], [11, 12, 0]),
+            ([0, 0, 0], [11, 12, 0]),
+        ] {
+            assert_eq!(release(version).version, read);
+        }
+        assert!(may_hold("compression_manager", [10, 3, 0]));
+        assert!(!may_hold("compression_manager", [10, 2, 1]));
+        assert!(may_hold("compaction_filter", [6, 8, 1]));
+    }
+}
