@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use rockmill_core::{DeclineReason, Error, ErrorKind};
+use rockmill_terminal::output;
 use serde::Serialize;
 
 /// One reason, with all files that have it.
@@ -48,22 +49,15 @@ impl Decline {
         declines
     }
 
-    /// Whether two lists have the same reasons, regardless of the files.
-    pub fn same(one: &[Self], other: &[Self]) -> bool {
-        let reasons = |declines: &[Self]| -> Vec<_> {
-            let reasons = declines.iter();
-            reasons.map(|d| (d.reason, d.what.clone())).collect()
-        };
-        reasons(one) == reasons(other)
-    }
-
-    /// Prints what was found and what to change, in two lines.
+    /// Prints what was found and what to change.
     ///
     /// # Errors
     /// The errors of `out`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "  {}: {}", self.reason, self.found())?;
-        writeln!(out, "    to change that: {}", self.change)
+        let found = format!("{}: {}", self.reason, self.found());
+        writeln!(out, "{}", output::indented(&found, 2))?;
+        let change = format!("to change that: {}", self.change);
+        writeln!(out, "{}", output::indented(&change, 4))
     }
 
     /// Returns what was found and where, as one line.
@@ -74,6 +68,78 @@ impl Decline {
             [file] => format!("{file}: {what}"),
             [file, more @ ..] => format!("{file} and {} more: {what}", more.len()),
         }
+    }
+}
+
+/// A line to copy that removes a decline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// `RocksDB` for its options, `Rockmill` for the builder of the service.
+    pub of: &'static str,
+    /// The line.
+    pub line: &'static str,
+}
+
+/// Options of RocksDB with a value that is accepted. A decline names an option of a struct without the struct.
+const OPTIONS: [&str; 27] = [
+    "allow_ingest_behind=false",
+    "block_align=false",
+    "cf_allow_ingest_behind=false",
+    "compaction_options_universal.compression_size_percent=-1",
+    "compression_manager=nullptr",
+    "compression_opts.auto_skip=false",
+    "compression_opts.max_dict_bytes=0",
+    "compression_opts.strategy=0",
+    "data_block_index_type=kDataBlockBinarySearch",
+    "default_write_temperature=kUnknown",
+    "enable_blob_direct_write=false",
+    "enable_blob_files=false",
+    "enable_blob_garbage_collection=false",
+    "file_checksum_gen_factory=FileChecksumGenCrc32cFactory",
+    "flush_block_policy_factory=FlushBlockBySizePolicyFactory",
+    "format_version=6",
+    "index_type=kBinarySearch",
+    "last_level_temperature=kUnknown",
+    "partition_filters=false",
+    "preclude_last_level_data_seconds=0",
+    "preserve_internal_time_seconds=0",
+    "sample_for_compression=0",
+    "separate_key_value_in_data_block=false",
+    "super_block_alignment_size=0",
+    "two_write_queues=false",
+    "uniform_cv_threshold=-1",
+    "unordered_write=false",
+];
+
+impl Decline {
+    /// Returns the line that removes this decline, if a setting does. Objects of the application, such as a compaction
+    /// filter, have none: what they do would be left out.
+    pub fn setting(&self) -> Option<Setting> {
+        let service = |line| {
+            Some(Setting {
+                of: "Rockmill",
+                line,
+            })
+        };
+        if self.reason == DeclineReason::Allow2pc.code() {
+            return service(".write_committed() // only if all transactions are WriteCommitted");
+        }
+        if self.reason == DeclineReason::FilterPolicy.code() {
+            let lacks_bits = self.what.contains("without its bits per key");
+            return lacks_bits
+                .then(|| service(".filter_bits_per_key(..)"))
+                .flatten();
+        }
+        let named = self.what.split_once(" is ").map(|(option, _)| option)?;
+        let mut lines = OPTIONS.into_iter();
+        let line = lines.find(|line| {
+            let option = line.split_once('=').map(|(option, _)| option);
+            option.is_some_and(|option| option == named || option.rsplit('.').next() == Some(named))
+        })?;
+        Some(Setting {
+            of: "RocksDB",
+            line,
+        })
     }
 }
 
@@ -193,6 +259,48 @@ mod tests {
                 "index_type is kHashSearch"
             ]
         );
+    }
+
+    #[test]
+    fn what_rules_out_an_option_has_a_line_that_sets_it() {
+        let line = |reason, what: &str| {
+            let decline = Decline::new(&Error::declined(reason, what));
+            decline.setting().map(|setting| (setting.of, setting.line))
+        };
+        for (reason, what, expected) in [
+            (
+                DeclineReason::IngestBehind,
+                "cf_allow_ingest_behind is true",
+                Some(("RocksDB", "cf_allow_ingest_behind=false")),
+            ),
+            (
+                DeclineReason::CompressionDictionary,
+                "max_dict_bytes is 16384",
+                Some(("RocksDB", "compression_opts.max_dict_bytes=0")),
+            ),
+            (
+                DeclineReason::Allow2pc,
+                "allow_2pc is on; build the service with write_committed()",
+                Some((
+                    "Rockmill",
+                    ".write_committed() // only if all transactions are WriteCommitted",
+                )),
+            ),
+            (
+                DeclineReason::FilterPolicy,
+                "the OPTIONS file names bloomfilter without its bits per key",
+                Some(("Rockmill", ".filter_bits_per_key(..)")),
+            ),
+            (DeclineReason::FilterPolicy, "filter_policy is mine", None),
+            (
+                DeclineReason::CompactionFilter,
+                "compaction_filter is mine",
+                None,
+            ),
+            (DeclineReason::MergeOperands, "the file says so", None),
+        ] {
+            assert_eq!(line(reason, what), expected, "{what}");
+        }
     }
 
     #[test]

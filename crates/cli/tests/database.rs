@@ -342,12 +342,31 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(family["declines"][0]["what"], "compaction_filter is mine");
     let (out, _) = expect(BAD_DATA, &["doctor", text(&path)]);
     for said in [
+        "written by RocksDB 11.12.0: supported (10.0 to 11.12)\n",
+        "#include <rockmill/rocksdb.hpp>\n",
+        "features = [\"rust-rocksdb\"] }\n",
+        "features = [\"rocksdb\"] }\n",
         "set unordered_write=false",
         "max_dict_bytes is 16384",
         "target_file_size_base",
     ] {
         assert!(out.contains(said), "{out}");
     }
+    assert!(out.lines().all(|line| line.len() <= 80), "{out}");
+    let (_, settings) = out.split_once("\nsettings ").expect("it ends with them");
+    assert_eq!(
+        settings.lines().skip(1).collect::<Vec<_>>(),
+        [
+            "  RocksDB, the database",
+            "    unordered_write=false",
+            "  RocksDB, column family default",
+            "    compression_opts.max_dict_bytes=0",
+        ]
+    );
+    assert_eq!(report["support"], "supported");
+    assert_eq!(report["doors"].as_array().map(Vec::len), Some(3));
+    assert_eq!(report["settings"][0]["line"], "unordered_write=false");
+    assert_eq!(report["settings"][1]["column_families"][0], "default");
 }
 
 #[test]
@@ -357,7 +376,11 @@ fn the_doctor_names_a_reason_once_for_all_column_families() {
     options.create_if_missing(true);
     options.create_missing_column_families(true);
     options.set_comparator("by length", Box::new(|a, b| a.len().cmp(&b.len())));
-    let with = ["default", "a", "b"].map(|family| (family, options.clone()));
+    let mut with = ["default", "a", "b"].map(|family| (family, options.clone()));
+    // One family's own reason does not repeat those that it shares.
+    with[2]
+        .1
+        .set_compaction_filter("mine", |_, _, _| Decision::Keep);
     let db = DB::open_cf_with_opts(&options, dir.path(), with).expect("open");
     for key in ["a", "bb"] {
         db.put(key, "value").expect("put");
@@ -370,8 +393,15 @@ fn the_doctor_names_a_reason_once_for_all_column_families() {
     assert!(err.contains(text(dir.path())), "{err}");
     let report = json(BAD_DATA, &["doctor", text(dir.path())]);
     for family in report["column_families"].as_array().expect("families") {
-        assert_eq!(reasons(&family["declines"]), ["comparator"], "{report}");
+        let mut expected = vec!["comparator"];
+        expected.extend((family["name"] == "b").then_some("compaction-filter"));
+        assert_eq!(reasons(&family["declines"]), expected, "{report}");
     }
+    assert!(
+        out.contains("\ncolumn family b\n  compaction-filter: "),
+        "{out}"
+    );
+    assert_eq!(report["settings"].as_array().map(Vec::len), Some(0));
 }
 
 #[test]

@@ -141,17 +141,28 @@ pub fn fit(table: &mut Table) -> u16 {
 
 /// Breaks a sentence into lines of the usual width.
 pub fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
+    lines(text, 0, 0)
+}
+
+/// Breaks a sentence into lines of the usual width. All are indented, those behind the first one by two columns more.
+pub fn indented(text: &str, indent: usize) -> String {
+    lines(text, indent, indent + 2)
+}
+
+fn lines(text: &str, first: usize, others: usize) -> String {
+    let mut lines = vec![" ".repeat(first)];
+    let mut is_empty = true;
     for word in text.split_whitespace() {
         let last = lines.len() - 1;
         let columns = lines[last].chars().count() + 1 + word.chars().count();
-        if lines[last].is_empty() {
+        if is_empty {
             lines[last] += word;
         } else if columns <= usize::from(USUAL_COLUMNS) {
             lines[last] += &format!(" {word}");
         } else {
-            lines.push(word.to_owned());
+            lines.push(" ".repeat(others) + word);
         }
+        is_empty = false;
     }
     lines.join("\n")
 }

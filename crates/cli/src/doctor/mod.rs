@@ -1,5 +1,6 @@
 //! `rockmill doctor`: says whether a database's compactions would be accepted.
 
+mod doors;
 mod hints;
 mod report;
 

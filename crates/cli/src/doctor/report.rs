@@ -9,8 +9,9 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
+use super::doors::{self, Door, Support};
 use super::hints::{self, Hint};
-use crate::advice::Decline;
+use crate::advice::{Decline, Setting};
 use crate::service_args::ServiceArgs;
 
 /// Most column families that are named together.
@@ -33,12 +34,35 @@ pub struct Report {
     options_file: String,
     /// Version of the RocksDB that wrote the OPTIONS file.
     rocksdb_version: String,
+    /// Whether Rockmill supports that version.
+    support: Support,
+    /// Ways by which a program passes its compactions to Rockmill.
+    doors: [Door; 3],
     /// Whether all compactions of all column families would be accepted.
     accepted: bool,
     /// Reasons that apply to all column families.
     declines: Vec<Decline>,
     column_families: Vec<Family>,
     hints: Vec<Hint>,
+    /// Lines that remove declines.
+    settings: Vec<Remedy>,
+}
+
+/// A line that removes a decline.
+#[derive(Debug, Serialize)]
+struct Remedy {
+    /// Empty for the database.
+    column_families: Vec<String>,
+    #[serde(flatten)]
+    setting: Setting,
+}
+
+/// Reasons that the same column families share.
+#[derive(Debug)]
+struct Group<'a> {
+    /// Empty for the database.
+    families: Vec<&'a str>,
+    declines: Vec<Decline>,
 }
 
 impl Report {
@@ -60,14 +84,19 @@ impl Report {
             .options
             .rocksdb_version
             .map(|part| part.to_string());
-        Self {
+        let mut report = Self {
             options_file: format!("OPTIONS-{:06}", diagnosis.options_number),
             rocksdb_version: version.join("."),
+            support: Support::of(diagnosis.options.rocksdb_version),
+            doors: doors::all(diagnosis.options.rocksdb_version),
             accepted: families.iter().all(|family| family.accepted),
             declines,
             column_families: families,
             hints: hints::all(diagnosis, service),
-        }
+            settings: Vec::new(),
+        };
+        report.settings = report.remedies();
+        report
     }
 
     /// Returns the failure with which the command ends, if it fails.
@@ -89,36 +118,65 @@ impl Report {
         output::document_or_text(json, self, |out| Ok(self.print_text(out)?))
     }
 
-    /// Groups the reasons by column family. Families with the same reasons share one group; `--json` lists each family.
-    fn grouped(&self) -> Vec<(String, Vec<Decline>)> {
-        let mut groups: Vec<(Vec<&str>, Vec<Decline>)> = Vec::new();
-        for family in self
-            .column_families
-            .iter()
-            .filter(|f| !f.declines.is_empty())
-        {
-            let same = |(_, known): &&mut (_, Vec<Decline>)| Decline::same(known, &family.declines);
-            match groups.iter_mut().find(same) {
-                Some((names, known)) => {
-                    names.push(&family.name);
-                    let files = family.declines.iter().map(|decline| &decline.files);
-                    let known = known.iter_mut().zip(files);
-                    known.for_each(|(known, files)| known.files.extend_from_slice(files));
+    /// Groups the reasons. A reason of several column families is in one group with all of them; `--json` lists each
+    /// family.
+    fn grouped(&self) -> Vec<Group<'_>> {
+        let mut reasons: Vec<(Vec<&str>, Decline)> = Vec::new();
+        for family in &self.column_families {
+            for decline in &family.declines {
+                let same = |known: &Decline| {
+                    (known.reason, &known.what) == (decline.reason, &decline.what)
+                };
+                match reasons.iter_mut().find(|(_, known)| same(known)) {
+                    Some((names, known)) => {
+                        names.push(&family.name);
+                        known.files.extend_from_slice(&decline.files);
+                    }
+                    None => reasons.push((vec![&family.name], decline.clone())),
                 }
-                None => groups.push((vec![&family.name], family.declines.clone())),
             }
         }
-        let database = (!self.declines.is_empty()).then(|| self.declines.clone());
-        let database = database.map(|declines| ("the database".to_owned(), declines));
-        let all = self.column_families.len();
-        let families = groups.into_iter();
-        let families = families.map(|(names, declines)| (together(&names, all), declines));
-        database.into_iter().chain(families).collect()
+        let of_database = self.declines.iter().cloned();
+        let of_database = of_database.map(|decline| (Vec::new(), decline));
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for (families, decline) in of_database.chain(reasons) {
+            match groups.iter_mut().find(|group| group.families == families) {
+                Some(group) => group.declines.push(decline),
+                None => groups.push(Group {
+                    families,
+                    declines: vec![decline],
+                }),
+            }
+        }
+        groups
+    }
+
+    /// Returns the lines that remove declines, each once for the same column families.
+    fn remedies(&self) -> Vec<Remedy> {
+        let mut remedies = Vec::new();
+        for group in self.grouped() {
+            let mut known: Vec<Setting> = Vec::new();
+            for setting in group.declines.iter().filter_map(Decline::setting) {
+                if !known.contains(&setting) {
+                    known.push(setting);
+                }
+            }
+            let column_families: Vec<_> =
+                group.families.iter().map(|&name| name.to_owned()).collect();
+            remedies.extend(known.into_iter().map(|setting| Remedy {
+                column_families: column_families.clone(),
+                setting,
+            }));
+        }
+        remedies
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let (options, version) = (&self.options_file, &self.rocksdb_version);
-        writeln!(out, "{options}, written by RocksDB {version}")?;
+        writeln!(out, "{options}, {}\n", self.support.line(version))?;
+        writeln!(out, "ways to open it with Rockmill")?;
+        self.doors.iter().try_for_each(|door| door.print(out))?;
+        writeln!(out)?;
         let mut table = output::table(["column family", "files", "MB", "compactions"]);
         for family in &self.column_families {
             let verdict = match (family.accepted, self.declines.len() + family.declines.len()) {
@@ -133,9 +191,14 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         writeln!(out, "{table}")?;
-        for (of, declines) in self.grouped() {
-            writeln!(out, "\n{of}")?;
-            declines.iter().try_for_each(|decline| decline.print(out))?;
+        for group in self.grouped() {
+            writeln!(
+                out,
+                "\n{}",
+                output::indented(&self.together(&group.families), 0)
+            )?;
+            let mut declines = group.declines.iter();
+            declines.try_for_each(|decline| decline.print(out))?;
         }
         if !self.hints.is_empty() {
             writeln!(out, "\nwhat helps")?;
@@ -150,10 +213,36 @@ impl Report {
                 why,
                 ..
             } = hint;
-            writeln!(out, "  {of}{option} is {value}: {why}")?;
-            writeln!(out, "    set: {set}")?;
+            let found = format!("{of}{option} is {value}: {why}");
+            writeln!(out, "{}", output::indented(&found, 2))?;
+            writeln!(out, "{}", output::indented(&format!("set: {set}"), 4))?;
+        }
+        self.print_settings(out)
+    }
+
+    fn print_settings(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.settings.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nsettings that remove declines")?;
+        for Remedy {
+            column_families,
+            setting: Setting { of, line },
+        } in &self.settings
+        {
+            let names: Vec<_> = column_families.iter().map(String::as_str).collect();
+            let what = format!("{of}, {}", self.together(&names));
+            writeln!(out, "{}\n    {line}", output::indented(&what, 2))?;
         }
         Ok(())
+    }
+
+    /// Names several column families together; none for the database.
+    fn together(&self, names: &[&str]) -> String {
+        match names {
+            [] => "the database".to_owned(),
+            names => together(names, self.column_families.len()),
+        }
     }
 }
 

@@ -1,0 +1,163 @@
+//! Ways by which a program passes its compactions to Rockmill.
+
+use std::io::{self, Write};
+
+use rockmill_format::versions::{NEWEST, OLDEST};
+use rockmill_terminal::output;
+use serde::Serialize;
+
+/// RocksDB that the crate `rust-rocksdb` 0.54 contains.
+const OF_RUST_ROCKSDB: [u32; 3] = [11, 12, 0];
+
+/// RocksDB that the crate `rocksdb` 0.25 contains.
+const OF_ROCKSDB: [u32; 3] = [11, 8, 1];
+
+/// The RocksDB that wrote a database, and whether a service may serve it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Support {
+    Supported,
+    TooOld,
+    TooNew,
+    /// The OPTIONS file does not say who wrote it.
+    Unknown,
+}
+
+impl Support {
+    pub fn of(version: [u32; 3]) -> Self {
+        match [version[0], version[1]] {
+            [0, 0] => Self::Unknown,
+            version if version < OLDEST => Self::TooOld,
+            version if version > NEWEST => Self::TooNew,
+            _ => Self::Supported,
+        }
+    }
+
+    /// Says it of a version in a line.
+    pub fn line(&self, version: &str) -> String {
+        let range = format!("({} to {})", dotted(&OLDEST), dotted(&NEWEST));
+        match self {
+            Self::Supported => format!("written by RocksDB {version}: supported {range}"),
+            Self::TooOld => format!("written by RocksDB {version}: older than supported {range}"),
+            Self::TooNew => format!("written by RocksDB {version}: newer than supported {range}"),
+            Self::Unknown => format!("written by an unknown RocksDB; supported {range}"),
+        }
+    }
+}
+
+/// One way: which programs it is for, and what they add.
+#[derive(Debug, Serialize)]
+pub struct Door {
+    program: String,
+    /// Whether the RocksDB of this way is older than the one that wrote the database, which it may fail to open.
+    is_older: bool,
+    lines: Vec<String>,
+}
+
+/// Returns the ways for a database that this version wrote.
+pub fn all(written_by: [u32; 3]) -> [Door; 3] {
+    let own = match Support::of(written_by) {
+        Support::Supported => format!("its own RocksDB {}", dotted(&written_by[..2])),
+        _ => format!("its own RocksDB {} to {}", dotted(&OLDEST), dotted(&NEWEST)),
+    };
+    let contains = |name: &str, version: [u32; 3]| {
+        format!(
+            "Rust, crate {name}, which contains RocksDB {}",
+            dotted(&version)
+        )
+    };
+    [
+        Door {
+            program: format!("C++ with {own}"),
+            is_older: false,
+            lines: vec![
+                "#include <rockmill/rocksdb.hpp>".to_owned(),
+                "options.compaction_service = rockmill::NewCompactionService({}, &status);"
+                    .to_owned(),
+            ],
+        },
+        Door {
+            program: contains("rust-rocksdb 0.54", OF_RUST_ROCKSDB),
+            is_older: written_by > OF_RUST_ROCKSDB,
+            lines: vec![cargo("rust-rocksdb")],
+        },
+        Door {
+            program: contains("rocksdb 0.25", OF_ROCKSDB),
+            is_older: written_by > OF_ROCKSDB,
+            lines: vec![cargo("rocksdb")],
+        },
+    ]
+}
+
+/// A line for `Cargo.toml`.
+fn cargo(feature: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("rockmill = {{ version = \"{version}\", features = [\"{feature}\"] }}")
+}
+
+fn dotted(version: &[u32]) -> String {
+    let parts: Vec<_> = version.iter().map(u32::to_string).collect();
+    parts.join(".")
+}
+
+impl Door {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// The errors of `out`.
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let older = if self.is_older {
+            "; older than the writer"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "{}",
+            output::indented(&format!("{}{older}", self.program), 2)
+        )?;
+        // Lines to copy are not broken.
+        self.lines
+            .iter()
+            .try_for_each(|line| writeln!(out, "    {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_supported_too_old_or_too_new() {
+        for (version, support) in [
+            ([9, 11, 2], Support::TooOld),
+            ([10, 0, 0], Support::Supported),
+            ([11, 12, 9], Support::Supported),
+            ([11, 13, 0], Support::TooNew),
+            ([0, 0, 0], Support::Unknown),
+        ] {
+            assert_eq!(Support::of(version), support, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn a_door_with_an_older_rocksdb_says_so() {
+        let older = |version| all(version).map(|door| door.is_older);
+        assert_eq!(older([11, 8, 1]), [false; 3]);
+        assert_eq!(older([11, 12, 0]), [false, false, true]);
+        assert_eq!(older([11, 13, 0]), [false, true, true]);
+    }
+
+    #[test]
+    fn doors_fit_the_usual_width() {
+        for version in [[0; 3], [10, 10, 1], [11, 13, 10]] {
+            let mut out = Vec::new();
+            for door in all(version) {
+                door.print(&mut out).expect("memory");
+            }
+            let text = String::from_utf8(out).expect("text");
+            let too_long = text.lines().find(|line| line.len() > 80);
+            assert_eq!(too_long, None);
+        }
+    }
+}
