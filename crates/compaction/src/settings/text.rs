@@ -27,12 +27,12 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
     (
         "device",
         "cpu, cuda, cuda:N or auto, or several different of cpu and cuda:N with + between them",
-        Fixed(|s, text| Some(s.device = text.parse().ok()?)),
+        Fixed(|s, text| put(&mut s.device, text.parse().ok())),
     ),
     (
         "device_memory_bytes",
         BYTES,
-        Fixed(|s, text| Some(s.cuda.memory_bytes = Some(number(text)?))),
+        Fixed(|s, text| put(&mut s.cuda.memory_bytes, number(text).map(Some))),
     ),
     (
         "filter_bits_per_key",
@@ -42,59 +42,64 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
     (
         "io_bytes_per_second",
         "a whole number of bytes, where 0 is no limit",
-        Mutable(|s, text| Some(s.io_bytes_per_second = number(text)?)),
+        Mutable(|s, text| put(&mut s.io_bytes_per_second, number(text))),
     ),
     (
         "memory_budget_bytes",
         BYTES,
-        Mutable(|s, text| Some(s.memory_budget_bytes = number(text)?)),
+        Mutable(|s, text| put(&mut s.memory_budget_bytes, number(text))),
     ),
     (
         "min_job_bytes",
         BYTES,
-        Mutable(|s, text| Some(s.min_job_bytes = number(text)?)),
+        Mutable(|s, text| put(&mut s.min_job_bytes, number(text))),
     ),
     (
         "nice",
         "a whole number from 0 to 19",
-        Mutable(|s, text| Some(s.nice = number(text)?)),
+        Mutable(|s, text| put(&mut s.nice, number(text))),
     ),
     (
         "output_cache",
         "database or bypass",
-        Mutable(|s, text| Some(s.output_cache = text.parse().ok()?)),
+        Mutable(|s, text| put(&mut s.output_cache, text.parse().ok())),
     ),
     (
         "record_jobs",
         PATH,
-        Fixed(|s, text| Some(s.record_dir = Some(path(text)?))),
+        Fixed(|s, text| put(&mut s.record_dir, path(text).map(Some))),
     ),
     (
         "staging_dir",
         PATH,
-        Fixed(|s, text| Some(s.set_staging_dir(path(text)?))),
+        Fixed(|s, text| path(text).map(|dir| s.set_staging_dir(dir))),
     ),
     (
         "sync_threads",
         "a whole number from 0 to 256",
-        Mutable(|s, text| Some(s.sync_threads = Some(number(text)?))),
+        Mutable(|s, text| put(&mut s.sync_threads, number(text).map(Some))),
     ),
     (
         "threads",
         "a whole number from 1 to 1024",
-        Mutable(|s, text| Some(s.threads = number(text)?)),
+        Mutable(|s, text| put(&mut s.threads, number(text))),
     ),
     (
         "verification",
         "default, sampled, sampled:N or full",
-        Mutable(|s, text| Some(s.verification = text.parse().ok()?)),
+        Mutable(|s, text| put(&mut s.verification, text.parse().ok())),
     ),
     (
         "write_committed",
         "true or false",
-        Fixed(|s, text| Some(s.write_committed = text.parse().ok()?)),
+        Fixed(|s, text| put(&mut s.write_committed, text.parse().ok())),
     ),
 ];
+
+fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
 
 fn number<N: FromStr>(text: &str) -> Option<N> {
     // A sign is no part of a number of bytes or threads, but Rust accepts a plus.
