@@ -90,10 +90,26 @@ impl Engine {
         &self,
         change: impl FnOnce(&mut MutableSettings),
     ) -> std::result::Result<(), String> {
+        self.replace_settings(|mut settings| {
+            change(&mut settings);
+            settings.check().map(|()| settings)
+        })
+    }
+
+    /// Changes settings as [`MutableSettings::with`] reads them.
+    ///
+    /// # Errors
+    /// One sentence if a setting makes no sense; all stay as they were then.
+    pub fn change_settings_to(&self, text: &str) -> std::result::Result<(), String> {
+        self.replace_settings(|settings| settings.with(text))
+    }
+
+    fn replace_settings(
+        &self,
+        change: impl FnOnce(MutableSettings) -> std::result::Result<MutableSettings, String>,
+    ) -> std::result::Result<(), String> {
         let mut mutable = lock(&self.mutable);
-        let mut changed = *mutable;
-        change(&mut changed);
-        changed.check()?;
+        let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
         self.executor

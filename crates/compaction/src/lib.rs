@@ -28,6 +28,7 @@ mod prepare;
 pub mod record;
 mod result;
 mod run_context;
+mod service;
 mod settings;
 mod spans;
 pub mod staging;
@@ -47,6 +48,7 @@ pub use rockmill_exec::device::{Device, DeviceList};
 #[doc(hidden)]
 pub use rockmill_exec::device::{Registered, know_own_names};
 pub use rockmill_storage::io::OutputCache;
+pub use service::{Installation, ServiceJobs};
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};
 pub use stats::{DeviceStats, Durations, Stats, StatsCell, show_bytes};
 pub use verify::Verification;

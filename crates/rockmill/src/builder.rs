@@ -33,29 +33,15 @@ pub struct Builder {
     storage: Arc<dyn Storage>,
 }
 
-/// RocksDB itself ends smaller jobs sooner: a service has the fixed costs of taking over a job, reopening files and
-/// making a folder durable. A job of 1 MB took 3.0 ms in RocksDB and 4.2 ms here; a job of 4 MB took 7.1 ms and 6.6 ms.
-/// A database with 32 column families and jobs of half a megabyte loaded a third slower with all jobs done here
-/// (docs/decisions/small-jobs.md).
-const MIN_JOB_BYTES: u64 = 2 << 20;
-
 impl Default for Builder {
     fn default() -> Self {
-        let mut settings = Settings::default();
-        settings.mutable.min_job_bytes = MIN_JOB_BYTES;
         Self {
-            settings,
+            settings: Settings::for_service(),
             filter_bits_per_key: None,
             storage: Arc::new(LocalStorage),
         }
     }
 }
-
-/// Bits per key are stored in thousandths.
-const MILLI: f64 = 1000.0;
-
-/// Range of bits per key that RocksDB accepts.
-const BITS_PER_KEY: std::ops::RangeInclusive<f64> = 1.0..=100.0;
 
 impl Builder {
     /// Most subcompactions in flight on each device, over all jobs and databases. Default: the number of CPUs that this
@@ -148,8 +134,7 @@ impl Builder {
     /// file system, on the same mount; jobs of other databases are declined. Files that a crash left there are removed
     /// at the database's next job on a service with the same setting.
     pub fn staging_dir(mut self, dir: impl Into<PathBuf>) -> Self {
-        let dir = dir.into();
-        self.settings.staging_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
+        self.settings.set_staging_dir(dir.into());
         self
     }
 
@@ -197,12 +182,7 @@ impl Builder {
     /// One sentence that names the invalid setting.
     pub fn build(mut self) -> Result<Service, Error> {
         if let Some(bits) = self.filter_bits_per_key {
-            if !BITS_PER_KEY.contains(&bits) {
-                return Err(Error(format!(
-                    "filter_bits_per_key is {bits}; it must be from 1 to 100"
-                )));
-            }
-            self.settings.hints.filter_millibits_per_key = Some((bits * MILLI).round() as u32);
+            (self.settings.set_filter_bits_per_key(bits)).map_err(Error)?;
         }
         let engine = Engine::new(self.settings, self.storage).map_err(Error)?;
         Ok(Service::new(Arc::new(engine)))

@@ -23,7 +23,6 @@
 
 mod builder;
 mod service;
-mod sessions;
 
 pub use builder::{Builder, Error};
 #[doc(hidden)]

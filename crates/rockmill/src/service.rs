@@ -1,22 +1,18 @@
 //! RocksDB's interface to the engine.
 
-use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::path::Path;
+use std::sync::Arc;
 
-use rockmill_compaction::staging::StagingDir;
-use rockmill_compaction::{EligibleJob, Engine, MutableSettings, Stats, guarded};
-use rockmill_core::{CancelToken, DeclineReason, Error, JobInfo};
+use rockmill_compaction::{Engine, Installation, MutableSettings, ServiceJobs, Stats};
+use rockmill_core::JobInfo;
 use rust_rocksdb::{
     CompactionService, CompactionServiceJobInfo, CompactionServiceJobStatus, EnvPriority,
     ScheduleResponse,
 };
 
 use crate::builder::Builder;
-use crate::sessions::Sessions;
 
 /// Runs RocksDB's compactions.
 ///
@@ -27,45 +23,15 @@ use crate::sessions::Sessions;
 /// Do not use a compaction service for a database whose paths (`db_paths`, `cf_paths`) are on different file systems.
 /// RocksDB installs results by renaming them, and treats a failed rename as a fatal error. A service does not see these
 /// paths before a file is in a second one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Service {
-    engine: Arc<Engine>,
-    jobs: Mutex<Jobs>,
-}
-
-/// The jobs that came through one clone.
-#[derive(Debug, Default)]
-struct Jobs {
-    by_id: HashMap<Vec<u8>, Entry>,
-    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement.
-    cancel: CancelToken,
-    sessions: Sessions,
-}
-
-#[derive(Debug)]
-enum Entry {
-    /// Scheduled or running.
-    Accepted {
-        job: Arc<EligibleJob>,
-        dir: PathBuf,
-        cancel: CancelToken,
-    },
-    /// Reported to RocksDB, which has not taken the files yet.
-    Reported { staging: StagingDir, dir: PathBuf },
-}
-
-impl Clone for Service {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.engine))
-    }
+    jobs: ServiceJobs,
 }
 
 impl Service {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self {
-            engine,
-            jobs: Mutex::default(),
-        }
+        let jobs = ServiceJobs::new(engine);
+        Self { jobs }
     }
 
     /// Returns a builder with default settings.
@@ -75,7 +41,7 @@ impl Service {
 
     /// Returns the current values of the settings that can change. They are the same for all clones.
     pub fn settings(&self) -> MutableSettings {
-        self.engine.settings()
+        self.jobs.engine().settings()
     }
 
     /// Changes settings for all clones, all of them at once. If one is invalid, none is changed.
@@ -99,7 +65,8 @@ impl Service {
         &self,
         change: impl FnOnce(&mut MutableSettings),
     ) -> Result<(), crate::Error> {
-        self.engine
+        self.jobs
+            .engine()
             .change_settings(change)
             .map_err(crate::builder::Error)
     }
@@ -110,99 +77,41 @@ impl Service {
     /// # Errors
     /// One sentence about what is missing, if a device that was named cannot be used.
     pub fn wait_for_device(&self) -> Result<(), crate::Error> {
-        let waited = self.engine.wait_for_device();
+        let waited = self.jobs.engine().wait_for_device();
         waited.map_err(crate::builder::Error)
     }
 
     /// Describes the choice of [`Device::Auto`](crate::Device::Auto), as a sentence without a full stop. `None` for
     /// other devices, and before the choice is made.
     pub fn device_choice(&self) -> Option<&str> {
-        self.engine.device_choice()
+        self.jobs.engine().device_choice()
     }
 
     /// Returns the work done so far, through all clones.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Accepts a job and returns its id, under which RocksDB waits for it; otherwise returns the reason against it.
-    fn accept(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> Result<String, Error> {
-        let session_id = text(info.db_session_id());
-        let cancel = {
-            let mut jobs = self.jobs();
-            if !jobs.sessions.job_comes(&session_id, Instant::now()) {
-                return Err(Error::cancelled());
-            }
-            jobs.cancel.clone()
-        };
-        let dir = absolute(Path::new(OsStr::from_bytes(info.db_name())));
-        let reason = info.compaction_reason().ok_or_else(|| {
-            Error::declined(
-                DeclineReason::CompactionReason,
-                "a reason that is not known here",
-            )
-        })?;
-        let job_info = JobInfo {
-            db_name: text(info.db_name()),
-            db_session_id: session_id,
-            cf_id: info.cf_id(),
-            job_id: info.job_id(),
-            reason: reason as i32,
-            is_full_compaction: info.is_full_compaction(),
-            is_manual_compaction: info.is_manual_compaction(),
-            is_bottommost_level: info.is_bottommost_level(),
-            base_input_level: info.base_input_level(),
-            output_level: info.output_level(),
-            is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
-        };
-        let job = self.engine.prepare(&dir, job_info, input, &cancel)?;
-        let id = job.job.identity.session_id.clone();
-        let accepted = Entry::Accepted {
-            job: Arc::new(job),
-            dir,
-            cancel,
-        };
-        self.jobs().by_id.insert(id.clone().into_bytes(), accepted);
-        Ok(id)
-    }
-
-    /// Runs an accepted job and returns the message for RocksDB.
-    fn run(&self, id: &[u8]) -> Result<Vec<u8>, Error> {
-        let (job, dir, cancel) = match self.jobs().by_id.get(id) {
-            Some(Entry::Accepted { job, dir, cancel }) => {
-                (Arc::clone(job), dir.clone(), cancel.clone())
-            }
-            _ => return Err(Error::internal("no such job")),
-        };
-        let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
-        let reported = Entry::Reported {
-            staging: finished.staging,
-            dir,
-        };
-        self.jobs().by_id.insert(id.to_vec(), reported);
-        Ok(finished.result)
-    }
-
-    /// Lets the engine drop the state that jobs of these sessions shared.
-    fn sessions_ended(&self, sessions: &BTreeSet<String>) {
-        let _ = guarded(|| {
-            self.engine.sessions_ended(sessions);
-            Ok(())
-        });
+        self.jobs.engine().stats()
     }
 }
 
-/// The directory is a key in maps, and RocksDB receives the staging folder's path.
-fn absolute(dir: &Path) -> PathBuf {
-    std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
-}
+/// A reason that rust-rocksdb does not know is no reason of RocksDB 11.12.
+const UNKNOWN_REASON: i32 = -1;
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn job_info(info: &CompactionServiceJobInfo<'_>) -> JobInfo {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let reason = info.compaction_reason();
+    JobInfo {
+        db_name: text(info.db_name()),
+        db_session_id: text(info.db_session_id()),
+        cf_id: info.cf_id(),
+        job_id: info.job_id(),
+        reason: reason.map_or(UNKNOWN_REASON, |reason| reason as i32),
+        is_full_compaction: info.is_full_compaction(),
+        is_manual_compaction: info.is_manual_compaction(),
+        is_bottommost_level: info.is_bottommost_level(),
+        base_input_level: info.base_input_level(),
+        output_level: info.output_level(),
+        is_in_bottom_pool: info.priority() == Some(EnvPriority::Bottom),
+    }
 }
 
 impl CompactionService for Service {
@@ -212,11 +121,8 @@ impl CompactionService for Service {
 
     fn schedule(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> ScheduleResponse {
         let use_local = || ScheduleResponse::from_status(CompactionServiceJobStatus::UseLocal);
-        let accept = || self.accept(info, input);
-        match self
-            .engine
-            .offered(&text(info.db_name()), info.job_id(), accept)
-        {
+        let dir = Path::new(OsStr::from_bytes(info.db_name()));
+        match self.jobs.schedule(dir, job_info(info), input) {
             Ok(id) => ScheduleResponse::scheduled(&id, CompactionServiceJobStatus::Success)
                 .unwrap_or_else(|_| use_local()),
             Err(_) => use_local(),
@@ -224,55 +130,26 @@ impl CompactionService for Service {
     }
 
     fn wait(&self, scheduled_job_id: &CStr, result: &mut Vec<u8>) -> CompactionServiceJobStatus {
-        let id = scheduled_job_id.to_bytes();
-        match guarded(|| self.run(id)) {
+        match self.jobs.wait(scheduled_job_id.to_bytes()) {
             Ok(message) => {
                 *result = message;
                 CompactionServiceJobStatus::Success
             }
-            Err(_) => {
-                self.jobs().by_id.remove(id);
-                CompactionServiceJobStatus::UseLocal
-            }
+            Err(_) => CompactionServiceJobStatus::UseLocal,
         }
     }
 
     fn cancel_awaiting_jobs(&self) {
-        let mut jobs = self.jobs();
-        let ended = jobs.sessions.one_closes(Instant::now());
-        std::mem::take(&mut jobs.cancel).cancel();
-        drop(jobs);
-        self.sessions_ended(&ended);
+        self.jobs.cancel_awaiting_jobs();
     }
 
     fn on_installation(&self, scheduled_job_id: &CStr, status: Option<CompactionServiceJobStatus>) {
-        // The folder is no longer needed, whether RocksDB took the files or not.
-        let entry = self.jobs().by_id.remove(scheduled_job_id.to_bytes());
-        let Some(Entry::Reported { staging, dir }) = entry else {
-            return;
+        let installation = match status {
+            Some(CompactionServiceJobStatus::Success) => Installation::Success,
+            Some(CompactionServiceJobStatus::Failure) => Installation::Failure,
+            _ => Installation::Unused,
         };
-        let _ = guarded(|| {
-            match status {
-                Some(CompactionServiceJobStatus::Success) => {
-                    if let Err(error) = self.engine.files_taken(&dir) {
-                        // If RocksDB's own sync is not a no-op, it will fail as well.
-                        tracing::error!(%error, "a job's files may not survive a crash");
-                    }
-                }
-                Some(CompactionServiceJobStatus::Failure) => self.engine.refuse_database(&dir),
-                _ => {}
-            }
-            drop(staging);
-            Ok(())
-        });
-    }
-}
-
-impl Drop for Service {
-    /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
-    fn drop(&mut self) {
-        let jobs = std::mem::take(&mut *self.jobs());
-        drop(jobs.by_id);
-        self.sessions_ended(&jobs.sessions.into_kept());
+        self.jobs
+            .on_installation(scheduled_job_id.to_bytes(), installation);
     }
 }

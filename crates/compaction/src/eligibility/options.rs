@@ -1,5 +1,7 @@
 //! Checks of the job, the database and the column family before any file is opened.
 
+use std::ops::RangeInclusive;
+
 use rockmill_core::{DeclineReason, Error, Job, Result};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options, OptionsFile};
 
@@ -10,15 +12,19 @@ use rockmill_snapshot::Findings;
 /// temperature (16), blob garbage collection (17), refitting (19).
 const FOREIGN_REASONS: [i32; 7] = [6, 7, 8, 14, 16, 17, 19];
 
+/// Reasons of RocksDB 11.12; a later version may have more.
+const KNOWN_REASONS: RangeInclusive<i32> = 0..=20;
+
 /// Flag of `verify_output_flags` that makes RocksDB compare the service's hash over all entries
 /// (`advanced_options.h:VerifyOutputFlags::kVerifyIteration`).
 const VERIFY_ITERATION: u64 = 2;
 
 pub fn check_job(job: &Job, found: &mut Findings) {
-    if FOREIGN_REASONS.contains(&job.info.reason) {
+    let reason = job.info.reason;
+    if FOREIGN_REASONS.contains(&reason) || !KNOWN_REASONS.contains(&reason) {
         found.note(Err(Error::declined(
             DeclineReason::CompactionReason,
-            format!("compaction reason {}", job.info.reason),
+            format!("compaction reason {reason}"),
         )));
     }
     if job.info.output_level < 0 {

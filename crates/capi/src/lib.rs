@@ -1,0 +1,384 @@
+//! Rockmill's C interface. `include/rockmill.h` describes it to callers; this crate implements each of its functions.
+//!
+//! ```text
+//! rm_service_wait(handle, ..)
+//!   guard          a panic becomes an error, and *error is set
+//!     handles      the number is looked up
+//!       ServiceJobs  what every door shares, in the crate `compaction`
+//! ```
+//!
+//! Pointers of callers are looked at in `memory` and here, handles never.
+
+mod handles;
+mod memory;
+mod refusal;
+
+use std::ffi::{OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use rockmill_compaction::{Engine, Installation, ServiceJobs, Settings, guarded};
+use rockmill_core::JobInfo;
+use rockmill_storage::LocalStorage;
+
+pub use handles::Handle;
+use refusal::Refusal;
+
+/// `RM_ABI_VERSION`.
+pub const ABI_VERSION: u32 = 1;
+
+/// `rm_status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum Status {
+    /// `RM_SUCCESS`.
+    Success = 0,
+    /// `RM_FAILURE`.
+    Failure = 1,
+    /// `RM_ABORTED`.
+    Aborted = 2,
+    /// `RM_USE_LOCAL`.
+    UseLocal = 3,
+    /// `RM_INVALID`.
+    Invalid = 4,
+}
+
+/// `rm_job_info`.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CJobInfo {
+    pub struct_size: usize,
+    pub db_name: *const c_char,
+    pub db_session_id: *const c_char,
+    pub job_id: u64,
+    pub cf_id: u32,
+    pub compaction_reason: i32,
+    pub base_input_level: i32,
+    pub output_level: i32,
+    pub is_full_compaction: u8,
+    pub is_manual_compaction: u8,
+    pub is_bottommost_level: u8,
+    pub is_bottom_priority: u8,
+}
+
+/// `rm_result`.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CResult {
+    pub struct_size: usize,
+    pub message: *mut c_char,
+    pub message_size: usize,
+}
+
+/// Does the work of a function. A panic becomes an error, and `*error` a sentence or null.
+///
+/// # Safety
+/// `error` is null or may be written to.
+unsafe fn guard<T>(
+    error: *mut *mut c_char,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Status> {
+    let result = guarded(|| Ok(work()));
+    let result = result.unwrap_or_else(|panic| Err(Refusal::failure(panic.to_string())));
+    if !error.is_null() {
+        let sentence = result.as_ref().err().map(|refusal| {
+            // A zero in it would hide the rest.
+            let sentence = refusal.sentence.replace('\0', " ");
+            memory::copy(sentence.as_bytes()).unwrap_or(ptr::null_mut())
+        });
+        // SAFETY: the caller says so.
+        unsafe { error.write(sentence.unwrap_or(ptr::null_mut())) };
+    }
+    result.map_err(|refusal| refusal.status)
+}
+
+fn status(result: Result<(), Status>) -> Status {
+    result.err().unwrap_or(Status::Success)
+}
+
+/// Returns `RM_ABI_VERSION`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rm_abi_version() -> u32 {
+    ABI_VERSION
+}
+
+/// Frees what another function returned.
+///
+/// # Safety
+/// `memory` is null or comes from this library, and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_free(memory: *mut c_void) {
+    // SAFETY: the caller says so.
+    unsafe { memory::free(memory) };
+}
+
+/// Opens a service.
+///
+/// # Safety
+/// `settings` is null or a string; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_open(
+    settings: *const c_char,
+    error: *mut *mut c_char,
+) -> *mut Handle {
+    let make = || {
+        let text = match settings.is_null() {
+            true => "",
+            // SAFETY: the caller says so.
+            false => unsafe { memory::text(settings, "settings") }?,
+        };
+        let settings = Settings::parse(text).map_err(Refusal::invalid)?;
+        let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Refusal::invalid)?;
+        Ok(ServiceJobs::new(Arc::new(engine)))
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, || handles::open(make)) }.unwrap_or(ptr::null_mut())
+}
+
+/// Returns a handle of its own to the same service.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_clone(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> *mut Handle {
+    let clone = || {
+        let clone = handles::with(service, |service| Ok(service.clone()))?;
+        handles::open(|| Ok(clone))
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, clone) }.unwrap_or(ptr::null_mut())
+}
+
+/// Closes a handle.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_close(service: *mut Handle, error: *mut *mut c_char) -> Status {
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, || handles::close(service)) })
+}
+
+/// Offers a job.
+///
+/// # Safety
+/// `info` is null or a struct of the size that it begins with, whose strings are null or strings; `input` is null or has
+/// `input_size` bytes; `job_id` and `error` are null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_schedule(
+    service: *mut Handle,
+    info: *const CJobInfo,
+    input: *const c_char,
+    input_size: usize,
+    job_id: *mut *mut c_char,
+    error: *mut *mut c_char,
+) -> Status {
+    let schedule = || {
+        if job_id.is_null() {
+            return Err(Refusal::invalid("job_id is null"));
+        }
+        // SAFETY: the caller says so.
+        unsafe { job_id.write(ptr::null_mut()) };
+        // SAFETY: the caller says so, and nothing is written.
+        let info: &CJobInfo = unsafe { memory::sized(info.cast_mut(), "rm_job_info") }?;
+        // SAFETY: the caller says so.
+        let dir = unsafe { memory::bytes(info.db_name, "db_name") }?;
+        // SAFETY: the caller says so.
+        let session_id = unsafe { memory::bytes(info.db_session_id, "db_session_id") }?;
+        // SAFETY: the caller says so.
+        let input = unsafe { memory::buffer(input, input_size, "input") }?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let job_info = JobInfo {
+            db_name: text(dir),
+            db_session_id: text(session_id),
+            cf_id: info.cf_id,
+            job_id: info.job_id,
+            reason: info.compaction_reason,
+            is_full_compaction: info.is_full_compaction != 0,
+            is_manual_compaction: info.is_manual_compaction != 0,
+            is_bottommost_level: info.is_bottommost_level != 0,
+            base_input_level: info.base_input_level,
+            output_level: info.output_level,
+            is_in_bottom_pool: info.is_bottom_priority != 0,
+        };
+        let dir = Path::new(OsStr::from_bytes(dir));
+        let id = handles::with(service, |service| {
+            let scheduled = service.schedule(dir, job_info, input);
+            scheduled.map_err(|error| Refusal::use_local(&error))
+        })?;
+        let id = memory::copy(id.as_bytes())?;
+        // SAFETY: the caller says so.
+        unsafe { job_id.write(id) };
+        Ok(())
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, schedule) })
+}
+
+/// Runs a scheduled job.
+///
+/// # Safety
+/// `job_id` is null or a string; `result` is null or a struct of the size that it begins with, which may be written to;
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_wait(
+    service: *mut Handle,
+    job_id: *const c_char,
+    result: *mut CResult,
+    error: *mut *mut c_char,
+) -> Status {
+    let wait = || {
+        // SAFETY: the caller says so.
+        let result = unsafe { memory::sized(result, "rm_result") }?;
+        (result.message, result.message_size) = (ptr::null_mut(), 0);
+        // SAFETY: the caller says so.
+        let id = unsafe { memory::bytes(job_id, "job_id") }?;
+        let message = handles::with(service, |service| {
+            let waited = service.wait(id);
+            waited.map_err(|error| Refusal::use_local(&error))
+        })?;
+        (result.message, result.message_size) = (memory::copy(&message)?, message.len());
+        Ok(())
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, wait) })
+}
+
+/// Cancels all jobs of a handle.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_cancel_awaiting_jobs(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> Status {
+    let cancel = || {
+        handles::with(service, |service| {
+            service.cancel_awaiting_jobs();
+            Ok(())
+        })
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, cancel) })
+}
+
+/// Tells what became of a job's files. `installed` is a number here, since a caller may pass any.
+///
+/// # Safety
+/// `job_id` is null or a string; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_on_installation(
+    service: *mut Handle,
+    job_id: *const c_char,
+    installed: c_int,
+    error: *mut *mut c_char,
+) -> Status {
+    let tell = || {
+        // SAFETY: the caller says so.
+        let id = unsafe { memory::bytes(job_id, "job_id") }?;
+        let installation = match installed {
+            0 => Installation::Success,
+            1 => Installation::Failure,
+            2 | 3 => Installation::Unused,
+            _ => {
+                let what = format!("status is {installed}; it must be from 0 to 3");
+                return Err(Refusal::invalid(what));
+            }
+        };
+        handles::with(service, |service| {
+            service.on_installation(id, installation);
+            Ok(())
+        })
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, tell) })
+}
+
+/// Changes settings.
+///
+/// # Safety
+/// `settings` is null or a string; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_change_settings(
+    service: *mut Handle,
+    settings: *const c_char,
+    error: *mut *mut c_char,
+) -> Status {
+    let change = || {
+        // SAFETY: the caller says so.
+        let text = unsafe { memory::text(settings, "settings") }?;
+        handles::with(service, |service| {
+            let changed = service.engine().change_settings_to(text);
+            changed.map_err(Refusal::invalid)
+        })
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, change) })
+}
+
+/// Waits until the configured devices are open.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_wait_for_device(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> Status {
+    let wait = || {
+        handles::with(service, |service| {
+            service.engine().wait_for_device().map_err(Refusal::failure)
+        })
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, wait) })
+}
+
+/// Returns the work done so far as JSON.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_stats_json(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> *mut c_char {
+    let stats = || {
+        handles::with(service, |service| {
+            let json = serde_json::to_string(&service.engine().stats());
+            let json = json.map_err(|error| Refusal::failure(error.to_string()))?;
+            memory::copy(json.as_bytes())
+        })
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, stats) }.unwrap_or(ptr::null_mut())
+}
+
+/// Returns the last error or decline.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_service_last_error(
+    service: *mut Handle,
+    error: *mut *mut c_char,
+) -> *mut c_char {
+    let last = || {
+        handles::with(service, |service| {
+            let last = service.engine().stats().last_error;
+            // A zero in it would hide the rest.
+            let last = last.map(|last| memory::copy(last.replace('\0', " ").as_bytes()));
+            last.unwrap_or(Ok(ptr::null_mut()))
+        })
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, last) }.unwrap_or(ptr::null_mut())
+}

@@ -1,0 +1,159 @@
+// A database with Rockmill has the content of one without it, whoever writes and whatever is closed meanwhile. The
+// argument is an empty folder.
+#include <rocksdb/convenience.h>
+#include <rocksdb/db.h>
+#include <rockmill/rocksdb.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <thread>
+#include <vector>
+
+// The bzip2 of Rust's crates leaves this to the program.
+extern "C" void bz_internal_error(int) { std::abort(); }
+
+namespace {
+
+constexpr int kWriters = 4;
+constexpr int kWritesEach = 30000;
+constexpr int kKeysEach = 8000;
+
+void Check(bool holds, const std::string& what) {
+  if (!holds) {
+    std::cerr << what << std::endl;
+    std::exit(1);
+  }
+}
+
+void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
+
+rocksdb::Options Options(std::shared_ptr<rocksdb::CompactionService> service) {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.write_buffer_size = 256 << 10;
+  options.target_file_size_base = 512 << 10;
+  options.max_bytes_for_level_base = 1 << 20;
+  options.max_background_jobs = 4;
+  options.compression = rocksdb::kZSTD;
+  options.compaction_service = std::move(service);
+  return options;
+}
+
+std::unique_ptr<rocksdb::DB> Open(const std::string& path, std::shared_ptr<rocksdb::CompactionService> service) {
+#if ROCKSDB_MAJOR > 10
+  std::unique_ptr<rocksdb::DB> db;
+  Check(rocksdb::DB::Open(Options(std::move(service)), path, &db));
+  return db;
+#else
+  rocksdb::DB* db = nullptr;
+  Check(rocksdb::DB::Open(Options(std::move(service)), path, &db));
+  return std::unique_ptr<rocksdb::DB>(db);
+#endif
+}
+
+// Each writer has keys of its own, so the content does not depend on their order.
+void Write(rocksdb::DB* db) {
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([db, writer] {
+      std::mt19937 random(writer);
+      for (int i = 0; i < kWritesEach; ++i) {
+        const std::string key = "key" + std::to_string(random() % kKeysEach) + "." + std::to_string(writer);
+        const std::string value = std::to_string(random()) + std::string(60 + random() % 80, 'v');
+        Check(random() % 5 == 0 ? db->Delete({}, key) : db->Put({}, key, value));
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+}
+
+std::map<std::string, std::string> Content(rocksdb::DB* db) {
+  std::map<std::string, std::string> content;
+  std::unique_ptr<rocksdb::Iterator> it(db->NewIterator({}));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) content[it->key().ToString()] = it->value().ToString();
+  Check(it->status());
+  return content;
+}
+
+void Compact(rocksdb::DB* db) {
+  rocksdb::CompactRangeOptions all;
+  all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+  Check(db->CompactRange(all, nullptr, nullptr));
+}
+
+long Count(const std::string& stats, const std::string& name) {
+  const auto at = stats.find("\"" + name + "\":");
+  Check(at != std::string::npos, name + " is not in " + stats);
+  return std::atol(stats.c_str() + at + name.size() + 3);
+}
+
+void RefusesSettings() {
+  rocksdb::Status status;
+  Check(rockmill::NewCompactionService({{"thread", "8"}}, &status) == nullptr, "an unknown setting is accepted");
+  Check(status.ToString().find("there is no setting \"thread\"") != std::string::npos, status.ToString());
+  Check(rockmill::NewCompactionService({{"device", "cpu;threads=1"}}, &status) == nullptr, "two settings in one");
+  Check(status.ToString().find("device contains ';'") != std::string::npos, status.ToString());
+  Check(rockmill::NewCompactionService({{"threads", "0"}}) == nullptr, "no threads");
+  auto service = rockmill::NewCompactionService({}, &status);
+  Check(status);
+  Check(service->ChangeSettings({{"nice", "3"}, {"threads", "1"}}));
+  Check(!service->ChangeSettings({{"nice", "30"}}).ok(), "a niceness of 30");
+  Check(service->WaitForDevice());
+  Check(service->LastError().empty(), service->LastError());
+}
+
+// The last job may end by itself: then the database is closed before the handle.
+void ClosesWhileAJobRuns(const std::string& path) {
+  // At this speed, a job takes many seconds.
+  rm_service* handle = rm_service_open("min_job_bytes=0;io_bytes_per_second=200000", nullptr);
+  rm_service* watch = rm_service_clone(handle, nullptr);
+  auto rockmill = std::make_shared<rockmill::Service>(handle);
+  auto db = Open(path, rockmill);
+  const auto before = Content(db.get());
+  std::thread compaction([&db] { Compact(db.get()); });
+  const rockmill::Service stats(watch);
+  while (Count(stats.Stats(), "jobs_running") == 0) std::this_thread::yield();
+  const auto start = std::chrono::steady_clock::now();
+  Check(rm_service_close(handle, nullptr) == RM_SUCCESS, "it was open");
+  Check(std::chrono::steady_clock::now() - start < std::chrono::seconds(5), "the close took long");
+  Check(Count(stats.Stats(), "jobs_running") == 0, "a job runs on");
+  // RocksDB does it, and offers further jobs to a closed handle.
+  compaction.join();
+  Check(Content(db.get()) == before, "the content differs after a close");
+  Check(Count(stats.Stats(), "jobs_done") == 0, "a job was done");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  Check(count == 2, "name a folder");
+  const std::string folder = arguments[1];
+  RefusesSettings();
+
+  rocksdb::Status status;
+  auto rockmill = rockmill::NewCompactionService({{"threads", "2"}, {"min_job_bytes", "0"}}, &status);
+  Check(status);
+  auto with = Open(folder + "/with", rockmill->Clone());
+  auto without = Open(folder + "/without", nullptr);
+  Write(with.get());
+  Write(without.get());
+  Compact(with.get());
+  Compact(without.get());
+  const auto content = Content(without.get());
+  Check(content.size() > kWriters * kKeysEach / 2, "too few keys");
+  Check(Content(with.get()) == content, "the content differs");
+  const std::string stats = rockmill->Stats();
+  Check(Count(stats, "jobs_done") > 0 && Count(stats, "jobs_failed") == 0, stats);
+  std::cout << Count(stats, "jobs_done") << " of " << Count(stats, "jobs_scheduled") << " jobs done\n";
+
+  // A closed database is an ordinary one.
+  with.reset();
+  with = Open(folder + "/with", nullptr);
+  Check(with->VerifyChecksum());
+  Check(Content(with.get()) == content, "the content differs without Rockmill");
+  with.reset();
+  ClosesWhileAJobRuns(folder + "/with");
+  std::cout << "done\n";
+}

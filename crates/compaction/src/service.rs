@@ -1,0 +1,188 @@
+//! What a `rocksdb::CompactionService` does, whichever language the program that attaches it is written in.
+
+mod sessions;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rockmill_core::{CancelToken, Error, JobInfo, Result};
+
+use crate::eligibility::EligibleJob;
+use crate::engine::{Engine, guarded};
+use crate::staging::StagingDir;
+use sessions::Sessions;
+
+/// The jobs that come through one clone of a service, and the engine that all clones share.
+///
+/// The methods are those of RocksDB's `CompactionService`. An error of [`ServiceJobs::schedule`] or
+/// [`ServiceJobs::wait`] means `kUseLocal`, since RocksDB treats every other answer but success as fatal.
+#[derive(Debug)]
+pub struct ServiceJobs {
+    engine: Arc<Engine>,
+    jobs: Mutex<Jobs>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    by_id: HashMap<Vec<u8>, Entry>,
+    /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement.
+    cancel: CancelToken,
+    sessions: Sessions,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// Scheduled or running.
+    Accepted {
+        job: Arc<EligibleJob>,
+        dir: PathBuf,
+        cancel: CancelToken,
+    },
+    /// Reported to RocksDB, which has not taken the files yet.
+    Reported { staging: StagingDir, dir: PathBuf },
+}
+
+/// What became of a job's files (`options.h:CompactionServiceJobStatus`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Installation {
+    /// RocksDB has taken them.
+    Success,
+    /// RocksDB could not take them, which is fatal to the database.
+    Failure,
+    /// RocksDB has no use for them.
+    Unused,
+}
+
+impl Clone for ServiceJobs {
+    /// Returns a service with the same engine and without jobs.
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.engine))
+    }
+}
+
+impl ServiceJobs {
+    /// Returns a service without jobs.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            jobs: Mutex::default(),
+        }
+    }
+
+    /// Returns the engine that all clones share.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a job of the database in `dir` and returns its id, under which RocksDB waits for it. `input` is the
+    /// serialised `CompactionServiceInput`.
+    ///
+    /// # Errors
+    /// Those of [`Engine::prepare`]; Internal after a panic.
+    pub fn schedule(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
+        let (database, job_id) = (info.db_name.clone(), info.job_id);
+        let accept = || self.accept(dir, info, input);
+        self.engine.offered(&database, job_id, accept)
+    }
+
+    fn accept(&self, dir: &Path, info: JobInfo, input: &[u8]) -> Result<String> {
+        let cancel = {
+            let mut jobs = self.jobs();
+            if !jobs.sessions.job_comes(&info.db_session_id, Instant::now()) {
+                return Err(Error::cancelled());
+            }
+            jobs.cancel.clone()
+        };
+        // The directory is a key in maps, and RocksDB receives the staging folder's path.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let job = self.engine.prepare(&dir, info, input, &cancel)?;
+        let id = job.job.identity.session_id.clone();
+        let accepted = Entry::Accepted {
+            job: Arc::new(job),
+            dir,
+            cancel,
+        };
+        self.jobs().by_id.insert(id.clone().into_bytes(), accepted);
+        Ok(id)
+    }
+
+    /// Runs an accepted job and returns the serialised `CompactionServiceResult`. A job that fails is forgotten.
+    ///
+    /// # Errors
+    /// Those of [`Engine::run`]; Internal after a panic, or if there is no such job.
+    pub fn wait(&self, id: &[u8]) -> Result<Vec<u8>> {
+        guarded(|| self.run(id)).inspect_err(|_| {
+            self.jobs().by_id.remove(id);
+        })
+    }
+
+    fn run(&self, id: &[u8]) -> Result<Vec<u8>> {
+        let (job, dir, cancel) = match self.jobs().by_id.get(id) {
+            Some(Entry::Accepted { job, dir, cancel }) => {
+                (Arc::clone(job), dir.clone(), cancel.clone())
+            }
+            _ => return Err(Error::internal("no such job")),
+        };
+        let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
+        let reported = Entry::Reported {
+            staging: finished.staging,
+            dir,
+        };
+        self.jobs().by_id.insert(id.to_vec(), reported);
+        Ok(finished.result)
+    }
+
+    /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
+    pub fn cancel_awaiting_jobs(&self) {
+        let mut jobs = self.jobs();
+        let ended = jobs.sessions.one_closes(Instant::now());
+        std::mem::take(&mut jobs.cancel).cancel();
+        drop(jobs);
+        self.sessions_ended(&ended);
+    }
+
+    /// Forgets a reported job and removes its folder, which is no longer needed whether RocksDB took the files or not.
+    pub fn on_installation(&self, id: &[u8], installation: Installation) {
+        let entry = self.jobs().by_id.remove(id);
+        let Some(Entry::Reported { staging, dir }) = entry else {
+            return;
+        };
+        let _ = guarded(|| {
+            match installation {
+                Installation::Success => {
+                    if let Err(error) = self.engine.files_taken(&dir) {
+                        // If RocksDB's own sync is not a no-op, it will fail as well.
+                        tracing::error!(%error, "a job's files may not survive a crash");
+                    }
+                }
+                Installation::Failure => self.engine.refuse_database(&dir),
+                Installation::Unused => {}
+            }
+            drop(staging);
+            Ok(())
+        });
+    }
+
+    /// Lets the engine drop the state that jobs of these sessions shared.
+    fn sessions_ended(&self, sessions: &BTreeSet<String>) {
+        let _ = guarded(|| {
+            self.engine.sessions_ended(sessions);
+            Ok(())
+        });
+    }
+}
+
+impl Drop for ServiceJobs {
+    /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
+    fn drop(&mut self) {
+        let jobs = std::mem::take(&mut *self.jobs());
+        drop(jobs.by_id);
+        self.sessions_ended(&jobs.sessions.into_kept());
+    }
+}

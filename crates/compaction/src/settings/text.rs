@@ -1,0 +1,316 @@
+//! Settings as text, `threads=8;device=auto`, for programs that cannot call the Rust builder.
+//!
+//! A setting has the name of the builder's method. No setting has a default here that differs from the builder's.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{MutableSettings, Settings};
+
+/// Sets a setting to the value of that text, or returns `None`.
+type Set<S> = fn(&mut S, &str) -> Option<()>;
+
+enum Setting {
+    /// Can be changed while the service is open.
+    Mutable(Set<MutableSettings>),
+    Fixed(Set<Settings>),
+}
+
+use Setting::{Fixed, Mutable};
+
+const BYTES: &str = "a whole number of bytes";
+const PATH: &str = "the path of a folder";
+
+/// Name, what a value must be, and how it is set.
+const SETTINGS: &[(&str, &str, Setting)] = &[
+    (
+        "device",
+        "cpu, cuda, cuda:N or auto, or several different of cpu and cuda:N with + between them",
+        Fixed(|s, text| put(&mut s.device, text.parse().ok())),
+    ),
+    (
+        "device_memory_bytes",
+        BYTES,
+        Fixed(|s, text| put(&mut s.cuda.memory_bytes, number(text).map(Some))),
+    ),
+    (
+        "filter_bits_per_key",
+        "a number from 1 to 100",
+        Fixed(|s, text| s.set_filter_bits_per_key(text.parse().ok()?).ok()),
+    ),
+    (
+        "io_bytes_per_second",
+        "a whole number of bytes, where 0 is no limit",
+        Mutable(|s, text| put(&mut s.io_bytes_per_second, number(text))),
+    ),
+    (
+        "memory_budget_bytes",
+        BYTES,
+        Mutable(|s, text| put(&mut s.memory_budget_bytes, number(text))),
+    ),
+    (
+        "min_job_bytes",
+        BYTES,
+        Mutable(|s, text| put(&mut s.min_job_bytes, number(text))),
+    ),
+    (
+        "nice",
+        "a whole number from 0 to 19",
+        Mutable(|s, text| put(&mut s.nice, number(text))),
+    ),
+    (
+        "output_cache",
+        "database or bypass",
+        Mutable(|s, text| put(&mut s.output_cache, text.parse().ok())),
+    ),
+    (
+        "record_jobs",
+        PATH,
+        Fixed(|s, text| put(&mut s.record_dir, path(text).map(Some))),
+    ),
+    (
+        "staging_dir",
+        PATH,
+        Fixed(|s, text| path(text).map(|dir| s.set_staging_dir(dir))),
+    ),
+    (
+        "sync_threads",
+        "a whole number from 0 to 256",
+        Mutable(|s, text| put(&mut s.sync_threads, number(text).map(Some))),
+    ),
+    (
+        "threads",
+        "a whole number from 1 to 1024",
+        Mutable(|s, text| put(&mut s.threads, number(text))),
+    ),
+    (
+        "verification",
+        "default, sampled, sampled:N or full",
+        Mutable(|s, text| put(&mut s.verification, text.parse().ok())),
+    ),
+    (
+        "write_committed",
+        "true or false",
+        Fixed(|s, text| put(&mut s.write_committed, text.parse().ok())),
+    ),
+];
+
+fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    // A sign is no part of a number of bytes or threads, but Rust accepts a plus.
+    text.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
+    text.parse().ok()
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+impl Settings {
+    /// Returns the settings of a service from `key=value` pairs with `;` between them. Spaces around keys and values do
+    /// not count. Settings that are not named have their defaults.
+    ///
+    /// # Errors
+    /// One sentence that names the setting and says what is possible.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut settings = Self::for_service();
+        for pair in pairs(text)? {
+            match pair.setting {
+                Mutable(set) => pair.check(set(&mut settings.mutable, pair.value))?,
+                Fixed(set) => pair.check(set(&mut settings, pair.value))?,
+            }
+        }
+        settings.check().map(|()| settings)
+    }
+}
+
+impl MutableSettings {
+    /// Returns these settings with changes, which are written as for [`Settings::parse`].
+    ///
+    /// # Errors
+    /// One sentence that names the setting and says what is possible.
+    pub fn with(mut self, text: &str) -> Result<Self, String> {
+        for pair in pairs(text)? {
+            match pair.setting {
+                Mutable(set) => pair.check(set(&mut self, pair.value))?,
+                Fixed(_) => {
+                    let names = names(|setting| matches!(setting, Mutable(_)));
+                    return Err(format!(
+                        "{} cannot change while the service is open; {names} can",
+                        pair.name
+                    ));
+                }
+            }
+        }
+        self.check().map(|()| self)
+    }
+}
+
+struct Pair<'a> {
+    name: &'static str,
+    value: &'a str,
+    possible: &'static str,
+    setting: &'static Setting,
+}
+
+impl Pair<'_> {
+    fn check(&self, set: Option<()>) -> Result<(), String> {
+        set.ok_or_else(|| {
+            format!(
+                "{} is {:?}; it must be {}",
+                self.name, self.value, self.possible
+            )
+        })
+    }
+}
+
+fn pairs(text: &str) -> Result<Vec<Pair<'_>>, String> {
+    let mut seen = BTreeSet::new();
+    let pairs = text.split(';').map(str::trim).filter(|p| !p.is_empty());
+    let pairs = pairs.map(|pair| {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair:?} is no setting; write key=value"))?;
+        let (key, value) = (key.trim(), value.trim());
+        let (name, possible, setting) = SETTINGS
+            .iter()
+            .find(|(name, ..)| *name == key)
+            .ok_or_else(|| {
+                let names = names(|_| true);
+                format!("there is no setting {key:?}; the settings are {names}")
+            })?;
+        if !seen.insert(name) {
+            return Err(format!("{name} is given twice; give it once"));
+        }
+        Ok(Pair {
+            name,
+            value,
+            possible,
+            setting,
+        })
+    });
+    pairs.collect()
+}
+
+fn names(choose: impl Fn(&Setting) -> bool) -> String {
+    let chosen = SETTINGS.iter().filter(|(_, _, setting)| choose(setting));
+    let names: Vec<_> = chosen.map(|(name, ..)| *name).collect();
+    let (last, others) = names.split_last().expect("there are settings");
+    format!("{} and {last}", others.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_exec::device::{Device, DeviceList};
+    use rockmill_storage::io::OutputCache;
+
+    use super::*;
+    use crate::verify::Verification;
+
+    fn refused(text: &str) -> String {
+        Settings::parse(text).expect_err("it is not possible")
+    }
+
+    #[test]
+    fn every_setting_can_be_given() {
+        let text = "device=cuda:1; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
+                    memory_budget_bytes=33554432;min_job_bytes=3;nice=4;output_cache=bypass;record_jobs=/a/b;\
+                    staging_dir=/c=d;sync_threads=5;threads=6;verification=sampled:7;write_committed=true;";
+        let settings = Settings::parse(text).expect("all are possible");
+        assert_eq!(settings.device, DeviceList::from(Device::Cuda(1)));
+        assert_eq!(settings.cuda.memory_bytes, Some(1));
+        assert_eq!(settings.hints.filter_millibits_per_key, Some(9_900));
+        assert_eq!(settings.record_dir, Some("/a/b".into()));
+        assert_eq!(settings.staging_dir, Some("/c=d".into()));
+        assert!(settings.write_committed);
+        let mutable = settings.mutable;
+        assert_eq!(mutable.io_bytes_per_second, 2);
+        assert_eq!(mutable.memory_budget_bytes, 32 << 20);
+        assert_eq!((mutable.min_job_bytes, mutable.nice), (3, 4));
+        assert_eq!(mutable.output_cache, OutputCache::Bypass);
+        assert_eq!((mutable.sync_threads, mutable.threads), (Some(5), 6));
+        assert_eq!("sampled:7".parse(), Ok(mutable.verification));
+        for (name, ..) in SETTINGS {
+            assert!(text.contains(&format!("{name}=")), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_settings_the_defaults_count() {
+        for nothing in ["", " ", ";;"] {
+            let settings = Settings::parse(nothing).expect("nothing is wrong");
+            assert_eq!(settings.mutable, Settings::for_service().mutable);
+            assert_eq!(settings.device, DeviceList::default());
+        }
+    }
+
+    #[test]
+    fn a_sentence_names_the_setting_and_what_is_possible() {
+        assert!(
+            refused("thread=8")
+                .starts_with("there is no setting \"thread\"; the settings are device,")
+        );
+        assert!(refused("threads").contains("write key=value"));
+        assert_eq!(
+            refused("nice=1;nice=1"),
+            "nice is given twice; give it once"
+        );
+        for wrong in [
+            "threads=",
+            "threads=x",
+            "threads=-1",
+            "threads=+1",
+            "threads=0",
+            "threads=1025",
+        ] {
+            let sentence = refused(wrong);
+            assert!(
+                sentence.contains("threads is") && sentence.contains("from 1 to 1024"),
+                "{sentence}"
+            );
+        }
+        for (wrong, possible) in [
+            ("device=gpu", "cuda:N"),
+            ("device=cpu+cpu", "several different"),
+            ("device_memory_bytes=1k", BYTES),
+            ("filter_bits_per_key=0.5", "from 1 to 100"),
+            ("filter_bits_per_key=NaN", "from 1 to 100"),
+            ("io_bytes_per_second=99999999999999999999", "0 is no limit"),
+            ("memory_budget_bytes=1", "at least 33554432"),
+            ("nice=20", "from 0 to 19"),
+            ("output_cache=page", "database or bypass"),
+            ("record_jobs=", PATH),
+            ("sync_threads=257", "256"),
+            ("verification=none", "sampled:N"),
+            ("write_committed=yes", "true or false"),
+        ] {
+            let (name, _) = wrong.split_once('=').expect("a pair");
+            let sentence = refused(wrong);
+            assert!(
+                sentence.contains(name) && sentence.contains(possible),
+                "{sentence}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_settings_change_or_none() {
+        let before = Settings::for_service().mutable;
+        let after = before
+            .with("threads=3;verification=full")
+            .expect("possible");
+        assert_eq!((after.threads, after.verification), (3, Verification::Full));
+        assert!(before.with("threads=3;nice=20").is_err());
+        let fixed = before.with("device=cpu").expect_err("it is fixed");
+        assert!(
+            fixed.starts_with(
+                "device cannot change while the service is open; io_bytes_per_second,"
+            )
+        );
+    }
+}

@@ -1,0 +1,190 @@
+// Rockmill for C++ programs with RocksDB 10.4 to 11.12. Header only, C++17; link with librockmill.
+//
+//   rocksdb::Status status;
+//   auto rockmill = rockmill::NewCompactionService({{"device", "auto"}, {"threads", "8"}}, &status);
+//   options.compaction_service = rockmill;  // null if status is not OK, and RocksDB then compacts by itself
+//
+// Compile it with the headers of the RocksDB that the program links, and with that library's choice of RTTI.
+#pragma once
+
+#include <rockmill.h>
+#include <rocksdb/options.h>
+#include <rocksdb/status.h>
+#include <rocksdb/version.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+// The one place that looks at the version. Since 10.4, CompactionServiceJobInfo names the column family and the levels,
+// which a job needs, and CompactionService has had the same methods.
+#if ROCKSDB_MAJOR < 10 || (ROCKSDB_MAJOR == 10 && ROCKSDB_MINOR < 4)
+#error "Rockmill needs RocksDB 10.4 or newer"
+#endif
+
+namespace rockmill {
+
+namespace internal {
+
+// Owns text that the library has allocated.
+class Text {
+ public:
+  explicit Text(char* text = nullptr) : text_(text) {}
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+  ~Text() { rm_free(text_); }
+
+  char** Place() { return &text_; }
+  std::string Str() const { return text_ != nullptr ? text_ : ""; }
+
+ private:
+  char* text_;
+};
+
+// RocksDB is not exception-safe: an exception, which can only be about memory, becomes `otherwise`.
+template <class Work, class Result>
+Result WithoutExceptions(Work work, Result otherwise) noexcept {
+#ifdef __cpp_exceptions
+  try {
+    return work();
+  } catch (...) {
+    return otherwise;
+  }
+#else
+  return work();
+#endif
+}
+
+inline ROCKSDB_NAMESPACE::Status ToStatus(bool is_ok, const Text& error) {
+  return is_ok ? ROCKSDB_NAMESPACE::Status::OK()
+               : ROCKSDB_NAMESPACE::Status::InvalidArgument("Rockmill", error.Str());
+}
+
+// Passes settings to `call` as the library reads them.
+template <class Call>
+ROCKSDB_NAMESPACE::Status WithSettings(const std::map<std::string, std::string>& settings, Call call) {
+  Text error;
+  std::string text;
+  for (const auto& setting : settings) {
+    const std::string pair = setting.first + "=" + setting.second;
+    if (pair.find(';') != std::string::npos || pair.find('\0') != std::string::npos) {
+      return ROCKSDB_NAMESPACE::Status::InvalidArgument("Rockmill", setting.first + " contains ';' or a zero byte");
+    }
+    text += pair + ";";
+  }
+  return ToStatus(call(text.c_str(), error.Place()), error);
+}
+
+}  // namespace internal
+
+// Does RocksDB's compactions, and leaves to RocksDB what it cannot do exactly.
+class Service final : public ROCKSDB_NAMESPACE::CompactionService {
+ public:
+  using JobInfo = ROCKSDB_NAMESPACE::CompactionServiceJobInfo;
+  using JobStatus = ROCKSDB_NAMESPACE::CompactionServiceJobStatus;
+  using ScheduleResponse = ROCKSDB_NAMESPACE::CompactionServiceScheduleResponse;
+  using Status = ROCKSDB_NAMESPACE::Status;
+
+  // Takes over an open handle.
+  explicit Service(rm_service* handle) : handle_(handle) {}
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  ~Service() override { rm_service_close(handle_, nullptr); }
+
+  // Returns another service with the same threads, memory, devices and counters. Give each database its own: when a
+  // database closes, only the jobs that came through its own service stop. Null if *status is not OK.
+  std::shared_ptr<Service> Clone(Status* status = nullptr) const {
+    internal::Text error;
+    rm_service* clone = rm_service_clone(handle_, error.Place());
+    if (status != nullptr) *status = internal::ToStatus(clone != nullptr, error);
+    return clone != nullptr ? std::make_shared<Service>(clone) : nullptr;
+  }
+
+  // Changes settings for all clones. If one is invalid or cannot change, none changes.
+  Status ChangeSettings(const std::map<std::string, std::string>& settings) {
+    return internal::WithSettings(settings, [this](const char* text, char** error) {
+      return rm_service_change_settings(handle_, text, error) == RM_SUCCESS;
+    });
+  }
+
+  // Waits until the configured devices are open. Before that the CPU does all jobs.
+  Status WaitForDevice() const {
+    internal::Text error;
+    return internal::ToStatus(rm_service_wait_for_device(handle_, error.Place()) == RM_SUCCESS, error);
+  }
+
+  // Returns the work done so far through all clones, as JSON.
+  std::string Stats() const { return internal::Text(rm_service_stats_json(handle_, nullptr)).Str(); }
+
+  // Returns the last error or decline of any clone in one sentence, or "" if there was none.
+  std::string LastError() const { return internal::Text(rm_service_last_error(handle_, nullptr)).Str(); }
+
+  const char* Name() const override { return "Rockmill"; }
+
+  ScheduleResponse Schedule(const JobInfo& info, const std::string& input) override {
+    rm_job_info job = {};
+    job.struct_size = sizeof(job);
+    job.db_name = info.db_name.c_str();
+    job.db_session_id = info.db_session_id.c_str();
+    job.job_id = info.job_id;
+    job.cf_id = info.cf_id;
+    job.compaction_reason = static_cast<int32_t>(info.compaction_reason);
+    job.base_input_level = info.base_input_level;
+    job.output_level = info.output_level;
+    job.is_full_compaction = info.is_full_compaction;
+    job.is_manual_compaction = info.is_manual_compaction;
+    job.is_bottommost_level = info.bottommost_level;
+    job.is_bottom_priority = info.priority == ROCKSDB_NAMESPACE::Env::Priority::BOTTOM;
+    internal::Text id;
+    if (rm_service_schedule(handle_, &job, input.data(), input.size(), id.Place(), nullptr) != RM_SUCCESS) {
+      return ScheduleResponse(JobStatus::kUseLocal);
+    }
+    return internal::WithoutExceptions([&] { return ScheduleResponse(id.Str(), JobStatus::kSuccess); },
+                                       ScheduleResponse(JobStatus::kUseLocal));
+  }
+
+  JobStatus Wait(const std::string& job_id, std::string* result) override {
+    rm_result answer = {};
+    answer.struct_size = sizeof(answer);
+    // RocksDB treats every other answer but success as fatal.
+    if (rm_service_wait(handle_, job_id.c_str(), &answer, nullptr) != RM_SUCCESS) return JobStatus::kUseLocal;
+    const internal::Text message(answer.message);
+    const auto take = [&] {
+      result->assign(answer.message, answer.message_size);
+      return JobStatus::kSuccess;
+    };
+    return internal::WithoutExceptions(take, JobStatus::kUseLocal);
+  }
+
+  void CancelAwaitingJobs() override { rm_service_cancel_awaiting_jobs(handle_, nullptr); }
+
+  void OnInstallation(const std::string& job_id, JobStatus status) override {
+    rm_service_on_installation(handle_, job_id.c_str(), static_cast<rm_status>(status), nullptr);
+  }
+
+ private:
+  rm_service* const handle_;
+};
+
+// Opens a service. docs/guide/settings.md lists the settings. Null if *status is not OK: *status then names the setting
+// that is not possible, or the versions that do not fit.
+inline std::shared_ptr<Service> NewCompactionService(const std::map<std::string, std::string>& settings,
+                                                     ROCKSDB_NAMESPACE::Status* status = nullptr) {
+  using ROCKSDB_NAMESPACE::Status;
+  Status ignored;
+  Status& opened = status != nullptr ? *status : ignored;
+  rm_service* service = nullptr;
+  if (rm_abi_version() == RM_ABI_VERSION) {
+    opened = internal::WithSettings(settings, [&service](const char* text, char** error) {
+      service = rm_service_open(text, error);
+      return service != nullptr;
+    });
+  } else {
+    opened = Status::NotSupported("Rockmill", "rockmill.h has ABI " + std::to_string(RM_ABI_VERSION) +
+                                                  " and the library has ABI " + std::to_string(rm_abi_version()) +
+                                                  "; install both from one version");
+  }
+  return service != nullptr ? std::make_shared<Service>(service) : nullptr;
+}
+
+}  // namespace rockmill
