@@ -9,14 +9,11 @@ use serde::Serialize;
 /// RocksDB that the crate `rust-rocksdb` 0.54 contains.
 const OF_RUST_ROCKSDB: [u32; 3] = [11, 12, 0];
 
-/// RocksDB that the crate `rocksdb` 0.25 contains.
-const OF_ROCKSDB: [u32; 3] = [11, 8, 1];
-
-/// The RocksDB that wrote a database, and whether a service may serve it.
+/// Whether Rockmill knows the RocksDB version that wrote a database.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Support {
-    Supported,
+    Known,
     TooOld,
     TooNew,
     /// The OPTIONS file does not say who wrote it.
@@ -29,7 +26,7 @@ impl Support {
             [0, 0] => Self::Unknown,
             version if version < OLDEST => Self::TooOld,
             version if version > NEWEST => Self::TooNew,
-            _ => Self::Supported,
+            _ => Self::Known,
         }
     }
 
@@ -37,10 +34,10 @@ impl Support {
     pub fn line(&self, version: &str) -> String {
         let range = format!("({} to {})", dotted(&OLDEST), dotted(&NEWEST));
         match self {
-            Self::Supported => format!("written by RocksDB {version}: supported {range}"),
-            Self::TooOld => format!("written by RocksDB {version}: older than supported {range}"),
-            Self::TooNew => format!("written by RocksDB {version}: newer than supported {range}"),
-            Self::Unknown => format!("written by an unknown RocksDB; supported {range}"),
+            Self::Known => format!("written by RocksDB {version}: known {range}"),
+            Self::TooOld => format!("written by RocksDB {version}: older than those known {range}"),
+            Self::TooNew => format!("written by RocksDB {version}: newer than those known {range}"),
+            Self::Unknown => format!("written by an unnamed RocksDB; known are {range}"),
         }
     }
 }
@@ -51,48 +48,36 @@ pub struct Door {
     program: String,
     /// Whether the RocksDB of this way is older than the one that wrote the database, which it may fail to open.
     is_older: bool,
-    lines: Vec<String>,
+    lines: [&'static str; 2],
 }
 
 /// Returns the ways for a database that this version wrote.
-pub fn all(written_by: [u32; 3]) -> [Door; 3] {
+pub fn all(written_by: [u32; 3]) -> [Door; 2] {
     let own = match Support::of(written_by) {
-        Support::Supported => format!("its own RocksDB {}", dotted(&written_by[..2])),
+        Support::Known => format!("its own RocksDB {}", dotted(&written_by[..2])),
         _ => format!("its own RocksDB {} to {}", dotted(&OLDEST), dotted(&NEWEST)),
-    };
-    let contains = |name: &str, version: [u32; 3]| {
-        format!(
-            "Rust, crate {name}, which contains RocksDB {}",
-            dotted(&version)
-        )
     };
     [
         Door {
             program: format!("C++ with {own}"),
             is_older: false,
-            lines: vec![
-                "#include <rockmill/rocksdb.hpp>".to_owned(),
-                "options.compaction_service = rockmill::NewCompactionService({}, &status);"
-                    .to_owned(),
+            lines: [
+                "#include <rockmill/rocksdb.hpp>",
+                "options.compaction_service = rockmill::NewCompactionService({}, &status);",
             ],
         },
         Door {
-            program: contains("rust-rocksdb 0.54", OF_RUST_ROCKSDB),
+            program: format!(
+                "Rust, crate rust-rocksdb 0.54, which contains RocksDB {}",
+                dotted(&OF_RUST_ROCKSDB)
+            ),
             is_older: written_by > OF_RUST_ROCKSDB,
-            lines: vec![cargo("rust-rocksdb")],
-        },
-        Door {
-            program: contains("rocksdb 0.25", OF_ROCKSDB),
-            is_older: written_by > OF_ROCKSDB,
-            lines: vec![cargo("rocksdb")],
+            lines: [
+                "rockmill = { path = \"../rockmill/crates/rockmill\" }  # in Cargo.toml",
+                "options.set_compaction_service(rockmill::Service::builder().build()?);",
+            ],
         },
     ]
-}
-
-/// A line for `Cargo.toml`.
-fn cargo(feature: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    format!("rockmill = {{ version = \"{version}\", features = [\"{feature}\"] }}")
 }
 
 fn dotted(version: &[u32]) -> String {
@@ -128,11 +113,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_supported_too_old_or_too_new() {
+    fn a_version_is_known_too_old_or_too_new() {
         for (version, support) in [
             ([9, 11, 2], Support::TooOld),
-            ([10, 0, 0], Support::Supported),
-            ([11, 12, 9], Support::Supported),
+            ([10, 0, 0], Support::Known),
+            ([11, 12, 9], Support::Known),
             ([11, 13, 0], Support::TooNew),
             ([0, 0, 0], Support::Unknown),
         ] {
@@ -143,9 +128,9 @@ mod tests {
     #[test]
     fn a_door_with_an_older_rocksdb_says_so() {
         let older = |version| all(version).map(|door| door.is_older);
-        assert_eq!(older([11, 8, 1]), [false; 3]);
-        assert_eq!(older([11, 12, 0]), [false, false, true]);
-        assert_eq!(older([11, 13, 0]), [false, true, true]);
+        assert_eq!(older([11, 8, 1]), [false; 2]);
+        assert_eq!(older([11, 12, 0]), [false; 2]);
+        assert_eq!(older([11, 13, 0]), [false, true]);
     }
 
     #[test]
