@@ -90,8 +90,8 @@ pub fn prepare(
     let planning = Instant::now();
     let planned = eligibility::with_inputs(eligible, &tables, context.cancel)?;
     let threads = budget.slots();
-    let (subcompactions, cpu_of_cutting) =
-        subcompactions::cut(&planned.plan, &tables, threads, context.cancel)?;
+    let (subcompactions, cpu_of_splitting) =
+        subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
     let inputs = |subcompaction: &Subcompaction| {
         subcompactions::inputs(&subcompaction.range, &tables).count() as u64
     };
@@ -151,7 +151,7 @@ pub fn prepare(
         size,
         read_ahead_bytes,
         subcompaction_memory_bytes,
-        cpu_elsewhere: cpu_of_opening + cpu_of_cutting,
+        cpu_elsewhere: cpu_of_opening + cpu_of_splitting,
         stages: [opened, host_stage("plan", planning)],
         tables,
         closed,

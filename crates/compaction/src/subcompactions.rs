@@ -20,7 +20,7 @@ const FILES_PER_SUBCOMPACTION: u64 = 2;
 ///
 /// # Errors
 /// Cancelled: indexes of large jobs take long.
-pub fn cut(
+pub fn split(
     plan: &Plan,
     tables: &[InputTable],
     threads: usize,
@@ -59,8 +59,8 @@ pub fn cut(
     Ok((subcompactions, elsewhere))
 }
 
-fn subcompaction_bytes(cutting: &OutputSplitting) -> u64 {
-    cutting
+fn subcompaction_bytes(splitting: &OutputSplitting) -> u64 {
+    splitting
         .max_output_file_size
         .saturating_mul(FILES_PER_SUBCOMPACTION)
 }

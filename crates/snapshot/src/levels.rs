@@ -12,7 +12,7 @@ const LEVELS: u64 = 7;
 /// Returns `num_levels` of a column family.
 ///
 /// # Errors
-/// Corruption if it is malformed, Unsupported if it exceeds [`MAX_LEVELS`].
+/// Corruption if it is malformed, Unsupported if it exceeds `MAX_LEVELS`.
 pub fn num_levels(options: &Options) -> Result<u32> {
     match options.u64("num_levels", LEVELS)? {
         levels @ 0..=MAX_LEVELS => Ok(levels as u32),

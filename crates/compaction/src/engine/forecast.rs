@@ -170,8 +170,8 @@ impl Engine {
     }
 
     fn expected(&self, prepared: &Prepared) -> Expected {
-        let cutting = &prepared.plan.output.splitting;
-        let file_bytes = cutting.max_output_file_size.max(1);
+        let splitting = &prepared.plan.output.splitting;
+        let file_bytes = splitting.max_output_file_size.max(1);
         let subcompactions = &prepared.subcompaction_bytes;
         let files = subcompactions
             .iter()
@@ -184,7 +184,11 @@ impl Engine {
             subcompactions_at_once: at_once.min(subcompactions.len() as u64),
             subcompaction_memory_bytes: prepared.subcompaction_memory_bytes,
             bytes: subcompactions.iter().sum(),
-            output_files: if cutting.single_file { 1 } else { files.sum() },
+            output_files: if splitting.single_file {
+                1
+            } else {
+                files.sum()
+            },
             output_file_bytes: file_bytes,
             filter_millibits_per_key: prepared
                 .plan
