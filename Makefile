@@ -1,6 +1,7 @@
 # make demo   builds the rockmill command and lets it compact a database next to RocksDB
 # make test   every check: format, lints, docs, unit, property and end-to-end tests, short fuzz runs
 # make build  the release build alone
+# make install PREFIX=/usr/local   the libraries and headers for C and C++, after make build
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
 # RocksDB itself (some eleven minutes of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
@@ -37,7 +38,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env demo test forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env demo install test forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 demo: build
@@ -45,6 +46,11 @@ demo: build
 
 build: setup
 	cargo build --locked --release --workspace
+
+# It builds nothing, so that it can run as root.
+install:
+	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
+	scripts/install.sh "$(PREFIX)"
 
 setup:
 	@scripts/setup.sh

@@ -241,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_has_the_settings_and_no_others() {
+        let guide = include_str!("../../../../docs/guide/settings.md");
+        let (_, table) = guide.split_once("|---|---|---|---|\n").expect("a table");
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let mut names: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            SETTINGS.iter().map(|(name, ..)| *name).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
     fn without_settings_the_defaults_count() {
         for nothing in ["", " ", ";;"] {
             let settings = Settings::parse(nothing).expect("nothing is wrong");

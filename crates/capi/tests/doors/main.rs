@@ -1,0 +1,214 @@
+//! Programs in C and C++ that use the library as it is installed.
+
+mod tools;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+
+use rockmill_capi::{ABI_VERSION, CJobInfo, CResult, Status};
+use tools::{Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, have, program, run};
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let header = fs::read_to_string(Path::new(REPOSITORY).join("include/rockmill.h"));
+    let header = header.expect("the header is there");
+    assert!(header.contains(&format!("#define RM_ABI_VERSION {ABI_VERSION}\n")));
+    let lines = header
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_alphabetic()));
+    let names = lines.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+    names
+        .filter(|name| name.starts_with("rm_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The defined symbols of a library as pairs of kind and name.
+fn symbols(library: &Path, which: &str) -> BTreeSet<(char, String)> {
+    let mut nm = Command::new("nm");
+    let listed = run(nm
+        .args([which, "--defined-only", "--format=posix"])
+        .arg(library));
+    let symbols = listed.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (name, kind) = (fields.next()?, fields.next()?);
+        Some((kind.chars().next()?, name.to_owned()))
+    });
+    symbols.collect()
+}
+
+#[test]
+fn the_libraries_export_what_the_header_declares_and_nothing_else() {
+    if !have(&["nm", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let functions: BTreeSet<_> = declared().into_iter().map(|name| ('T', name)).collect();
+    let libraries = installed.libraries();
+    assert_eq!(
+        symbols(&libraries.join("librockmill.so"), "--dynamic"),
+        functions
+    );
+    let mut of_archive = symbols(&libraries.join("librockmill.a"), "--extern-only");
+    // Templates' data in the GPU backend, which the linker merges with its like in the program.
+    of_archive.retain(|(kind, _)| *kind != 'u');
+    assert_eq!(of_archive, functions);
+}
+
+/// What `abi.c` prints first.
+fn layout() -> String {
+    macro_rules! fields {
+        ($name:literal, $type:ty, $($field:ident)+) => {{
+            let lines = [$(format!("{}.{} {}\n", $name, stringify!($field), offset_of!($type, $field))),+];
+            format!("{} {}\n{}", $name, size_of::<$type>(), lines.concat())
+        }};
+    }
+    let status = format!("rm_status {}\n", size_of::<Status>());
+    let info = fields!(
+        "rm_job_info", CJobInfo,
+        struct_size db_name db_session_id job_id cf_id compaction_reason base_input_level output_level
+        is_full_compaction is_manual_compaction is_bottommost_level is_bottom_priority
+    );
+    let result = fields!("rm_result", CResult, struct_size message message_size);
+    let statuses = [
+        Status::Success,
+        Status::Failure,
+        Status::Aborted,
+        Status::UseLocal,
+        Status::Invalid,
+    ];
+    let statuses: String = statuses.map(|status| (status as i32).to_string()).concat();
+    format!("{status}{info}{result}statuses {statuses}\n")
+}
+
+#[test]
+fn a_c_program_is_answered_whatever_it_passes() {
+    if !have(&["cc", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let binary = installed.folder().join("abi");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-std=c11",
+        "-D_DEFAULT_SOURCE",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+    ]);
+    compiler.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+    compiler
+        .arg("-I")
+        .arg(installed.headers())
+        .arg(program("abi.c"));
+    compiler
+        .arg(installed.libraries().join("librockmill.a"))
+        .args(STATIC_NEEDS);
+    run(compiler.arg("-o").arg(&binary));
+    let printed = run(Command::new(binary).arg(installed.folder()));
+    assert_eq!(printed, format!("{}done\n", layout()));
+}
+
+#[test]
+fn a_cpp_program_has_its_database_compacted() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let binary = installed.folder().join("database");
+    let mut compiler = Command::new("g++");
+    // RocksDB 11 needs C++20; Rockmill's header is content with C++17.
+    compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);
+    compiler
+        .arg("-I")
+        .arg(installed.headers())
+        .arg("-isystem")
+        .arg(&rocksdb.headers);
+    compiler
+        .arg(program("database.cpp"))
+        .arg("-L")
+        .arg(installed.libraries());
+    compiler
+        .arg("-lrockmill")
+        .args(&rocksdb.libraries)
+        .arg(installed.rpath());
+    run(compiler.arg("-o").arg(&binary));
+    let printed = run(Command::new(binary).arg(installed.folder()));
+    assert!(printed.ends_with("done\n"), "{printed}");
+}
+
+/// Runs an example and checks that Rockmill had something to do.
+fn run_example(binary: &Path, folder: &Path) {
+    let printed = run(Command::new(binary).arg(folder.join("database")));
+    assert!(
+        printed.contains("\"jobs_failed\":0,") && !printed.contains("\"jobs_done\":0,"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn the_example_in_c_runs() {
+    if !have(&["cc", "ld", "objcopy", "make", "pkg-config"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let mut make = Command::new("make");
+    make.arg("-C").arg(Path::new(REPOSITORY).join("examples/c"));
+    make.arg(format!("BUILD={}", installed.folder().display()));
+    make.arg("CFLAGS=-Wall -Wextra -Werror");
+    make.arg(format!("LDFLAGS={}", installed.rpath()));
+    make.arg(format!(
+        "ROCKSDB_CFLAGS=-isystem {}",
+        rocksdb.headers.display()
+    ));
+    make.arg(format!("ROCKSDB_LIBS={}", rocksdb.libraries.join(" ")));
+    run(make.env("PKG_CONFIG_PATH", installed.libraries().join("pkgconfig")));
+    run_example(&installed.folder().join("example"), installed.folder());
+}
+
+#[test]
+fn the_example_in_cpp_runs() {
+    if !have(&["cc", "g++", "ld", "objcopy", "cmake"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let build = installed.folder().join("build");
+    let mut configure = Command::new("cmake");
+    configure
+        .arg("-S")
+        .arg(Path::new(REPOSITORY).join("examples/cpp"))
+        .arg("-B")
+        .arg(&build);
+    configure.arg(format!(
+        "-DCMAKE_PREFIX_PATH={}",
+        installed.prefix().display()
+    ));
+    configure.arg(format!(
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror {WITHOUT_RTTI}"
+    ));
+    configure.arg(format!(
+        "-DROCKSDB_INCLUDE_DIR={}",
+        rocksdb.headers.display()
+    ));
+    configure.arg(format!(
+        "-DROCKSDB_LIBRARIES={}",
+        rocksdb.libraries.join(";")
+    ));
+    run(&mut configure);
+    run(Command::new("cmake").arg("--build").arg(&build));
+    run_example(&build.join("example"), installed.folder());
+}
