@@ -10,7 +10,9 @@
 
 mod call;
 mod pool;
+mod run;
 mod task_handle;
+mod task_set;
 #[cfg(test)]
 mod tests;
 
@@ -192,7 +194,7 @@ impl Executor {
             task_bytes: owned.tasks.size().mean().bytes,
         });
         let cpu: Arc<dyn DynBackend> = Arc::new(self.registry.cpu);
-        TaskHandle::begin(task_handle::Shared {
+        TaskHandle::begin(task_set::Shared {
             cpu,
             host_shares: self.registry.host_shares || owned.devices.is_empty(),
             job: (**job).clone(),
