@@ -24,6 +24,7 @@ pub use inputs::Inputs;
 use rockmill_exec::budget::{HOST, Priority};
 use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::executor::{MadeTask, OwnedTasks};
+use rockmill_storage::clock::Worker;
 use running::RunningJob;
 
 /// Runs a job over the input files in `input_dir` and leaves the output in `staging`.
@@ -71,11 +72,15 @@ pub fn run(
         task_memory_bytes: running.prepared.subcompaction_memory_bytes,
         stop: files.stop.clone(),
     };
-    let handle = context.executor.submit(&share, owned);
-    if let Some(error) = &running.prepared.device_refused {
-        handle.refused(error.to_string());
-    }
-    running.finish_all(context.sync_threads, &context.clock, &handle)?;
+    // A device must not get ahead in virtual time of the thread that watches its calls.
+    let handle = Worker::new(&context.clock).run(|| {
+        let handle = context.executor.submit(&share, owned);
+        if let Some(error) = &running.prepared.device_refused {
+            handle.refused(error.to_string());
+        }
+        running.finish_all(context.sync_threads, &context.clock, &handle)?;
+        Ok(handle)
+    })?;
     let Prepared {
         tables,
         plan,

@@ -7,7 +7,7 @@ use rockmill_core::{Error, Result, thread_cpu};
 
 use super::running::RunningJob;
 use rockmill_exec::executor::TaskHandle;
-use rockmill_storage::clock::{Clock, Crew, Worker};
+use rockmill_storage::clock::{Clock, Crew};
 use rockmill_storage::io::{Stage, Step, TaskFiles};
 
 impl RunningJob {
@@ -22,24 +22,22 @@ impl RunningJob {
         let crew = Crew::new(clock);
         let finishing = &self.files().finishing;
         let waited = std::thread::scope(|scope| {
-            Worker::new(clock).run(|| {
-                for _ in 0..threads {
-                    let member = crew.enlist();
-                    let finish = || member.run(|| self.finish_files(handle));
-                    let thread = std::thread::Builder::new().name("rockmill".to_owned());
-                    if thread.spawn_scoped(scope, finish).is_err() {
-                        break;
-                    }
+            for _ in 0..threads {
+                let member = crew.enlist();
+                let finish = || member.run(|| self.finish_files(handle));
+                let thread = std::thread::Builder::new().name("rockmill".to_owned());
+                if thread.spawn_scoped(scope, finish).is_err() {
+                    break;
                 }
-                let waited = handle.wait();
-                finishing.close();
-                self.finish_queued(handle);
-                crew.wait();
-                waited
-            })
+            }
+            let waited = handle.wait();
+            finishing.close();
+            self.finish_queued(handle);
+            crew.wait();
+            waited
         });
         // Subcompactions whose files did not pass verification run again.
-        waited.and_then(|()| Worker::new(clock).run(|| handle.wait()))
+        waited.and_then(|()| handle.wait())
     }
 
     /// CPU time of the threads that only synced and verified.
