@@ -5,7 +5,7 @@ mod tools;
 use std::collections::BTreeSet;
 use std::fs;
 use std::mem::offset_of;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rockmill_capi::{ABI_VERSION, CJobInfo, CResult, Status};
@@ -123,26 +123,37 @@ fn a_cpp_program_has_its_database_compacted() {
     let Some(rocksdb) = RocksDb::find(installed.folder()) else {
         return;
     };
-    let binary = installed.folder().join("database");
+    let binary = compile(&installed, &rocksdb, "database");
+    let printed = run(Command::new(binary).arg(installed.folder()));
+    assert!(printed.ends_with("done\n"), "{printed}");
+    // The header of a later version.
+    let header = installed.headers().join("rockmill.h");
+    let text = fs::read_to_string(&header).expect("it is installed");
+    let later = text.replace("#define RM_ABI_VERSION 1\n", "#define RM_ABI_VERSION 2\n");
+    fs::write(&header, later).expect("it is ours");
+    let printed = run(&mut Command::new(compile(&installed, &rocksdb, "mismatch")));
+    assert!(
+        printed.contains("rockmill.h has ABI 2 and the library has ABI 1"),
+        "{printed}"
+    );
+}
+
+/// Compiles a program in C++ and returns where it is.
+fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
+    let binary = installed.folder().join(name);
     let mut compiler = Command::new("g++");
     // RocksDB 11 needs C++20; Rockmill's header is content with C++17.
     compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);
+    compiler.arg("-I").arg(installed.headers());
+    compiler.arg("-isystem").arg(&rocksdb.headers);
+    compiler.arg(program(&format!("{name}.cpp")));
     compiler
-        .arg("-I")
-        .arg(installed.headers())
-        .arg("-isystem")
-        .arg(&rocksdb.headers);
-    compiler
-        .arg(program("database.cpp"))
         .arg("-L")
-        .arg(installed.libraries());
-    compiler
-        .arg("-lrockmill")
-        .args(&rocksdb.libraries)
-        .arg(installed.rpath());
+        .arg(installed.libraries())
+        .arg("-lrockmill");
+    compiler.args(&rocksdb.libraries).arg(installed.rpath());
     run(compiler.arg("-o").arg(&binary));
-    let printed = run(Command::new(binary).arg(installed.folder()));
-    assert!(printed.ends_with("done\n"), "{printed}");
+    binary
 }
 
 /// Runs an example and checks that Rockmill had something to do.
