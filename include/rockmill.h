@@ -78,8 +78,9 @@ rm_service* rm_service_open(const char* settings, char** error);
  * closed with rm_service_close. */
 rm_service* rm_service_clone(rm_service* service, char** error);
 
-/* Closes a handle. Its jobs are cancelled, and the call returns when no other call with this handle is running. The last
- * handle stops the service's threads. */
+/* Closes a handle. Its jobs are cancelled, and the call returns when no other call with this handle is running. Files
+ * that rm_service_wait has reported stay until rm_service_on_installation, which is the one function that still accepts
+ * the handle then. The last handle stops the service's threads. */
 rm_status rm_service_close(rm_service* service, char** error);
 
 /* Offers a job; `input` is the serialised CompactionServiceInput. RM_SUCCESS sets *job_id, which is freed with rm_free.

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::process;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use rockmill_compaction::ServiceJobs;
+use rockmill_compaction::{Installation, ServiceJobs};
 
 use crate::refusal::Refusal;
 
@@ -19,10 +19,15 @@ pub struct Handle {
     _opaque: [u8; 0],
 }
 
-/// Calls hold it for reading. It is empty once it is closed.
-type Slot = Arc<RwLock<Option<ServiceJobs>>>;
+#[derive(Debug)]
+struct Slot {
+    /// Set once; after that, calls only tell what became of files that RocksDB was given before.
+    is_closed: AtomicBool,
+    /// Calls hold it for reading. Empty when nothing is left to do.
+    service: RwLock<Option<ServiceJobs>>,
+}
 
-static SLOTS: RwLock<BTreeMap<usize, Slot>> = RwLock::new(BTreeMap::new());
+static SLOTS: RwLock<BTreeMap<usize, Arc<Slot>>> = RwLock::new(BTreeMap::new());
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
@@ -44,7 +49,10 @@ fn require_own_process() -> Result<(), Refusal> {
 /// Makes a service and returns its handle.
 pub fn open(make: impl FnOnce() -> Result<ServiceJobs, Refusal>) -> Result<*mut Handle, Refusal> {
     require_own_process()?;
-    let slot = Arc::new(RwLock::new(Some(make()?)));
+    let slot = Arc::new(Slot {
+        is_closed: AtomicBool::new(false),
+        service: RwLock::new(Some(make()?)),
+    });
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
     slots.insert(number, slot);
@@ -58,36 +66,76 @@ fn unknown(handle: *mut Handle) -> Refusal {
     })
 }
 
+fn find(handle: *mut Handle) -> Result<Arc<Slot>, Refusal> {
+    require_own_process()?;
+    let slots = SLOTS.read().unwrap_or_else(PoisonError::into_inner);
+    let slot = slots.get(&handle.addr()).map(Arc::clone);
+    slot.ok_or_else(|| unknown(handle))
+}
+
+impl Slot {
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Option<ServiceJobs>> {
+        self.service.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the service of a closed handle, unless RocksDB has yet to take files of it.
+    fn drop_if_unused(&self, handle: *mut Handle) {
+        let unused = {
+            let mut service = self.service.write().unwrap_or_else(PoisonError::into_inner);
+            service.take_if(|service| !service.has_reported())
+        };
+        if unused.is_some() {
+            let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
+            slots.remove(&handle.addr());
+        }
+    }
+}
+
 /// Does `work` with the service of a handle, which stays open meanwhile.
 pub fn with<T>(
     handle: *mut Handle,
     work: impl FnOnce(&ServiceJobs) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    require_own_process()?;
-    let slot = {
-        let slots = SLOTS.read().unwrap_or_else(PoisonError::into_inner);
-        slots.get(&handle.addr()).map(Arc::clone)
-    };
-    let slot = slot.ok_or_else(|| unknown(handle))?;
-    let service = slot.read().unwrap_or_else(PoisonError::into_inner);
-    work(service.as_ref().ok_or_else(|| unknown(handle))?)
+    let slot = find(handle)?;
+    let service = slot.read();
+    let open = service.as_ref().filter(|_| !slot.is_closed());
+    work(open.ok_or_else(|| unknown(handle))?)
 }
 
-/// Closes a handle: no call finds it any more, its jobs are cancelled, and the calls that found it before end.
+/// Tells what became of a job's files. The handle may be closed, since RocksDB may have been given the files before.
+pub fn on_installation(
+    handle: *mut Handle,
+    id: &[u8],
+    installation: Installation,
+) -> Result<(), Refusal> {
+    let slot = find(handle)?;
+    match &*slot.read() {
+        Some(service) => service.on_installation(id, installation),
+        None => return Err(unknown(handle)),
+    }
+    if slot.is_closed() {
+        slot.drop_if_unused(handle);
+    }
+    Ok(())
+}
+
+/// Closes a handle: its jobs are cancelled, and the calls that began before end. Files that RocksDB was given stay until
+/// it says what became of them: a database whose files are gone takes no more writes.
 ///
 /// None of these calls begins a whole job after the cancellation: it would need an id that a call returned to its caller
-/// while the handle could still be found.
+/// while the handle was open.
 pub fn close(handle: *mut Handle) -> Result<(), Refusal> {
-    require_own_process()?;
-    let slot = {
-        let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
-        slots.remove(&handle.addr())
-    };
-    let slot = slot.ok_or_else(|| unknown(handle))?;
-    if let Some(service) = &*slot.read().unwrap_or_else(PoisonError::into_inner) {
+    let slot = find(handle)?;
+    if slot.is_closed.swap(true, Ordering::AcqRel) {
+        return Err(unknown(handle));
+    }
+    if let Some(service) = &*slot.read() {
         service.cancel_awaiting_jobs();
     }
-    let service = slot.write().unwrap_or_else(PoisonError::into_inner).take();
-    drop(service);
+    slot.drop_if_unused(handle);
     Ok(())
 }

@@ -293,10 +293,7 @@ pub unsafe extern "C" fn rm_service_on_installation(
                 return Err(Refusal::invalid(what));
             }
         };
-        handles::with(service, |service| {
-            service.on_installation(id, installation);
-            Ok(())
-        })
+        handles::on_installation(service, id, installation)
     };
     // SAFETY: the caller says so.
     status(unsafe { guard(error, tell) })

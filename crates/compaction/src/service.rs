@@ -26,22 +26,26 @@ pub struct ServiceJobs {
 
 #[derive(Debug, Default)]
 struct Jobs {
-    by_id: HashMap<Vec<u8>, Entry>,
+    /// Scheduled, and not waited for yet.
+    accepted: HashMap<Vec<u8>, Accepted>,
+    /// Reported to RocksDB, which has not taken the files yet.
+    reported: HashMap<Vec<u8>, Reported>,
     /// Token of all jobs since RocksDB last announced that a database closes; set at the next announcement.
     cancel: CancelToken,
     sessions: Sessions,
 }
 
 #[derive(Debug)]
-enum Entry {
-    /// Scheduled or running.
-    Accepted {
-        job: Arc<EligibleJob>,
-        dir: PathBuf,
-        cancel: CancelToken,
-    },
-    /// Reported to RocksDB, which has not taken the files yet.
-    Reported { staging: StagingDir, dir: PathBuf },
+struct Accepted {
+    job: EligibleJob,
+    dir: PathBuf,
+    cancel: CancelToken,
+}
+
+#[derive(Debug)]
+struct Reported {
+    staging: StagingDir,
+    dir: PathBuf,
 }
 
 /// What became of a job's files (`options.h:CompactionServiceJobStatus`).
@@ -103,39 +107,27 @@ impl ServiceJobs {
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let job = self.engine.prepare(&dir, info, input, &cancel)?;
         let id = job.job.identity.session_id.clone();
-        let accepted = Entry::Accepted {
-            job: Arc::new(job),
-            dir,
-            cancel,
-        };
-        self.jobs().by_id.insert(id.clone().into_bytes(), accepted);
+        let accepted = Accepted { job, dir, cancel };
+        let id_bytes = id.clone().into_bytes();
+        self.jobs().accepted.insert(id_bytes, accepted);
         Ok(id)
     }
 
-    /// Runs an accepted job and returns the serialised `CompactionServiceResult`. A job that fails is forgotten.
+    /// Runs an accepted job, which can be waited for once, and returns the serialised `CompactionServiceResult`.
     ///
     /// # Errors
     /// Those of [`Engine::run`]; Internal after a panic, or if there is no such job.
     pub fn wait(&self, id: &[u8]) -> Result<Vec<u8>> {
-        guarded(|| self.run(id)).inspect_err(|_| {
-            self.jobs().by_id.remove(id);
+        guarded(|| {
+            let accepted = self.jobs().accepted.remove(id);
+            let Accepted { job, dir, cancel } =
+                accepted.ok_or_else(|| Error::internal("no such job"))?;
+            let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
+            let staging = finished.staging;
+            let reported = Reported { staging, dir };
+            self.jobs().reported.insert(id.to_vec(), reported);
+            Ok(finished.result)
         })
-    }
-
-    fn run(&self, id: &[u8]) -> Result<Vec<u8>> {
-        let (job, dir, cancel) = match self.jobs().by_id.get(id) {
-            Some(Entry::Accepted { job, dir, cancel }) => {
-                (Arc::clone(job), dir.clone(), cancel.clone())
-            }
-            _ => return Err(Error::internal("no such job")),
-        };
-        let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
-        let reported = Entry::Reported {
-            staging: finished.staging,
-            dir,
-        };
-        self.jobs().by_id.insert(id.to_vec(), reported);
-        Ok(finished.result)
     }
 
     /// Cancels all jobs of this clone, since RocksDB announces that a database closes.
@@ -149,8 +141,7 @@ impl ServiceJobs {
 
     /// Forgets a reported job and removes its folder, which is no longer needed whether RocksDB took the files or not.
     pub fn on_installation(&self, id: &[u8], installation: Installation) {
-        let entry = self.jobs().by_id.remove(id);
-        let Some(Entry::Reported { staging, dir }) = entry else {
+        let Some(Reported { staging, dir }) = self.jobs().reported.remove(id) else {
             return;
         };
         let _ = guarded(|| {
@@ -169,6 +160,12 @@ impl ServiceJobs {
         });
     }
 
+    /// Whether RocksDB has yet to say what became of a job's files. If they were removed before, it could not install
+    /// them, which is fatal to the database.
+    pub fn has_reported(&self) -> bool {
+        !self.jobs().reported.is_empty()
+    }
+
     /// Lets the engine drop the state that jobs of these sessions shared.
     fn sessions_ended(&self, sessions: &BTreeSet<String>) {
         let _ = guarded(|| {
@@ -182,7 +179,7 @@ impl Drop for ServiceJobs {
     /// Jobs that were scheduled and never waited for hold nothing but memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs());
-        drop(jobs.by_id);
+        drop(jobs.reported);
         self.sessions_ended(&jobs.sessions.into_kept());
     }
 }

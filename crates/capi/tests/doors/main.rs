@@ -5,11 +5,13 @@ mod tools;
 use std::collections::BTreeSet;
 use std::fs;
 use std::mem::offset_of;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rockmill_capi::{ABI_VERSION, CJobInfo, CResult, Status};
-use tools::{Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, have, program, run};
+use tools::{
+    Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, built, have, program, run,
+};
 
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
@@ -123,26 +125,37 @@ fn a_cpp_program_has_its_database_compacted() {
     let Some(rocksdb) = RocksDb::find(installed.folder()) else {
         return;
     };
-    let binary = installed.folder().join("database");
+    let binary = compile(&installed, &rocksdb, "database");
+    let printed = run(Command::new(binary).arg(installed.folder()));
+    assert!(printed.ends_with("done\n"), "{printed}");
+    // The header of a later version.
+    let header = installed.headers().join("rockmill.h");
+    let text = fs::read_to_string(&header).expect("it is installed");
+    let later = text.replace("#define RM_ABI_VERSION 1\n", "#define RM_ABI_VERSION 2\n");
+    fs::write(&header, later).expect("it is ours");
+    let printed = run(&mut Command::new(compile(&installed, &rocksdb, "mismatch")));
+    assert!(
+        printed.contains("rockmill.h has ABI 2 and the library has ABI 1"),
+        "{printed}"
+    );
+}
+
+/// Compiles a program in C++ and returns where it is.
+fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
+    let binary = installed.folder().join(name);
     let mut compiler = Command::new("g++");
     // RocksDB 11 needs C++20; Rockmill's header is content with C++17.
     compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);
+    compiler.arg("-I").arg(installed.headers());
+    compiler.arg("-isystem").arg(&rocksdb.headers);
+    compiler.arg(program(&format!("{name}.cpp")));
     compiler
-        .arg("-I")
-        .arg(installed.headers())
-        .arg("-isystem")
-        .arg(&rocksdb.headers);
-    compiler
-        .arg(program("database.cpp"))
         .arg("-L")
-        .arg(installed.libraries());
-    compiler
-        .arg("-lrockmill")
-        .args(&rocksdb.libraries)
-        .arg(installed.rpath());
+        .arg(installed.libraries())
+        .arg("-lrockmill");
+    compiler.args(&rocksdb.libraries).arg(installed.rpath());
     run(compiler.arg("-o").arg(&binary));
-    let printed = run(Command::new(binary).arg(installed.folder()));
-    assert!(printed.ends_with("done\n"), "{printed}");
+    binary
 }
 
 /// Runs an example and checks that Rockmill had something to do.
@@ -211,4 +224,35 @@ fn the_example_in_cpp_runs() {
     run(&mut configure);
     run(Command::new("cmake").arg("--build").arg(&build));
     run_example(&build.join("example"), installed.folder());
+}
+
+#[test]
+fn the_tarball_has_the_licences_of_what_is_inside() {
+    if !have(&["ld", "objcopy", "readelf", "tar", "python3"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let scripts = Path::new(REPOSITORY).join("scripts");
+    let mut release = Command::new(scripts.join("release.sh"));
+    let tarball = run(release.arg(folder.path()).arg(built()));
+    let mut tar = Command::new("tar");
+    tar.args(["-xzOf", tarball.trim_end(), "--wildcards"]);
+    let licences = run(tar.arg("*/THIRD-PARTY.txt"));
+    for inside in ["lz4-sys", "snap", "zstd-sys", "Meta Platforms"] {
+        assert!(licences.contains(inside), "{inside}");
+    }
+    assert!(!licences.contains("rocksdb"));
+    // Were the licence of a crate another one, there would be no tarball.
+    let mut check = Command::new("sh");
+    check.arg("-c").current_dir(REPOSITORY).arg(
+        "cargo metadata --locked --format-version 1 --filter-platform $(rustc -vV | sed -n 's/^host: //p') |
+         sed 's/BSD-3-Clause/GPL-2.0-only/g' | python3 scripts/licences.py 2>&1",
+    );
+    let output = check.output().expect("the shell starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("zstd-sys") && said.contains("GPL-2.0-only"),
+        "{said}"
+    );
 }

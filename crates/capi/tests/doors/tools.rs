@@ -42,7 +42,7 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// The folder of this test's own program, which cargo also builds the libraries into.
-fn built() -> PathBuf {
+pub fn built() -> PathBuf {
     let program = env::current_exe().expect("this program has a path");
     program.parent().expect("it is in a folder").to_owned()
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <random>
 #include <thread>
@@ -125,6 +126,53 @@ void ClosesWhileAJobRuns(const std::string& path) {
   Check(Content(db.get()) == before, "the content differs after a close");
 }
 
+// Closes its handle when RocksDB has heard of a job's files and not yet taken them.
+class ClosesEarly : public rocksdb::CompactionService {
+ public:
+  explicit ClosesEarly(rm_service* handle) : handle_(handle), service_(handle) {}
+
+  const char* Name() const override { return "ClosesEarly"; }
+
+  rocksdb::CompactionServiceScheduleResponse Schedule(const rocksdb::CompactionServiceJobInfo& info,
+                                                      const std::string& input) override {
+    return service_.Schedule(info, input);
+  }
+
+  rocksdb::CompactionServiceJobStatus Wait(const std::string& id, std::string* result) override {
+    const auto status = service_.Wait(id, result);
+    if (status == rocksdb::CompactionServiceJobStatus::kSuccess) {
+      std::string again;
+      Check(service_.Wait(id, &again) == rocksdb::CompactionServiceJobStatus::kUseLocal, "the job can be waited for twice");
+      Check(rm_service_close(handle_, nullptr) == RM_SUCCESS, "it was open");
+      Check(rm_service_close(handle_, nullptr) == RM_INVALID, "it is closed");
+      has_closed = true;
+    }
+    return status;
+  }
+
+  void OnInstallation(const std::string& id, rocksdb::CompactionServiceJobStatus status) override {
+    Check(rm_service_on_installation(handle_, id.c_str(), static_cast<rm_status>(status), nullptr) == RM_SUCCESS,
+          "the job is forgotten");
+    Check(rm_service_on_installation(handle_, id.c_str(), RM_SUCCESS, nullptr) == RM_INVALID, "nothing is left");
+  }
+
+  bool has_closed = false;
+
+ private:
+  rm_service* const handle_;
+  rockmill::Service service_;
+};
+
+void ClosesBeforeTheInstallation(const std::string& path) {
+  auto service = std::make_shared<ClosesEarly>(rm_service_open("min_job_bytes=0", nullptr));
+  auto db = Open(path, service);
+  const auto before = Content(db.get());
+  Compact(db.get());
+  Check(service->has_closed, "no job was done");
+  Check(Content(db.get()) == before, "the content differs after a close");
+  Check(!std::filesystem::exists(path + "/rockmill.staging"), "the staging folder is still there");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -155,5 +203,6 @@ int main(int count, char** arguments) {
   Check(Content(with.get()) == content, "the content differs without Rockmill");
   with.reset();
   ClosesWhileAJobRuns(folder + "/with");
+  ClosesBeforeTheInstallation(folder + "/with");
   std::cout << "done\n";
 }

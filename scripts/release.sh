@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Packs the C and C++ doors, which make build has built, with the licences of what is inside:
+#   scripts/release.sh FOLDER [BUILT]     makes FOLDER/rockmill-VERSION-TRIPLE.tar.gz; BUILT as for scripts/install.sh
+# Whoever unpacks it has a prefix: pkg-config and CMake find it wherever it lies.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:?usage: scripts/release.sh FOLDER [BUILT]}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+triple=$(rustc -vV | sed -n 's/^host: //p')
+name="rockmill-$version-$triple"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+scripts/install.sh "$work/$name" ${2:+"$2"}
+cp LICENSE "$work/$name/"
+cp -r examples "$work/$name/"
+
+# NVIDIA's runtime and templates are inside where the build has a GPU backend.
+nvidia=()
+if grep -q nv_fatbin < <(readelf -SW "$work/$name/lib/librockmill.so"); then
+    cache="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill"
+    for text in "$cache"/nvcc-*/nvidia_cuda_{runtime,cccl}-*.dist-info/licenses/License.txt \
+        "${CUDA_HOME:-/usr/local/cuda}/EULA.txt"; do
+        [ ! -f "$text" ] || nvidia+=("$text")
+    done
+    [ ${#nvidia[@]} -gt 0 ] || { echo "release: NVIDIA's licence is nowhere" >&2; exit 1; }
+fi
+cargo metadata --locked --format-version 1 --filter-platform "$triple" |
+    python3 scripts/licences.py "${nvidia[@]}" >"$work/$name/THIRD-PARTY.txt"
+
+mkdir -p "$folder"
+tar -C "$work" --owner=0 --group=0 --sort=name -czf "$folder/$name.tar.gz" "$name"
+echo "$folder/$name.tar.gz"
