@@ -91,6 +91,14 @@ fuzz-smoke: fuzz-lint $(SMOKES)
 $(SMOKES): fuzz-smoke-%: setup
 	scripts/fuzz.sh $* $(SMOKE_SECONDS)
 
+# Other versions of RocksDB: VERSIONS="10.10.1 11.8.1"; see scripts/matrix.sh.
+test-matrix: build
+	scripts/matrix.sh $(dir $(ROCKSDB)) $(VERSIONS)
+
+# Frees what builds have put into the user's cache folder.
+clean-cache:
+	rm -rf $(dir $(patsubst %/,%,$(dir $(ROCKSDB))))
+
 fuzz: setup
 	@[ -n "$(TARGET)" ] || { echo "usage: make fuzz TARGET=name SECONDS=n; names: $(FUZZ_TARGETS)" >&2; exit 2; }
 	scripts/fuzz.sh $(TARGET) $(SECONDS)

@@ -41,6 +41,10 @@ typedef enum rm_status {
 /* A service, or a clone of one. It is a name and not an address. */
 typedef struct rm_service rm_service;
 
+/* What RocksDB before 10.4, and of levels before 10.2, does not say of a job. */
+#define RM_UNKNOWN_CF_ID UINT32_MAX
+#define RM_UNKNOWN_LEVEL (-1)
+
 /* RocksDB's CompactionServiceJobInfo. */
 typedef struct rm_job_info {
   size_t struct_size; /* sizeof(rm_job_info) */

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds RocksDB's static library into a folder outside of cargo's, unless it is there:
-#   scripts/rocksdb.sh FOLDER [TARGET]     makes FOLDER/lib/librocksdb.a and FOLDER/include
-# and has cargo link it in the target folder TARGET.
+#   scripts/rocksdb.sh FOLDER [TARGET [VERSION]]     makes FOLDER/lib/librocksdb.a and FOLDER/include
+# and has cargo link it in the target folder TARGET. VERSION is that of another crate rust-librocksdb-sys, whose name ends
+# with the RocksDB version that it contains.
 #
 # Cargo would compile RocksDB, some eleven minutes of C++ on two cores, anew whenever the features of
 # any crate that its build script shares with others change: between two selections of packages, and
@@ -23,13 +24,21 @@ mkdir -p "$folder"
 work=$(mktemp -d "$folder/build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 crate=third_party/rocksdb/Cargo.toml
+locked=--locked
+if [ -n "${3:-}" ]; then
+    cp -r third_party/rocksdb "$work/crate"
+    rm "$work/crate/Cargo.lock"
+    sed -i "s/^\(rust-librocksdb-sys = { version = \)\"=[^\"]*\"/\1\"=$3\"/" "$work/crate/Cargo.toml"
+    crate=$work/crate/Cargo.toml
+    locked=
+fi
 
 # The library must come from the sources, whatever the environment says of others.
 unset ROCKSDB_LIB_DIR ROCKSDB_INCLUDE_DIR ROCKSDB_STATIC
-cargo build --locked --release --manifest-path "$crate" --target-dir "$work/target" \
+cargo build $locked --release --manifest-path "$crate" --target-dir "$work/target" \
     --message-format=json-render-diagnostics >"$work/messages"
 out=$(sed -n '/"reason":"build-script-executed"/{/rust-librocksdb-sys/s/.*"out_dir":"\([^"]*\)".*/\1/p;}' "$work/messages")
-manifest=$(cargo metadata --locked --format-version 1 --manifest-path "$crate" |
+manifest=$(cargo metadata $locked --format-version 1 --manifest-path "$crate" |
     grep -o '"manifest_path":"[^"]*rust-librocksdb-sys[^"]*"' | head -n 1 | cut -d '"' -f 4)
 
 # One library that holds Snappy too, which the -sys crate does not link beside a given RocksDB, and

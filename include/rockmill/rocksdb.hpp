@@ -1,4 +1,4 @@
-// Rockmill for C++ programs with RocksDB 10.4 to 11.12. Header only, C++17; link with librockmill.
+// Rockmill for C++ programs with RocksDB 10.0 to 11.12. Header only, C++17; link with librockmill.
 //
 //   rocksdb::Status status;
 //   auto rockmill = rockmill::NewCompactionService({{"device", "auto"}, {"threads", "8"}}, &status);
@@ -16,10 +16,9 @@
 #include <memory>
 #include <string>
 
-// The one place that looks at the version. Since 10.4, CompactionServiceJobInfo names the column family and the levels,
-// which a job needs, and CompactionService has had the same methods.
-#if ROCKSDB_MAJOR < 10 || (ROCKSDB_MAJOR == 10 && ROCKSDB_MINOR < 4)
-#error "Rockmill needs RocksDB 10.4 or newer"
+// Below is the one place that adapts to the version. Since 10.0, CompactionService has had the same methods.
+#if ROCKSDB_MAJOR < 10
+#error "Rockmill needs RocksDB 10.0 or newer"
 #endif
 
 namespace rockmill {
@@ -58,6 +57,23 @@ Result WithoutExceptions(Work work, Result otherwise) noexcept {
 inline ROCKSDB_NAMESPACE::Status ToStatus(bool is_ok, const Text& error) {
   return is_ok ? ROCKSDB_NAMESPACE::Status::OK()
                : ROCKSDB_NAMESPACE::Status::InvalidArgument("Rockmill", error.Str());
+}
+
+// Copies what RocksDB names only since 10.2, the levels, and since 10.4, the column family.
+inline void SetPlace(const ROCKSDB_NAMESPACE::CompactionServiceJobInfo& info, rm_job_info* job) {
+#if ROCKSDB_MAJOR > 10 || ROCKSDB_MINOR >= 4
+  job->cf_id = info.cf_id;
+#else
+  job->cf_id = RM_UNKNOWN_CF_ID;
+#endif
+#if ROCKSDB_MAJOR > 10 || ROCKSDB_MINOR >= 2
+  job->base_input_level = info.base_input_level;
+  job->output_level = info.output_level;
+#else
+  job->base_input_level = RM_UNKNOWN_LEVEL;
+  job->output_level = RM_UNKNOWN_LEVEL;
+#endif
+  (void)info;
 }
 
 // Passes settings to `call` as the library reads them.
@@ -127,10 +143,8 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
     job.db_name = info.db_name.c_str();
     job.db_session_id = info.db_session_id.c_str();
     job.job_id = info.job_id;
-    job.cf_id = info.cf_id;
+    internal::SetPlace(info, &job);
     job.compaction_reason = static_cast<int32_t>(info.compaction_reason);
-    job.base_input_level = info.base_input_level;
-    job.output_level = info.output_level;
     job.is_full_compaction = info.is_full_compaction;
     job.is_manual_compaction = info.is_manual_compaction;
     job.is_bottommost_level = info.bottommost_level;

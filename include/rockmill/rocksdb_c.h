@@ -1,4 +1,4 @@
-/* Rockmill for programs with the C API of RocksDB 11.12, which can attach a CompactionService.
+/* Rockmill for programs with the C API of RocksDB 10.10 to 11.12, which can attach a CompactionService.
  *
  *   rm_service* rockmill = rm_service_open("device=auto;threads=8", &error);
  *   rocksdb_compactionservice_t* service = rm_rocksdb_compaction_service(rockmill, &error);

@@ -96,9 +96,15 @@ pub struct RocksDb {
 pub const WITHOUT_RTTI: &str = "-fno-rtti";
 
 impl RocksDb {
-    /// Finds it, with objects in `folder`; otherwise the test counts as skipped.
+    /// Finds it, or another one that scripts/matrix.sh names, with objects in `folder`; otherwise the test counts as
+    /// skipped.
     pub fn find(folder: &Path) -> Option<Self> {
-        let [headers, library] = ["ROCKSDB_INCLUDE_DIR", "ROCKSDB_LIB_DIR"].map(env::var_os);
+        let other = env::var_os("ROCKMILL_TEST_ROCKSDB").map(PathBuf::from);
+        let usual = |name| env::var_os(name).map(PathBuf::from);
+        let headers = other.as_ref().map(|other| other.join("include"));
+        let library = other.as_ref().map(|other| other.join("lib"));
+        let headers = headers.or_else(|| usual("ROCKSDB_INCLUDE_DIR"));
+        let library = library.or_else(|| usual("ROCKSDB_LIB_DIR"));
         let (Some(headers), Some(library)) = (headers, library) else {
             skipped("ROCKSDB_LIB_DIR names no RocksDB; see make env");
             return None;
@@ -119,7 +125,7 @@ impl RocksDb {
         libraries.push(bzip2);
         let libraries = libraries.iter().map(|path| path.display().to_string());
         Some(Self {
-            headers: headers.into(),
+            headers,
             libraries: libraries.chain(STATIC_NEEDS.map(str::to_owned)).collect(),
         })
     }
