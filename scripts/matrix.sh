@@ -4,7 +4,8 @@
 #
 # Builds each version once, from the sources of the -sys crates, into FOLDER/CRATE_VERSION: some eleven minutes on two
 # cores and 150 MB of disk each. The program has four writers, compacts, closes services under running jobs, and compares
-# the content with that of a database without Rockmill (crates/capi/tests/doors).
+# the content with that of a database without Rockmill. Another one is killed and its database opened again
+# (crates/capi/tests/doors).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,8 +20,8 @@ for version in "$@"; do
     crate=${crates[$version]:?"no crate is known that contains RocksDB $version; known are ${!crates[*]}"}
     scripts/rocksdb.sh "$folder/$crate" "${CARGO_TARGET_DIR:-target}" "$crate"
     # Programs link what their headers say, and the workspace what it always links.
-    if ROCKMILL_TEST_ROCKSDB=$folder/$crate cargo test --locked --release -p rockmill-capi --test doors -- --nocapture \
-        a_cpp_program; then
+    if ROCKMILL_TEST_ROCKSDB=$folder/$crate cargo test --locked --release -p rockmill-capi --test doors -- \
+        --nocapture cpp_program; then
         rows+=("$version passed")
     else
         rows+=("$version FAILED")

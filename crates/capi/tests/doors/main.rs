@@ -140,6 +140,21 @@ fn a_cpp_program_has_its_database_compacted() {
     );
 }
 
+#[test]
+fn what_a_killed_cpp_program_has_written_is_there() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let binary = compile(&installed, &rocksdb, "killed");
+    let folder = tempfile::tempdir().expect("a folder");
+    let printed = run(Command::new(binary).arg(folder.path()));
+    assert!(printed.ends_with("done\n"), "{printed}");
+}
+
 /// Compiles a program in C++ and returns where it is.
 fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
     let binary = installed.folder().join(name);
