@@ -38,7 +38,7 @@ env:
 
 SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 
-.PHONY: env demo install test forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
+.PHONY: env demo install release test test-matrix clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
 demo: build
@@ -51,6 +51,10 @@ build: setup
 install:
 	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
 	scripts/install.sh "$(PREFIX)"
+
+# A tarball of what make install installs, in FOLDER.
+release: build
+	scripts/release.sh $(or $(FOLDER),.)
 
 setup:
 	@scripts/setup.sh

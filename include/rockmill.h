@@ -97,7 +97,7 @@ rm_status rm_service_schedule(rm_service* service, const rm_job_info* info, cons
 rm_status rm_service_wait(rm_service* service, const char* job_id, rm_result* result, char** error);
 
 /* Cancels all jobs of this handle, because RocksDB announces that a database closes. Running calls of rm_service_wait
- * return RM_USE_LOCAL soon. Later jobs are accepted. */
+ * return RM_USE_LOCAL soon. Jobs of the same databases are accepted again after 250 ms. */
 rm_status rm_service_cancel_awaiting_jobs(rm_service* service, char** error);
 
 /* Tells what became of a job's files: RM_SUCCESS, RM_FAILURE, RM_ABORTED or RM_USE_LOCAL. */

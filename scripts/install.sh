@@ -4,6 +4,7 @@
 #                                          librockmill_capi.so and librockmill_capi.a
 # $DESTDIR is written before PREFIX, as packagers expect it.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${1:?usage: scripts/install.sh PREFIX [FOLDER]}")
 built=${2:-${CARGO_TARGET_DIR:-target}/release}

@@ -9,8 +9,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=${1:?usage: scripts/matrix.sh FOLDER [VERSION..]}
+folder=$(realpath -m "${1:?usage: scripts/matrix.sh FOLDER [VERSION..]}")
 shift
+export ROCKMILL_SKIPS
+ROCKMILL_SKIPS=$(mktemp)
 declare -A crates=([10.0.1]=0.35.0 [10.4.2]=0.38.0 [10.10.1]=0.42.0 [11.1.2]=0.47.0 [11.8.1]=0.48.1 [11.12.0]=0.49.0)
 [ $# -gt 0 ] || set -- 10.0.1 10.4.2 10.10.1 11.1.2 11.8.1 11.12.0
 
@@ -19,9 +21,8 @@ rows=()
 for version in "$@"; do
     crate=${crates[$version]:?"no crate is known that contains RocksDB $version; known are ${!crates[*]}"}
     scripts/rocksdb.sh "$folder/$crate" "${CARGO_TARGET_DIR:-target}" "$crate"
-    # Programs link what their headers say, and the workspace what it always links.
     if ROCKMILL_TEST_ROCKSDB=$folder/$crate cargo test --locked --release -p rockmill-capi --test doors -- \
-        --nocapture cpp_program; then
+        --nocapture cpp_program && [ ! -s "$ROCKMILL_SKIPS" ]; then
         rows+=("$version passed")
     else
         rows+=("$version FAILED")

@@ -51,8 +51,8 @@ addlib $out/libsnappy.a
 save
 end
 MRI
-ar t "$work/ready/lib/librocksdb.a" | grep c_api_extensions |
-    xargs ar d "$work/ready/lib/librocksdb.a"
+{ ar t "$work/ready/lib/librocksdb.a" | grep c_api_extensions || true; } |
+    xargs -r ar d "$work/ready/lib/librocksdb.a"
 ranlib "$work/ready/lib/librocksdb.a"
 cp -r "$(dirname "$manifest")/rocksdb/include" "$work/ready/include"
 

@@ -50,6 +50,7 @@ Result WithoutExceptions(Work work, Result otherwise) noexcept {
     return otherwise;
   }
 #else
+  (void)otherwise;
   return work();
 #endif
 }

@@ -9,6 +9,7 @@
 
 #include <rockmill.h>
 #include <rocksdb/c.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,7 +18,8 @@ extern "C" {
 static inline rocksdb_compactionservice_scheduleresponse_t* rm_rocksdb_schedule(
     void* service, const rocksdb_compactionservice_jobinfo_t* info, const char* input, size_t input_size) {
   size_t size = 0;
-  rm_job_info job = {0};
+  rm_job_info job;
+  memset(&job, 0, sizeof(job));
   job.struct_size = sizeof(job);
   /* The texts end with a zero, as those of std::string do. */
   job.db_name = rocksdb_compactionservice_jobinfo_t_get_db_name(info, &size);
@@ -41,7 +43,8 @@ static inline rocksdb_compactionservice_scheduleresponse_t* rm_rocksdb_schedule(
 }
 
 static inline int rm_rocksdb_wait(void* service, const char* job_id, char** result, size_t* result_size) {
-  rm_result answer = {0};
+  rm_result answer;
+  memset(&answer, 0, sizeof(answer));
   answer.struct_size = sizeof(answer);
   /* RocksDB treats every other answer but success as fatal. */
   if (rm_service_wait((rm_service*)service, job_id, &answer, NULL) != RM_SUCCESS) return RM_USE_LOCAL;
@@ -61,8 +64,9 @@ static inline void rm_rocksdb_on_installation(void* service, const char* job_id,
 
 static inline void rm_rocksdb_close(void* service) { rm_service_close((rm_service*)service, NULL); }
 
-/* Returns a service for one database, with a clone of `service`. Null if *error is set. RocksDB destroys it with the last
- * of the options and databases that have it. The caller closes `service` at any time. */
+/* Returns a service for one database, with a clone of `service`. Null if *error is set. Pass it to
+ * rocksdb_options_set_compaction_service exactly once: RocksDB then owns it, and destroys it with the last of these options,
+ * their copies and their databases. The caller closes `service` at any time. */
 static inline rocksdb_compactionservice_t* rm_rocksdb_compaction_service(rm_service* service, char** error) {
   rm_service* clone = rm_service_clone(service, error);
   if (clone == NULL) return NULL;

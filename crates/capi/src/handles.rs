@@ -37,9 +37,8 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Refuses a child of the process that opened the service. It has none of the service's threads, and a lock that one of
 /// them held at the fork is never released.
 fn require_own_process() -> Result<(), Refusal> {
-    let own = process::id();
-    match OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
-        Err(owner) if owner != own => Err(Refusal::invalid(
+    match OWNER.load(Ordering::Acquire) {
+        owner if owner != 0 && owner != process::id() => Err(Refusal::invalid(
             "this process was forked from one that had opened a service; it cannot use Rockmill before exec",
         )),
         _ => Ok(()),
@@ -53,6 +52,7 @@ pub fn open(make: impl FnOnce() -> Result<ServiceJobs, Refusal>) -> Result<*mut 
         is_closed: AtomicBool::new(false),
         service: RwLock::new(Some(make()?)),
     });
+    OWNER.store(process::id(), Ordering::Release);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
     slots.insert(number, slot);

@@ -331,9 +331,9 @@ pub unsafe extern "C" fn rm_service_wait_for_device(
     error: *mut *mut c_char,
 ) -> Status {
     let wait = || {
-        handles::with(service, |service| {
-            service.engine().wait_for_device().map_err(Refusal::failure)
-        })
+        // Other calls with the handle go on while a device is opened, so the clone waits.
+        let clone = handles::with(service, |service| Ok(service.clone()))?;
+        clone.engine().wait_for_device().map_err(Refusal::failure)
     };
     // SAFETY: the caller says so.
     status(unsafe { guard(error, wait) })

@@ -137,6 +137,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Sets the folder for records of jobs. A relative path counts from the current directory of now.
+    pub fn set_record_dir(&mut self, dir: PathBuf) {
+        self.record_dir = Some(std::path::absolute(&dir).unwrap_or(dir));
+    }
+
     /// Sets the staging folder. A relative path counts from the current directory of now.
     pub fn set_staging_dir(&mut self, dir: PathBuf) {
         self.staging_dir = Some(std::path::absolute(&dir).unwrap_or(dir));

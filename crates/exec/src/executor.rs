@@ -87,6 +87,13 @@ pub struct Start<'a> {
 
 /// One run of a task. If a device fails at the task, the CPU's run is another object.
 pub trait TaskRun: Send + Sync + 'static {
+    /// Acquires what the task needs beside the budget, such as open files. Waiting here does not count as the device's
+    /// time.
+    ///
+    /// # Errors
+    /// Storage, Cancelled.
+    fn prepare(&self) -> Result<()>;
+
     /// Runs the task on the call's backend. It creates files only within [`Call::while_open`].
     ///
     /// # Errors

@@ -125,7 +125,7 @@ impl Builder {
     /// hard links if the folder is on the database's file system, else copies. For small jobs see
     /// [`Builder::min_job_bytes`].
     pub fn record_jobs(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.settings.record_dir = Some(dir.into());
+        self.settings.set_record_dir(dir.into());
         self
     }
 

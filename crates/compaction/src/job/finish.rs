@@ -8,7 +8,16 @@ use rockmill_core::{Error, Result, thread_cpu};
 use super::running::RunningJob;
 use rockmill_exec::executor::TaskHandle;
 use rockmill_storage::clock::{Clock, Crew};
-use rockmill_storage::io::{Stage, Step, TaskFiles};
+use rockmill_storage::io::{FinishQueue, Stage, Step, TaskFiles};
+
+/// Closes the queue in any case, because the threads that serve it are joined.
+struct Closing<'a>(&'a FinishQueue);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 impl RunningJob {
     /// Waits until all subcompactions are done and their files are durable and verified. `threads` threads sync and
@@ -30,8 +39,9 @@ impl RunningJob {
                     break;
                 }
             }
+            let closing = Closing(finishing);
             let waited = handle.wait();
-            finishing.close();
+            drop(closing);
             self.finish_queued(handle);
             crew.wait();
             waited

@@ -38,12 +38,20 @@ pub struct RunningJob {
     pub cpu: Mutex<Duration>,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One run of a subcompaction.
 struct SubcompactionRun {
     job: Arc<RunningJob>,
     index: usize,
     running: RunningSubcompaction,
     span: Span,
+    /// Its inputs, open, until it runs.
+    inputs: Mutex<Option<Vec<InputTable>>>,
+    /// Descriptors for its inputs and outputs. An abandoned call does not keep those that it does not use.
+    held: Mutex<Option<Held>>,
     /// Its files, once all are written, until they are passed on.
     files: Mutex<Option<Arc<TaskFiles>>>,
 }
@@ -71,8 +79,7 @@ impl RunningJob {
     }
 
     pub fn report(&self, subcompaction: usize) -> MutexGuard<'_, Option<TaskReport>> {
-        let report = self.reports[subcompaction].lock();
-        report.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reports[subcompaction])
     }
 
     /// State that the job's files share.
@@ -136,6 +143,8 @@ impl Tasks for RunningJob {
             running: counter.subcompaction_begins(device, bytes, held_bytes, waited),
             span: spans::subcompaction(&self.span, task, device, bytes),
             index: task,
+            inputs: Mutex::default(),
+            held: Mutex::default(),
             files: Mutex::default(),
             job: self,
         })
@@ -178,17 +187,22 @@ impl SubcompactionRun {
     fn subcompaction(&self) -> &Subcompaction {
         &self.job.prepared.subcompactions[self.index]
     }
-
-    fn files(&self) -> MutexGuard<'_, Option<Arc<TaskFiles>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl TaskRun for SubcompactionRun {
+    fn prepare(&self) -> Result<()> {
+        let (inputs, held) = self.job.open_inputs(self.subcompaction())?;
+        *lock(&self.inputs) = Some(inputs);
+        *lock(&self.held) = Some(held);
+        Ok(())
+    }
+
     fn run(&self, call: &Call) -> Result<TaskReport> {
         let _entered = self.span.enter();
         let job = &self.job;
-        let (inputs, _held) = job.open_inputs(self.subcompaction())?;
+        let Some(inputs) = lock(&self.inputs).take() else {
+            return Err(Error::internal("a subcompaction was not prepared"));
+        };
         let mut sink = StagingSink::new(&job.verifier.staging, Arc::clone(job.files()), self.index);
         let (started, measured) = (Instant::now(), measured_by_this_thread());
         let progress = Some(self.running.progress());
@@ -202,13 +216,14 @@ impl TaskRun for SubcompactionRun {
         let computed = started.elapsed().saturating_sub(moved);
         job.files().meter.add(Stage::Compute, computed, 0);
         let report = report?;
-        *self.files() = Some(sink.into_files());
+        *lock(&self.files) = Some(sink.into_files());
         Ok(report)
     }
 
     fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()> {
         let _entered = self.span.enter();
-        let Some(files) = self.files().take() else {
+        lock(&self.held).take();
+        let Some(files) = lock(&self.files).take() else {
             return Err(Error::internal("a subcompaction is completed twice"));
         };
         check_report(&report, self.subcompaction(), &self.job.prepared.plan)?;
@@ -220,6 +235,7 @@ impl TaskRun for SubcompactionRun {
     }
 
     fn end(&self) {
+        lock(&self.held).take();
         self.running.end();
     }
 }

@@ -67,7 +67,7 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
     (
         "record_jobs",
         PATH,
-        Fixed(|s, text| put(&mut s.record_dir, path(text).map(Some))),
+        Fixed(|s, text| path(text).map(|dir| s.set_record_dir(dir))),
     ),
     (
         "staging_dir",

@@ -218,9 +218,10 @@ impl State {
 
     /// Sets the devices that may run a job's tasks.
     pub fn set_candidates(&mut self, job: JobId, candidates: &[Candidate]) {
-        let kept = &mut self.jobs.entry(job).or_default().candidates;
-        kept.clear();
-        kept.extend_from_slice(candidates);
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.candidates.clear();
+            job.candidates.extend_from_slice(candidates);
+        }
     }
 
     /// Number of a job's tasks that fit into the budget beside what the job holds, at least 1.
@@ -240,7 +241,9 @@ impl State {
 
     /// Ends a job: threads that wait for one of its tasks get no more.
     pub fn end(&mut self, job: JobId) {
-        self.jobs.entry(job).or_default().ended = true;
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.ended = true;
+        }
     }
 
     /// Removes a job that has no running task.

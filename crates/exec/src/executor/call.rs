@@ -1,6 +1,6 @@
 //! One call of a backend, which may never return.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rockmill_core::{CancelToken, DynBackend, Error, ErrorKind, Result};
@@ -131,12 +131,19 @@ impl Call {
         (now >= ends).then_some(Reason::JobCancelled)
     }
 
-    /// Abandons the call, whose task holds `task_bytes`, unless it has returned. Returns whether it was abandoned.
-    pub(super) fn abandon(&self, task_bytes: u64) -> bool {
-        let mut gate = self.gate();
+    /// Abandons the call, whose task holds `task_bytes`, unless it has returned or is creating a file. Calls `note` before
+    /// the call's thread can find out. Returns whether the call was abandoned.
+    pub(super) fn abandon(&self, task_bytes: u64, note: impl FnOnce()) -> bool {
+        let mut gate = match self.gate.try_lock() {
+            Ok(gate) => gate,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A file system may hang, and other calls are to be watched meanwhile.
+            Err(TryLockError::WouldBlock) => return false,
+        };
         let is_open = matches!(*gate, Gate::Open);
         if is_open {
             *gate = Gate::Abandoned(Some(self.grant.abandon(task_bytes)));
+            note();
             // Only after the gate is closed: before, the backend could return Cancelled, which would end the job.
             self.stop.cancel();
         }

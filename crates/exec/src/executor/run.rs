@@ -38,7 +38,9 @@ impl Set {
         loop {
             let state = self.state();
             let wanted = room.min(state.records.len()).min(at_once);
-            if self.threads.running() >= wanted || !state.records.iter().any(Record::is_waiting) {
+            let is_waiting = state.records.iter().any(Record::is_waiting);
+            let has_ended = self.shared.owned.stop.is_cancelled();
+            if self.threads.running() >= wanted || !is_waiting || has_ended {
                 return self.threads.running() > 0;
             }
             self.threads.running.fetch_add(1, Ordering::AcqRel);
@@ -211,6 +213,10 @@ impl Set {
             waited,
             is_again,
         });
+        if let Err(error) = run.prepare() {
+            run.end();
+            return Err(error);
+        }
         let began = self.shared.clock.now();
         let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
         let deadline = entry.map(|_| {
@@ -229,6 +235,8 @@ impl Set {
             }
             return Ok(Next::Abandoned);
         }
+        // The record must not keep the call, whose grant ends here: an abandoned call may keep the record.
+        self.state().records[task].phase = Phase::Begun;
         let done = result
             .unwrap_or_else(|_| Err(panicked()))
             .and_then(|report| {

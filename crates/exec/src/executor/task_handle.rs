@@ -62,9 +62,12 @@ impl TaskHandle {
         loop {
             let seen = set.threads.changed.seen();
             set.watch();
+            let is_running = set.start_threads();
             if set.threads.running() == 0 {
                 let mut state = set.state();
                 if let Some(error) = state.error.take() {
+                    // An abandoned call may keep the records long after the job has ended.
+                    state.records.iter_mut().for_each(Record::release);
                     return Err(error);
                 }
                 if !state.records.iter().any(Record::is_waiting) {
@@ -72,10 +75,10 @@ impl TaskHandle {
                 }
                 drop(state);
                 set.shared.owned.stop.check()?;
-                if !set.start_threads() {
+                if !is_running {
                     set.run_here();
-                    continue;
                 }
+                continue;
             }
             let timeout = match set.shared.owned.devices.is_empty() {
                 true => LONG_WAIT,
@@ -178,21 +181,25 @@ impl Set {
     }
 
     fn abandon(&self, task: usize, call: &Call, reason: Reason) {
-        if !call.abandon(self.shared.owned.task_memory_bytes) {
+        let is_late = matches!(reason, Reason::Late(_));
+        let (mut device, mut is_news) = (HOST, false);
+        let note = || {
+            call.run.end();
+            let error = reason.error();
+            let attempt = {
+                let record = &mut self.state().records[task];
+                record.fails(error.clone());
+                device = record.device;
+                record.attempt.take()
+            };
+            let now = self.shared.clock.now();
+            is_news = attempt.is_some_and(|attempt| attempt.abandoned(now, is_late, &error));
+        };
+        if !call.abandon(self.shared.owned.task_memory_bytes, note) {
             return;
         }
-        call.run.end();
-        let error = reason.error();
-        let (device, attempt) = {
-            let record = &mut self.state().records[task];
-            record.fails(error.clone());
-            (record.device, record.attempt.take())
-        };
         let name = self.name(device);
         self.emit(Event::Abandoned { device: name });
-        let is_late = matches!(reason, Reason::Late(_));
-        let now = self.shared.clock.now();
-        let is_news = attempt.is_some_and(|attempt| attempt.abandoned(now, is_late, &error));
         if is_news && is_late {
             self.emit(Event::Quarantined { device: name });
         }

@@ -1,5 +1,6 @@
 //! The tasks of one job while they run, and the threads that run them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,6 +97,12 @@ impl Threads {
 }
 
 impl Record {
+    /// Drops what a failed job no longer needs.
+    pub fn release(&mut self) {
+        self.phase = Phase::Begun;
+        self.attempt = None;
+    }
+
     pub fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting | Phase::Failed)
     }
@@ -121,7 +128,9 @@ impl Set {
     }
 
     pub fn emit(&self, event: Event<'_>) {
-        self.shared.owned.tasks.on_event(event);
+        let tasks = &self.shared.owned.tasks;
+        // The application's subscriber may panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| tasks.on_event(event)));
     }
 
     /// Returns the device with that number; `None` for the CPU.

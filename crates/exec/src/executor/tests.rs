@@ -61,6 +61,26 @@ struct Run {
 }
 
 impl Script {
+    /// Tasks that do so; one that hangs goes on once the sender is dropped.
+    fn new(does: &[Does], on_cpu: Result<()>) -> (Arc<Self>, Sender<()>) {
+        let bytes: Vec<_> = (1..=does.len() as u64).collect();
+        let all = TaskSize {
+            bytes: bytes.iter().sum(),
+            entries: 1,
+            compression: CompressionType::None,
+        };
+        let (sender, receiver) = channel();
+        let script = Arc::new(Self {
+            size: JobSize::new(all, &bytes),
+            bytes,
+            does: does.to_vec(),
+            on_cpu,
+            let_go: Mutex::new(receiver),
+            log: Mutex::default(),
+        });
+        (script, sender)
+    }
+
     fn note(&self, what: String) {
         self.log
             .lock()
@@ -120,6 +140,10 @@ impl Tasks for Script {
 }
 
 impl TaskRun for Run {
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn run(&self, call: &Call) -> Result<TaskReport> {
         let report = TaskReport::default();
         if self.device == "cpu" {
@@ -171,24 +195,11 @@ fn world(does: &[Does], on_cpu: Result<()>) -> World {
     let registry = DeviceRegistry::open(devices, rockmill_cuda::CudaSettings::default(), &clock);
     registry.wait().expect("it opens");
     let budget = Arc::new(Budget::new(1, 100, Arc::clone(&clock)));
-    let bytes: Vec<_> = (1..=does.len() as u64).collect();
-    let all = TaskSize {
-        bytes: bytes.iter().sum(),
-        entries: 1,
-        compression: CompressionType::None,
-    };
-    let (sender, receiver) = channel();
+    let (script, let_go) = Script::new(does, on_cpu);
     World {
         executor: Executor::new(registry, budget, Patience::at_least(patience), clock),
-        script: Arc::new(Script {
-            size: JobSize::new(all, &bytes),
-            bytes,
-            does: does.to_vec(),
-            on_cpu,
-            let_go: Mutex::new(receiver),
-            log: Mutex::default(),
-        }),
-        let_go: Some(sender),
+        script,
+        let_go: Some(let_go),
     }
 }
 
@@ -290,4 +301,27 @@ fn output_that_proves_wrong_is_made_again() {
     };
     assert_eq!(world.run(judge), Ok(vec![1, HOST]));
     assert_eq!(world.script.noted("redone"), ["redone 1"]);
+}
+
+#[test]
+fn a_job_that_fails_beside_a_call_that_hangs_gives_its_slots_back() {
+    let declined = Error::declined(DeclineReason::MergeOperands, "why");
+    let mut world = world(&[Does::Hang], Err(declined.clone()));
+    assert_eq!(world.run(|_| Ok(())), Err(declined));
+    assert_eq!(world.executor.budget().taken_bytes(), TASK_BYTES);
+    // The device is quarantined, so the next job needs the CPU's only slot.
+    let hangs = std::mem::replace(&mut world.script, Script::new(&[Does::Work], Ok(())).0);
+    assert_eq!(world.done(), [HOST]);
+    assert_eq!(hangs.noted("abandoned").len(), 1);
+}
+
+#[test]
+fn a_cancelled_job_ends_while_many_tasks_wait() {
+    let declined = Error::declined(DeclineReason::MergeOperands, "why");
+    let world = world(&[Does::Fail; 64], Err(declined.clone()));
+    for _ in 0..20 {
+        world.executor.budget().resize(16, 100_000);
+        assert_eq!(world.run(|_| Ok(())), Err(declined.clone()));
+    }
+    assert_eq!(world.executor.budget().taken_bytes(), 0);
 }
