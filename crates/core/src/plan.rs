@@ -95,7 +95,7 @@ pub struct CompactionRules {
     pub enforce_single_del_contracts: bool,
 }
 
-/// No snapshots, and anything may lie beneath.
+/// No snapshots, and deeper levels may hold anything.
 impl Default for CompactionRules {
     fn default() -> Self {
         Self {
@@ -130,19 +130,19 @@ impl CompactionRules {
     }
 }
 
-/// Key ranges of the files beneath the output level.
+/// Key ranges of the files in levels deeper than the output.
 #[derive(Debug, Clone)]
 pub enum DeeperLevels {
-    /// Nothing lies beneath: the output is bottommost.
+    /// There are none: the output is bottommost.
     Nothing,
-    /// Anything may lie beneath (universal style, level 0).
+    /// They may hold anything (universal style, level 0).
     Unknown,
     /// Per level the files' smallest and largest user keys, ascending.
     Files(Vec<Vec<(Vec<u8>, Vec<u8>)>>),
 }
 
 impl DeeperLevels {
-    /// Whether no file beneath can hold `user_key`
+    /// Whether no file of a deeper level can hold `user_key`
     /// (`compaction.cc:KeyNotExistsBeyondOutputLevel`).
     pub fn absent(&self, user_key: &[u8]) -> bool {
         match self {

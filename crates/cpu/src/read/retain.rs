@@ -120,7 +120,7 @@ struct Group {
     zeroed: bool,
     /// The next entry is the Put of a SingleDelete that was kept; its value is not needed.
     clear_next: bool,
-    /// Whether nothing beneath can hold the group's key, once asked for.
+    /// Whether no deeper level can hold the group's key, once asked for.
     absent_in_deeper_levels: Option<bool>,
 }
 

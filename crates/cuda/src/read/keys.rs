@@ -115,7 +115,7 @@ impl Spans {
     }
 }
 
-/// Files beneath the output: spans, the end of each level among them, and whether anything may lie there.
+/// Files of deeper levels: spans, the end of each level among them, and whether these levels may hold anything.
 #[derive(Debug, Default)]
 pub struct DeeperFiles {
     pub spans: Spans,
@@ -123,7 +123,7 @@ pub struct DeeperFiles {
     pub unknown: bool,
 }
 
-/// What lies beneath.
+/// Collects them.
 pub fn deeper(ranges: &DeeperLevels) -> DeeperFiles {
     let mut deeper = DeeperFiles::default();
     match ranges {

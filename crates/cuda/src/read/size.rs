@@ -31,7 +31,7 @@ pub struct ReadSize {
     pub bound_bytes: u64,
     /// Snapshots.
     pub snapshots: u64,
-    /// Files beneath the output, and levels that these are in.
+    /// Files of deeper levels, and the number of these levels.
     pub deeper: u64,
     pub levels: u64,
     pub deeper_bytes: u64,

@@ -112,7 +112,7 @@ pub struct FileMeta {
     pub unique_id: Option<[u64; 2]>,
     /// Order of the file within level 0; 0 if unknown.
     pub epoch_number: u64,
-    /// Estimated bytes beneath that the file's range deletions cover.
+    /// Estimated bytes of deeper levels that the file's range deletions cover.
     pub compensated_range_deletion_size: u64,
     /// Bytes from the end of the data blocks to the end of the file; 0 if unknown.
     pub tail_size: u64,

@@ -47,7 +47,7 @@ record! {
         total_input_raw_value_bytes: u64,
         /// Tombstones read.
         num_input_deletion_records: u64,
-        /// Tombstones dropped since nothing lies beneath them.
+        /// Tombstones dropped because no deeper level holds their keys.
         num_expired_deletion_records: u64,
         /// Keys that could not be parsed.
         num_corrupt_keys: u64,
