@@ -186,8 +186,8 @@ pub unsafe extern "C" fn rm_service_schedule(
         }
         // SAFETY: the caller says so.
         unsafe { job_id.write(ptr::null_mut()) };
-        // SAFETY: the caller says so, and nothing is written.
-        let info: &CJobInfo = unsafe { memory::sized(info.cast_mut(), "rm_job_info") }?;
+        // SAFETY: the caller says so.
+        let info: &CJobInfo = unsafe { memory::sized(info, "rm_job_info") }?;
         // SAFETY: the caller says so.
         let dir = unsafe { memory::bytes(info.db_name, "db_name") }?;
         // SAFETY: the caller says so.
@@ -236,7 +236,9 @@ pub unsafe extern "C" fn rm_service_wait(
 ) -> Status {
     let wait = || {
         // SAFETY: the caller says so.
-        let result = unsafe { memory::sized(result, "rm_result") }?;
+        unsafe { memory::sized(result.cast_const(), "rm_result") }?;
+        // SAFETY: it was found to have the size, and the caller lets it be written to.
+        let result = unsafe { &mut *result };
         (result.message, result.message_size) = (ptr::null_mut(), 0);
         // SAFETY: the caller says so.
         let id = unsafe { memory::bytes(job_id, "job_id") }?;

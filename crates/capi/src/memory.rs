@@ -47,8 +47,8 @@ pub unsafe fn buffer<'a>(
 ///
 /// # Safety
 /// `given` is null or begins with a `size_t`; if that is at least the size of `T`, a `T` is there for `'a`, and nothing
-/// else uses it.
-pub unsafe fn sized<'a, T>(given: *mut T, name: &str) -> Result<&'a mut T, Refusal> {
+/// writes to it.
+pub unsafe fn sized<'a, T>(given: *const T, name: &str) -> Result<&'a T, Refusal> {
     if given.is_null() {
         return Err(Refusal::invalid(format!("{name} is null")));
     }
@@ -61,7 +61,7 @@ pub unsafe fn sized<'a, T>(given: *mut T, name: &str) -> Result<&'a mut T, Refus
         )));
     }
     // SAFETY: the caller says so.
-    Ok(unsafe { &mut *given })
+    Ok(unsafe { &*given })
 }
 
 /// Copies bytes into memory of `malloc`, with a zero behind them.
