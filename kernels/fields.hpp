@@ -32,7 +32,7 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(KeyBytes, bytes, at)
     ROCKMILL_RECORD(ValueRef, at, len)
     ROCKMILL_RECORD(OutBlock, at, file_offset, size, raw_size, codec, file, first, count, key_start)
-    ROCKMILL_RECORD(FileIndex, data_size, size, prefix_len, internal_keys, smallest_len, largest_len, check)
+    ROCKMILL_RECORD(FileIndex, data_size, raw_size, size, prefix_len, internal_keys, smallest_len, largest_len, check)
     ROCKMILL_RECORD(FilePlace, image, index, edges)
     ROCKMILL_RECORD(FoundFile, index_hash, tags_hash, edges_hash)
     ROCKMILL_RECORD(UserKey, hi, lo, bytes, len, present)
@@ -46,11 +46,13 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(FileTotals, content_hash, rows_hash, deletions, key_bytes, value_bytes, smallest_seqno,
                     largest_seqno, filter_entries)
     ROCKMILL_RECORD(Layout, block_size, restart_interval, delta_keys, common_prefix, checksum)
+    ROCKMILL_RECORD(Compression, codec, max_bytes_per_kb)
     ROCKMILL_RECORD(IndexLayout, format_version, restart_interval, shortening, common_prefix)
     ROCKMILL_RECORD(Splitting, file_size, grandparents, num_grandparents, target_file_size,
                     max_compaction_bytes, stored, uncompressed, level_style, unused)
     ROCKMILL_RECORD(FilterRules, format, whole_keys, prefix_kind, unused, prefix_len)
     ROCKMILL_RECORD(Exec, stream, scratch, scratch_bytes, processors, unused)
+    ROCKMILL_RECORD(DecompressArgs, from, blocks, num_blocks, sizes, offsets, to, errors)
     ROCKMILL_RECORD(DecodeArgs, arena, blocks, num_blocks, counts, starts, key_sums, key_starts, longest,
                     keys, values, hashes, key_bytes, key_at, errors, types, unused)
     ROCKMILL_RECORD(RetainArgs, keys, n, key_bytes, values, hashes, rules, heads, has_older, keep, places,
@@ -58,13 +60,14 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
     ROCKMILL_RECORD(LayoutArgs, arena, survivors, n, key_bytes, values, hashes, layout, index, splitting,
-                    filter, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
-                    grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, index_sizes, index_sums,
+                    filter, compression, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
+                    grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, raw_offsets,
+                    stored_sizes, codecs, raw_sums, raw, packed, index_sizes, index_sums,
                     blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
                     edges, max_files, unused, errors)
     ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
     ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,
-                    file_blocks, indexes, layout, index, filter, bases, refs, found, decode)
+                    file_blocks, indexes, layout, index, filter, bases, refs, found, images, raw_offsets, packed, decode)
     ROCKMILL_RECORD(DeviceInfo, name, pci_bus_id, memory_bytes, compute_major, compute_minor,
                     multiprocessors, unused)
 };

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "encode/blocks.hpp"
+#include "encode/compress.hpp"
 #include "encode/filter.hpp"
 #include "encode/index.hpp"
 #include "fields.hpp"
+#include "read/decompress.hpp"
 #include "read/groups.hpp"
 #include "read/merge.hpp"
 #include "read/retain.hpp"
@@ -33,6 +35,15 @@ inline KeyBytes key_bytes_of(const DecodeArgs* a) { return {a->key_bytes, a->key
 
 inline int check_blocks(const Exec* exec, const DecodeArgs* a) {
   return for_each_group(*exec, a->num_blocks, CheckBlock{a->arena, a->blocks, a->errors});
+}
+
+inline int measure_raw(const Exec* exec, const DecompressArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, MeasureRaw{a->from, a->blocks, a->sizes, a->errors}));
+  return exclusive_sum(*exec, a->sizes, a->offsets, a->num_blocks + 1);
+}
+
+inline int decompress(const Exec* exec, const DecompressArgs* a) {
+  return decompress_all(*exec, Decompression{a->from, a->blocks, a->offsets, a->to, a->errors}, a->num_blocks);
 }
 
 inline int count_alone(const Exec* exec, const DecodeArgs* a) {
@@ -162,9 +173,28 @@ inline int measure_blocks(const Exec* exec, const LayoutArgs* a) {
                                 a->errors});
 }
 
+inline int place_raw(const Exec* exec, const LayoutArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{a->raw_sizes, a->block_sizes}));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->raw_offsets, a->num_blocks + 1));
+  return for_each(*exec, a->num_blocks, PlaceRaw{a->block_starts, a->raw_offsets, a->raw_sizes, a->blocks});
+}
+
+inline WriteBlocks block_writer(const LayoutArgs* a, u8* to) {
+  return {a->arena,  a->survivors, a->key_bytes,   a->values, a->layout,
+          a->shared, a->prefix,    a->prefix_lens, a->blocks, to};
+}
+
+inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
+  ROCKMILL_STEP(for_each_group(*exec, a->num_blocks, block_writer(a, a->raw)));
+  const CompressBlocks compress{a->compression,  a->blocks, a->raw,     a->packed,
+                                a->stored_sizes, a->codecs, a->raw_sums};
+  return for_each_group_with_shared<MatchTable>(*exec, a->num_blocks, compress);
+}
+
 inline int sum_blocks(const Exec* exec, const LayoutArgs* a) {
   // What is not compressed is stored as it is.
-  ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{a->raw_sizes, a->block_sizes}));
+  const u32* sizes = a->raw_offsets != nullptr ? a->stored_sizes : a->raw_sizes;
+  ROCKMILL_STEP(for_each(*exec, a->num_blocks, SumBlocks{sizes, a->block_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->block_sizes, a->block_offsets, a->num_blocks + 1));
   return for_each(*exec, a->max_files + 1,
                   FindFileOffsets{a->file_blocks, a->num_files, a->block_offsets, a->file_offsets});
@@ -187,7 +217,7 @@ inline int measure_index(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks, MeasureIndex{index_entries(a), a->index_sizes}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->index_sizes, a->index_sums, a->num_blocks + 1));
   return for_each(*exec, a->max_files,
-                  SizeIndexes{index_entries(a), a->index_sums, a->indexes, a->errors});
+                  SizeIndexes{index_entries(a), a->index_sums, a->raw_offsets, a->indexes, a->errors});
 }
 
 inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, FileTotals* totals) {
@@ -198,15 +228,15 @@ inline int sum_file(const Exec* exec, const LayoutArgs* a, u64 start, u64 n, Fil
 inline int place_blocks(const Exec* exec, const LayoutArgs* a, u32 num_files) {
   ROCKMILL_STEP(for_each(*exec, a->num_blocks,
                          PlaceBlocks{a->block_starts, a->block_offsets, a->file_starts, a->file_offsets,
-                                     num_files, a->places, a->key_sums, a->raw_sizes, a->blocks}));
+                                     num_files, a->places, a->key_sums, a->raw_sizes, a->codecs, a->blocks}));
   return for_each_group(*exec, num_files,
                         CopyEdges{a->survivors, a->key_bytes, a->file_starts, a->places, a->edges});
 }
 
 inline int write_blocks(const Exec* exec, const LayoutArgs* a, u8* images) {
+  if (a->raw_offsets == nullptr) return for_each_group(*exec, a->num_blocks, block_writer(a, images));
   return for_each_group(*exec, a->num_blocks,
-                        WriteBlocks{a->arena, a->survivors, a->key_bytes, a->values, a->layout,
-                                    a->shared, a->prefix, a->prefix_lens, a->blocks, images});
+                        GatherBlocks{a->blocks, a->raw_offsets, a->raw, a->packed, images});
 }
 
 inline int seal_blocks(const Exec* exec, const OutBlock* blocks, u64 n, const u32* bases, u32 checksum,
@@ -230,10 +260,13 @@ inline int decode_images(const Exec* exec, const VerifyArgs* a) {
   const ReferBlocks refer{a->blocks,           a->bases, a->layout, a->num_blocks, u32(a->num_entries),
                           a->num_key_bytes, a->refs,  d.starts,  d.key_starts};
   ROCKMILL_STEP(for_each(*exec, a->num_blocks + 1, refer));
+  if (a->raw_offsets != nullptr)
+    ROCKMILL_STEP(decompress_all(*exec, Decompression{a->images, a->refs, a->raw_offsets, a->packed, d.errors},
+                                 a->num_blocks));
   ROCKMILL_STEP(count_alone(exec, &d));
   ROCKMILL_STEP(
       for_each(*exec, a->num_blocks,
-               CompareCounts{d.arena, a->blocks, d.counts, a->layout.restart_interval, d.errors}));
+               CompareCounts{d.arena, a->blocks, a->refs, d.counts, a->layout.restart_interval, d.errors}));
   ROCKMILL_STEP(decode_entries(exec, &d));
   const Separators separators{d.keys, key_bytes_of(&d), d.starts, a->index};
   const FindIndex index{separators, a->blocks, a->file_blocks, a->indexes, a->found, d.errors};
@@ -266,6 +299,8 @@ inline KernelTable table() {
   t.scratch_bytes = scratch_bytes;
   t.probe = probe;
   t.check_blocks = check_blocks;
+  t.measure_raw = measure_raw;
+  t.decompress = decompress;
   t.count_entries = count_entries;
   t.decode_entries = decode_entries;
   t.hash_entries = hash_entries;
@@ -279,6 +314,8 @@ inline KernelTable table() {
   t.copy_rows = copy_rows;
   t.split = split;
   t.measure_blocks = measure_blocks;
+  t.place_raw = place_raw;
+  t.compress_blocks = compress_blocks;
   t.sum_blocks = sum_blocks;
   t.measure_index = measure_index;
   t.sum_file = sum_file;

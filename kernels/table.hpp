@@ -22,6 +22,19 @@ struct DeviceInfo {
   int unused;
 };
 
+// What decompressing works on: blocks in `from`, whose checksums were verified.
+struct DecompressArgs {
+  const u8* from;
+  BlockRef* blocks;
+  u64 num_blocks;
+  // One more than blocks: bytes that each takes in `to`, and of those before.
+  u64* sizes;
+  u64* offsets;
+  // As many bytes, with padding around them.
+  u8* to;
+  u64* errors;
+};
+
 // What decoding works on.
 struct DecodeArgs {
   const u8* arena;
@@ -102,6 +115,7 @@ struct LayoutArgs {
   IndexLayout index;
   Splitting splitting;
   FilterRules filter;
+  Compression compression;
   // n + 1 each.
   u32* shared;
   u32* sizes;
@@ -120,6 +134,14 @@ struct LayoutArgs {
   u32* raw_sizes;
   u32* block_sizes;
   u64* block_offsets;
+  // Null if no block is compressed: offsets of raw images, one more than blocks; of each block the payload's bytes as it
+  // is stored, its codec, the checksum of its raw image; the raw images, and as much room for the compressed ones.
+  u64* raw_offsets;
+  u32* stored_sizes;
+  u32* codecs;
+  u32* raw_sums;
+  u8* raw;
+  u8* packed;
   // The same of the index's entries.
   u32* index_sizes;
   u64* index_sums;
@@ -167,6 +189,10 @@ struct VerifyArgs {
   BlockRef* refs;
   // One of each file, cleared.
   FoundFile* found;
+  const u8* images;
+  // As in LayoutArgs: the blocks are decompressed to where they were compressed to.
+  const u64* raw_offsets;
+  u8* packed;
   DecodeArgs decode;
 };
 
@@ -223,6 +249,10 @@ struct KernelTable {
   // Scratch memory that stages over so many entries need.
   u64 (*scratch_bytes)(u64);
   int (*check_blocks)(const Exec*, const DecodeArgs*);
+  // Fills sizes and offsets, and the blocks' codecs and uncompressed sizes.
+  int (*measure_raw)(const Exec*, const DecompressArgs*);
+  // Decompresses all blocks, which lie in `to` then.
+  int (*decompress)(const Exec*, const DecompressArgs*);
   // Fills counts and starts, key_sums and key_starts, longest.
   int (*count_entries)(const Exec*, const DecodeArgs*);
   // Fills keys and values.
@@ -246,6 +276,9 @@ struct KernelTable {
   int (*split)(const Exec*, const LayoutArgs*);
   // Raw sizes of blocks.
   int (*measure_blocks)(const Exec*, const LayoutArgs*);
+  // Only if blocks are compressed: offsets of raw images; then these and what comes of them.
+  int (*place_raw)(const Exec*, const LayoutArgs*);
+  int (*compress_blocks)(const Exec*, const LayoutArgs*);
   // Sizes of blocks as they are stored, offsets of blocks and files.
   int (*sum_blocks)(const Exec*, const LayoutArgs*);
   // Sizes and sums of the index's entries, and indexes.

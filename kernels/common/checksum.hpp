@@ -135,21 +135,21 @@ ROCKMILL_HD u64 xxh64(const u8* data, u64 len, u8 last) {
   return xxh64_avalanche(hash);
 }
 
-// Checksum of an uncompressed block (`table/format.cc:ComputeBuiltinChecksumWithLastByte`), with the
+// What the last byte is multiplied with before it is mixed into an XXH3 checksum (`table/format.cc`).
+constexpr u32 LAST_BYTE_PRIME = 0x6b9083d9;
+
+// Checksum of a block whose trailer begins with `codec` (`table/format.cc:ComputeBuiltinChecksumWithLastByte`), with the
 // context that format_version 6 and later add (`table/format.h:ChecksumModifierForContext`). All of the
 // group get it.
 template <class G>
-ROCKMILL_HD u32 block_checksum(const G& g, u32 type, const u8* data, u32 len, u32 base,
+ROCKMILL_HD u32 block_checksum(const G& g, u32 type, const u8* data, u32 len, u8 codec, u32 base,
                                u64 file_offset) {
-  // The codec is part of what is guarded.
-  constexpr u8 STORED = CODEC_NONE;
   u32 sum = 0;
   switch (type) {
-    case CHECKSUM_CRC32C: sum = masked_crc32c(g, data, len, STORED); break;
-    case CHECKSUM_XXHASH: sum = xxh32(data, len, STORED); break;
-    case CHECKSUM_XXHASH64: sum = u32(xxh64(data, len, STORED)); break;
-    // There the type is mixed in by itself, and adds nothing when it is 0.
-    case CHECKSUM_XXH3: sum = u32(xxh3(g, data, len)); break;
+    case CHECKSUM_CRC32C: sum = masked_crc32c(g, data, len, codec); break;
+    case CHECKSUM_XXHASH: sum = xxh32(data, len, codec); break;
+    case CHECKSUM_XXHASH64: sum = u32(xxh64(data, len, codec)); break;
+    case CHECKSUM_XXH3: sum = u32(xxh3(g, data, len)) ^ codec * LAST_BYTE_PRIME; break;
     default: break;
   }
   if (base != 0) sum += base ^ (u32(file_offset) + u32(file_offset >> 32));

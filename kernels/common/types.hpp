@@ -98,6 +98,8 @@ struct OutBlock {
 struct FileIndex {
   // Of the data blocks, trailers included.
   u64 data_size;
+  // The same before they were compressed, without trailers.
+  u64 raw_size;
   // Of the index block's payload.
   u64 size;
   // Bytes of user key that all separators share, if they are stored once.
@@ -196,6 +198,14 @@ struct Layout {
   u32 checksum;
 };
 
+// How data blocks are compressed.
+struct Compression {
+  // CODEC_NONE, CODEC_SNAPPY or CODEC_LZ4.
+  u32 codec;
+  // A block is stored as it is unless it shrinks to so many bytes of 1024.
+  u32 max_bytes_per_kb;
+};
+
 // How separators become index blocks.
 struct IndexLayout {
   u32 format_version;
@@ -251,7 +261,18 @@ enum ErrorCode : u32 {
 };
 
 // How a block is compressed: its type in RocksDB's trailers.
-enum Codec : u32 { CODEC_NONE = 0 };
+enum Codec : u32 {
+  CODEC_NONE = 0,
+  CODEC_SNAPPY = 1,
+  CODEC_LZ4 = 4,
+  CODEC_LZ4HC = 5,
+  CODEC_ZSTD = 7,
+  // Is looked up in the trailer.
+  CODEC_IN_TRAILER = 0xff,
+};
+
+// RocksDB compresses no block of this size or more (`block_based_table_builder.cc:kCompressionSizeLimit`).
+constexpr u64 COMPRESSION_SIZE_LIMIT = 0x7fffffff;
 
 enum ChecksumType : u32 {
   CHECKSUM_NONE = 0,

@@ -83,8 +83,8 @@ struct SealBlocks {
   ROCKMILL_HD void operator()(const G& g, u64 b) const {
     const OutBlock& block = blocks[b];
     u8* payload = images + block.at;
-    const u32 sum =
-        block_checksum(g, checksum, payload, block.size, bases[block.file], block.file_offset);
+    const u32 sum = block_checksum(g, checksum, payload, block.size, u8(block.codec), bases[block.file],
+                                   block.file_offset);
     if (g.rank() != 0) return;
     payload[block.size] = u8(block.codec);
     store32(payload + block.size + 1, sum);

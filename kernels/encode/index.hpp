@@ -21,7 +21,8 @@ constexpr u32 FIRST_USER_KEY_VERSION = 3;
 ROCKMILL_HD u64 check_of(const FileIndex& file) {
   const u64 lens = u64(file.smallest_len) | u64(file.largest_len) << 32;
   const u64 form = u64(file.prefix_len) | u64(file.internal_keys) << 32;
-  return entry_hash(entry_hash(entry_hash(entry_hash(0, file.data_size), file.size), form), lens);
+  const u64 sizes = entry_hash(entry_hash(entry_hash(0, file.data_size), file.raw_size), file.size);
+  return entry_hash(entry_hash(sizes, form), lens);
 }
 
 // What one thread of each file does before blocks are looked at.
@@ -129,6 +130,8 @@ struct SizeIndexes {
   IndexEntries entries;
   // Prefix sums of the entries' sizes.
   const u64* sums;
+  // Of the blocks before they were compressed, trailers included; null if they were not.
+  const u64* raw_offsets;
   FileIndex* files;
   u64* errors;
 
@@ -138,6 +141,8 @@ struct SizeIndexes {
     const u32 restarts = num_restarts(end - first, entries.separators.layout.restart_interval);
     FileIndex& file = files[f];
     file.data_size = entries.file_offsets[f + 1] - entries.file_offsets[f];
+    const u64 raw = raw_offsets != nullptr ? raw_offsets[end] - raw_offsets[first] : file.data_size;
+    file.raw_size = raw - u64(end - first) * TRAILER_BYTES;
     file.size = file.prefix_len + sums[end] - sums[first] + 4 * u64(restarts) + 4;
     if (file.size > 0xffffffff) report(errors, first, ERROR_LAYOUT);
     file.check = check_of(file);

@@ -12,8 +12,8 @@
 //   SumBlocks       size of each block as it is stored              -> exclusive_sum
 //   PlaceBlocks     place of each block in the images
 //
-// Blocks are not compressed here. What does it comes before SumBlocks, with raw images of its own, and leaves their
-// stored sizes and codecs; what is stored as it is, is written straight to its place.
+// Where blocks are compressed, that comes before SumBlocks (compress.hpp), with raw images of its own, and leaves stored
+// sizes and codecs. What is stored as it is, is written straight to its place.
 #pragma once
 
 #include "../common/exec.hpp"
@@ -184,6 +184,8 @@ struct PlaceBlocks {
   // In a wide task; else null.
   const u64* key_sums;
   const u32* raw_sizes;
+  // Null if no block is compressed.
+  const u32* codecs;
   OutBlock* blocks;
 
   ROCKMILL_HD void operator()(u64 b) const {
@@ -195,7 +197,7 @@ struct PlaceBlocks {
     block.file_offset = file_offset;
     block.size = u32(offsets[b + 1] - offsets[b]) - TRAILER_BYTES;
     block.raw_size = raw_sizes[b];
-    block.codec = CODEC_NONE;
+    block.codec = codecs != nullptr ? codecs[b] : u32(CODEC_NONE);
     block.file = file;
     block.first = first;
     block.count = end - first;

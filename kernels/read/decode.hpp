@@ -21,10 +21,11 @@ struct CheckBlock {
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
     const BlockRef block = blocks[i];
     const u8* payload = arena + block.at;
-    const u32 found = block_checksum(g, block.checksum, payload, block.stored_size, block.checksum_base,
+    const u8 codec = payload[block.stored_size];
+    const u32 found = block_checksum(g, block.checksum, payload, block.stored_size, codec, block.checksum_base,
                                      block.file_offset);
     if (g.rank() != 0) return;
-    if (payload[block.stored_size] != block.codec) report(errors, i, ERROR_COMPRESSED);
+    if (block.codec != CODEC_IN_TRAILER && codec != block.codec) report(errors, i, ERROR_COMPRESSED);
     else if (block.checksum != CHECKSUM_NONE && load32(payload + block.stored_size + 1) != found)
       report(errors, i, ERROR_CHECKSUM);
   }

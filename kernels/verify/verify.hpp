@@ -36,8 +36,9 @@ struct ReferBlocks {
 
 // Each block has as many entries and restarts as were meant, and none of the flags that may stand beside the number.
 struct CompareCounts {
-  const u8* images;
+  const u8* arena;
   const OutBlock* blocks;
+  const BlockRef* refs;
   const u32* counts;
   u32 restart_interval;
   u64* errors;
@@ -45,7 +46,11 @@ struct CompareCounts {
   ROCKMILL_HD void operator()(u64 b) const {
     const OutBlock& block = blocks[b];
     if (counts[b] != block.count) report(errors, b, ERROR_ENTRY);
-    const u32 footer = load32(images + block.at + block.raw_size - sizeof footer);
+    if (refs[b].raw_size != block.raw_size) {
+      report(errors, b, ERROR_LAYOUT);
+      return;
+    }
+    const u32 footer = load32(arena + refs[b].at + block.raw_size - sizeof footer);
     if (footer != num_restarts(block.count, restart_interval)) report(errors, b, ERROR_LAYOUT);
   }
 };

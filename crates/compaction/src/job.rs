@@ -103,6 +103,7 @@ pub fn run(
     let synced = host_stage("sync folder", syncing);
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
     outcome.subcompactions = subcompactions.len();
+    outcome.compressed_by = plan.output.table.compression.implementation;
     outcome.files_cached_instead = files.cached_instead();
     let names: Vec<_> = devices.iter().map(|work| &*work.device).collect();
     outcome.device = names.join("+");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rockmill_core::{OutputFile, TaskReport};
+use rockmill_format::compression::Implementation;
 
 /// Result of a job.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Outcome {
     pub device: String,
     /// Work of each of these devices, the CPU first.
     pub devices: Vec<DeviceWork>,
+    /// Who compressed the files' blocks.
+    pub compressed_by: Implementation,
     /// Files that should have bypassed the page cache and could not.
     pub files_cached_instead: u64,
     /// Why the CPU did some or all of a configured device's work.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
-    Resource, Result, StageTime, Subcompaction, open_table,
+    Resource, Result, StageTime, Subcompaction, Support, open_table,
 };
+use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
@@ -88,7 +89,7 @@ pub fn prepare(
     let (tables, closed): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
     let opened = host_stage("open inputs", opening);
     let planning = Instant::now();
-    let planned = eligibility::with_inputs(eligible, &tables, context.cancel)?;
+    let mut planned = eligibility::with_inputs(eligible, &tables, context.cancel)?;
     let threads = budget.slots();
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
@@ -102,9 +103,6 @@ pub fn prepare(
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
     let size = JobSize::new(input_size(&planned.plan, &tables), &subcompaction_bytes);
     let indexes = share.held_bytes();
-    let fit = |devices: &[DeviceEntry]| {
-        fit_memory(context, devices, files, indexes, &planned.plan, &tables)
-    };
     let mut device_refused = None;
     let mut devices = context.devices.clone();
     devices.retain(|entry| {
@@ -116,6 +114,7 @@ pub fn prepare(
         let name = entry.device.backend.name();
         !entry.only_if_sooner || auto::takes(context.executor.paces(), name, &size, queues)
     });
+    choose_compressor(context, &eligible.job, &devices, &mut planned.plan, &tables);
     devices.retain(|entry| {
         let request = planned.plan.request(&tables, &planned.plan.range, 0);
         let trouble = entry.device.backend.supports(&request).check().err();
@@ -123,6 +122,9 @@ pub fn prepare(
         device_refused = device_refused.take().or(trouble);
         is_accepted
     });
+    let fit = |devices: &[DeviceEntry]| {
+        fit_memory(context, devices, files, indexes, &planned.plan, &tables)
+    };
     let (read_ahead_bytes, subcompaction_memory_bytes) = match fit(&devices) {
         Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
             devices.clear();
@@ -156,6 +158,33 @@ pub fn prepare(
         tables,
         closed,
     })
+}
+
+/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` can do
+/// the job with it and not with a library. What the CPU then does of the job, it does with the same code.
+fn choose_compressor(
+    context: &RunContext<'_>,
+    job: &Job,
+    devices: &[DeviceEntry],
+    plan: &mut Plan,
+    tables: &[InputTable],
+) {
+    let library = plan.output.table.compression.clone();
+    let Some(own) = library.with_rockmill() else {
+        return;
+    };
+    if job.compressed_by == Some(Implementation::Library) {
+        return;
+    }
+    plan.output.table.compression = own;
+    let request = plan.request(tables, &plan.range, 0);
+    let mut supported = devices
+        .iter()
+        .map(|entry| entry.device.backend.supports(&request));
+    let is_of_use = context.device_compression && supported.any(|support| support == Support::Yes);
+    if job.compressed_by.is_none() && !is_of_use {
+        plan.output.table.compression = library;
+    }
 }
 
 /// Returns the size of all inputs together.

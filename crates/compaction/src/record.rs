@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::SessionId;
 
 use crate::staging::{StagingDir, file_name};
@@ -95,6 +96,23 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
         .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
 }
 
+/// Adds to the recorded `job` who has compressed its output, so that it is repeated alike.
+///
+/// # Errors
+/// Storage.
+pub fn keep_compressor(
+    storage: &dyn Storage,
+    dir: &Path,
+    job: &Job,
+    compressed_by: Implementation,
+) -> Result<()> {
+    let job = Job {
+        compressed_by: Some(compressed_by),
+        ..job.clone()
+    };
+    write_json(storage, dir, JOB_FILE, &job)
+}
+
 /// Adds sizes and checksums of the output files to a record.
 ///
 /// # Errors
@@ -133,17 +151,18 @@ fn write_json(
 /// Storage; Corruption if the file is not a job of this version or contains an invalid name.
 pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     let job: Job = read_json(storage, path)?;
+    let damaged = |what| Error::new(ErrorKind::Corruption, what).in_file(&base_name(path));
+    let job = job.of_this_version().map_err(|version| {
+        damaged(format!("job of version {version}, newer than {JOB_VERSION}"))
+    })?;
     match fault(&job) {
-        Some(what) => Err(Error::new(ErrorKind::Corruption, what).in_file(&base_name(path))),
+        Some(what) => Err(damaged(what)),
         None => Ok(job),
     }
 }
 
 /// Returns why a job cannot be run. Its names become parts of paths, so they are checked.
 fn fault(job: &Job) -> Option<String> {
-    if job.version != JOB_VERSION {
-        return Some(format!("job of version {}, not {JOB_VERSION}", job.version));
-    }
     let id = &job.identity.session_id;
     if !SessionId::is_encoded(id) {
         return Some(format!("{id:?} is not a session id"));
@@ -275,6 +294,7 @@ mod tests {
                 checksum_seed: 0,
             },
             unix_time: 0,
+            compressed_by: None,
         }
     }
 
@@ -341,13 +361,28 @@ mod tests {
     }
 
     #[test]
+    fn a_job_of_the_first_version_was_compressed_by_libraries() {
+        let mut old = serde_json::to_value(job(SESSION, "000011.sst")).expect("a job");
+        let fields = old.as_object_mut().expect("fields");
+        fields.remove("compressed_by");
+        fields.insert("version".to_owned(), 1.into());
+        let loaded = load_json(&serde_json::to_vec(&old).expect("text")).expect("an old job");
+        assert_eq!(loaded.compressed_by, Some(Implementation::Library));
+    }
+
+    #[test]
     fn half_a_file_that_a_crash_left_is_in_nobodys_way() {
         let dir = tempfile::tempdir().expect("a folder");
         let half = dir.path().join(format!("{OUTPUTS_FILE}.half"));
         fs::write(&half, "{").expect("write");
         assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(None));
         let sums = OutputSums::from([("000001.sst".to_owned(), (1, 2))]);
+        let job = job(SESSION, "000011.sst");
+        let compressed_by = Implementation::Rockmill1;
+        keep_compressor(&LocalStorage, dir.path(), &job, compressed_by).expect("kept");
         keep_outputs(&LocalStorage, dir.path(), &sums).expect("kept");
+        let kept = load(&LocalStorage, &dir.path().join(JOB_FILE)).expect("sound");
+        assert_eq!(kept.compressed_by, Some(compressed_by));
         assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(Some(sums)));
         assert!(!half.exists());
     }

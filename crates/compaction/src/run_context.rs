@@ -38,6 +38,8 @@ pub struct RunContext<'a> {
     pub sync_threads: usize,
     /// Bytes per read of each input.
     pub read_ahead_bytes: usize,
+    /// Whether Rockmill's own code may compress in place of a library ([`crate::MutableSettings::device_compression`]).
+    pub device_compression: bool,
     /// Set when the database closes.
     pub cancel: &'a CancelToken,
     /// Counters of all jobs.

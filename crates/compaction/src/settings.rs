@@ -62,6 +62,9 @@ pub struct MutableSettings {
     pub min_job_bytes: u64,
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
+    /// Whether a GPU may compress LZ4 and Snappy blocks with Rockmill's own code. Readers get the same entries, and files
+    /// differ a little in size from those of the libraries.
+    pub device_compression: bool,
 }
 
 /// Enough for two subcompactions with a dozen inputs each; see `Backend::footprint`.
@@ -99,6 +102,7 @@ impl Default for MutableSettings {
             verification: Verification::Default,
             min_job_bytes: 0,
             output_cache: OutputCache::Database,
+            device_compression: true,
         }
     }
 }

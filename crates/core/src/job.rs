@@ -1,9 +1,13 @@
 //! One compaction as a value.
 
+use rockmill_format::compression::Implementation;
 use serde::{Deserialize, Serialize};
 
-/// Layout version of a serialised [`Job`]; a file of another version is refused.
-pub const JOB_VERSION: u32 = 1;
+/// Layout version of a serialised [`Job`].
+pub const JOB_VERSION: u32 = 2;
+
+/// The version before there was [`Job::compressed_by`]: libraries compressed all blocks.
+const LIBRARY_VERSION: u32 = 1;
 
 /// Everything besides the input files' bytes that determines a compaction's output.
 ///
@@ -27,6 +31,50 @@ pub struct Job {
     pub identity: Identity,
     /// Seconds since 1970 that the output files give as their creation time.
     pub unix_time: u64,
+    /// Who compresses the output's blocks. `None`: it is chosen when the job begins, by the devices that are there.
+    #[serde(default, with = "implementation")]
+    pub compressed_by: Option<Implementation>,
+}
+
+impl Job {
+    /// The job of a file of this version or an older one; the version of another file.
+    ///
+    /// # Errors
+    /// The version, if it is none of these.
+    pub fn of_this_version(self) -> Result<Self, u32> {
+        match self.version {
+            JOB_VERSION => Ok(self),
+            LIBRARY_VERSION => Ok(Self {
+                version: JOB_VERSION,
+                compressed_by: Some(Implementation::Library),
+                ..self
+            }),
+            version => Err(version),
+        }
+    }
+}
+
+mod implementation {
+    use super::{Deserialize, Implementation};
+    use serde::{Deserializer, Serialize, Serializer, de};
+
+    pub fn serialize<S: Serializer>(
+        value: &Option<Implementation>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.map(Implementation::name).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Implementation>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        let known = |name: String| {
+            Implementation::from_name(&name)
+                .ok_or_else(|| de::Error::custom(format!("unknown compressor {name:?}")))
+        };
+        name.map(known).transpose()
+    }
 }
 
 /// `CompactionServiceJobInfo` (`include/rocksdb/options.h`).
@@ -225,6 +273,7 @@ mod tests {
                 checksum_seed: u64::MAX,
             },
             unix_time: 1,
+            compressed_by: Some(Implementation::Rockmill1),
         };
         let text = serde_json::to_string(&job).expect("serialises");
         assert_eq!(serde_json::from_str::<Job>(&text).expect("parses"), job);

@@ -61,6 +61,6 @@ pub use request::{
 };
 pub use row::{Row, RowSink};
 pub use sst_file::{
-    BlockWriter, FileBody, FileCounts, FilterBlock, IndexBlock, WrittenIndex, block_guard,
+    BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard,
 };
 pub use table::{InputTable, open_known_table, open_table};

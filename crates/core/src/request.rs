@@ -188,9 +188,9 @@ impl Support {
 /// What a backend does not do. Another one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unsupported {
-    /// To write compressed blocks.
+    /// To write blocks that a library compresses.
     Compression,
-    /// To read compressed blocks.
+    /// To read blocks that were compressed by zlib or with a dictionary.
     CompressedInputs,
     /// To count filter and index towards the size at which a file ends.
     SizeIsUpperBound,
@@ -209,8 +209,8 @@ pub enum Unsupported {
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Compression => "the device does not write compressed blocks yet",
-            Self::CompressedInputs => "the device does not read compressed inputs yet",
+            Self::Compression => "the device does not write blocks of this compression",
+            Self::CompressedInputs => "the device does not read inputs that zlib has compressed, or a dictionary",
             Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
             Self::Comparator => "keys are ordered by something else than bytes",
             Self::RangeTombstones => "a table has range tombstones",

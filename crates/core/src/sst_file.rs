@@ -188,11 +188,15 @@ impl BlockWriter {
         body: &mut FileBody,
         compressor: &mut Compressor,
     ) -> Result<WrittenIndex> {
-        let entries = match &body.index {
-            IndexBlock::Entries(entries) => entries,
-            IndexBlock::Written(written) => return Ok(*written),
+        let built = match &mut body.index {
+            IndexBlock::Entries(entries) => BuiltIndex {
+                payload: entries.finish(),
+                user_keys: entries.has_user_keys(),
+                hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
+            },
+            IndexBlock::Built(built) => std::mem::take(built),
         };
-        let block = entries.finish();
+        let block = built.payload;
         let (stored, kind) = if plan.table.compress_index {
             let compressed = compressor.compress(&block);
             let (stored, kind) = compressed.map_err(|e| Error::internal(e.what))?;
@@ -204,8 +208,8 @@ impl BlockWriter {
         Ok(WrittenIndex {
             handle: self.append_block(stored, kind)?,
             payload_size: block.len() as u64,
-            user_keys: entries.has_user_keys(),
-            hash: index_hash((0..entries.len()).map(|i| entries.block(i))),
+            user_keys: built.user_keys,
+            hash: built.hash,
         })
     }
 
@@ -318,23 +322,30 @@ pub enum FilterBlock {
 /// A file's index, with one entry a data block.
 #[derive(Debug)]
 pub enum IndexBlock {
-    /// Is still to be written.
+    /// Its entries.
     Entries(IndexBuilder),
-    /// Stands right behind filter or data blocks already.
-    Written(WrittenIndex),
+    /// The block, not yet compressed.
+    Built(BuiltIndex),
 }
 
-/// An index that stands in its file.
-#[derive(Debug, Clone, Copy)]
-pub struct WrittenIndex {
-    /// Where.
-    pub handle: BlockHandle,
-    /// Bytes before compression.
-    pub payload_size: u64,
+/// An index block.
+#[derive(Debug, Default)]
+pub struct BuiltIndex {
+    /// The block, not yet compressed.
+    pub payload: Vec<u8>,
     /// Whether its separators are user keys.
     pub user_keys: bool,
     /// Its [`index_hash`].
     pub hash: u64,
+}
+
+/// An index that stands in its file.
+struct WrittenIndex {
+    handle: BlockHandle,
+    /// Bytes before compression.
+    payload_size: u64,
+    user_keys: bool,
+    hash: u64,
 }
 
 /// How the blocks of the job's file `number` are guarded.

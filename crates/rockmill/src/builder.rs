@@ -105,6 +105,14 @@ impl Builder {
         self
     }
 
+    /// Whether a GPU may compress LZ4 and Snappy blocks with Rockmill's own code. Default: yes. Every RocksDB reads these
+    /// blocks; files differ a little in size from those that the libraries make. Without it, the CPU does jobs with
+    /// compressed output. It also does those with ZSTD, zlib, LZ4HC, or LZ4 with acceleration. Can be changed later.
+    pub fn device_compression(mut self, allowed: bool) -> Self {
+        self.settings.mutable.device_compression = allowed;
+        self
+    }
+
     /// Declares that every transaction database on this service uses the WriteCommitted policy, which is RocksDB's
     /// default. Without it, databases with `allow_2pc` are declined. The other policies keep uncommitted data in SST
     /// files, and a service cannot tell the policies apart.

@@ -169,6 +169,7 @@ fn job(
         unix_time: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
+        compressed_by: None,
     })
 }
 

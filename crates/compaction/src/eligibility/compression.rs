@@ -1,7 +1,9 @@
 //! The compression of the output (`compaction_picker.cc:GetCompressionType`, `GetCompressionOptions`).
 
 use rockmill_core::{DeclineReason, Error, Job, Result};
-use rockmill_format::compression::{CompressionSettings, CompressionType, Compressor};
+use rockmill_format::compression::{
+    CompressionSettings, CompressionType, Compressor, Implementation,
+};
 use rockmill_format::options_file::{ColumnFamilyOptions, Options};
 use rockmill_format::properties::CompressionOptions;
 
@@ -31,6 +33,7 @@ pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSet
         } else {
             kind
         },
+        implementation: Implementation::Library,
         level: options.level,
         window_bits: options.window_bits,
         zstd_checksum: options.checksum,

@@ -81,7 +81,7 @@ impl Engine {
         outcome.device_refused = outcome.device_refused.or(trouble);
         self.learn(job, input, &outcome, input_dir);
         if let Some(dir) = recorded {
-            self.record_outputs(&dir, &staging, &outcome, cancel);
+            self.record_outputs(&dir, job, &staging, &outcome, cancel);
         }
         let result = result::encode(job, input, &outcome, staging.path());
         spans::job_done(&span, &outcome);
@@ -118,6 +118,7 @@ impl Engine {
             sync_threads: (settings.sync_threads)
                 .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
             read_ahead_bytes: settings.read_ahead_bytes,
+            device_compression: settings.device_compression,
             cancel,
             counters: &self.stats,
         }
@@ -138,12 +139,16 @@ impl Engine {
     fn record_outputs(
         &self,
         dir: &Path,
+        job: &Job,
         staging: &StagingDir,
         outcome: &Outcome,
         cancel: &CancelToken,
     ) {
         let kept = record::sum_outputs(&*self.storage, staging, &outcome.files, cancel)
-            .and_then(|sums| record::keep_outputs(&*self.storage, dir, &sums));
+            .and_then(|sums| {
+                record::keep_compressor(&*self.storage, dir, job, outcome.compressed_by)?;
+                record::keep_outputs(&*self.storage, dir, &sums)
+            });
         if let Err(error) = kept {
             tracing::warn!(%error, "the job's output was not recorded");
         }

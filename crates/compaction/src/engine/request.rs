@@ -100,6 +100,7 @@ impl Engine {
             unix_time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
+            compressed_by: None,
         }
     }
 

@@ -30,6 +30,11 @@ const SETTINGS: &[(&str, &str, Setting)] = &[
         Fixed(|s, text| put(&mut s.device, text.parse().ok())),
     ),
     (
+        "device_compression",
+        "true or false",
+        Mutable(|s, text| put(&mut s.device_compression, text.parse().ok())),
+    ),
+    (
         "device_memory_bytes",
         BYTES,
         Fixed(|s, text| put(&mut s.cuda.memory_bytes, number(text).map(Some))),
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn every_setting_can_be_given() {
-        let text = "device=cuda:1; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
+        let text = "device=cuda:1; device_compression=false; device_memory_bytes=1 ;filter_bits_per_key=9.9;io_bytes_per_second=2;\
                     memory_budget_bytes=33554432;min_job_bytes=3;nice=4;output_cache=bypass;record_jobs=/a/b;\
                     staging_dir=/c=d;sync_threads=5;threads=6;verification=sampled:7;write_committed=true;";
         let settings = Settings::parse(text).expect("all are possible");
@@ -229,6 +234,7 @@ mod tests {
         assert_eq!(settings.staging_dir, Some("/c=d".into()));
         assert!(settings.write_committed);
         let mutable = settings.mutable;
+        assert!(!mutable.device_compression);
         assert_eq!(mutable.io_bytes_per_second, 2);
         assert_eq!(mutable.memory_budget_bytes, 32 << 20);
         assert_eq!((mutable.min_job_bytes, mutable.nice), (3, 4));
@@ -290,6 +296,7 @@ mod tests {
         for (wrong, possible) in [
             ("device=gpu", "cuda:N"),
             ("device=cpu+cpu", "several different"),
+            ("device_compression=1", "true or false"),
             ("device_memory_bytes=1k", BYTES),
             ("filter_bits_per_key=0.5", "from 1 to 100"),
             ("filter_bits_per_key=NaN", "from 1 to 100"),
@@ -322,7 +329,7 @@ mod tests {
         let fixed = before.with("device=cpu").expect_err("it is fixed");
         assert!(
             fixed.starts_with(
-                "device cannot change while the service is open; io_bytes_per_second,"
+                "device cannot change while the service is open; device_compression,"
             )
         );
     }

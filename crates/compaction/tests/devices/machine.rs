@@ -10,6 +10,7 @@ use rockmill_compaction::{
 };
 use rockmill_core::{CancelToken, Identity};
 use rockmill_cuda::Target;
+use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::SessionId;
 
 use crate::damaging::{Damaging, Stuck};
@@ -97,6 +98,8 @@ pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> 
     let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
     let mut job = prepared.expect("the engine does such jobs").job;
     job.unix_time = 1_700_000_000;
+    // Else each machine would choose for itself.
+    job.compressed_by = Some(Implementation::Rockmill1);
     job.identity = Identity {
         session_id: SessionId { upper: 1, lower: 1 }.encode(),
         host: "host".to_owned(),

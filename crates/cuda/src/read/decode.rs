@@ -6,10 +6,10 @@ use rockmill_core::{Error, ErrorKind, Request, Result, Visibility};
 use rockmill_format::key::ValueType;
 
 use super::errors::{FirstError, clear_errors, error_in, first_error, longest_key};
-use super::input::Input;
+use super::input::{Input, PADDING};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 use super::state::ReadState;
-use crate::driver::ffi::{DecodeArgs, Key, KeyBytes, ValueRef};
+use crate::driver::ffi::{DecodeArgs, DecompressArgs, Key, KeyBytes, ValueRef};
 use crate::driver::refused;
 
 /// Error codes of `types.hpp`.
@@ -46,7 +46,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
     let error = match code {
         ERROR_CHECKSUM => corrupt("block checksum mismatch"),
         ERROR_ORDER => corrupt("keys out of order"),
-        ERROR_COMPRESSED => refused("compressed blocks"),
+        ERROR_COMPRESSED => refused("blocks of a compression that it does not do, or damaged ones"),
         ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
@@ -99,7 +99,13 @@ pub(super) fn decode(
 ) -> Result<Decoded> {
     let named = |FirstError { at, code }| error_of(code, at, input, request);
     let mut args = upload_blocks(read, request, input)?;
-    let counted = count(read, &args, input.bytes)?;
+    let bytes = if input.is_compressed {
+        decompress(read, &mut args, input.bytes)?.map_err(named)?
+    } else {
+        check_blocks(read, &args, input.bytes)?;
+        input.bytes
+    };
+    let counted = count(read, &args, bytes)?;
     let (starts, longest) = counted.map_err(named)?;
     // A count that went round 2^32 shows in the order of starts: no block has so many entries alone.
     if starts.windows(2).any(|pair| pair[0] > pair[1]) {
@@ -107,7 +113,7 @@ pub(super) fn decode(
     }
     let entries = starts.last().map_or(0, |&n| n as usize);
     make_room(read, &mut args, entries, longest)?;
-    decode_entries(read, &args, entries, input.bytes)?;
+    decode_entries(read, &args, entries, bytes)?;
     let ends = input.runs.iter().map(|&(_, end)| starts[end]);
     let run_starts: Vec<u32> = std::iter::once(0).chain(ends).collect();
     check_order(read, &args, &run_starts)?;
@@ -167,10 +173,65 @@ fn upload_blocks(
     Ok(args)
 }
 
+/// Has the blocks' checksums verified.
+fn check_blocks(read: &mut ReadState, args: &DecodeArgs, bytes: u64) -> Result<()> {
+    let table = read.device.table();
+    // SAFETY: the arena holds all blocks with padding around them.
+    let code = unsafe { (table.check_blocks)(&read.ws.exec(), args) };
+    read.device.check(code, "verify checksums")?;
+    read.mark("verify checksums", bytes)
+}
+
+/// Verifies the blocks' checksums and decompresses them. Returns how many bytes they come to. The arena is where they lie
+/// then.
+fn decompress(
+    read: &mut ReadState,
+    args: &mut DecodeArgs,
+    stored_bytes: u64,
+) -> Result<std::result::Result<u64, FirstError>> {
+    check_blocks(read, args, stored_bytes)?;
+    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
+    let buffers = &mut read.buffers;
+    let mut work = DecompressArgs {
+        from: args.arena,
+        blocks: args.blocks.cast_mut(),
+        num_blocks: args.num_blocks,
+        sizes: buffers.raw_sizes.room(num_blocks + 1)?,
+        offsets: buffers.raw_offsets.room(num_blocks + 1)?,
+        to: ptr::null_mut(),
+        errors: args.errors,
+    };
+    buffers
+        .raw_sizes
+        .fill(num_blocks, 1, 0, &read.ws.stream)?;
+    // SAFETY: the blocks lie in the arena with their trailers; sizes and offsets have room for one more than there are.
+    let code = unsafe { (table.measure_raw)(&read.ws.exec(), &raw const work) };
+    read.device.check(code, "measure compressed blocks")?;
+    let (total, [word, _]) =
+        (buffers.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
+    if let Some(error) = error_in(word) {
+        return Ok(Err(error));
+    }
+    let bytes = total[0] as usize;
+    work.to = buffers.other_arena.room(bytes.saturating_add(2 * PADDING as usize))?;
+    for gap in [0, PADDING as usize + bytes] {
+        buffers
+            .other_arena
+            .fill(gap, PADDING as usize, 0, &read.ws.stream)?;
+    }
+    // SAFETY: there is room for all blocks of the sizes that were found, with padding around them.
+    let code = unsafe { (table.decompress)(&read.ws.exec(), &raw const work) };
+    read.device.check(code, "decompress")?;
+    args.arena = work.to;
+    std::mem::swap(&mut buffers.arena, &mut buffers.other_arena);
+    read.mark("decompress", stored_bytes + bytes as u64)?;
+    Ok(Ok(bytes as u64))
+}
+
 /// Where each block's entries begin, with their number behind, and the length of the longest user key.
 type Counted = (Vec<u32>, u64);
 
-/// Verifies checksums and counts entries.
+/// Counts entries.
 fn count(
     read: &mut ReadState,
     args: &DecodeArgs,
@@ -179,10 +240,6 @@ fn count(
     let table = read.device.table();
     // SAFETY: the arena holds all blocks with padding around them, and counts and starts have room for
     // one more than there are blocks.
-    let code = unsafe { (table.check_blocks)(&read.ws.exec(), args) };
-    read.device.check(code, "verify checksums")?;
-    read.mark("verify checksums", bytes)?;
-    // SAFETY: as above.
     let code = unsafe { (table.count_entries)(&read.ws.exec(), args) };
     read.device.check(code, "count entries")?;
     let len = args.num_blocks as usize + 1;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
 use rockmill_format::compression::CompressionType;
 
+use super::size::may_be_compressed;
 use crate::driver::ffi::BlockRef;
 use crate::driver::{Stages, refused};
 use crate::memory::{CopyRing, DeviceBuffer, DeviceSliceMut, Pool};
@@ -18,7 +19,7 @@ use crate::settings::CudaSettings;
 const PIECE_BYTES: u64 = 32 << 20;
 
 /// Bytes in front of and behind every range (`types.hpp:ARENA_PADDING`), and its alignment.
-const PADDING: u64 = 64;
+pub const PADDING: u64 = 64;
 
 /// Where an arena's first range begins.
 pub const ARENA_START: u64 = PADDING;
@@ -33,6 +34,9 @@ pub fn arena_end(at: u64, len: u64) -> u64 {
 
 /// `types.hpp`: entries have the sequence numbers that are stored with them.
 const STORED_SEQUENCE: u64 = u64::MAX;
+
+/// `types.hpp`: the block's trailer says how it is compressed.
+const CODEC_IN_TRAILER: u32 = 0xff;
 
 /// Sizes of entries are 32-bit words on the device, also when an entry is stored in a longer form.
 const MAX_BLOCK_BYTES: u32 = 1 << 31;
@@ -58,6 +62,8 @@ pub struct Input<'a> {
     pub arena_bytes: u64,
     /// Bytes read from files.
     pub bytes: u64,
+    /// Whether some of the blocks may be compressed.
+    pub is_compressed: bool,
     /// Parts of the arena that no piece fills.
     pub gaps: Vec<Range<u64>>,
 }
@@ -70,6 +76,7 @@ impl<'a> Input<'a> {
     pub fn find(inputs: &'a [InputTable], range: &KeyRange) -> Result<Self> {
         let mut input = Self {
             arena_bytes: ARENA_START,
+            is_compressed: inputs.iter().any(may_be_compressed),
             ..Self::default()
         };
         for (ordinal, table) in inputs.iter().enumerate() {
@@ -108,7 +115,10 @@ impl<'a> Input<'a> {
                 file_offset: handle.offset,
                 stored_size: size,
                 raw_size: size,
-                codec: CompressionType::None as u32,
+                codec: match self.is_compressed {
+                    true => CODEC_IN_TRAILER,
+                    false => CompressionType::None as u32,
+                },
                 checksum_base: guard.base_context_checksum,
                 checksum: guard.checksum as u32,
                 restart_interval,

@@ -15,6 +15,8 @@ pub struct ReadSize {
     pub stored_bytes: u64,
     /// The same as they lie in the arena.
     pub arena_bytes: u64,
+    /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
+    pub raw_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
     /// Runs that they are of.
@@ -42,6 +44,9 @@ pub struct ReadSize {
 pub const UNEVEN: (u64, u64) = (5, 4);
 const FEW_ENTRIES: u64 = 256;
 
+/// Bytes between one decompressed block and the next, at most (`decompress.hpp:RAW_ALIGNMENT`).
+const RAW_OVERHEAD: u64 = 16;
+
 /// Padding in front of and behind keys together.
 pub const KEY_OVERHEAD: u64 = 2 * KEY_PADDING as u64;
 
@@ -68,6 +73,9 @@ impl ReadSize {
             Visibility::Compaction(rules) => size.add_rules(rules),
             Visibility::Snapshot(_) => {}
         }
+        if !request.tables.iter().any(may_be_compressed) {
+            size.raw_bytes = 0;
+        }
         size
     }
 
@@ -86,6 +94,11 @@ impl ReadSize {
         let entries = most.saturating_add(FEW_ENTRIES).min(properties.num_entries);
         let keys = share(entries, properties.raw_key_size, properties.num_entries);
         self.stored_bytes = self.stored_bytes.saturating_add(stored);
+        // How well blocks compress is no more even than entries are.
+        let raw = share(of_table(raw_size(properties)), UNEVEN.0, UNEVEN.1).min(raw_size(properties));
+        self.raw_bytes = (self.raw_bytes)
+            .saturating_add(raw.max(data))
+            .saturating_add(blocks * RAW_OVERHEAD);
         self.arena_bytes = arena_end(self.arena_bytes, stored);
         self.blocks += blocks;
         self.runs += 1;
@@ -109,6 +122,24 @@ impl ReadSize {
         self.deeper_bytes = bytes.sum::<u64>() + KEY_OVERHEAD;
     }
 
+    /// Bytes of all blocks as entries are read from them.
+    pub fn block_bytes(&self) -> u64 {
+        self.raw_bytes.max(self.stored_bytes)
+    }
+
+    /// Blocks, if some may be compressed; else 0.
+    pub fn compressed_blocks(&self) -> u64 {
+        if self.raw_bytes > 0 { self.blocks } else { 0 }
+    }
+
+    /// Bytes of decompressed blocks with padding, if some may be compressed; else 0.
+    pub fn raw_arena_bytes(&self) -> u64 {
+        match self.raw_bytes {
+            0 => 0,
+            bytes => bytes.saturating_add(2 * ARENA_START),
+        }
+    }
+
     /// Entries, if some key seems to be too long for its record; else 0.
     pub fn wide_entries(&self) -> u64 {
         if self.wide { self.entries } else { 0 }
@@ -120,6 +151,22 @@ impl ReadSize {
             true => self.key_bytes.saturating_add(KEY_OVERHEAD),
             false => 0,
         }
+    }
+}
+
+/// Whether some data blocks of a table may be compressed: they do not take just their own bytes and trailers.
+pub fn may_be_compressed(table: &InputTable) -> bool {
+    const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
+    let properties = &table.meta.properties;
+    let trailers = properties.num_data_blocks.saturating_mul(TRAILER_BYTES);
+    properties.uncompressed_data_size.checked_add(trailers) != Some(properties.data_size)
+}
+
+/// Bytes of a table's data blocks before compression. Old files do not say it.
+fn raw_size(properties: &TableProperties) -> u64 {
+    match properties.uncompressed_data_size {
+        0 => (properties.raw_key_size).saturating_add(properties.raw_value_size),
+        size => size,
     }
 }
 

@@ -23,6 +23,12 @@ buffers! {
     raw_sizes: u32 = x.blocks;
     block_sizes: u32 = x.blocks;
     block_offsets: u64 = x.blocks;
+    raw_offsets: u64 = x.compressed_blocks + 1;
+    stored_sizes: u32 = x.compressed_blocks;
+    codecs: u32 = x.compressed_blocks;
+    raw_sums: u32 = x.compressed_blocks;
+    raw: u8 = x.raw_bytes;
+    packed: u8 = x.raw_bytes;
     index_sizes: u32 = x.blocks;
     index_sums: u64 = x.blocks;
     edges: u8 = x.edge_bytes;

@@ -4,11 +4,8 @@
 //! So one thread has to go through a file. One of the host's takes a tenth of a microsecond an entry, in blocks that it
 //! has just checked; one of a GPU's takes six.
 
-use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_format::block::{self, ValueForm};
 use rockmill_format::xxph3::hash64_seeded;
-
-use super::parts::Block;
 
 /// The hash of the blocks so far.
 #[derive(Debug)]
@@ -28,27 +25,11 @@ impl Chain {
         }
     }
 
-    /// Goes on with `blocks`, which are stored from the start of `bytes` on. What is no data block holds no entries.
+    /// Goes on with a data block.
     ///
     /// # Errors
-    /// Verification if one is malformed.
-    pub fn add(&mut self, blocks: &[Block], bytes: &[u8]) -> Result<()> {
-        let start = blocks.first().map_or(0, |block| block.offset);
-        for stored in blocks.iter().filter(|block| block.metadata.is_none()) {
-            let from = (stored.offset - start) as usize;
-            let payload = &bytes[from..from + stored.payload as usize];
-            self.add_block(payload).map_err(|e| {
-                let what = format!("a block that came back from the device: {}", e.what);
-                Error {
-                    offset: Some(stored.offset),
-                    ..Error::new(ErrorKind::Verification, what)
-                }
-            })?;
-        }
-        Ok(())
-    }
-
-    fn add_block(&mut self, payload: &[u8]) -> rockmill_format::Result<()> {
+    /// Corruption if it is malformed.
+    pub fn add(&mut self, payload: &[u8]) -> rockmill_format::Result<()> {
         self.key.clear();
         let block = block::Block::parse(payload)?;
         let mut entries = block.entries(ValueForm::Sized, self.restart_interval)?;
@@ -61,7 +42,7 @@ impl Chain {
     }
 
     /// The hash.
-    pub fn finish(self) -> u64 {
+    pub fn hash(&self) -> u64 {
         self.hash
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rockmill_core::{OutputPlan, Result, entry_hash};
+use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
@@ -18,15 +19,16 @@ const ERROR_FILTER: u64 = 11;
 
 /// Images begin on multiples of this, with as much room between them as decoders may read too far.
 pub const IMAGE_ALIGNMENT: u64 = 4096;
-const PADDING: u64 = 64;
+pub const PADDING: u64 = 64;
 
 /// A file as it lies in the images.
 #[derive(Debug)]
 pub struct Image {
     /// Survivors.
     pub entries: Range<usize>,
-    /// Number of data blocks.
+    /// Number of data blocks, and of those of the files before.
     pub num_blocks: u64,
+    pub first_block: usize,
     /// Where it begins.
     pub at: u64,
     /// Bytes of the data blocks.
@@ -68,6 +70,12 @@ impl Image {
         self.index_at() + self.index.size + BLOCK_TRAILER_SIZE as u64
     }
 
+    /// What stands in `all` for the file's data blocks; nothing if that is empty.
+    pub fn sums<'s>(&self, all: &'s [u32]) -> &'s [u32] {
+        all.get(self.first_block..self.first_block + self.num_blocks as usize)
+            .unwrap_or_default()
+    }
+
     /// Bytes of the first and the last internal key.
     pub fn edges_len(&self) -> usize {
         let lens = [self.index.smallest_len, self.index.largest_len];
@@ -82,7 +90,7 @@ impl Image {
 
 /// Measures blocks and files and says where each file's image goes.
 pub fn plan_images(
-    read: &ReadState,
+    read: &mut ReadState,
     sst: &mut SstBuffers,
     plan: &OutputPlan,
     args: &mut LayoutArgs,
@@ -115,6 +123,9 @@ pub fn plan_images(
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure blocks")?;
+    if args.compression.codec != CompressionType::None as u32 {
+        compress(read, sst, args)?;
+    }
     // SAFETY: as above.
     let code = unsafe { (read.device.table().sum_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "sum blocks")?;
@@ -146,6 +157,7 @@ pub fn plan_images(
         let image = Image {
             entries: file_starts[f] as usize..file_starts[f + 1] as usize,
             num_blocks: u64::from(file_blocks[f + 1] - file_blocks[f]),
+            first_block: file_blocks[f] as usize,
             at,
             data_bytes: index.data_size,
             totals,
@@ -161,6 +173,31 @@ pub fn plan_images(
     args.edges = sst.edges.room(edges)?;
     args.places = place_files(read, sst, &images)?;
     Ok(images)
+}
+
+/// Writes raw images of all blocks and compresses them.
+fn compress(read: &mut ReadState, sst: &mut SstBuffers, args: &mut LayoutArgs) -> Result<()> {
+    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
+    args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
+    // SAFETY: the block buffers have room for one more than there are blocks.
+    let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "place raw blocks")?;
+    let bytes = sst.raw_offsets.download(num_blocks, 1, &read.ws.stream)?[0];
+    let room = bytes.saturating_add(2 * PADDING) as usize;
+    args.stored_sizes = sst.stored_sizes.room(num_blocks)?;
+    args.codecs = sst.codecs.room(num_blocks)?;
+    args.raw_sums = sst.raw_sums.room(num_blocks)?;
+    args.raw = sst.raw.room(room)?;
+    args.packed = sst.packed.room(room)?;
+    for gap in [0, (PADDING + bytes) as usize] {
+        for buffer in [&sst.raw, &sst.packed] {
+            buffer.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
+        }
+    }
+    // SAFETY: there is room for all blocks as they were measured, twice, with padding around them.
+    let code = unsafe { (table.compress_blocks)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "compress")?;
+    read.mark("compress", 2 * bytes)
 }
 
 /// Tells the device where files go.
@@ -193,6 +230,7 @@ fn check_of(index: &FileIndex) -> u64 {
     let pair = |low, high| u64::from(low) | u64::from(high) << 32;
     let words = [
         index.data_size,
+        index.raw_size,
         index.size,
         pair(index.prefix_len, index.internal_keys),
         pair(index.smallest_len, index.largest_len),

@@ -1,6 +1,6 @@
 //! A file's index as it came back from the device: where blocks are, by RocksDB's format rather than by what was meant.
 
-use rockmill_core::{Result, WrittenIndex, index_hash, placed_hash};
+use rockmill_core::{BuiltIndex, Result, index_hash, placed_hash};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockHandle};
 use rockmill_format::index::{IndexSettings, decode_written_index};
 
@@ -11,10 +11,8 @@ use crate::driver::altered;
 /// An index that was read, and is sound in itself.
 #[derive(Debug)]
 pub struct ReadIndex {
-    /// Payload and trailer.
-    bytes: Vec<u8>,
     handles: Vec<BlockHandle>,
-    written: WrittenIndex,
+    built: BuiltIndex,
     tags_hash: u64,
 }
 
@@ -23,10 +21,10 @@ impl ReadIndex {
     ///
     /// # Errors
     /// Verification, unless as many data blocks as there are follow one another and fill the file.
-    pub fn read(bytes: Vec<u8>, image: &Image, settings: &IndexSettings) -> Result<Self> {
+    pub fn read(mut bytes: Vec<u8>, image: &Image, settings: &IndexSettings) -> Result<Self> {
         let user_keys = image.index.internal_keys == 0;
-        let payload = &bytes[..bytes.len() - BLOCK_TRAILER_SIZE];
-        let (entries, tags) = decode_written_index(payload, settings.coding(user_keys))
+        bytes.truncate(bytes.len() - BLOCK_TRAILER_SIZE);
+        let (entries, tags) = decode_written_index(&bytes, settings.coding(user_keys))
             .map_err(|e| altered(&format!("an index that does not decode: {}", e.what)))?;
         let mut end = Some(0);
         for entry in &entries {
@@ -36,29 +34,18 @@ impl ReadIndex {
         if end != Some(image.data_bytes) || entries.len() as u64 != image.num_blocks {
             return Err(altered("blocks do not fill their files"));
         }
-        let written = WrittenIndex {
-            handle: BlockHandle {
-                offset: image.index_at(),
-                size: image.index.size,
-            },
-            payload_size: image.index.size,
-            user_keys,
-            hash: index_hash(entries.iter().map(|e| (e.separator.as_slice(), e.handle))),
-        };
         Ok(Self {
             handles: entries.iter().map(|entry| entry.handle).collect(),
-            bytes,
-            written,
+            built: BuiltIndex {
+                payload: bytes,
+                user_keys,
+                hash: index_hash(entries.iter().map(|e| (e.separator.as_slice(), e.handle))),
+            },
             tags_hash: (0..)
                 .zip(&tags)
                 .map(|(i, &tag)| placed_hash(tag, i))
                 .fold(0, u64::wrapping_add),
         })
-    }
-
-    /// Payload and trailer.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     /// The data blocks.
@@ -75,8 +62,8 @@ impl ReadIndex {
         self.tags_hash
     }
 
-    /// What the file's other blocks say of it.
-    pub fn written(&self) -> WrittenIndex {
-        self.written
+    /// The block.
+    pub fn into_built(self) -> BuiltIndex {
+        self.built
     }
 }

@@ -9,6 +9,7 @@ use super::buffers::SstBuffers;
 use super::filter::{filter_rules, may_lack_prefix};
 use crate::driver::ffi::{self, IndexLayout, Layout, LayoutArgs};
 use crate::read::{ReadState, Spans, Survivors, clear_errors};
+use crate::support;
 
 /// Files of one task at most; all of them are open at once.
 pub const MAX_FILES: usize = 256;
@@ -55,6 +56,7 @@ pub fn lay_out(
         },
         splitting,
         filter,
+        compression: support::compression(&table.compression).unwrap_or_default(),
         shared: sst.shared.room(n + 1)?,
         sizes: sst.sizes.room(n + 1)?,
         prefix: sst.prefix.room(n + 1)?,
@@ -74,6 +76,12 @@ pub fn lay_out(
         raw_sizes: null_mut(),
         block_sizes: null_mut(),
         block_offsets: null_mut(),
+        raw_offsets: null_mut(),
+        stored_sizes: null_mut(),
+        codecs: null_mut(),
+        raw_sums: null_mut(),
+        raw: null_mut(),
+        packed: null_mut(),
         index_sizes: null_mut(),
         index_sums: null_mut(),
         blocks: null_mut(),

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod chain;
+mod data_check;
 mod filter;
 mod images;
 mod index;

@@ -55,7 +55,13 @@ pub fn write(
     let verify = Verification::start(read, sst, survivors, &args, &images)?;
     let end = images.last().map_or(0, |image| image.at + image.len());
     let memory = sst.images.view(0..end as usize);
-    let files = store(with, &images, memory, &edges, files)?;
+    let sums = match args.raw_sums.is_null() {
+        true => Vec::new(),
+        false => sst
+            .raw_sums
+            .download(0, args.num_blocks as usize, &read.ws.stream)?,
+    };
+    let files = store(with, &images, memory, &edges, &sums, files)?;
     // The files are synced by now; the device was done with comparing long before.
     verify.finish(&read.ws, sst, &images, &files)?;
     Ok(files.into_iter().map(|stored| stored.file).collect())

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::METADATA_LEN;
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
 
@@ -16,6 +17,15 @@ pub struct Block {
 }
 
 impl Block {
+    /// The error of a block that is not what it was meant to be.
+    pub fn altered(&self, what: &str) -> Error {
+        let what = format!("a block that came back from the device: {what}");
+        Error {
+            offset: Some(self.offset),
+            ..Error::new(ErrorKind::Verification, what)
+        }
+    }
+
     /// Where the trailer ends.
     pub fn end(self) -> u64 {
         self.offset + self.payload + BLOCK_TRAILER_SIZE as u64
@@ -57,30 +67,29 @@ pub fn parts_of(blocks: &[Block], chunk: u64) -> Vec<Part> {
     parts
 }
 
-/// Verifies the checksum of each block of what came back.
+/// Verifies the checksum of each block of what came back, and shows its payload and how that is compressed.
 ///
 /// # Errors
-/// Verification.
-pub fn check_blocks(blocks: &[Block], guard: BlockGuard, bytes: &[u8]) -> Result<()> {
+/// Verification, or what `each` fails with.
+pub fn check_blocks(
+    blocks: &[Block],
+    guard: BlockGuard,
+    bytes: &[u8],
+    mut each: impl FnMut(&Block, &[u8], CompressionType) -> Result<()>,
+) -> Result<()> {
     let start = blocks.first().map_or(0, |block| block.offset);
     for block in blocks {
         let stored = &bytes[(block.offset - start) as usize..(block.end() - start) as usize];
-        let fail = |what: &str| {
-            let what = format!("a block that came back from the device: {what}");
-            Error {
-                offset: Some(block.offset),
-                ..Error::new(ErrorKind::Verification, what)
-            }
-        };
-        let (payload, _) = guard
+        let (payload, kind) = guard
             .open(stored, block.offset)
-            .map_err(|e| fail(&e.what))?;
+            .map_err(|e| block.altered(&e.what))?;
         if block
             .metadata
             .is_some_and(|metadata| !payload.ends_with(&metadata))
         {
-            return Err(fail("a filter with other metadata than was meant"));
+            return Err(block.altered("a filter with other metadata than was meant"));
         }
+        each(block, payload, kind)?;
     }
     Ok(())
 }
@@ -89,7 +98,6 @@ pub fn check_blocks(blocks: &[Block], guard: BlockGuard, bytes: &[u8]) -> Result
 mod tests {
     use super::*;
     use rockmill_format::checksum::ChecksumType;
-    use rockmill_format::compression::CompressionType;
     use rockmill_format::filter::bloom;
 
     const GUARD: BlockGuard = BlockGuard {
@@ -118,11 +126,11 @@ mod tests {
     #[test]
     fn a_flipped_bit_in_what_came_back_is_noticed() {
         let (bytes, blocks) = stored();
-        assert_eq!(check_blocks(&blocks, GUARD, &bytes), Ok(()));
+        assert_eq!(check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())), Ok(()));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let error = check_blocks(&blocks, GUARD, &damaged).expect_err("damaged");
+            let error = check_blocks(&blocks, GUARD, &damaged, |_, _, _| Ok(())).expect_err("damaged");
             assert_eq!(error.kind, ErrorKind::Verification);
         }
     }
@@ -131,7 +139,7 @@ mod tests {
     fn a_filter_that_says_another_number_of_probes_is_noticed() {
         let (bytes, mut blocks) = stored();
         blocks[1].metadata = Some(bloom::metadata(7));
-        let error = check_blocks(&blocks, GUARD, &bytes).expect_err("other metadata");
+        let error = check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())).expect_err("other metadata");
         assert!(error.what.contains("metadata"), "{error}");
     }
 

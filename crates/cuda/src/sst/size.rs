@@ -1,10 +1,11 @@
 //! How much of everything comes of a task's rows at most, if they are written as SST files.
 
 use rockmill_core::OutputPlan;
+use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::filter::{filter_rules, may_lack_prefix};
-use super::images::IMAGE_ALIGNMENT;
+use super::images::{IMAGE_ALIGNMENT, PADDING};
 use super::layout::MAX_FILES;
 use crate::read::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
 
@@ -29,6 +30,9 @@ pub struct SstSize {
     pub filter_bytes: u64,
     /// Bytes of all files.
     pub image_bytes: u64,
+    /// If data blocks are compressed, how many there are and the bytes of all before; else 0.
+    pub compressed_blocks: u64,
+    pub raw_bytes: u64,
 }
 
 /// What an entry takes beside a whole key and what it took in the input: a restart and longer lengths.
@@ -51,7 +55,8 @@ impl SstSize {
         let grandparent_bytes: u64 = (grandparents.iter())
             .map(|file| (file.smallest.len() + file.largest.len()) as u64)
             .sum();
-        let data = (read.stored_bytes)
+        let data = read
+            .block_bytes()
             .saturating_add(key_bytes)
             .saturating_add(entries.saturating_mul(ENTRY_OVERHEAD));
         let files = (data / plan.splitting.max_output_file_size.max(1) + 2).min(MAX_FILES as u64);
@@ -59,8 +64,10 @@ impl SstSize {
         let filter_bytes = filter_bytes(plan, entries, files);
         let index_bytes = share(key_bytes, blocks, entries)
             .saturating_add(blocks.saturating_mul(INDEX_ENTRY_OVERHEAD));
-        let image_bytes = data
-            .saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD))
+        let block_bytes = data.saturating_add(blocks.saturating_mul(BLOCK_OVERHEAD));
+        let compresses = plan.table.compression.kind != CompressionType::None;
+        // Nothing may shrink.
+        let image_bytes = block_bytes
             .saturating_add(filter_bytes)
             .saturating_add(index_bytes)
             .saturating_add(files * FILE_OVERHEAD);
@@ -78,6 +85,11 @@ impl SstSize {
             blocks,
             filter_bytes,
             image_bytes,
+            compressed_blocks: if compresses { blocks } else { 0 },
+            raw_bytes: match compresses {
+                true => block_bytes.saturating_add(2 * PADDING),
+                false => 0,
+            },
         }
     }
 }

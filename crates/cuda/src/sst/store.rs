@@ -11,9 +11,9 @@ use rockmill_core::{
     Resource, Result, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
-use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard, BlockHandle};
+use rockmill_format::handle::{BlockGuard, BlockHandle};
 
-use super::chain::Chain;
+use super::data_check::DataCheck;
 use super::images::Image;
 use super::index::ReadIndex;
 use super::output::Writing;
@@ -35,7 +35,7 @@ pub struct Stored {
 }
 
 /// Copies all images back from `memory` and writes the files, a few at a time. `edges` are the internal keys at the
-/// files' ends.
+/// files' ends, `raw_sums` the checksums of all data blocks before they were compressed, if they were.
 ///
 /// # Errors
 /// Storage, Verification, Device, Cancelled.
@@ -44,6 +44,7 @@ pub fn store(
     images: &[Image],
     memory: DeviceSlice<'_, u8>,
     edges: &[u8],
+    raw_sums: &[u32],
     files: Vec<NewFile>,
 ) -> Result<Vec<Stored>> {
     let started = Instant::now();
@@ -51,6 +52,7 @@ pub fn store(
         with,
         memory,
         edges,
+        raw_sums,
         waiting: Mutex::new(images.iter().zip(files).collect()),
         done: Mutex::new(Ok(Vec::new())),
     };
@@ -85,6 +87,8 @@ struct Store<'a> {
     memory: DeviceSlice<'a, u8>,
     /// First and last internal keys of all files.
     edges: &'a [u8],
+    /// Checksums of all data blocks before they were compressed; none if they were not.
+    raw_sums: &'a [u32],
     waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
     /// Files that are done, or the first error.
     done: Mutex<Result<Vec<Stored>>>,
@@ -179,17 +183,14 @@ impl Store<'_> {
             metadata: Some(filter.metadata),
         });
         let stored: Vec<Block> = index.blocks().chain(filter).collect();
-        let mut chain = (self.with.plan.paranoid_hash)
-            .then(|| Chain::new(self.with.plan.table.restart_interval));
-        let copied = self.copy_back(image, &stored, guard, &mut writer, &mut ring, &mut chain);
+        let sums = image.sums(self.raw_sums);
+        let mut check = DataCheck::new(self.with.plan, guard, sums);
+        let copied = self.copy_back(image, &stored, &mut writer, &mut ring, &mut check);
         let back = (0..CHUNKS).try_for_each(|chunk| take_back(&mut writer, &mut ring, chunk));
         copied.and(back)?;
         drop(ring);
-        writer.append(index.bytes())?;
-        let body = FileBody {
-            paranoid_hash: chain.map_or(0, Chain::finish),
-            ..self.body(image, &index)
-        };
+        let tags_hash = index.tags_hash();
+        let body = self.body(image, index, check);
         let mut compressor = Compressor::new(&self.with.plan.table.compression)
             .map_err(|e| Error::internal(e.what))?;
         let size = image.len();
@@ -198,7 +199,7 @@ impl Store<'_> {
         })?;
         Ok(Stored {
             file,
-            tags_hash: index.tags_hash(),
+            tags_hash,
         })
     }
 
@@ -220,22 +221,21 @@ impl Store<'_> {
         self.with
             .stages
             .time("check index", Resource::Host, len, || {
-                check_blocks(&[block], guard, &bytes)?;
+                check_blocks(&[block], guard, &bytes, |_, _, _| Ok(()))?;
                 ReadIndex::read(bytes, image, &self.with.plan.table.index)
             })
     }
 
     /// Copies data blocks and filter back in chunks of whole blocks, checks and appends each while the next is on
-    /// its way; `chain` goes on with them. A block that is larger than a chunk is put together first. Where the file
+    /// its way. A block that is larger than a chunk is put together first. Where the file
     /// is written from memory that it borrows, it borrows the chunks.
     fn copy_back(
         &self,
         image: &Image,
         blocks: &[Block],
-        guard: BlockGuard,
         writer: &mut BlockWriter,
         ring: &mut CopyRing,
-        chain: &mut Option<Chain>,
+        check: &mut DataCheck<'_>,
     ) -> Result<()> {
         let lends_at = writer.lends_at().filter(|&at| at < ring.chunk_bytes());
         let way = lends_at.map_or(Way::Copied, |alignment| Way::Lent { alignment });
@@ -254,14 +254,8 @@ impl Store<'_> {
                 self.with
                     .stages
                     .time("check blocks", Resource::Host, len, || {
-                        check_blocks(blocks, guard, whole)
+                        check.blocks(blocks, whole)
                     })?;
-                if let Some(chain) = chain {
-                    let add = || chain.add(blocks, whole);
-                    self.with
-                        .stages
-                        .time("hash entries", Resource::Host, len, add)?;
-                }
                 match way {
                     Way::Lent { .. } if part.is_whole => lent = Some(ring.lend(turn, range)),
                     _ => (self.with.stages)
@@ -325,10 +319,10 @@ impl Store<'_> {
         unsafe { ring.fetch(turn, place.start, from) }
     }
 
-    fn body(&self, image: &Image, index: &ReadIndex) -> FileBody {
+    fn body(&self, image: &Image, index: ReadIndex, check: DataCheck<'_>) -> FileBody {
         let (first_key, last_key) = image.edges(self.edges);
         let (totals, entries) = (&image.totals, image.entries.len() as u64);
-        let num_blocks = image.num_blocks;
+        let compresses = self.with.plan.table.compression.kind != CompressionType::None;
         FileBody {
             data_size: image.data_bytes,
             first_key: first_key.to_vec(),
@@ -337,14 +331,14 @@ impl Store<'_> {
                 deletions: totals.deletions,
                 raw_key_bytes: totals.key_bytes,
                 raw_value_bytes: totals.value_bytes,
-                uncompressed_bytes: image.data_bytes - num_blocks * BLOCK_TRAILER_SIZE as u64,
-                blocks: num_blocks,
-                rejected: 0,
-                bypassed: num_blocks,
+                uncompressed_bytes: image.index.raw_size,
+                blocks: image.num_blocks,
+                rejected: if compresses { check.stored_raw } else { 0 },
+                bypassed: if compresses { 0 } else { check.stored_raw },
                 smallest_seqno: Some(totals.smallest_seqno),
                 largest_seqno: totals.largest_seqno,
             },
-            index: IndexBlock::Written(index.written()),
+            index: IndexBlock::Built(index.into_built()),
             filter: image.filter.map_or(FilterBlock::None, |filter| {
                 FilterBlock::Written(BlockHandle {
                     offset: image.data_bytes,
@@ -355,9 +349,9 @@ impl Store<'_> {
                 Some(options) if options.millibits_per_key > 0 => totals.filter_entries,
                 _ => 0,
             },
-            compression_used: [CompressionType::None].into(),
             content: ContentHash::from_sum(totals.content_hash, entries),
-            paranoid_hash: 0,
+            paranoid_hash: check.paranoid_hash(),
+            compression_used: check.used,
         }
     }
 }

@@ -40,7 +40,10 @@ impl Verification {
         let refs = sst.again.room(num_blocks)?;
         let spare = read.buffers.keys_on(survivors.side.other());
         let decode = DecodeArgs {
-            arena: sst.images.as_ptr(),
+            arena: match args.raw_offsets.is_null() {
+                true => sst.images.as_ptr(),
+                false => args.packed,
+            },
             blocks: refs,
             num_blocks: num_blocks as u64,
             counts: sst.again_counts.room(num_blocks + 1)?,
@@ -78,6 +81,9 @@ impl Verification {
             bases: sst.bases.as_ptr(),
             refs,
             found: sst.found.room(images.len())?,
+            images: sst.images.as_ptr(),
+            raw_offsets: args.raw_offsets,
+            packed: args.packed,
             decode,
         };
         sst.found.fill(0, images.len(), 0, &read.ws.stream)?;

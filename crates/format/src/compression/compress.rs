@@ -3,7 +3,9 @@
 use flate2::{Compress, Compression, FlushCompress, Status};
 use lz4::block::CompressionMode;
 
-use super::{COMPRESSION_SIZE_LIMIT, CompressionSettings, CompressionType, DEFAULT_LEVEL};
+use super::{
+    COMPRESSION_SIZE_LIMIT, CompressionSettings, CompressionType, DEFAULT_LEVEL, Implementation,
+};
 use crate::coding::put_varint;
 use crate::error::{Error, Result};
 
@@ -23,14 +25,15 @@ enum Codec {
     Stored,
     Snappy(Box<snap::raw::Encoder>),
     Zlib { level: Compression, window: u8 },
-    Lz4(CompressionMode, CompressionType),
+    Lz4(Lz4Mode),
     Zstd(zstd::bulk::Compressor<'static>),
+    Rockmill1(rockmill_codec::Codec),
 }
 
 /// Compresses blocks as RocksDB's built-in compressors do.
 pub struct Compressor {
     codec: Codec,
-    max_bytes_per_kb: u64,
+    settings: CompressionSettings,
     scratch: Vec<u8>,
 }
 
@@ -52,6 +55,16 @@ impl Compressor {
         let level = settings.level;
         let default = level == DEFAULT_LEVEL;
         let codec = match settings.kind {
+            kind if settings.implementation == Implementation::Rockmill1 => {
+                Codec::Rockmill1(match kind {
+                    CompressionType::Snappy => rockmill_codec::Codec::Snappy,
+                    CompressionType::Lz4 | CompressionType::Lz4hc => rockmill_codec::Codec::Lz4,
+                    CompressionType::None | CompressionType::Zlib | CompressionType::Zstd => {
+                        let what = format!("{} by Rockmill's own code", kind.name());
+                        return Err(Error::unsupported(0, what));
+                    }
+                })
+            }
             CompressionType::None => Codec::Stored,
             CompressionType::Snappy => Codec::Snappy(Box::new(snap::raw::Encoder::new())),
             CompressionType::Zlib => {
@@ -72,7 +85,9 @@ impl Compressor {
                     window: window as u8,
                 }
             }
-            CompressionType::Lz4 | CompressionType::Lz4hc => lz4_codec(settings.kind, level),
+            CompressionType::Lz4 | CompressionType::Lz4hc => {
+                Codec::Lz4(lz4_mode(settings.kind, level))
+            }
             CompressionType::Zstd => {
                 let level = if default { ZSTD_DEFAULT_LEVEL } else { level };
                 let mut zstd = zstd::bulk::Compressor::new(level)
@@ -84,7 +99,7 @@ impl Compressor {
         };
         Ok(Self {
             codec,
-            max_bytes_per_kb: u64::from(settings.max_compressed_bytes_per_kb.min(1023)),
+            settings: settings.clone(),
             scratch: Vec::new(),
         })
     }
@@ -100,7 +115,9 @@ impl Compressor {
             Codec::Stored => CompressionType::None,
             Codec::Snappy(_) => CompressionType::Snappy,
             Codec::Zlib { .. } => CompressionType::Zlib,
-            Codec::Lz4(_, kind) => *kind,
+            Codec::Lz4(mode) => mode.kind(),
+            Codec::Rockmill1(rockmill_codec::Codec::Snappy) => CompressionType::Snappy,
+            Codec::Rockmill1(rockmill_codec::Codec::Lz4) => CompressionType::Lz4,
             Codec::Zstd(_) => CompressionType::Zstd,
         }
     }
@@ -111,13 +128,12 @@ impl Compressor {
     /// # Errors
     /// Unsupported if the library fails, which it does for want of memory.
     pub fn compress<'a>(&'a mut self, block: &'a [u8]) -> Result<(&'a [u8], CompressionType)> {
-        const KIB_SHIFT: u32 = 10;
         if self.is_stored() || block.len() >= COMPRESSION_SIZE_LIMIT {
             return Ok((block, CompressionType::None));
         }
-        let limit = (self.max_bytes_per_kb * block.len() as u64) >> KIB_SHIFT;
+        let limit = self.settings.max_compressed_size(block.len());
         let kind = self
-            .fill_scratch(block)
+            .fill_scratch(block, limit as usize)
             .map_err(|why| Error::unsupported(0, format!("compression failed: {why}")))?;
         if kind != CompressionType::None && self.scratch.len() as u64 <= limit {
             Ok((&self.scratch, kind))
@@ -147,8 +163,13 @@ impl Compressor {
         Ok(kind)
     }
 
-    /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if it does not fit there.
-    fn fill_scratch(&mut self, block: &[u8]) -> std::result::Result<CompressionType, String> {
+    /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if it does not fit there, and may
+    /// be if it does not shrink to `limit` bytes.
+    fn fill_scratch(
+        &mut self,
+        block: &[u8],
+        limit: usize,
+    ) -> std::result::Result<CompressionType, String> {
         let out = &mut self.scratch;
         out.clear();
         match &mut self.codec {
@@ -172,16 +193,30 @@ impl Compressor {
                     Status::Ok | Status::BufError => CompressionType::None,
                 })
             }
-            Codec::Lz4(mode, kind) => {
+            Codec::Lz4(mode) => {
                 put_varint(out, block.len() as u64);
                 let head = out.len();
                 let bound = lz4::block::compress_bound(block.len()).map_err(|e| e.to_string())?;
                 out.resize(head + bound, 0);
                 let len =
-                    lz4::block::compress_to_buffer(block, Some(*mode), false, &mut out[head..])
+                    lz4::block::compress_to_buffer(block, Some(mode.library()), false, &mut out[head..])
                         .map_err(|e| e.to_string())?;
                 out.truncate(head + len);
-                Ok(*kind)
+                Ok(mode.kind())
+            }
+            Codec::Rockmill1(codec) => {
+                let kind = match codec {
+                    rockmill_codec::Codec::Snappy => CompressionType::Snappy,
+                    rockmill_codec::Codec::Lz4 => {
+                        put_varint(out, block.len() as u64);
+                        CompressionType::Lz4
+                    }
+                };
+                let capacity = limit.saturating_sub(out.len());
+                Ok(match codec.compress(block, out, capacity) {
+                    true => kind,
+                    false => CompressionType::None,
+                })
             }
             Codec::Zstd(encoder) => {
                 put_varint(out, block.len() as u64);
@@ -197,20 +232,43 @@ impl Compressor {
     }
 }
 
+/// How LZ4 compresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lz4Mode {
+    /// LZ4 with an acceleration.
+    Fast(i32),
+    /// LZ4HC of a level.
+    High(i32),
+}
+
+impl Lz4Mode {
+    fn kind(self) -> CompressionType {
+        match self {
+            Self::Fast(_) => CompressionType::Lz4,
+            Self::High(_) => CompressionType::Lz4hc,
+        }
+    }
+
+    fn library(self) -> CompressionMode {
+        match self {
+            Self::Fast(acceleration) => CompressionMode::FAST(acceleration),
+            Self::High(level) => CompressionMode::HIGHCOMPRESSION(level),
+        }
+    }
+}
+
 /// LZ4 and LZ4HC share levels: positive ones are LZ4HC's, others are accelerations, whichever of the
 /// two is configured; only the default differs (`util/compression.cc:GetCompressor`).
-fn lz4_codec(kind: CompressionType, level: i32) -> Codec {
+pub fn lz4_mode(kind: CompressionType, level: i32) -> Lz4Mode {
     let high = match level {
         DEFAULT_LEVEL => kind == CompressionType::Lz4hc,
         level => level >= 1,
     };
     if high {
         let level = if level == DEFAULT_LEVEL { 0 } else { level };
-        let mode = CompressionMode::HIGHCOMPRESSION(level.min(LZ4HC_MAX_LEVEL));
-        Codec::Lz4(mode, CompressionType::Lz4hc)
+        Lz4Mode::High(level.min(LZ4HC_MAX_LEVEL))
     } else {
         let acceleration = level.clamp(-LZ4_MAX_ACCELERATION, -1).abs();
-        let acceleration = if level >= 0 { 1 } else { acceleration };
-        Codec::Lz4(CompressionMode::FAST(acceleration), CompressionType::Lz4)
+        Lz4Mode::Fast(if level >= 0 { 1 } else { acceleration })
     }
 }

@@ -11,6 +11,7 @@ mod compress;
 mod decompress;
 
 pub use compress::Compressor;
+use compress::{Lz4Mode, lz4_mode};
 pub use decompress::Decompressor;
 
 /// How a block is stored; the value stands in the block's trailer.
@@ -81,11 +82,40 @@ pub const COMPRESSION_SIZE_LIMIT: usize = i32::MAX as usize;
 /// Level that stands for "the library's default" (`CompressionOptions::kDefaultCompressionLevel`).
 pub const DEFAULT_LEVEL: i32 = 32767;
 
+/// Who compresses blocks. Each writes other bytes, which all decompress to the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Implementation {
+    /// The library that RocksDB uses too.
+    #[default]
+    Library,
+    /// Rockmill's own code, version 1, which GPUs run as well ([`CompressionSettings::with_rockmill`]).
+    Rockmill1,
+}
+
+impl Implementation {
+    /// Name in job files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Library => "library",
+            Self::Rockmill1 => "rockmill-1",
+        }
+    }
+
+    /// The implementation with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Library, Self::Rockmill1]
+            .into_iter()
+            .find(|implementation| implementation.name() == name)
+    }
+}
+
 /// How data blocks are compressed (`CompressionOptions`, the members that change bytes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompressionSettings {
     /// Algorithm.
     pub kind: CompressionType,
+    /// Who runs it.
+    pub implementation: Implementation,
     /// Level; [`DEFAULT_LEVEL`] is the library's default.
     pub level: i32,
     /// zlib window bits; negative means raw deflate, which is the only form written.
@@ -101,11 +131,40 @@ impl CompressionSettings {
     pub fn none() -> Self {
         Self {
             kind: CompressionType::None,
+            implementation: Implementation::Library,
             level: DEFAULT_LEVEL,
             window_bits: -14,
             zstd_checksum: false,
             max_compressed_bytes_per_kb: 896,
         }
+    }
+
+    /// The settings with Rockmill's own code in place of the library's, if there is such code for them: for Snappy, and
+    /// for LZ4 without acceleration.
+    #[must_use]
+    pub fn with_rockmill(&self) -> Option<Self> {
+        let has_own = match self.kind {
+            CompressionType::Snappy => true,
+            CompressionType::Lz4 | CompressionType::Lz4hc => {
+                lz4_mode(self.kind, self.level) == Lz4Mode::Fast(1)
+            }
+            CompressionType::None | CompressionType::Zlib | CompressionType::Zstd => false,
+        };
+        has_own.then(|| Self {
+            implementation: Implementation::Rockmill1,
+            ..self.clone()
+        })
+    }
+
+    /// The limit up to which a block of `size` bytes is stored compressed.
+    pub fn max_compressed_size(&self, size: usize) -> u64 {
+        const KIB_SHIFT: u32 = 10;
+        (u64::from(self.max_bytes_per_kb()) * size as u64) >> KIB_SHIFT
+    }
+
+    /// [`CompressionSettings::max_compressed_bytes_per_kb`], of which RocksDB uses at most 1023.
+    pub fn max_bytes_per_kb(&self) -> u32 {
+        self.max_compressed_bytes_per_kb.min(1023)
     }
 }
 

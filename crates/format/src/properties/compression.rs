@@ -48,6 +48,20 @@ pub fn compression_name(format_version: u32, preferred: Option<u8>, used: &[u8])
     type_name(named)
 }
 
+/// Whether a file whose property `rocksdb.compression` is `property` may have blocks of a type. Before format_version 7 it
+/// names one type alone.
+#[must_use]
+pub fn may_use_compression(property: &[u8], compression_type: u8) -> bool {
+    let property = String::from_utf8_lossy(property);
+    match property.split(';').nth(1) {
+        Some(types) => {
+            let code = format!("{compression_type:02X}");
+            types.as_bytes().chunks(2).any(|t| t == code.as_bytes())
+        }
+        None => property == type_name(compression_type),
+    }
+}
+
 /// RocksDB's name of a compression type's code (`util/compression.cc:CompressionTypeToString`).
 pub fn type_name(compression_type: u8) -> String {
     let name = match compression_type {
@@ -142,5 +156,23 @@ impl CompressionOptions {
         put("checksum", self.checksum.into());
         put("_type", configured_type.into());
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_use_the_types_that_its_property_names() {
+        const ZLIB: u8 = 2;
+        for version in [2, FIRST_VERSION_WITH_MANAGER] {
+            for (used, expected) in [(&[ZLIB][..], true), (&[0x22, 1], false), (&[], false)] {
+                let name = compression_name(version, Some(1), used);
+                assert_eq!(may_use_compression(name.as_bytes(), ZLIB), expected, "{name}");
+            }
+        }
+        let two = compression_name(FIRST_VERSION_WITH_MANAGER, Some(4), &[4, ZLIB]);
+        assert!(may_use_compression(two.as_bytes(), ZLIB), "{two}");
     }
 }

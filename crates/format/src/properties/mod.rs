@@ -10,7 +10,9 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
-pub use compression::{CompressionOptions, compression_name, type_name as compression_type_name};
+pub use compression::{
+    CompressionOptions, compression_name, may_use_compression, type_name as compression_type_name,
+};
 
 use crate::error::{Error, Result};
 use crate::wire::PropertyValue;

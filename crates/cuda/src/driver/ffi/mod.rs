@@ -89,6 +89,8 @@ pub struct KernelTable {
     pub probe: unsafe extern "C" fn(*const Exec) -> c_int,
     pub scratch_bytes: unsafe extern "C" fn(u64) -> u64,
     pub check_blocks: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
+    pub measure_raw: unsafe extern "C" fn(*const Exec, *const DecompressArgs) -> c_int,
+    pub decompress: unsafe extern "C" fn(*const Exec, *const DecompressArgs) -> c_int,
     pub count_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
     pub decode_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs) -> c_int,
     pub hash_entries: unsafe extern "C" fn(*const Exec, *const DecodeArgs, u64) -> c_int,
@@ -119,6 +121,8 @@ pub struct KernelTable {
     pub copy_rows: unsafe extern "C" fn(*const Exec, *const RowArgs, u64, u64, *mut u8) -> c_int,
     pub split: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub measure_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
+    pub place_raw: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
+    pub compress_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub sum_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub measure_index: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub sum_file:

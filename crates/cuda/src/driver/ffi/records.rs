@@ -96,6 +96,7 @@ records! {
     #[derive(Debug, Clone, Copy, Default)]
     pub struct FileIndex {
         pub data_size: u64,
+        pub raw_size: u64,
         pub size: u64,
         pub prefix_len: u32,
         pub internal_keys: u32,
@@ -205,6 +206,13 @@ records! {
         pub checksum: u32,
     }
 
+    /// `Compression`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct Compression {
+        pub codec: u32,
+        pub max_bytes_per_kb: u32,
+    }
+
     /// `IndexLayout`.
     #[derive(Debug, Clone, Copy)]
     pub struct IndexLayout {
@@ -246,6 +254,18 @@ records! {
         pub scratch_bytes: u64,
         pub processors: u32,
         pub unused: u32,
+    }
+
+    /// `DecompressArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct DecompressArgs {
+        pub from: *const u8,
+        pub blocks: *mut BlockRef,
+        pub num_blocks: u64,
+        pub sizes: *mut u64,
+        pub offsets: *mut u64,
+        pub to: *mut u8,
+        pub errors: *mut u64,
     }
 
     /// `DecodeArgs`.
@@ -329,6 +349,7 @@ records! {
         pub index: IndexLayout,
         pub splitting: Splitting,
         pub filter: FilterRules,
+        pub compression: Compression,
         pub shared: *mut u32,
         pub sizes: *mut u32,
         pub prefix: *mut u64,
@@ -342,6 +363,12 @@ records! {
         pub raw_sizes: *mut u32,
         pub block_sizes: *mut u32,
         pub block_offsets: *mut u64,
+        pub raw_offsets: *mut u64,
+        pub stored_sizes: *mut u32,
+        pub codecs: *mut u32,
+        pub raw_sums: *mut u32,
+        pub raw: *mut u8,
+        pub packed: *mut u8,
         pub index_sizes: *mut u32,
         pub index_sums: *mut u64,
         pub blocks: *mut OutBlock,
@@ -385,6 +412,9 @@ records! {
         pub bases: *const u32,
         pub refs: *mut BlockRef,
         pub found: *mut FoundFile,
+        pub images: *const u8,
+        pub raw_offsets: *const u64,
+        pub packed: *mut u8,
         pub decode: DecodeArgs,
     }
 

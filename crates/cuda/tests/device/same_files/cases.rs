@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rockmill_core::{
     CompactionRules, DeeperLevels, Grandparent, InputTable, OutputSplitting, Plan, TablePlan,
 };
-use rockmill_format::compression::CompressionSettings;
+use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::common::{self, Entry};
 
@@ -82,10 +82,26 @@ pub fn key_of(n: u32, len: usize) -> Vec<u8> {
     key
 }
 
-/// Table plans without compression, which the device does not do.
+/// Plans of tables that the device writes: it compresses by its own code, or not at all.
 pub fn table_plans() -> impl Strategy<Value = TablePlan> {
+    let own = prop::sample::select(vec![CompressionType::Snappy, CompressionType::Lz4]);
+    (common::plans::table_plans(), proptest::option::of(own)).prop_map(|(mut plan, own)| {
+        let settings = CompressionSettings {
+            kind: own.unwrap_or(CompressionType::None),
+            level: DEFAULT_LEVEL,
+            ..plan.compression
+        };
+        plan.compression = settings.with_rockmill().unwrap_or(settings);
+        plan
+    })
+}
+
+/// Plans of tables that the device reads.
+pub fn input_plans() -> impl Strategy<Value = TablePlan> {
     common::plans::table_plans().prop_map(|mut plan| {
-        plan.compression = CompressionSettings::none();
+        if plan.compression.kind == CompressionType::Zlib {
+            plan.compression = CompressionSettings::none();
+        }
         plan
     })
 }

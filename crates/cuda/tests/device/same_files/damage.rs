@@ -5,6 +5,7 @@ use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_cpu::CpuBackend;
 use rockmill_format::block::common_prefix_len;
 use rockmill_format::coding::put_varint;
+use rockmill_format::compression::CompressionType;
 
 use super::cases::{key_of, runs};
 use super::{compact, device, difference, essence};
@@ -98,6 +99,11 @@ fn files_to_damage() -> Vec<Vec<u8>> {
         plan.output.table.index.common_prefix = true;
         plan.output.table.block_size = 300;
         files.push(common::one_file(&plan, list));
+        for kind in [CompressionType::Snappy, CompressionType::Lz4, CompressionType::Zstd] {
+            let mut plan = common::plan();
+            plan.output.table.compression.kind = kind;
+            files.push(common::one_file(&plan, list));
+        }
         for hash_index in [false, true] {
             let blocks: Vec<_> = list
                 .chunks(25)
@@ -151,7 +157,8 @@ fn hostile_blocks_give_errors_or_entries_but_never_a_crash() {
                 };
                 bytes[at] = [0, 1, 16, 24, 127, 128, 255][noise.below(7)];
             }
-            let sum = guard.checksum(&bytes[start..start + size], 0, handle.offset);
+            let codec = bytes[start + size];
+            let sum = guard.checksum(&bytes[start..start + size], codec, handle.offset);
             bytes[start + size + 1..start + size + 5].copy_from_slice(&sum.to_le_bytes());
         }
         let inputs = [open(bytes).expect("the index is sound")];

@@ -1,0 +1,101 @@
+//! The host's look at data blocks that came back: checksums, and a sample of compressed blocks undone by the library, so
+//! that a codec that is wrong both ways cannot agree with itself.
+
+use std::collections::BTreeSet;
+
+use rockmill_core::{OutputPlan, Result};
+use rockmill_format::checksum::ChecksumType;
+use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::handle::BlockGuard;
+
+use super::chain::Chain;
+use super::parts::{Block, check_blocks};
+
+/// Of so many compressed blocks of a file, the first is decompressed by the library.
+const SAMPLED: u64 = 64;
+
+/// What is found in the data blocks of a file, one after another.
+#[derive(Debug)]
+pub struct DataCheck<'a> {
+    guard: BlockGuard,
+    /// Checksums of the blocks before they were compressed; none if they were not.
+    raw_sums: &'a [u32],
+    /// Data blocks so far.
+    blocks: u64,
+    /// Of those, stored as they are.
+    pub stored_raw: u64,
+    /// Compression types of the blocks.
+    pub used: BTreeSet<CompressionType>,
+    /// RocksDB's hash over all entries, if the plan asks for it.
+    chain: Option<Chain>,
+    decompressor: Decompressor,
+    /// The block that was decompressed last.
+    raw: Vec<u8>,
+}
+
+impl<'a> DataCheck<'a> {
+    /// Nothing was found yet.
+    pub fn new(plan: &OutputPlan, guard: BlockGuard, raw_sums: &'a [u32]) -> Self {
+        Self {
+            guard,
+            raw_sums,
+            blocks: 0,
+            stored_raw: 0,
+            used: BTreeSet::new(),
+            chain: (plan.paranoid_hash).then(|| Chain::new(plan.table.restart_interval)),
+            decompressor: Decompressor::new(Vec::new()),
+            raw: Vec::new(),
+        }
+    }
+
+    /// Looks at the next blocks, which are stored from the start of `bytes` on. One may be the filter.
+    ///
+    /// # Errors
+    /// Verification.
+    pub fn blocks(&mut self, blocks: &[Block], bytes: &[u8]) -> Result<()> {
+        let guard = self.guard;
+        check_blocks(blocks, guard, bytes, |block, payload, kind| {
+            match block.metadata {
+                None => self.data_block(block, payload, kind),
+                Some(_) => Ok(()),
+            }
+        })
+    }
+
+    fn data_block(&mut self, block: &Block, payload: &[u8], kind: CompressionType) -> Result<()> {
+        let at = self.blocks;
+        self.blocks += 1;
+        self.used.insert(kind);
+        if kind == CompressionType::None {
+            self.stored_raw += 1;
+            return self.add_to_chain(block, payload);
+        }
+        let is_sampled = at.is_multiple_of(SAMPLED);
+        if !is_sampled && self.chain.is_none() {
+            return Ok(());
+        }
+        let mut raw = std::mem::take(&mut self.raw);
+        (self.decompressor)
+            .decompress(kind, payload, &mut raw)
+            .map_err(|e| block.altered(&e.what))?;
+        let sum = ChecksumType::Xxh3.compute(&raw, CompressionType::None as u8);
+        if self.raw_sums.get(at as usize) != Some(&sum) {
+            return Err(block.altered("it decompresses to something else"));
+        }
+        self.add_to_chain(block, &raw)?;
+        self.raw = raw;
+        Ok(())
+    }
+
+    /// RocksDB's hash over all entries, or 0 if the plan does not ask for it.
+    pub fn paranoid_hash(&self) -> u64 {
+        self.chain.as_ref().map_or(0, Chain::hash)
+    }
+
+    fn add_to_chain(&mut self, block: &Block, raw: &[u8]) -> Result<()> {
+        let added = self.chain.as_mut().map(|chain| chain.add(raw));
+        added
+            .unwrap_or(Ok(()))
+            .map_err(|e| block.altered(&e.what))
+    }
+}

@@ -1,0 +1,85 @@
+// Raw images of blocks to the form in which they are stored. An image is written next to its neighbours, as if it were
+// stored as it is; its compressed form goes to the same place of a second buffer, and from one of the two into the file's
+// image, once it is known where.
+#pragma once
+
+#include "../codec/lz4.hpp"
+#include "../codec/snappy.hpp"
+#include "blocks.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Where raw images are.
+struct PlaceRaw {
+  const u32* block_starts;
+  const u64* raw_offsets;
+  const u32* raw_sizes;
+  OutBlock* blocks;
+
+  ROCKMILL_HD void operator()(u64 b) const {
+    OutBlock& block = blocks[b];
+    block.at = ARENA_PADDING + raw_offsets[b];
+    block.size = block.raw_size = raw_sizes[b];
+    block.first = block_starts[b];
+    block.count = block_starts[b + 1] - block_starts[b];
+  }
+};
+
+struct CompressBlocks {
+  Compression compression;
+  const OutBlock* blocks;
+  const u8* raw;
+  u8* packed;
+  // Of each block: bytes of payload as it is stored, its codec, and the checksum of the raw image, by which the host
+  // recognises what it has decompressed.
+  u32* stored_sizes;
+  u32* codecs;
+  u32* raw_sums;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b, MatchTable& table) const {
+    const OutBlock& block = blocks[b];
+    const u8* image = raw + block.at;
+    u8* out = packed + block.at;
+    const u32 raw_size = block.raw_size;
+    const u32 sum = block_checksum(g, CHECKSUM_XXH3, image, raw_size, CODEC_NONE, 0, 0);
+    // RocksDB's rule for storing a block as it is (`CompressAndVerifyBlock`).
+    const u32 limit = raw_size < COMPRESSION_SIZE_LIMIT ? u32(u64(compression.max_bytes_per_kb) * raw_size >> 10) : 0;
+    u32 size = 0;
+    if (compression.codec == CODEC_SNAPPY) {
+      size = snappy_encode(g, image, raw_size, out, limit, table);
+    } else {
+      PackedHeader header;
+      header.varint(raw_size);
+      if (limit > header.len) size = lz4_encode(g, image, raw_size, out + header.len, limit - header.len, table);
+      if (size > 0) {
+        for (u32 k = g.rank(); k < header.len; k += g.width) out[k] = header.byte(k);
+        size += header.len;
+      }
+    }
+    if (g.rank() != 0) return;
+    stored_sizes[b] = size > 0 ? size : raw_size;
+    codecs[b] = size > 0 ? compression.codec : u32(CODEC_NONE);
+    raw_sums[b] = sum;
+  }
+};
+
+// Payloads into the files' images. What is behind them is sealed later.
+struct GatherBlocks {
+  const OutBlock* blocks;
+  const u64* raw_offsets;
+  const u8* raw;
+  const u8* packed;
+  u8* images;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b) const {
+    const OutBlock& block = blocks[b];
+    const u8* from = (block.codec == CODEC_NONE ? raw : packed) + ARENA_PADDING + raw_offsets[b];
+    u8* to = images + block.at;
+    copy_bytes(g, to, from, block.size);
+    for (u32 k = g.rank(); k < TRAILER_BYTES; k += g.width) to[block.size + k] = 0;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET
