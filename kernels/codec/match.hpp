@@ -103,14 +103,16 @@ ROCKMILL_HD bool find_matches(const G& g, const u8* src, u32 n, MatchTable& tabl
     ROCKMILL_UNROLL
     for (u32 k = 0; k < slots.PER_LANE; ++k) {
       const u32 position = batch + k * G::width + g.rank();
+      u32 slot = 0, offset = 0;
       bool is_match = false;
       if (position < begins) {
         const u32 word = load32(src + position);
-        slots.own[k] = table.slot_of(word);
-        const u32 offset = (position - table.slots[slots.own[k]]) & 0xffff;
-        offsets.own[k] = offset;
+        slot = table.slot_of(word);
+        offset = (position - table.slots[slot]) & 0xffff;
         is_match = offset != 0 && offset <= position && load32(src + position - offset) == word;
       }
+      slots.own[k] = slot;
+      offsets.own[k] = offset;
       found |= g.ballot(is_match) << k * G::width;
     }
     while (found != 0) {
