@@ -31,6 +31,15 @@ ROCKMILL_HD u32 leading_zeros(u64 x) {
 #endif
 }
 
+// The lowest bit that is set; x is not 0.
+ROCKMILL_HD u32 lowest_bit(u32 x) {
+#if defined(__CUDA_ARCH__)
+  return u32(__ffs(int(x))) - 1;
+#else
+  return u32(__builtin_ctz(x));
+#endif
+}
+
 // Little-endian word at any address. On the device two aligned words are read, of which up to seven
 // bytes lie outside: ARENA_PADDING makes room for them.
 ROCKMILL_HD u64 load64(const u8* at) {
@@ -48,8 +57,18 @@ ROCKMILL_HD u64 load64(const u8* at) {
 #endif
 }
 
+// On the device the aligned words are read that the first and the last byte lie in, and nothing else.
 ROCKMILL_HD u32 load32(const u8* at) {
-  return u32(at[0]) | u32(at[1]) << 8 | u32(at[2]) << 16 | u32(at[3]) << 24;
+#if defined(__CUDA_ARCH__)
+  const u64 address = reinterpret_cast<u64>(at);
+  const u32 low = *reinterpret_cast<const u32*>(address & ~u64{3});
+  const u32 high = *reinterpret_cast<const u32*>((address + 3) & ~u64{3});
+  return __funnelshift_r(low, high, u32(address & 3) * 8);
+#else
+  u32 word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+#endif
 }
 
 // Up to eight bytes as a big-endian word, zero padded.

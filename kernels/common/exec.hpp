@@ -3,6 +3,9 @@
 //
 //   for_each(exec, n, f)          f(i), a thread each
 //   for_each_group(exec, n, f)    f(group, i), a warp each
+//   for_each_tile<W>(exec, n, f)  f(group, i), a tile of W lanes each
+//   for_each_group_with_shared<T>(exec, n, f)
+//                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp
 //   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
 //   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
 //
@@ -34,15 +37,20 @@ struct Exec {
 struct LaunchPolicy {
   static constexpr u32 threads = 256, blocks_per_processor = 32;
 
+  // Warps of a block whose warps have shared memory. Such blocks are small, because what a whole block does not find
+  // room for is left over.
+  static constexpr u32 warps_with_shared = 2;
+
   // Blocks of a grid for so many threads.
-  static u32 blocks(const Exec& exec, u64 wanted) {
-    const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor;
-    return u32(std::min<u64>(std::max<u64>((wanted + threads - 1) / threads, 1), most));
+  static u32 blocks(const Exec& exec, u64 wanted, u32 block_threads = threads) {
+    const u64 most = u64(std::max<u32>(exec.processors, 1)) * blocks_per_processor * (threads / block_threads);
+    return u32(std::min<u64>(std::max<u64>((wanted + block_threads - 1) / block_threads, 1), most));
   }
 };
 
 #if defined(__CUDACC__)
 constexpr u32 THREADS = LaunchPolicy::threads;
+constexpr u32 SHARED_THREADS = LaunchPolicy::warps_with_shared * Warp::width;
 
 inline cudaStream_t stream_of(const Exec& exec) { return static_cast<cudaStream_t>(exec.stream); }
 
@@ -57,6 +65,26 @@ __global__ void __launch_bounds__(THREADS) each_group_kernel(u64 n, F f) {
   const u64 step = u64(gridDim.x) * (THREADS / Warp::width);
   const u64 first = (u64(blockIdx.x) * THREADS + threadIdx.x) / Warp::width;
   for (u64 i = first; i < n; i += step) f(Warp{}, i);
+}
+
+template <u32 W, class F>
+__global__ void __launch_bounds__(THREADS) each_tile_kernel(u64 n, F f) {
+  const u64 step = u64(gridDim.x) * (THREADS / W);
+  const u64 first = (u64(blockIdx.x) * THREADS + threadIdx.x) / W;
+  for (u64 i = first; i < n; i += step) f(Tile<W>{}, i);
+}
+
+template <class T, class F>
+__global__ void __launch_bounds__(SHARED_THREADS) each_group_with_shared_kernel(u64 n, F f) {
+  constexpr u32 warps = LaunchPolicy::warps_with_shared;
+  __shared__ T shared[warps];
+  const u32 warp = threadIdx.x / Warp::width;
+  const u64 step = u64(gridDim.x) * warps;
+  for (u64 i = u64(blockIdx.x) * warps + warp; i < n; i += step) {
+    f(Warp{}, i, shared[warp]);
+    // No lane writes for the next item what another one still reads for this.
+    Warp{}.sync();
+  }
 }
 
 template <class Sums, class F>
@@ -84,6 +112,22 @@ template <class F>
 int for_each_group(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
   each_group_kernel<<<LaunchPolicy::blocks(exec, n * Warp::width), THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+template <u32 W, class F>
+int for_each_tile(const Exec& exec, u64 n, F f) {
+  if (n == 0) return 0;
+  each_tile_kernel<W><<<LaunchPolicy::blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+template <class T, class F>
+int for_each_group_with_shared(const Exec& exec, u64 n, F f) {
+  static_assert(sizeof(T) * LaunchPolicy::warps_with_shared <= 48 << 10, "static shared memory of a block");
+  if (n == 0) return 0;
+  const u32 blocks = LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS);
+  each_group_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
@@ -170,6 +214,19 @@ int for_each(const Exec&, u64 n, F f) {
 template <class F>
 int for_each_group(const Exec&, u64 n, F f) {
   for (u64 i = 0; i < n; ++i) f(Alone{}, i);
+  return 0;
+}
+
+template <u32 W, class F>
+int for_each_tile(const Exec&, u64 n, F f) {
+  for (u64 i = 0; i < n; ++i) f(Alone{}, i);
+  return 0;
+}
+
+template <class T, class F>
+int for_each_group_with_shared(const Exec&, u64 n, F f) {
+  T shared;
+  for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared);
   return 0;
 }
 
