@@ -40,6 +40,23 @@ ROCKMILL_HD u32 lowest_bit(u32 x) {
 #endif
 }
 
+// The highest bit that is set; x is not 0.
+ROCKMILL_HD u32 highest_bit(u32 x) {
+#if defined(__CUDA_ARCH__)
+  return 31 - u32(__clz(int(x)));
+#else
+  return 31 - u32(__builtin_clz(x));
+#endif
+}
+
+ROCKMILL_HD u32 count_bits(u32 x) {
+#if defined(__CUDA_ARCH__)
+  return u32(__popc(x));
+#else
+  return u32(__builtin_popcount(x));
+#endif
+}
+
 // Little-endian word at any address. On the device two aligned words are read, of which up to seven
 // bytes lie outside: ARENA_PADDING makes room for them.
 ROCKMILL_HD u64 load64(const u8* at) {

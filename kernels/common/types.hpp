@@ -20,8 +20,10 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 using u8 = std::uint8_t;
+using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
+using i32 = std::int32_t;
 
 // Bytes that may be read in front of and behind any block or value without looking at its bounds.
 constexpr u64 ARENA_PADDING = 64;
