@@ -4,11 +4,7 @@
 
 #include "../codec/lz4.hpp"
 #include "../codec/snappy.hpp"
-#if __has_include("../codec/zstd.hpp")
 #include "../codec/zstd.hpp"
-#else
-#define TEMPORARY_NO_ZSTD
-#endif
 #include "../common/bytes.hpp"
 #include "../common/exec.hpp"
 
@@ -112,7 +108,6 @@ struct DecompressBlocks {
   }
 };
 
-#ifndef TEMPORARY_NO_ZSTD
 struct DecompressZstd {
   Decompression work;
 
@@ -129,15 +124,9 @@ struct DecompressZstd {
   }
 };
 
-#endif
-
 inline int decompress_all(const Exec& exec, const Decompression& work, u64 n) {
   if (int error = for_each_tile<DECOMPRESS_LANES>(exec, n, DecompressBlocks{work})) return error;
-#ifdef TEMPORARY_NO_ZSTD
-  return 0;
-#else
   return for_each_group_with_shared<ZstdTables>(exec, n, DecompressZstd{work});
-#endif
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

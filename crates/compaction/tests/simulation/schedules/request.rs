@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rockmill_compaction::{EligibleJob, Engine, Finished, MutableSettings, Settings};
 use rockmill_core::{CancelToken, Error, Identity};
+use rockmill_format::compression::Implementation;
 
 use super::watch::Watch;
 use crate::family::Family;
@@ -67,6 +68,8 @@ impl Request {
         info.is_in_bottom_pool = self.in_bottom_pool;
         let mut job = engine.prepare(dir, info, &family.message, cancel)?.job;
         job.unix_time = 1_700_000_000;
+        // Else each machine would choose for itself.
+        job.compressed_by = Some(Implementation::Rockmill1);
         job.identity = Identity {
             session_id: self.session_id.clone(),
             host: "host".to_owned(),
