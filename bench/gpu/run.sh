@@ -6,6 +6,7 @@
 #                    that the processors have
 #   sanitize         a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
+#   compressed       the same for LZ4, Snappy and ZSTD, in memory
 #   small            the same for jobs of 1 MB to 256 MB
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
@@ -49,7 +50,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | compressed | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -130,6 +131,17 @@ section_bench() {
 16x256 40 1"
     done
     step bench-one-task "$bin/gpu_tests" --ignored --nocapture one_task
+}
+
+section_compressed() {
+    local workload millions
+    while read -r workload millions; do
+        compaction "compressed-${workload/:/-}" --dir "$memory_dir" --threads "$threads" --device "cpu,$device" \
+            --workload "$workload:$(entries "$millions" "$scale")"
+    done <<<"16x256:lz4 24
+16x256:snappy 24
+8x32:lz4 48
+16x256:zstd 16"
 }
 
 section_small() {

@@ -1,13 +1,12 @@
 // The matches that LZ4 and Snappy blocks are made of here. They are a function of the input alone, whatever the width
 // of the group; a change of them is a new number of each codec's identity (rockmill-1).
 //
-//  - 32 positions at a time, a batch, look up their next four bytes in a table: slot `word * 2654435761 >> 21` has the
-//    last position that was noted there, modulo 2^16, and first 0. The candidate is the nearest earlier position with
-//    this remainder; it counts if its four bytes are the same.
+//  - 32 positions at a time, a batch, look up their next four bytes in a table and are noted there, one after another:
+//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate is
+//    the nearest earlier position with this remainder; it counts if its four bytes are the same.
 //  - The first position of the batch with a candidate is a match. It is made longer backwards, as far as nothing is
 //    written yet, then forwards. The next match is the first one behind it in the batch, and so on.
-//  - Then all positions of the batch are noted, in their order. The next batch begins behind this one or behind the
-//    last match, whichever is later. So positions of a batch do not find each other.
+//  - The next batch begins behind this one or behind the last match, whichever is later.
 //  - No match begins in the last 11 bytes (before it is made longer) or takes one of the last 5. LZ4 demands it.
 #pragma once
 
@@ -29,18 +28,19 @@ struct MatchTable {
     g.sync();
   }
 
-  // Notes a position a lane, higher ranks with higher positions; the highest of a slot stays.
+  // Looks up a position a lane, consecutive by rank, and notes them. Returns how far back the nearest earlier position
+  // with the lane's slot is, modulo 2^16. Lanes that are not in take no part.
   template <class G>
-  ROCKMILL_HD void note(const G& g, u32 slot, u32 position, bool is_in) {
-    if (is_in) slots[slot] = std::uint16_t(position);
+  ROCKMILL_HD u32 exchange(const G& g, u32 slot, u32 position, bool is_in) {
+    // No slot has such a number.
+    const u32 peers = g.peers(is_in ? slot : ~g.rank());
+    const u32 below = peers & ((u32{1} << g.rank()) - 1);
+    u32 offset = 0;
+    if (is_in) offset = below != 0 ? g.rank() - highest_bit(below) : (position - slots[slot]) & 0xffff;
     g.sync();
-    // Lanes that wrote to one slot at once left any one's position there.
-    for (;;) {
-      const bool is_later = is_in && std::int16_t(std::uint16_t(position) - slots[slot]) > 0;
-      if (!g.any(is_later)) return;
-      if (is_later) slots[slot] = std::uint16_t(position);
-      g.sync();
-    }
+    if (is_in && highest_bit(peers) == g.rank()) slots[slot] = std::uint16_t(position);
+    g.sync();
+    return offset;
   }
 };
 
@@ -98,21 +98,16 @@ ROCKMILL_HD bool find_matches(const G& g, const u8* src, u32 n, MatchTable& tabl
   // What lies before `written` is handed on.
   u32 written = 0;
   for (u32 batch = 0; batch < begins;) {
-    BatchOf<G> slots, offsets;
+    BatchOf<G> offsets;
     u32 found = 0;
     ROCKMILL_UNROLL
-    for (u32 k = 0; k < slots.PER_LANE; ++k) {
+    for (u32 k = 0; k < offsets.PER_LANE; ++k) {
       const u32 position = batch + k * G::width + g.rank();
-      u32 slot = 0, offset = 0;
-      bool is_match = false;
-      if (position < begins) {
-        const u32 word = load32(src + position);
-        slot = table.slot_of(word);
-        offset = (position - table.slots[slot]) & 0xffff;
-        is_match = offset != 0 && offset <= position && load32(src + position - offset) == word;
-      }
-      slots.own[k] = slot;
+      const bool is_in = position < begins;
+      const u32 word = is_in ? load32(src + position) : 0;
+      const u32 offset = table.exchange(g, table.slot_of(word), position, is_in);
       offsets.own[k] = offset;
+      const bool is_match = offset != 0 && offset <= position && load32(src + position - offset) == word;
       found |= g.ballot(is_match) << k * G::width;
     }
     while (found != 0) {
@@ -127,13 +122,6 @@ ROCKMILL_HD bool find_matches(const G& g, const u8* src, u32 n, MatchTable& tabl
       if (!out.sequence(g, src + written, position - before - written, offset, before + length)) return false;
       written = position + length;
       found = written - batch < BATCH ? found & ~u32{0} << (written - batch) : 0;
-    }
-    // All lanes have looked up theirs.
-    g.sync();
-    ROCKMILL_UNROLL
-    for (u32 k = 0; k < slots.PER_LANE; ++k) {
-      const u32 position = batch + k * G::width + g.rank();
-      table.note(g, slots.own[k], position, position < begins);
     }
     batch = written > batch + BATCH ? written : batch + BATCH;
   }

@@ -21,6 +21,8 @@ struct Alone {
   ROCKMILL_HD u32 ballot(bool value) const { return value; }
   ROCKMILL_HD bool any(bool value) const { return value; }
   ROCKMILL_HD bool all(bool value) const { return value; }
+  // One bit per rank that has the same value.
+  ROCKMILL_HD u32 peers(u32) const { return 1; }
   // The value of rank `from`, which is the same for all ranks.
   template <class T>
   ROCKMILL_HD T shuffle(T value, u32) const {
@@ -57,6 +59,7 @@ struct Warp {
   __device__ __forceinline__ u32 ballot(bool value) const { return __ballot_sync(mask, value); }
   __device__ __forceinline__ bool any(bool value) const { return __any_sync(mask, value); }
   __device__ __forceinline__ bool all(bool value) const { return __all_sync(mask, value); }
+  __device__ __forceinline__ u32 peers(u32 value) const { return __match_any_sync(mask, value); }
   template <class T>
   __device__ __forceinline__ T shuffle(T value, u32 from) const {
     return __shfl_sync(mask, value, from);
@@ -75,6 +78,9 @@ struct Tile {
   }
   __device__ __forceinline__ bool any(bool value) const { return __any_sync(mask(), value); }
   __device__ __forceinline__ bool all(bool value) const { return __all_sync(mask(), value); }
+  __device__ __forceinline__ u32 peers(u32 value) const {
+    return (__match_any_sync(mask(), value) >> first_lane()) & LANES;
+  }
   template <class T>
   __device__ __forceinline__ T shuffle(T value, u32 from) const {
     return __shfl_sync(mask(), value, from, W);

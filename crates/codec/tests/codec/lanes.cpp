@@ -84,6 +84,11 @@ struct Emulated {
     return bits;
   }
   bool any(bool value) const { return ballot(value) != 0; }
+  u32 peers(u32 value) const {
+    u32 bits = 0;
+    exchange(value, [&](u32 i, u64 other) { bits |= u32(other == value) << i; });
+    return bits;
+  }
   template <class T>
   T shuffle(T value, u32 from) const {
     T result{};
