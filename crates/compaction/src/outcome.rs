@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rockmill_core::{OutputFile, TaskReport};
+use rockmill_core::{OutputFile, SizeSample, TaskReport};
 use rockmill_format::compression::Implementation;
 
 /// Result of a job.
@@ -28,6 +28,8 @@ pub struct Outcome {
     pub devices: Vec<DeviceWork>,
     /// Who compressed the files' blocks.
     pub compressed_by: Implementation,
+    /// Sizes of some blocks, if Rockmill's own code compressed them.
+    pub size_sample: SizeSample,
     /// Files that should have bypassed the page cache and could not.
     pub files_cached_instead: u64,
     /// Why the CPU did some or all of a configured device's work.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, ErrorKind, Progress, StageTime};
+use rockmill_core::{Error, ErrorKind, Progress, SizeSample, StageTime};
 use serde::Serialize;
 
 pub use durations::Durations;
@@ -52,6 +52,9 @@ pub struct Stats {
     /// Number of these files that should have bypassed the page cache and did not, because their file system cannot do
     /// so.
     pub files_cached_instead: u64,
+    /// Sizes of some data blocks that Rockmill's own code has compressed, beside those that the library would have
+    /// given. It shows what [`crate::MutableSettings::device_compression`] costs in size.
+    pub size_sample: SizeSample,
     /// Subcompactions of jobs done.
     pub subcompactions: u64,
     /// Subcompactions of all jobs that run now.
@@ -156,6 +159,7 @@ impl StatsCell {
         stats.entries_out += outcome.totals.read.kept;
         stats.files_out += outcome.files.len() as u64;
         stats.files_cached_instead += outcome.files_cached_instead;
+        stats.size_sample.add(outcome.size_sample);
         stats.subcompactions += outcome.subcompactions as u64;
         stats.busy_micros += micros(outcome.elapsed);
         stats.cpu_micros += micros(outcome.cpu);

@@ -135,6 +135,32 @@ pub struct SstOutput {
     /// other code than made them, found the content that was meant, and checked on the host each block
     /// checksum of the bytes that it handed to the sink. If not, the caller reads the files back.
     pub verified: bool,
+    /// Some of the data blocks, if Rockmill's own code compressed them.
+    pub size_sample: SizeSample,
+}
+
+/// Sizes of some data blocks as Rockmill's own code has compressed them, and as a library would have. Both are stored
+/// sizes, of payloads.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeSample {
+    /// Bytes of the blocks as they are.
+    pub rockmill_bytes: u64,
+    /// Bytes of the blocks if the library had compressed them.
+    pub library_bytes: u64,
+}
+
+impl SizeSample {
+    /// By how many percent the blocks are larger than the library's; `None` without blocks.
+    pub fn percent_larger(self) -> Option<f64> {
+        let (rockmill, library) = (self.rockmill_bytes as f64, self.library_bytes as f64);
+        (self.library_bytes > 0).then(|| (rockmill / library - 1.0) * 100.0)
+    }
+
+    /// Adds the blocks of another sample.
+    pub fn add(&mut self, other: Self) {
+        self.rockmill_bytes += other.rockmill_bytes;
+        self.library_bytes += other.library_bytes;
+    }
 }
 
 /// Time and bytes of one stage, of one or many tasks.

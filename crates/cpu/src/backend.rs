@@ -87,6 +87,7 @@ impl CpuRows<'_> {
         let ssts = SstOutput {
             files: writer.finish()?,
             verified: true,
+            ..SstOutput::default()
         };
         Ok(TaskReport {
             read: self.report(&totals),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rockmill_core::{
     Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
-    ReadTask, Request, Resource, Result, RowSink, SstOutput, SstSink, Support, TaskReport,
+    ReadTask, Request, Resource, Result, RowSink, SstSink, Support, TaskReport,
 };
 
 use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
@@ -221,15 +221,9 @@ impl CudaRows<'_> {
             stages: &self.stages,
             cancel: self.cancel,
         };
-        let files = sst::write(&mut self.read, &self.survivors, writing, sink)?;
-        let bytes = files.iter().map(|file| file.size).sum();
-        self.finish(
-            Output::Ssts(SstOutput {
-                files,
-                verified: true,
-            }),
-            bytes,
-        )
+        let output = sst::write(&mut self.read, &self.survivors, writing, sink)?;
+        let bytes = output.files.iter().map(|file| file.size).sum();
+        self.finish(Output::Ssts(output), bytes)
     }
 
     fn inspect(&mut self, sink: &mut dyn RowSink) -> Result<TaskReport> {

@@ -29,6 +29,7 @@ pub fn gather(made: Vec<MadeTask>) -> Outcome {
         outcome.entries_read += report.read.entries.iter().sum::<u64>();
         if let Some(ssts) = report.output.ssts_mut() {
             outcome.files.append(&mut ssts.files);
+            outcome.size_sample.add(ssts.size_sample);
         }
         totals.read.add(&report.read);
         totals.cpu_elsewhere += report.cpu_elsewhere;

@@ -111,6 +111,14 @@ impl Stats {
             };
             rows.extend(self.devices.iter().map(cells));
         }
+        if let Some(percent) = self.size_sample.percent_larger() {
+            let bytes = show_bytes(self.size_sample.rockmill_bytes);
+            let cells = vec![
+                format!("{percent:+.1} % of the library's size"),
+                format!("in a sample of {bytes}"),
+            ];
+            rows.push(("compressed", cells));
+        }
         if self.files_cached_instead > 0 {
             let files = format!(
                 "{} files could not bypass the page cache",
@@ -252,6 +260,8 @@ pub fn show_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rockmill_core::SizeSample;
+
     use super::*;
 
     fn busy() -> Stats {
@@ -267,6 +277,10 @@ mod tests {
             held_bytes: 64 << 20,
             jobs_device_refused: 1,
             files_cached_instead: 1_000_000_000,
+            size_sample: SizeSample {
+                rockmill_bytes: 999_000_000_000,
+                library_bytes: 900_000_000_000,
+            },
             subcompactions_moved: 1_000_000,
             devices: ["cpu", "sim:near-data-ssd"]
                 .map(|name| {

@@ -3,16 +3,21 @@
 
 use std::collections::BTreeSet;
 
-use rockmill_core::{OutputPlan, Result};
+use rockmill_core::{Error, OutputPlan, Result, SizeSample};
 use rockmill_format::checksum::ChecksumType;
-use rockmill_format::compression::{CompressionType, Decompressor};
+use rockmill_format::compression::{
+    CompressionSettings, CompressionType, Compressor, Decompressor, Implementation,
+};
 use rockmill_format::handle::BlockGuard;
 
 use super::chain::Chain;
 use super::parts::{Block, check_blocks};
 
-/// Of so many compressed blocks of a file, the first is decompressed by the library.
-const SAMPLED: u64 = 64;
+/// Of so many data blocks of a file, the library decompresses the first.
+const DECOMPRESSED: u64 = 64;
+
+/// Of so many, it also compresses the first again, to compare sizes. That takes longer.
+const COMPRESSED: u64 = 256;
 
 /// What is found in the data blocks of a file, one after another.
 #[derive(Debug)]
@@ -29,14 +34,26 @@ pub struct DataCheck<'a> {
     /// RocksDB's hash over all entries, if the plan asks for it.
     chain: Option<Chain>,
     decompressor: Decompressor,
+    /// Compresses as the plan says, but by the library; `None` if nothing is compressed.
+    library: Option<Compressor>,
+    /// Sizes of some blocks.
+    pub size_sample: SizeSample,
     /// The block that was decompressed last.
     raw: Vec<u8>,
 }
 
 impl<'a> DataCheck<'a> {
     /// Nothing was found yet.
-    pub fn new(plan: &OutputPlan, guard: BlockGuard, raw_sums: &'a [u32]) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// Internal if the library cannot compress as the plan says.
+    pub fn new(plan: &OutputPlan, guard: BlockGuard, raw_sums: &'a [u32]) -> Result<Self> {
+        let settings = CompressionSettings {
+            implementation: Implementation::Library,
+            ..plan.table.compression.clone()
+        };
+        let library = Compressor::new(&settings).map_err(|e| Error::internal(e.what))?;
+        Ok(Self {
             guard,
             raw_sums,
             blocks: 0,
@@ -44,8 +61,10 @@ impl<'a> DataCheck<'a> {
             used: BTreeSet::new(),
             chain: (plan.paranoid_hash).then(|| Chain::new(plan.table.restart_interval)),
             decompressor: Decompressor::new(Vec::new()),
+            library: Some(library).filter(|library| !library.is_stored()),
+            size_sample: SizeSample::default(),
             raw: Vec::new(),
-        }
+        })
     }
 
     /// Looks at the next blocks, which are stored from the start of `bytes` on. One may be the filter.
@@ -68,9 +87,10 @@ impl<'a> DataCheck<'a> {
         self.used.insert(kind);
         if kind == CompressionType::None {
             self.stored_raw += 1;
+            self.compare_sizes(at, payload.len(), payload)?;
             return self.add_to_chain(block, payload);
         }
-        let is_sampled = at.is_multiple_of(SAMPLED);
+        let is_sampled = at.is_multiple_of(DECOMPRESSED);
         if !is_sampled && self.chain.is_none() {
             return Ok(());
         }
@@ -82,8 +102,24 @@ impl<'a> DataCheck<'a> {
         if self.raw_sums.get(at as usize) != Some(&sum) {
             return Err(block.altered("it decompresses to something else"));
         }
+        self.compare_sizes(at, payload.len(), &raw)?;
         self.add_to_chain(block, &raw)?;
         self.raw = raw;
+        Ok(())
+    }
+
+    /// Has the library compress block `at`, which is stored in so many bytes, if it is one of the sample.
+    fn compare_sizes(&mut self, at: u64, stored: usize, raw: &[u8]) -> Result<()> {
+        if let Some(library) = &mut self.library
+            && at.is_multiple_of(COMPRESSED)
+        {
+            let compressed = library.compress(raw);
+            let (by_library, _) = compressed.map_err(|e| Error::internal(e.what))?;
+            self.size_sample.add(SizeSample {
+                rockmill_bytes: stored as u64,
+                library_bytes: by_library.len() as u64,
+            });
+        }
         Ok(())
     }
 

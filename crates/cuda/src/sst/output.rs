@@ -1,7 +1,7 @@
 //! Survivors to images of files: the device lays out, writes and seals them, then decodes them again and
 //! compares while the host copies them back.
 
-use rockmill_core::{CancelToken, OutputFile, OutputPlan, Result, SstSink, block_guard};
+use rockmill_core::{CancelToken, OutputPlan, Result, SstOutput, SstSink, block_guard};
 use rockmill_format::filter::{METADATA_LEN, bloom};
 use rockmill_format::handle::{BLOCK_TRAILER_SIZE, BlockGuard};
 
@@ -33,9 +33,13 @@ pub fn write(
     survivors: &Survivors,
     with: Writing<'_>,
     sink: &mut dyn SstSink,
-) -> Result<Vec<OutputFile>> {
+) -> Result<SstOutput> {
+    let mut output = SstOutput {
+        verified: true,
+        ..SstOutput::default()
+    };
     if survivors.len == 0 {
-        return Ok(Vec::new());
+        return Ok(output);
     }
     let (plan, sst) = (with.plan, &mut SstBuffers::new(&read.ws.arena));
     let mut args = lay_out(read, sst, plan, survivors)?;
@@ -64,7 +68,11 @@ pub fn write(
     let files = store(with, &images, memory, &edges, &sums, files)?;
     // The files are synced by now; the device was done with comparing long before.
     verify.finish(&read.ws, sst, &images, &files)?;
-    Ok(files.into_iter().map(|stored| stored.file).collect())
+    for stored in files {
+        output.files.push(stored.file);
+        output.size_sample.add(stored.size_sample);
+    }
+    Ok(output)
 }
 
 /// Writes the images and returns the internal keys at the files' ends.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rockmill_core::{
     BlockWriter, ContentHash, Error, FileBody, FileCounts, FilterBlock, IndexBlock, OutputFile,
-    Resource, Result, SstFile, block_guard,
+    Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::handle::{BlockGuard, BlockHandle};
@@ -32,6 +32,8 @@ pub struct Stored {
     pub file: OutputFile,
     /// A hash of its index's tags (`types.hpp:FoundFile`).
     pub tags_hash: u64,
+    /// Sizes of some of its blocks.
+    pub size_sample: SizeSample,
 }
 
 /// Copies all images back from `memory` and writes the files, a few at a time. `edges` are the internal keys at the
@@ -184,12 +186,12 @@ impl Store<'_> {
         });
         let stored: Vec<Block> = index.blocks().chain(filter).collect();
         let sums = image.sums(self.raw_sums);
-        let mut check = DataCheck::new(self.with.plan, guard, sums);
+        let mut check = DataCheck::new(self.with.plan, guard, sums)?;
         let copied = self.copy_back(image, &stored, &mut writer, &mut ring, &mut check);
         let back = (0..CHUNKS).try_for_each(|chunk| take_back(&mut writer, &mut ring, chunk));
         copied.and(back)?;
         drop(ring);
-        let tags_hash = index.tags_hash();
+        let (tags_hash, size_sample) = (index.tags_hash(), check.size_sample);
         let body = self.body(image, index, check);
         let mut compressor = Compressor::new(&self.with.plan.table.compression)
             .map_err(|e| Error::internal(e.what))?;
@@ -200,6 +202,7 @@ impl Store<'_> {
         Ok(Stored {
             file,
             tags_hash,
+            size_sample,
         })
     }
 

@@ -134,7 +134,7 @@ impl Verification {
         files: &[Stored],
     ) -> Result<()> {
         let (found, first_error) = download_checked(ws, &sst.file_totals, images.len())?;
-        let written = files.iter().map(|Stored { file, tags_hash }| FoundFile {
+        let written = files.iter().map(|Stored { file, tags_hash, .. }| FoundFile {
             index_hash: file.index_hash,
             tags_hash: *tags_hash,
             edges_hash: edges_hash(&file.smallest, &file.largest),
