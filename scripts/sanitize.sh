@@ -13,5 +13,6 @@ export ASAN_OPTIONS=${ASAN_OPTIONS-detect_leaks=0:allocator_may_return_null=1}
 runner=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$host")_RUNNER
 export "$runner=env LD_PRELOAD=$(cc -print-file-name=libasan.so)"
 run() { cargo test --locked --release --target "$host" "$@"; }
+run -p rockmill-codec "$@"
 run -p rockmill-cuda "$@"
 run -p rockmill-compaction --test gpu_tests "$@"

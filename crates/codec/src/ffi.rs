@@ -1,0 +1,47 @@
+//! `kernels/codec/host.cpp`, in safe functions.
+
+use std::mem::MaybeUninit;
+
+use crate::{Codec, Malformed};
+
+const CODEC_OK: u32 = 0;
+
+type Encode = unsafe extern "C" fn(*const u8, u32, *mut u8, u32) -> u32;
+type Decode = unsafe extern "C" fn(*const u8, u32, *mut u8, u32) -> u32;
+
+unsafe extern "C" {
+    fn rockmill_lz4_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
+    fn rockmill_snappy_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
+    fn rockmill_lz4_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
+    fn rockmill_snappy_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
+}
+
+/// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the block
+/// is too large.
+pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize {
+    let encode: Encode = match codec {
+        Codec::Lz4 => rockmill_lz4_encode,
+        Codec::Snappy => rockmill_snappy_encode,
+    };
+    let Ok(n) = u32::try_from(block.len()) else {
+        return 0;
+    };
+    let capacity = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    // SAFETY: it reads so many bytes of the block, and writes at most so many.
+    let size = unsafe { encode(block.as_ptr(), n, out.as_mut_ptr().cast(), capacity) };
+    size as usize
+}
+
+pub fn decode(codec: Codec, payload: &[u8], out: &mut [u8]) -> Result<(), Malformed> {
+    let decode: Decode = match codec {
+        Codec::Lz4 => rockmill_lz4_decode,
+        Codec::Snappy => rockmill_snappy_decode,
+    };
+    let n = u32::try_from(payload.len()).map_err(|_| Malformed)?;
+    let m = u32::try_from(out.len()).map_err(|_| Malformed)?;
+    // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
+    match unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) } {
+        CODEC_OK => Ok(()),
+        _ => Err(Malformed),
+    }
+}

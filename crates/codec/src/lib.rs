@@ -1,0 +1,63 @@
+//! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here it
+//! runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
+//!
+//! What is compressed has an identity, `lz4/rockmill-1` or `snappy/rockmill-1`, which determines every byte. The formats
+//! are those of liblz4 and libsnappy; either reads what the other one wrote.
+
+mod ffi;
+
+use std::error::Error;
+use std::fmt;
+
+/// A format, compressed to by version 1 of Rockmill's code for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// LZ4 blocks, without a frame and without the content's size in front.
+    Lz4,
+    /// Snappy blocks, without a frame; they begin with the content's size.
+    Snappy,
+}
+
+/// A payload that is not a block of the size asked for. LZ4 payloads with an offset of 0 are refused as well, which
+/// liblz4 takes; no compressor writes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the compressed block is malformed")
+    }
+}
+
+impl Error for Malformed {}
+
+impl Codec {
+    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was if
+    /// it would take more, or if the block has more than 2 GiB.
+    pub fn compress(self, block: &[u8], out: &mut Vec<u8>, capacity: usize) -> bool {
+        let Some(most) = most_bytes(block.len()) else {
+            return false;
+        };
+        out.reserve(capacity.min(most));
+        let room = &mut out.spare_capacity_mut()[..capacity.min(most)];
+        let size = ffi::encode(self, block, room);
+        // SAFETY: the code has written so many bytes there.
+        unsafe { out.set_len(out.len() + size) };
+        size > 0
+    }
+
+    /// Decompresses `payload`, which must fill `out` exactly. What `out` holds after an error is not defined.
+    ///
+    /// # Errors
+    ///
+    /// If the payload is damaged or has another size.
+    pub fn decompress(self, payload: &[u8], out: &mut [u8]) -> Result<(), Malformed> {
+        ffi::decode(self, payload, out)
+    }
+}
+
+/// What a block of `len` bytes can become; `None` if it is too large.
+fn most_bytes(len: usize) -> Option<usize> {
+    const MAX_BLOCK_BYTES: usize = 1 << 31;
+    (len <= MAX_BLOCK_BYTES).then(|| len + len / 6 + 32)
+}

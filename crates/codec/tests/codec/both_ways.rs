@@ -1,0 +1,220 @@
+//! Either way against liblz4 and the snap crate, on sound input of all sizes and on damaged input.
+//!
+//! `ROCKMILL_CODEC_CASES` in the environment says how many blocks each property takes.
+
+use std::mem::MaybeUninit;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use rockmill_codec::{Codec, Malformed};
+
+use crate::compress;
+use crate::data::{Kind, block};
+use crate::library::{self, Effort, has_zero_offset};
+
+/// Bytes around a target that nothing may write to.
+const GUARD: [u8; 16] = *b"nothing goes in!";
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("ROCKMILL_CODEC_CASES").ok();
+    // The snap crate takes its time without optimization.
+    let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
+    ProptestConfig {
+        cases: cases.map_or(usual, |cases| cases.parse().expect("a number")),
+        ..ProptestConfig::default()
+    }
+}
+
+/// What block to make, of a size of any order.
+fn blocks() -> impl Strategy<Value = (Kind, u64, usize)> {
+    let sizes = (0_u32..=18).prop_flat_map(|bits| 0_usize..=1 << bits);
+    let kinds = prop::sample::select(Kind::ALL.to_vec());
+    (kinds, any::<u64>(), sizes)
+}
+
+fn efforts() -> impl Strategy<Value = Effort> {
+    prop_oneof![
+        prop::sample::select(vec![1, 2, 8, 64, 1000]).prop_map(Effort::Fast),
+        prop::sample::select(vec![2, 4, 9, 12]).prop_map(Effort::High),
+    ]
+}
+
+/// Decompresses into just enough memory with guards around it.
+fn decompress(codec: Codec, payload: &[u8], len: usize) -> Result<Vec<u8>, Malformed> {
+    let mut memory = [&GUARD[..], &vec![0; len], &GUARD].concat();
+    // Of its own size, so that reading behind it shows under a sanitizer.
+    let payload: Box<[u8]> = payload.into();
+    let result = codec.decompress(&payload, &mut memory[GUARD.len()..][..len]);
+    let (before, rest) = memory.split_at(GUARD.len());
+    let (out, behind) = rest.split_at(len);
+    assert_eq!((before, behind), (&GUARD[..], &GUARD[..]));
+    result.map(|()| out.to_vec())
+}
+
+fn check_ours(codec: Codec, (kind, seed, len): (Kind, u64, usize)) -> TestCaseResult {
+    let block = block(kind, seed, len).into_boxed_slice();
+    let made = compress(codec, &block);
+    prop_assert!(library::decompress(codec, &made, len).is_some_and(|out| *out == *block));
+    prop_assert!(decompress(codec, &made, len).is_ok_and(|out| *out == *block));
+
+    // Behind other bytes, and into just enough room.
+    let mut out = GUARD.to_vec();
+    prop_assert!(codec.compress(&block, &mut out, made.len()));
+    prop_assert!(out == [&GUARD[..], &made].concat());
+
+    // Into one byte less than it takes.
+    let mut out = vec![0xa5; made.len() + GUARD.len()];
+    out.clear();
+    prop_assert!(!codec.compress(&block, &mut out, made.len() - 1));
+    prop_assert!(out.is_empty());
+    let behind = &out.spare_capacity_mut()[made.len() - 1..][..GUARD.len()];
+    // SAFETY: all of the vector was written to before it was cleared.
+    let is_untouched = |byte: &MaybeUninit<u8>| unsafe { byte.assume_init() } == 0xa5;
+    prop_assert!(behind.iter().all(is_untouched));
+    Ok(())
+}
+
+fn check_theirs(
+    codec: Codec,
+    effort: Effort,
+    (kind, seed, len): (Kind, u64, usize),
+) -> TestCaseResult {
+    let block = block(kind, seed, len);
+    let made = library::compress(codec, effort, &block);
+    prop_assert!(decompress(codec, &made, len).is_ok_and(|out| out == block));
+    Ok(())
+}
+
+#[derive(Debug, Clone)]
+enum Damage {
+    Flips(Vec<(prop::sample::Index, u8)>),
+    Truncation(prop::sample::Index),
+    WrongSize(usize),
+    /// Another payload altogether, behind Snappy's size.
+    Random(Vec<u8>),
+}
+
+fn damages() -> impl Strategy<Value = Damage> {
+    let flips = prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 1..5);
+    // Few literals, so that what follows them is seen, too.
+    let bytes = prop_oneof![0_u8..16, any::<u8>()];
+    prop_oneof![
+        flips.prop_map(Damage::Flips),
+        any::<prop::sample::Index>().prop_map(Damage::Truncation),
+        prop_oneof![0_usize..100, 0_usize..100_000].prop_map(Damage::WrongSize),
+        prop::collection::vec(bytes, 0..400).prop_map(Damage::Random),
+    ]
+}
+
+/// The library's verdict and bytes, but for LZ4's offsets of 0.
+fn check_damaged(
+    codec: Codec,
+    effort: Effort,
+    (kind, seed, len): (Kind, u64, usize),
+    damage: Damage,
+) -> TestCaseResult {
+    let mut payload = library::compress(codec, effort, &block(kind, seed, len));
+    let mut len = len;
+    match damage {
+        Damage::Flips(flips) => {
+            for (at, bit) in flips {
+                *at.get_mut(&mut payload) ^= 1 << bit;
+            }
+        }
+        Damage::Truncation(at) => payload.truncate(at.index(payload.len())),
+        Damage::WrongSize(other) => len = other,
+        Damage::Random(bytes) => {
+            len %= 1 << 12;
+            payload.clear();
+            if codec == Codec::Snappy {
+                payload.extend([len as u8 | 0x80, (len >> 7) as u8]);
+            }
+            payload.extend(bytes);
+        }
+    }
+    let ours = decompress(codec, &payload, len).ok();
+    let theirs = library::decompress(codec, &payload, len);
+    if ours.is_none() && theirs.is_some() && codec == Codec::Lz4 {
+        prop_assert!(has_zero_offset(&payload));
+    } else {
+        prop_assert!(ours == theirs);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_library_reads_our_lz4(block in blocks()) {
+        check_ours(Codec::Lz4, block)?;
+    }
+
+    #[test]
+    fn the_library_reads_our_snappy(block in blocks()) {
+        check_ours(Codec::Snappy, block)?;
+    }
+
+    #[test]
+    fn we_read_the_librarys_lz4(block in blocks(), effort in efforts()) {
+        check_theirs(Codec::Lz4, effort, block)?;
+    }
+
+    #[test]
+    fn we_read_the_librarys_snappy(block in blocks()) {
+        check_theirs(Codec::Snappy, library::USUAL, block)?;
+    }
+
+    #[test]
+    fn damaged_lz4_is_judged_as_the_library_does(
+        block in blocks(), effort in efforts(), damage in damages()
+    ) {
+        check_damaged(Codec::Lz4, effort, block, damage)?;
+    }
+
+    #[test]
+    fn damaged_snappy_is_judged_as_the_library_does(block in blocks(), damage in damages()) {
+        check_damaged(Codec::Snappy, library::USUAL, block, damage)?;
+    }
+}
+
+/// Within 3 % of the library on what databases hold.
+#[test]
+fn blocks_are_about_as_small_as_the_librarys() {
+    for codec in [Codec::Lz4, Codec::Snappy] {
+        for kind in Kind::USUAL {
+            for len in [4 << 10, 16 << 10, 32 << 10] {
+                let blocks = (0..(4 << 20) / len as u64).map(|seed| block(kind, seed, len));
+                let (ours, theirs) = blocks.fold((0, 0), |(ours, theirs), block| {
+                    let theirs_now = library::compress(codec, library::USUAL, &block).len();
+                    (ours + compress(codec, &block).len(), theirs + theirs_now)
+                });
+                let ratio = ours as f64 / theirs as f64;
+                println!("{codec:?} {kind:?} {len}: {ratio:.4}");
+                assert!(ratio < 1.03, "{codec:?} {kind:?} {len}: {ratio}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_32_bits_is_refused() {
+    // Snappy's size, a literal's length of 2^32, a copy from 2^32 - 1 bytes back.
+    let payloads: [&[u8]; 4] = [
+        &[0x81, 0x80, 0x80, 0x80, 0x10, 0, b'a'],
+        &[0x81, 0x80, 0x80, 0x80, 0x80, 0, 0, b'a'],
+        &[1, 63 << 2, 0xff, 0xff, 0xff, 0xff, b'a'],
+        &[5, 0, b'a', 3 << 2 | 3, 0xff, 0xff, 0xff, 0xff],
+    ];
+    for payload in payloads {
+        for len in [0, 1, 5] {
+            assert_eq!(decompress(Codec::Snappy, payload, len), Err(Malformed));
+        }
+    }
+    // A length of more than 2^32 bytes, of literals and of a match.
+    let long = [vec![0xff; 17 << 20], vec![0]].concat();
+    for first in [&[0xf0][..], &[0x1f, b'a', 1, 0]] {
+        let payload = [first, &long].concat();
+        assert_eq!(decompress(Codec::Lz4, &payload, 100), Err(Malformed));
+    }
+}

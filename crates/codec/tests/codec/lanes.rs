@@ -1,0 +1,73 @@
+//! A warp or a part of one does what one thread does: groups of 2, 8 and 32 lanes, emulated (`lanes.cpp`).
+
+use proptest::prelude::*;
+use rockmill_codec::Codec;
+
+use crate::data::{Kind, block};
+use crate::{compress, library};
+
+// Brings what is compiled for these tests.
+unsafe extern "C" {
+    fn rockmill_codec_lanes(
+        width: u32,
+        is_reversed: bool,
+        is_snappy: bool,
+        decodes: bool,
+        src: *const u8,
+        n: u32,
+        dst: *mut u8,
+        m: u32,
+    ) -> u32;
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lanes {
+    width: u32,
+    /// Whether higher lanes run first.
+    is_reversed: bool,
+}
+
+impl Lanes {
+    fn run(self, codec: Codec, decodes: bool, src: &[u8], dst: &mut [u8]) -> u32 {
+        let is_snappy = codec == Codec::Snappy;
+        let (n, m) = (src.len() as u32, dst.len() as u32);
+        let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
+        // SAFETY: both have so many bytes.
+        unsafe {
+            let (width, is_reversed) = (self.width, self.is_reversed);
+            rockmill_codec_lanes(width, is_reversed, is_snappy, decodes, src, n, dst, m)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn groups_of_all_widths_do_the_same(
+        kind in prop::sample::select(Kind::ALL.to_vec()),
+        seed in any::<u64>(),
+        len in (0_u32..=14).prop_flat_map(|bits| 0_usize..=1 << bits),
+        codec in prop::sample::select(vec![Codec::Lz4, Codec::Snappy]),
+        width in prop::sample::select(vec![2, 8, 32]),
+        is_reversed in any::<bool>(),
+        flip in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let lanes = Lanes { width, is_reversed };
+        let block = block(kind, seed, len);
+        let expected = compress(codec, &block);
+        let mut made = vec![0; expected.len()];
+        prop_assert_eq!(lanes.run(codec, false, &block, &mut made) as usize, expected.len());
+        prop_assert!(made == expected);
+        prop_assert_eq!(lanes.run(codec, false, &block, &mut made[1..]), 0);
+
+        let mut payload = library::compress(codec, library::USUAL, &block);
+        if let Some(at) = flip {
+            *at.get_mut(&mut payload) ^= 1 << (seed % 8);
+        }
+        let (mut out, mut expected) = (vec![0; len], vec![0; len]);
+        let is_sound = codec.decompress(&payload, &mut expected).is_ok();
+        prop_assert_eq!(lanes.run(codec, true, &payload, &mut out) == 0, is_sound);
+        prop_assert!(!is_sound || out == expected);
+    }
+}

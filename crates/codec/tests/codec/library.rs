@@ -1,0 +1,76 @@
+//! The same formats by other code: liblz4 and the snap crate.
+
+use lz4::block::CompressionMode;
+use rockmill_codec::Codec;
+
+/// How hard the library tries; Snappy knows one way only.
+#[derive(Debug, Clone, Copy)]
+pub enum Effort {
+    /// LZ4's acceleration.
+    Fast(i32),
+    /// LZ4HC's level.
+    High(i32),
+}
+
+pub const USUAL: Effort = Effort::Fast(1);
+
+pub fn compress(codec: Codec, effort: Effort, block: &[u8]) -> Vec<u8> {
+    match codec {
+        Codec::Snappy => {
+            let made = snap::raw::Encoder::new().compress_vec(block);
+            made.expect("a block of ordinary size")
+        }
+        Codec::Lz4 => {
+            let mode = match effort {
+                Effort::Fast(acceleration) => CompressionMode::FAST(acceleration),
+                Effort::High(level) => CompressionMode::HIGHCOMPRESSION(level),
+            };
+            let bound = lz4::block::compress_bound(block.len()).expect("an ordinary size");
+            let mut out = vec![0; bound];
+            let made = lz4::block::compress_to_buffer(block, Some(mode), false, &mut out);
+            out.truncate(made.expect("there is enough room"));
+            out
+        }
+    }
+}
+
+/// The content, if the payload is sound and holds just so much.
+pub fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; len];
+    let size = match codec {
+        Codec::Snappy => {
+            // It takes a smaller size as well, and an empty payload is an error.
+            let size = snap::raw::Decoder::new().decompress(payload, &mut out);
+            size.ok()?
+        }
+        Codec::Lz4 => {
+            let len = i32::try_from(len).expect("an ordinary size");
+            lz4::block::decompress_to_buffer(payload, Some(len), &mut out).ok()?
+        }
+    };
+    (size == len).then_some(out)
+}
+
+/// Whether an LZ4 payload that liblz4 takes has an offset of 0, which liblz4 takes for some bytes or other.
+pub fn has_zero_offset(payload: &[u8]) -> bool {
+    let mut rest = payload.iter().copied();
+    let long = |half: u8, rest: &mut dyn Iterator<Item = u8>| {
+        let mut length = usize::from(half);
+        let mut more = half == 15;
+        while more {
+            let byte = rest.next().unwrap_or(0);
+            length += usize::from(byte);
+            more = byte == 255;
+        }
+        length
+    };
+    while let Some(token) = rest.next() {
+        let literals = long(token >> 4, &mut rest);
+        let offset = (rest.by_ref().nth(literals), rest.next());
+        if offset == (Some(0), Some(0)) {
+            return true;
+        }
+        long(token & 15, &mut rest);
+    }
+    false
+}

@@ -1,0 +1,16 @@
+//! The codecs on the host: against the libraries, with damaged input, and their identities.
+
+mod both_ways;
+mod data;
+mod identity;
+mod lanes;
+mod library;
+
+use rockmill_codec::Codec;
+
+/// What the code makes of a block, whatever it takes.
+fn compress(codec: Codec, block: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(codec.compress(block, &mut out, usize::MAX));
+    out
+}

@@ -1,0 +1,24 @@
+// The codecs on the host. crates/codec/src/ffi.rs mirrors these functions.
+
+#include "lz4.hpp"
+#include "snappy.hpp"
+
+using namespace rockmill::host_target;
+
+extern "C" {
+
+u32 rockmill_lz4_encode(const u8* src, u32 n, u8* dst, u32 capacity) {
+  MatchTable table;
+  return lz4_encode(Alone{}, src, n, dst, capacity, table);
+}
+
+u32 rockmill_snappy_encode(const u8* src, u32 n, u8* dst, u32 capacity) {
+  MatchTable table;
+  return snappy_encode(Alone{}, src, n, dst, capacity, table);
+}
+
+u32 rockmill_lz4_decode(const u8* src, u32 n, u8* dst, u32 m) { return lz4_decode(Alone{}, src, n, dst, m); }
+
+u32 rockmill_snappy_decode(const u8* src, u32 n, u8* dst, u32 m) { return snappy_decode(Alone{}, src, n, dst, m); }
+
+}  // extern "C"
