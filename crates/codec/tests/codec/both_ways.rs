@@ -62,15 +62,16 @@ fn check_ours(codec: Codec, (kind, seed, len): (Kind, u64, usize)) -> TestCaseRe
     prop_assert!(codec.compress(&block, &mut out, made.len()));
     prop_assert!(out == [&GUARD[..], &made].concat());
 
-    // Into one byte less than it takes.
-    let mut out = vec![0xa5; made.len() + GUARD.len()];
-    out.clear();
-    prop_assert!(!codec.compress(&block, &mut out, made.len() - 1));
-    prop_assert!(out.is_empty());
-    let behind = &out.spare_capacity_mut()[made.len() - 1..][..GUARD.len()];
-    // SAFETY: all of the vector was written to before it was cleared.
-    let is_untouched = |byte: &MaybeUninit<u8>| unsafe { byte.assume_init() } == 0xa5;
-    prop_assert!(behind.iter().all(is_untouched));
+    // Into less than it takes: one byte less, or any.
+    for room in [made.len() - 1, seed as usize % made.len()] {
+        let mut out = vec![0xa5; made.len() + GUARD.len()];
+        out.clear();
+        prop_assert!(!codec.compress(&block, &mut out, room));
+        prop_assert!(out.is_empty());
+        // SAFETY: all of the vector was written to before it was cleared.
+        let is_untouched = |byte: &MaybeUninit<u8>| unsafe { byte.assume_init() } == 0xa5;
+        prop_assert!(out.spare_capacity_mut()[room..].iter().all(is_untouched));
+    }
     Ok(())
 }
 
@@ -92,6 +93,60 @@ enum Damage {
     WrongSize(usize),
     /// Another payload altogether, behind Snappy's size.
     Random(Vec<u8>),
+    /// Another one, of sequences, with a size that they have or nearly have.
+    Sequences(Vec<Sequence>, isize),
+}
+
+/// Literals and a match.
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    literals: u8,
+    offset: u16,
+    length: u8,
+}
+
+impl Sequence {
+    fn put(self, codec: Codec, payload: &mut Vec<u8>, has_match: bool) {
+        let literals = &[b'a'; u8::MAX as usize][..usize::from(self.literals)];
+        let offset = self.offset.to_le_bytes();
+        if codec == Codec::Snappy {
+            if let Some(less_one) = self.literals.checked_sub(1) {
+                payload.extend([60 << 2, less_one]);
+                payload.extend(literals);
+            }
+            if has_match {
+                payload.extend([(self.length % 64) << 2 | 2, offset[0], offset[1]]);
+            }
+            return;
+        }
+        let length = self.length.saturating_sub(4);
+        payload.push(self.literals.min(15) << 4 | length.min(15));
+        payload.extend(self.literals.checked_sub(15));
+        payload.extend(literals);
+        if has_match {
+            payload.extend(offset);
+            payload.extend(length.checked_sub(15));
+        }
+    }
+
+    fn len(self, codec: Codec, has_match: bool) -> usize {
+        let length = match codec {
+            Codec::Lz4 => self.length.max(4),
+            Codec::Snappy => self.length % 64 + 1,
+        };
+        usize::from(self.literals) + if has_match { usize::from(length) } else { 0 }
+    }
+}
+
+fn sequences() -> impl Strategy<Value = Sequence> {
+    let literals = prop_oneof![0_u8..20, 0_u8..=254];
+    let offset = prop_oneof![0_u16..4, 0_u16..40, any::<u16>()];
+    let length = prop_oneof![4_u8..20, 4_u8..=254];
+    (literals, offset, length).prop_map(|(literals, offset, length)| Sequence {
+        literals,
+        offset,
+        length,
+    })
 }
 
 fn damages() -> impl Strategy<Value = Damage> {
@@ -103,7 +158,20 @@ fn damages() -> impl Strategy<Value = Damage> {
         any::<prop::sample::Index>().prop_map(Damage::Truncation),
         prop_oneof![0_usize..100, 0_usize..100_000].prop_map(Damage::WrongSize),
         prop::collection::vec(bytes, 0..400).prop_map(Damage::Random),
+        (
+            prop::collection::vec(sequences(), 1..4),
+            prop_oneof![Just(0), -2_isize..3]
+        )
+            .prop_map(|(sequences, more)| Damage::Sequences(sequences, more)),
     ]
+}
+
+/// What a Snappy payload of a small block begins with; nothing for LZ4.
+fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
+    match codec {
+        Codec::Lz4 => Vec::new(),
+        Codec::Snappy => vec![len as u8 | 0x80, (len >> 7) as u8],
+    }
 }
 
 /// The library's verdict and bytes, but for LZ4's offsets of 0.
@@ -125,11 +193,19 @@ fn check_damaged(
         Damage::WrongSize(other) => len = other,
         Damage::Random(bytes) => {
             len %= 1 << 12;
-            payload.clear();
-            if codec == Codec::Snappy {
-                payload.extend([len as u8 | 0x80, (len >> 7) as u8]);
+            payload = [snappy_size(codec, len), bytes].concat();
+        }
+        Damage::Sequences(sequences, more) => {
+            let last = sequences.len() - 1;
+            let lens = sequences.iter().enumerate();
+            let whole: usize = lens
+                .map(|(i, sequence)| sequence.len(codec, i < last))
+                .sum();
+            len = whole.saturating_add_signed(more);
+            payload = snappy_size(codec, len);
+            for (i, sequence) in sequences.iter().enumerate() {
+                sequence.put(codec, &mut payload, i < last);
             }
-            payload.extend(bytes);
         }
     }
     let ours = decompress(codec, &payload, len).ok();
@@ -203,7 +279,7 @@ fn what_does_not_fit_in_32_bits_is_refused() {
     let payloads: [&[u8]; 4] = [
         &[0x81, 0x80, 0x80, 0x80, 0x10, 0, b'a'],
         &[0x81, 0x80, 0x80, 0x80, 0x80, 0, 0, b'a'],
-        &[1, 63 << 2, 0xff, 0xff, 0xff, 0xff, b'a'],
+        &[1, 63 << 2, 0xff, 0xff, 0xff, 0xff, 0, b'a'],
         &[5, 0, b'a', 3 << 2 | 3, 0xff, 0xff, 0xff, 0xff],
     ];
     for payload in payloads {
@@ -211,10 +287,31 @@ fn what_does_not_fit_in_32_bits_is_refused() {
             assert_eq!(decompress(Codec::Snappy, payload, len), Err(Malformed));
         }
     }
-    // A length of more than 2^32 bytes, of literals and of a match.
-    let long = [vec![0xff; 17 << 20], vec![0]].concat();
-    for first in [&[0xf0][..], &[0x1f, b'a', 1, 0]] {
-        let payload = [first, &long].concat();
-        assert_eq!(decompress(Codec::Lz4, &payload, 100), Err(Malformed));
+    // A length of 14 and 2^32, of literals and of a match.
+    let long = [vec![255; u32::MAX as usize / 255], vec![0]].concat();
+    let literals = [&[0xf0], &*long, &[b'a'; 14]].concat();
+    assert_eq!(decompress(Codec::Lz4, &literals, 14), Err(Malformed));
+    let matched = [&[0x1f, b'a', 1, 0], &*long, &[0x50], &[b'a'; 5]].concat();
+    assert_eq!(decompress(Codec::Lz4, &matched, 1 + 18 + 5), Err(Malformed));
+}
+
+/// liblz4 demands how far from the end the last match begins and ends.
+#[test]
+fn every_end_of_a_block_is_judged_as_the_library_does() {
+    for codec in [Codec::Lz4, Codec::Snappy] {
+        for (length, literals) in (4..20).flat_map(|a| (0..20).map(move |b| (a, b))) {
+            let [first, last] = [(1, length), (literals, 0)].map(|(literals, length)| Sequence {
+                literals,
+                offset: 1,
+                length,
+            });
+            let len = first.len(codec, true) + last.len(codec, false);
+            let mut payload = snappy_size(codec, len);
+            first.put(codec, &mut payload, true);
+            last.put(codec, &mut payload, false);
+            let ours = decompress(codec, &payload, len).ok();
+            let theirs = library::decompress(codec, &payload, len);
+            assert_eq!(ours, theirs, "{codec:?} {length} {literals}");
+        }
     }
 }
