@@ -13,9 +13,9 @@ use crate::data::{Kind, block};
 use crate::library::{self, Effort, has_zero_offset};
 
 /// Bytes around a target that nothing may write to.
-const GUARD: [u8; 16] = *b"nothing goes in!";
+pub const GUARD: [u8; 16] = *b"nothing goes in!";
 
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let cases = std::env::var("ROCKMILL_CODEC_CASES").ok();
     // The snap crate takes its time without optimization.
     let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
