@@ -190,10 +190,10 @@ fn compress(read: &mut ReadState, sst: &mut SstBuffers, args: &mut LayoutArgs) -
     args.raw = sst.raw.room(room)?;
     args.packed = sst.packed.room(room)?;
     for gap in [0, (PADDING + bytes) as usize] {
-        for buffer in [&sst.raw, &sst.packed] {
-            buffer.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
-        }
+        sst.raw.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
     }
+    // Words at the ends of each compressed block are read whole.
+    sst.packed.fill(0, room, 0, &read.ws.stream)?;
     // SAFETY: there is room for all blocks as they were measured, twice, with padding around them.
     let code = unsafe { (table.compress_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "compress")?;
