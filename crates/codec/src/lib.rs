@@ -1,8 +1,8 @@
-//! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here it
-//! runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
+//! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here
+//! it runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
 //!
-//! What is compressed has an identity, `lz4/rockmill-1` or `snappy/rockmill-1`, which determines every byte. The formats
-//! are those of liblz4 and libsnappy; either reads what the other one wrote.
+//! What is compressed has an identity, `lz4/rockmill-1` or `snappy/rockmill-1`, which determines every byte. The
+//! formats are those of liblz4 and libsnappy; either reads what the other one wrote.
 
 mod ffi;
 
@@ -32,8 +32,8 @@ impl fmt::Display for Malformed {
 impl Error for Malformed {}
 
 impl Codec {
-    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was if
-    /// it would take more, or if the block has more than 2 GiB.
+    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was
+    /// if it would take more, or if the block has more than 2 GiB.
     pub fn compress(self, block: &[u8], out: &mut Vec<u8>, capacity: usize) -> bool {
         let Some(most) = most_bytes(block.len()) else {
             return false;
