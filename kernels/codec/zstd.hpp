@@ -5,8 +5,9 @@
 // Stricter than libzstd, which takes Huffman codes of 12 bits, Huffman streams that end within a code, and raw and
 // repeated blocks above the window's size or 128 KiB. Offsets beyond the window are taken, as libzstd takes them.
 //
-// The work is linear in the source's size n and the target's size m: a sequence gives at least three bytes, and what is
-// built for a block without any is tables of at most 3328 states and cells, for at least ten bytes of source.
+// The work is linear in the sizes of source and target: a sequence gives at least three bytes, and a block builds at most
+// 400 states and cells of tables for each byte that it takes of the source. On the device the sum of a target's content
+// reads aligned words of eight bytes.
 #pragma once
 
 #include "../common/checksum.hpp"

@@ -32,32 +32,34 @@ fn settings() -> impl Strategy<Value = Settings> {
         3 => Just(vec![]),
         1 => prop::collection::vec(any::<prop::sample::Index>(), 1..8),
     ];
-    (
-        level,
-        any::<bool>(),
-        any::<bool>(),
-        window_log,
-        flushes,
-    )
-        .prop_map(|(level, has_size, has_checksum, window_log, flushes)| Settings {
+    (level, any::<bool>(), any::<bool>(), window_log, flushes).prop_map(
+        |(level, has_size, has_checksum, window_log, flushes)| Settings {
             level,
             has_size,
             has_checksum,
             window_log,
             flushes,
-        })
+        },
+    )
 }
 
 /// Blocks of a size of any order; the highest levels take their time for large ones.
 fn cases(most_bits: u32) -> impl Strategy<Value = (Settings, Kind, u64, usize)> {
-    (settings(), prop::sample::select(Kind::ALL.to_vec()), any::<u64>()).prop_flat_map(
-        move |(settings, kind, seed)| {
+    (
+        settings(),
+        prop::sample::select(Kind::ALL.to_vec()),
+        any::<u64>(),
+    )
+        .prop_flat_map(move |(settings, kind, seed)| {
             let is_slow = settings.level >= 19 && seed % 16 != 0;
-            let most_bits = if is_slow { most_bits.min(14) } else { most_bits };
+            let most_bits = if is_slow {
+                most_bits.min(14)
+            } else {
+                most_bits
+            };
             let len = (0..=most_bits).prop_flat_map(|bits| 0_usize..=1 << bits);
             len.prop_map(move |len| (settings.clone(), kind, seed, len))
-        },
-    )
+        })
 }
 
 fn compress(settings: &Settings, content: &[u8]) -> Vec<u8> {
@@ -70,7 +72,9 @@ fn compress(settings: &Settings, content: &[u8]) -> Vec<u8> {
     if settings.flushes.is_empty() {
         let mut compressor = Compressor::new(settings.level).expect("it has memory");
         for parameter in parameters {
-            compressor.set_parameter(parameter).expect("libzstd knows it");
+            compressor
+                .set_parameter(parameter)
+                .expect("libzstd knows it");
         }
         return compressor.compress(content).expect("there is enough room");
     }
@@ -80,16 +84,26 @@ fn compress(settings: &Settings, content: &[u8]) -> Vec<u8> {
     }
     // Without it, high levels take memory for any size.
     let size = Some(content.len() as u64);
-    encoder.set_pledged_src_size(size).expect("nothing is written yet");
-    let mut ends: Vec<_> = settings.flushes.iter().map(|at| at.index(content.len() + 1)).collect();
+    encoder
+        .set_pledged_src_size(size)
+        .expect("nothing is written yet");
+    let mut ends: Vec<_> = settings
+        .flushes
+        .iter()
+        .map(|at| at.index(content.len() + 1))
+        .collect();
     ends.sort_unstable();
     let mut from = 0;
     for end in ends {
-        encoder.write_all(&content[from..end]).expect("there is enough room");
+        encoder
+            .write_all(&content[from..end])
+            .expect("there is enough room");
         encoder.flush().expect("there is enough room");
         from = end;
     }
-    encoder.write_all(&content[from..]).expect("there is enough room");
+    encoder
+        .write_all(&content[from..])
+        .expect("there is enough room");
     encoder.finish().expect("all is written")
 }
 
@@ -212,4 +226,48 @@ proptest! {
         let is_sound = lanes::zstd_decompress(is_reversed, &frame, &mut out);
         prop_assert_eq!(is_sound.then_some(out), expected);
     }
+}
+
+/// What is not one frame alone, and what needs a dictionary.
+#[test]
+fn other_frames_are_refused() {
+    let content = block(Kind::Json, 1, 10_000);
+    let settings = Settings {
+        level: 3,
+        has_size: true,
+        has_checksum: false,
+        window_log: None,
+        flushes: Vec::new(),
+    };
+    let frame = compress(&settings, &content);
+    let skippable = [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 1, 2];
+    for several in [
+        [&skippable[..], &frame],
+        [&frame, &skippable],
+        [&frame, &compress(&settings, &[])],
+    ] {
+        let several = several.concat();
+        assert_eq!(by_library(&several, content.len()).as_ref(), Some(&content));
+        assert_eq!(
+            decompress(&several, content.len()),
+            Err(ZstdError::Malformed)
+        );
+    }
+
+    // The header of a frame with the content's size alone, and one byte for the dictionary's number.
+    let mut numbered = frame;
+    numbered[4] |= 1;
+    numbered.insert(5, 7);
+    assert_eq!(
+        decompress(&numbered, content.len()),
+        Err(ZstdError::Dictionary)
+    );
+    // Of bytes like those of the content: such a dictionary has no number.
+    let mut compressor =
+        Compressor::with_dictionary(3, &block(Kind::Json, 2, 4000)).expect("it has memory");
+    let unnumbered = compressor.compress(&content).expect("there is enough room");
+    assert_eq!(
+        decompress(&unnumbered, content.len()),
+        Err(ZstdError::Malformed)
+    );
 }

@@ -18,7 +18,11 @@ impl Bits {
         self.0.extend((0..count).map(|i| value >> i & 1 == 1));
     }
     fn bytes(&self) -> Vec<u8> {
-        let byte = |bits: &[bool]| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+        let byte = |bits: &[bool]| {
+            bits.iter()
+                .rev()
+                .fold(0, |byte, &bit| byte << 1 | u8::from(bit))
+        };
         self.0.chunks(8).map(byte).collect()
     }
 }
@@ -67,12 +71,20 @@ impl Fse {
             (symbol as u32, bits, (number << bits) - size as u32)
         };
         let states = symbols.into_iter().map(state_of).collect();
-        Self { log, counts, states }
+        Self {
+            log,
+            counts,
+            states,
+        }
     }
 
     /// One symbol, which takes no bits.
     fn single(symbol: u32) -> Self {
-        Self { log: 0, counts: Vec::new(), states: vec![(symbol, 0, 0)] }
+        Self {
+            log: 0,
+            counts: Vec::new(),
+            states: vec![(symbol, 0, 0)],
+        }
     }
 
     /// All symbols up to `most` may stand in it.
@@ -109,7 +121,14 @@ impl Fse {
             if value < shorter {
                 bits.put(value, width - 1);
             } else {
-                bits.put(if value >= half { value + shorter } else { value }, width);
+                bits.put(
+                    if value >= half {
+                        value + shorter
+                    } else {
+                        value
+                    },
+                    width,
+                );
             }
             left -= count.unsigned_abs();
             if count == 0 {
@@ -165,12 +184,16 @@ fn codes(mut base: u32, plain: usize, bits: &[u32]) -> Vec<(u32, u32)> {
 }
 
 fn literal_codes() -> Vec<(u32, u32)> {
-    let bits = [1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+    let bits = [
+        1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    ];
     codes(0, 16, &bits)
 }
 
 fn match_codes() -> Vec<(u32, u32)> {
-    let bits = [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+    let bits = [
+        1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    ];
     codes(3, 32, &bits)
 }
 
@@ -180,19 +203,22 @@ fn predefined(field: usize) -> Fse {
         0 => (
             6,
             &[
-                4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1,
-                -1, -1,
+                4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1,
+                1, 1, 1, 1, -1, -1, -1, -1,
             ],
         ),
         1 => (
             5,
-            &[1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1],
+            &[
+                1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1,
+                -1, -1,
+            ],
         ),
         _ => (
             6,
             &[
-                1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
+                1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
             ],
         ),
     };
@@ -218,7 +244,11 @@ impl Huffman {
             }
         }
         let log = *lengths.iter().max().expect("there are two");
-        let most = if rng.random() { 256 } else { 128.max(lengths.len()) };
+        let most = if rng.random() {
+            256
+        } else {
+            128.max(lengths.len())
+        };
         let mut weights = vec![0; most];
         for length in lengths {
             loop {
@@ -248,7 +278,11 @@ impl Huffman {
         let (_, weights) = self.weights.split_last().expect("there are two");
         if weights.len() < 2 || weights.len() <= 128 && rng.random() {
             let mut bytes = vec![127 + weights.len() as u8];
-            bytes.extend(weights.chunks(2).map(|two| (two[0] << 4 | two.get(1).unwrap_or(&0)) as u8));
+            bytes.extend(
+                weights
+                    .chunks(2)
+                    .map(|two| (two[0] << 4 | two.get(1).unwrap_or(&0)) as u8),
+            );
             return Some(bytes);
         }
         // A table in which each weight stands, rare ones among them.
@@ -262,13 +296,25 @@ impl Huffman {
                 left -= 1;
             }
         }
-        let most = (0..counts.len()).find(|&weight| counts[weight] == 1).unwrap_or(weights[0] as usize);
+        let most = (0..counts.len())
+            .find(|&weight| counts[weight] == 1)
+            .unwrap_or(weights[0] as usize);
         counts[most] = counts[most].max(0) + left + i32::from(counts[most] < 0);
         let table = Fse::new(log, counts);
         // Even and odd places have a state each; the last two states are read to their symbols' end.
-        let places = |from: usize| weights.iter().skip(from).step_by(2).copied().collect::<Vec<_>>();
+        let places = |from: usize| {
+            weights
+                .iter()
+                .skip(from)
+                .step_by(2)
+                .copied()
+                .collect::<Vec<_>>()
+        };
         let paths = [table.path(&places(0)), table.path(&places(1))];
-        let mut fields: Vec<_> = paths.iter().map(|path| (path.first().copied().unwrap_or(0), log)).collect();
+        let mut fields: Vec<_> = paths
+            .iter()
+            .map(|path| (path.first().copied().unwrap_or(0), log))
+            .collect();
         for i in 0..weights.len() - 2 {
             let path = &paths[i % 2];
             fields.push(table.step(path[i / 2], path[i / 2 + 1]));
@@ -281,7 +327,12 @@ impl Huffman {
     }
 
     fn stream(&self, symbols: &[u8]) -> Vec<u8> {
-        backward(&symbols.iter().map(|&symbol| self.codes[usize::from(symbol)]).collect::<Vec<_>>())
+        backward(
+            &symbols
+                .iter()
+                .map(|&symbol| self.codes[usize::from(symbol)])
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -304,7 +355,13 @@ struct Sequence {
 
 impl Frame {
     /// A block's payload; its content is at most so long.
-    fn packed_block(&mut self, rng: &mut SmallRng, recent: &mut [u32; 3], sequences: u32, most: usize) -> Vec<u8> {
+    fn packed_block(
+        &mut self,
+        rng: &mut SmallRng,
+        recent: &mut [u32; 3],
+        sequences: u32,
+        most: usize,
+    ) -> Vec<u8> {
         let mut block = Vec::new();
         let literals_kind = rng.random_range(0..if self.huffman.is_some() { 4 } else { 3 });
         let mut description = Vec::new();
@@ -324,7 +381,12 @@ impl Frame {
             (1, _) => vec![rng.random()],
             (_, huffman) => {
                 let huffman = huffman.as_ref().expect("there is one");
-                let is_in = |symbol: &u8| huffman.weights.get(usize::from(*symbol)).is_some_and(|&weight| weight > 0);
+                let is_in = |symbol: &u8| {
+                    huffman
+                        .weights
+                        .get(usize::from(*symbol))
+                        .is_some_and(|&weight| weight > 0)
+                };
                 (0..=255).filter(is_in).collect()
             }
         };
@@ -350,14 +412,16 @@ impl Frame {
             }
             self.tables[field] = Some(table);
         }
-        let tables: [Fse; 3] = std::array::from_fn(|field| self.tables[field].clone().expect("each has one"));
+        let tables: [Fse; 3] =
+            std::array::from_fn(|field| self.tables[field].clone().expect("each has one"));
 
         let start = self.content.len();
         let mut literals = Vec::new();
         let mut chosen = Vec::new();
         while chosen.len() < sequences as usize {
             let room = most - (self.content.len() - start);
-            let choice = (0..50).find_map(|_| sequence(rng, &tables, *recent, self.content.len(), room));
+            let choice =
+                (0..50).find_map(|_| sequence(rng, &tables, *recent, self.content.len(), room));
             let Some((sequence, next_recent)) = choice else {
                 break;
             };
@@ -365,9 +429,11 @@ impl Frame {
             for _ in 0..sequence.literals {
                 literals.push(alphabet[rng.random_range(0..alphabet.len())]);
             }
-            self.content.extend(&literals[literals.len() - sequence.literals as usize..]);
+            self.content
+                .extend(&literals[literals.len() - sequence.literals as usize..]);
             for _ in 0..sequence.length {
-                self.content.push(self.content[self.content.len() - sequence.offset as usize]);
+                self.content
+                    .push(self.content[self.content.len() - sequence.offset as usize]);
             }
             chosen.push(sequence);
         }
@@ -379,7 +445,13 @@ impl Frame {
             self.content.push(literal);
         }
 
-        self.put_literals(&mut block, rng, (literals_kind, alphabet[0]), description, &literals);
+        self.put_literals(
+            &mut block,
+            rng,
+            (literals_kind, alphabet[0]),
+            description,
+            &literals,
+        );
         let count = chosen.len() as u32;
         match count {
             0..128 if rng.random() => block.push(count as u8),
@@ -395,9 +467,9 @@ impl Frame {
             block.extend(sequences_stream(&tables, &chosen));
         } else {
             // No table was described.
-            for field in 0..3 {
-                if modes[field] != 3 {
-                    self.tables[field] = None;
+            for (table, mode) in self.tables.iter_mut().zip(modes) {
+                if mode != 3 {
+                    *table = None;
                 }
             }
         }
@@ -429,21 +501,30 @@ impl Frame {
         }
         let huffman = self.huffman.as_ref().expect("there is one");
         let single = [description.clone(), huffman.stream(literals)].concat();
-        let (form, packed) = if literals.len() < 10 || size.max(single.len() as u64) < 1024 && rng.random() {
-            (0, single)
-        } else {
-            let streams: Vec<_> = literals.chunks(literals.len().div_ceil(4)).map(|part| huffman.stream(part)).collect();
-            // The last part may be empty.
-            let last = streams.get(3).cloned().unwrap_or_else(|| huffman.stream(&[]));
-            let sizes = streams[..3].iter().flat_map(|stream| (stream.len() as u16).to_le_bytes());
-            let packed = [description, sizes.collect(), streams[..3].concat(), last].concat();
-            let form = match packed.len().max(literals.len()) {
-                0..1024 if rng.random() => 1,
-                0..16384 => 2,
-                _ => 3,
+        let (form, packed) =
+            if literals.len() < 10 || size.max(single.len() as u64) < 1024 && rng.random() {
+                (0, single)
+            } else {
+                let streams: Vec<_> = literals
+                    .chunks(literals.len().div_ceil(4))
+                    .map(|part| huffman.stream(part))
+                    .collect();
+                // The last part may be empty.
+                let last = streams
+                    .get(3)
+                    .cloned()
+                    .unwrap_or_else(|| huffman.stream(&[]));
+                let sizes = streams[..3]
+                    .iter()
+                    .flat_map(|stream| (stream.len() as u16).to_le_bytes());
+                let packed = [description, sizes.collect(), streams[..3].concat(), last].concat();
+                let form = match packed.len().max(literals.len()) {
+                    0..1024 if rng.random() => 1,
+                    0..16384 => 2,
+                    _ => 3,
+                };
+                (form, packed)
             };
-            (form, packed)
-        };
         let (bytes, bits) = [(3, 10), (3, 10), (4, 14), (5, 18)][form as usize];
         let head = u64::from(kind) | form << 2 | size << 4 | (packed.len() as u64) << (4 + bits);
         block.extend(&head.to_le_bytes()[..bytes]);
@@ -482,19 +563,35 @@ fn sequence(
     let fits = (literals + length) as usize <= room;
     let is_there = offset > 0 && offset as usize <= written + literals as usize;
     let extra = [literals_extra, offset_extra, length_extra];
-    (fits && is_there).then_some((Sequence { literals, offset, length, codes, extra }, recent))
+    (fits && is_there).then_some((
+        Sequence {
+            literals,
+            offset,
+            length,
+            codes,
+            extra,
+        },
+        recent,
+    ))
 }
 
 fn sequences_stream(tables: &[Fse; 3], sequences: &[Sequence]) -> Vec<u8> {
     let paths: [Vec<u32>; 3] = std::array::from_fn(|field| {
-        let symbols: Vec<_> = sequences.iter().map(|sequence| sequence.codes[field]).collect();
+        let symbols: Vec<_> = sequences
+            .iter()
+            .map(|sequence| sequence.codes[field])
+            .collect();
         tables[field].path(&symbols)
     });
-    let mut fields: Vec<_> = (0..3).map(|field| (paths[field][0], tables[field].log)).collect();
+    let mut fields: Vec<_> = (0..3)
+        .map(|field| (paths[field][0], tables[field].log))
+        .collect();
     for (i, sequence) in sequences.iter().enumerate() {
         fields.extend([sequence.extra[1], sequence.extra[2], sequence.extra[0]]);
         if i + 1 < sequences.len() {
-            fields.extend([0, 2, 1].map(|field| tables[field].step(paths[field][i], paths[field][i + 1])));
+            fields.extend(
+                [0, 2, 1].map(|field| tables[field].step(paths[field][i], paths[field][i + 1])),
+            );
         }
     }
     backward(&fields)
@@ -506,7 +603,11 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
     let mut frame = Frame::default();
     let mut recent = [1, 4, 8];
     let mut blocks: Vec<u8> = Vec::new();
-    let window_log = if sequences > 300 { 17 } else { [10, 13, 17][rng.random_range(0..3)] };
+    let window_log = if sequences > 300 {
+        17
+    } else {
+        [10, 13, 17][rng.random_range(0..3)]
+    };
     let most = 1 << window_log;
     let count = rng.random_range(1..6);
     for i in 0..count {
@@ -517,7 +618,9 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
         };
         match rng.random_range(0..6) {
             0 => {
-                let payload: Vec<u8> = (0..rng.random_range(0..300)).map(|_| rng.random()).collect();
+                let payload: Vec<u8> = (0..rng.random_range(0..300))
+                    .map(|_| rng.random())
+                    .collect();
                 put(0, payload.len(), &payload);
                 frame.content.extend(payload);
             }
@@ -528,8 +631,13 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
             }
             _ => {
                 let start = frame.content.len();
-                let number = if rng.random_ratio(1, 4) { 0 } else { rng.random_range(0..=sequences) };
-                let (recent_before, number) = (recent, if sequences > 300 { sequences } else { number });
+                let number = if rng.random_ratio(1, 4) {
+                    0
+                } else {
+                    rng.random_range(0..=sequences)
+                };
+                let (recent_before, number) =
+                    (recent, if sequences > 300 { sequences } else { number });
                 let payload = frame.packed_block(&mut rng, &mut recent, number, most);
                 if payload.len() <= most {
                     put(2, payload.len(), &payload);
@@ -549,7 +657,10 @@ fn frame(seed: u64, sequences: u32) -> (Vec<u8>, Vec<u8>) {
     };
     let (has_checksum, dictionary_form) = (rng.random_range(0..2_u8), rng.random_range(0..4_u8));
     let mut made = 0xfd2f_b528_u32.to_le_bytes().to_vec();
-    made.extend([size_form << 6 | has_checksum << 2 | dictionary_form, (window_log - 10) << 3]);
+    made.extend([
+        size_form << 6 | has_checksum << 2 | dictionary_form,
+        (window_log - 10) << 3,
+    ]);
     // A dictionary without a number is none.
     made.extend(&[0; 4][..[0, 1, 2, 4][usize::from(dictionary_form)]]);
     let size = content.len() as u64 - if size_form == 1 { 256 } else { 0 };
@@ -599,11 +710,113 @@ proptest! {
     }
 }
 
-/// So many that their number takes three bytes.
+/// Up to so many that their number takes three bytes.
 #[test]
-fn many_sequences_are_read() {
-    let longest = (0..200).map(|seed| frame(seed, 40_000));
-    for (frame, content) in longest {
+fn any_number_of_sequences_is_read() {
+    let mut rng = SmallRng::seed_from_u64(0);
+    let tables: [Fse; 3] = std::array::from_fn(|_| Fse::single(0));
+    for count in [1, 127, 128, 0x7eff, 0x7f00, 40_000] {
+        let mut content = b"abcdefgh".to_vec();
+        let mut recent = [1, 4, 8];
+        for _ in 0..count {
+            let (sequence, next) =
+                sequence(&mut rng, &tables, recent, content.len(), 3).expect("it fits");
+            let from = content.len() - sequence.offset as usize;
+            (0..3).for_each(|i| content.push(content[from + i]));
+            recent = next;
+        }
+        let number = match count {
+            0..128 => vec![count as u8],
+            0..0x7f00 => vec![128 + (count >> 8) as u8, count as u8],
+            _ => [&[255], &((count - 0x7f00) as u16).to_le_bytes()[..]].concat(),
+        };
+        let packed = [&[0][..], &number, &[0b01_01_01_00, 0, 0, 0, 1]].concat();
+        let raw = [&[8 << 3, 0, 0], &content[..8]].concat();
+        let mut frame = one_block(&packed);
+        frame.splice(6..6, raw);
         check(&frame, &content).expect("it is sound");
     }
+}
+
+/// A frame of one packed block.
+fn one_block(payload: &[u8]) -> Vec<u8> {
+    const WINDOW: u8 = 7 << 3;
+    let mut frame = 0xfd2f_b528_u32.to_le_bytes().to_vec();
+    frame.extend([0, WINDOW]);
+    frame.extend(&(1 | 2 << 1 | (payload.len() as u32) << 3).to_le_bytes()[..3]);
+    frame.extend(payload);
+    frame
+}
+
+/// Four literals and a match of three bytes from the last one.
+fn one_sequence(modes: u8) -> Vec<u8> {
+    let tables: [Fse; 3] = std::array::from_fn(predefined);
+    let sequence = Sequence {
+        literals: 4,
+        offset: 1,
+        length: 3,
+        codes: [4, 0, 0],
+        extra: [(0, 0); 3],
+    };
+    let stream = sequences_stream(&tables, &[sequence]);
+    one_block(&[&[4 << 3], &b"abcd"[..], &[1, modes], &stream].concat())
+}
+
+#[test]
+fn tables_that_were_never_given_are_refused() {
+    check(&one_sequence(0), b"abcdddd").expect("it is sound");
+    for field in [2, 4, 6] {
+        let frame = one_sequence(3 << field);
+        assert_eq!(by_library(&frame, 7), None);
+        assert!(decompress(&frame, 7).is_err());
+    }
+    // A literal in the code of an earlier block.
+    refuse_literal(3, &[2]);
+}
+
+#[test]
+fn huffman_codes_without_a_longest_pair_are_refused() {
+    refuse_literal(2, &[128, 2 << 4, 2]);
+}
+
+/// What is left for the last symbol must be a power of 2.
+#[test]
+fn huffman_codes_that_do_not_add_up_are_refused() {
+    refuse_literal(2, &[130, 1 << 4 | 2, 2 << 4, 2]);
+}
+
+/// A block of so many literals in one stream, behind their table or without one, and no sequences.
+fn literals_block(kind: u32, size: u32, packed: &[u8]) -> Vec<u8> {
+    let head = kind | size << 4 | (packed.len() as u32) << 14;
+    [&head.to_le_bytes()[..3], packed, &[0]].concat()
+}
+
+fn refuse_literal(kind: u32, packed: &[u8]) {
+    let frame = one_block(&literals_block(kind, 1, packed));
+    assert_eq!(by_library(&frame, 1), None);
+    assert!(decompress(&frame, 1).is_err());
+}
+
+/// The work is bounded by the source's size, even if each block builds a table and gives nothing.
+#[test]
+fn blocks_that_give_nothing_end() {
+    let mut rng = SmallRng::seed_from_u64(0);
+    let huffman = Huffman {
+        weights: vec![11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1],
+        codes: Vec::new(),
+    };
+    let direct = std::iter::repeat_with(|| huffman.description(&mut rng))
+        .flatten()
+        .find(|described| described[0] >= 128)
+        .expect("half are so");
+    let mut frame = one_block(&literals_block(2, 0, &[&direct[..], &[1]].concat()));
+    let block = one_block(&literals_block(3, 0, &[1])).split_off(6);
+    for _ in 0..10_000 {
+        let last = frame.len();
+        frame.extend(&block);
+        frame[last] &= !1;
+    }
+    frame[6] &= !1;
+    frame.extend(&block);
+    check(&frame, &[]).expect("it is sound");
 }
