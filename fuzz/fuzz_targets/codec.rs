@@ -1,11 +1,11 @@
 //! Rockmill's own codecs: any payload as the library reads it, and any block there and back.
 //!
-//! The first byte says which codec and which way; for a payload the next two say how large the block is.
+//! The first byte says which codec and which way; for a payload the next two say how large the block is. ZSTD has one way.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rockmill_codec::Codec;
+use rockmill_codec::{Codec, zstd_decompress};
 
 /// Bytes around a target that nothing may write to.
 const GUARD: [u8; 16] = *b"nothing goes in!";
@@ -14,6 +14,12 @@ fuzz_target!(|input: &[u8]| {
     let Some((&choice, rest)) = input.split_first() else {
         return;
     };
+    if choice & 4 != 0 {
+        if let Some((&len, frame)) = rest.split_first_chunk() {
+            check_zstd(frame, usize::from(u16::from_le_bytes(len)));
+        }
+        return;
+    }
     let codec = if choice & 1 == 0 {
         Codec::Lz4
     } else {
@@ -48,12 +54,25 @@ fn check_payload(codec: Codec, payload: &[u8], len: usize) {
     assert!(ours == theirs || may_differ && ours.is_none());
 }
 
-/// Into just enough memory with guards around it.
+/// libzstd takes some frames that no compressor writes.
+fn check_zstd(frame: &[u8], len: usize) {
+    if let Some(ours) = guarded(len, |out| zstd_decompress(frame, out).is_ok()) {
+        let mut theirs = vec![0; len];
+        let size = zstd::bulk::decompress_to_buffer(frame, &mut theirs);
+        assert!(size.is_ok_and(|size| size == len) && ours == theirs);
+    }
+}
+
 fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
+    guarded(len, |out| codec.decompress(payload, out).is_ok())
+}
+
+/// Has just enough memory filled, with guards around it.
+fn guarded(len: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Vec<u8>> {
     let mut memory = [&GUARD[..], &vec![0; len], &GUARD].concat();
-    let result = codec.decompress(payload, &mut memory[GUARD.len()..][..len]);
+    let is_filled = fill(&mut memory[GUARD.len()..][..len]);
     assert!(memory.starts_with(&GUARD) && memory.ends_with(&GUARD));
-    result.ok().map(|()| memory[GUARD.len()..][..len].to_vec())
+    is_filled.then(|| memory[GUARD.len()..][..len].to_vec())
 }
 
 fn by_library(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {

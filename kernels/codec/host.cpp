@@ -2,6 +2,7 @@
 
 #include "lz4.hpp"
 #include "snappy.hpp"
+#include "zstd.hpp"
 
 using namespace rockmill::host_target;
 
@@ -20,5 +21,10 @@ u32 rockmill_snappy_encode(const u8* src, u32 n, u8* dst, u32 capacity) {
 u32 rockmill_lz4_decode(const u8* src, u32 n, u8* dst, u32 m) { return lz4_decode(Alone{}, src, n, dst, m); }
 
 u32 rockmill_snappy_decode(const u8* src, u32 n, u8* dst, u32 m) { return snappy_decode(Alone{}, src, n, dst, m); }
+
+u32 rockmill_zstd_decode(const u8* src, u32 n, u8* dst, u32 m) {
+  ZstdTables tables;
+  return zstd_decode(Alone{}, src, n, dst, m, tables);
+}
 
 }  // extern "C"

@@ -2,12 +2,11 @@
 // One that was made with a dictionary without a number is malformed, unless it does not use it. What follows the frame
 // makes it malformed, as another frame or a skippable one in front does.
 //
-// Stricter than libzstd, which takes Huffman codes of 12 bits, and raw and repeated blocks above the window's size or
-// 128 KiB. Offsets beyond the window are taken, as libzstd takes them.
+// Stricter than libzstd, which takes Huffman codes of 12 bits, Huffman streams that end within a code, and raw and
+// repeated blocks above the window's size or 128 KiB. Offsets beyond the window are taken, as libzstd takes them.
 //
-// The source has n bytes and gives m. Executing is linear in m, as each sequence gives 3 bytes or more, and reading in n;
-// besides, each block builds at most four tables, of 2^11 + 2^9 + 2^9 + 2^8 cells together, and takes at least 5 bytes
-// with a table. TODO
+// The work is linear in the source's size n and the target's size m: a sequence gives at least three bytes, and what is
+// built for a block without any is tables of at most 3328 states and cells, for at least ten bytes of source.
 #pragma once
 
 #include "../common/checksum.hpp"
@@ -30,7 +29,6 @@ struct ZstdDecoder {
   u32 at = 0, written = 0;
   // What a block may be large, packed or not, and where the output of this one must end.
   u32 block_max = 0, limit = 0;
-  bool has_checksum = false;
   // Offsets that sequences may repeat.
   u32 recent0 = 1, recent1 = 4, recent2 = 8;
   // Of the block. If they are packed, they are unpacked into the end of the output: what is still to be written is at
@@ -55,7 +53,7 @@ struct ZstdDecoder {
       g.sync();
     }
     if (written != m) return CODEC_MALFORMED;
-    if (has_checksum) {
+    if ((src[4] & HAS_CHECKSUM) != 0) {
       if (n - at < 4) return CODEC_MALFORMED;
       const u64 sum = m == 0 ? xxh64_avalanche(PRIME64_5) : xxh64(dst, m - 1, dst[m - 1]);
       if (u32(sum) != load32(src + at)) return CODEC_MALFORMED;
@@ -64,15 +62,16 @@ struct ZstdDecoder {
     return at == n ? CODEC_OK : CODEC_MALFORMED;
   }
 
+  static constexpr u32 RESERVED = 1 << 3, HAS_CHECKSUM = 1 << 2, IS_SINGLE = 1 << 5;
+
   ROCKMILL_HD u32 read_header() {
     if (n < 9 || load32(src) != ZSTD_MAGIC) return CODEC_MALFORMED;
     const u32 flags = src[4];
     at = 5;
-    const bool is_single = flags >> 5 & 1;
-    has_checksum = flags >> 2 & 1;
+    const bool is_single = (flags & IS_SINGLE) != 0;
     const u32 dictionary_bytes = (u32{1} << (flags & 3)) >> 1;
     const u32 size_form = flags >> 6, size_bytes = size_form == 0 ? is_single : u32{1} << size_form;
-    if ((flags & 8) != 0 || n - at < !is_single + dictionary_bytes + size_bytes) return CODEC_MALFORMED;
+    if ((flags & RESERVED) != 0 || n - at < !is_single + dictionary_bytes + size_bytes) return CODEC_MALFORMED;
     u64 window = m;
     if (!is_single) {
       const u32 log = (src[at] >> 3) + ZSTD_MIN_WINDOW_LOG;
@@ -181,9 +180,9 @@ struct ZstdDecoder {
       count = is_long ? u32(little_endian(src + at, 2)) + 0x7f00 : (count - 128) << 8 | src[at];
       at += 1 + u32{is_long};
     }
-    ZstdSequenceReader sequences{};
+    ZstdSequenceReader sequences{t, 0, 0, 0, {}};
     if (count != 0) {
-      if (!build_field_tables(end) || !sequences.open(src + at, end - at, t)) return false;
+      if (!build_field_tables(end) || !sequences.open(src + at, end - at)) return false;
       at = end;
     }
     return at == end && execute(sequences, count);

@@ -40,6 +40,8 @@ struct LaunchPolicy {
   // Warps of a block whose warps have shared memory. Such blocks are small, because what a whole block does not find
   // room for is left over.
   static constexpr u32 warps_with_shared = 2;
+  // Such blocks that a processor has registers for: half the warps that it can hold.
+  static constexpr u32 blocks_with_shared = 16;
 
   // Blocks of a grid for so many threads.
   static u32 blocks(const Exec& exec, u64 wanted, u32 block_threads = threads) {
@@ -75,7 +77,8 @@ __global__ void __launch_bounds__(THREADS) each_tile_kernel(u64 n, F f) {
 }
 
 template <class T, class F>
-__global__ void __launch_bounds__(SHARED_THREADS) each_group_with_shared_kernel(u64 n, F f) {
+__global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shared)
+    each_group_with_shared_kernel(u64 n, F f) {
   constexpr u32 warps = LaunchPolicy::warps_with_shared;
   __shared__ T shared[warps];
   const u32 warp = threadIdx.x / Warp::width;

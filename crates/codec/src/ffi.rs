@@ -2,9 +2,10 @@
 
 use std::mem::MaybeUninit;
 
-use crate::{Codec, Malformed};
+use crate::{Codec, Malformed, ZstdError};
 
 const CODEC_OK: u32 = 0;
+const CODEC_UNSUPPORTED: u32 = 2;
 
 type Encode = unsafe extern "C" fn(*const u8, u32, *mut u8, u32) -> u32;
 type Decode = unsafe extern "C" fn(*const u8, u32, *mut u8, u32) -> u32;
@@ -14,6 +15,7 @@ unsafe extern "C" {
     fn rockmill_snappy_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
     fn rockmill_lz4_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
     fn rockmill_snappy_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
+    fn rockmill_zstd_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
 }
 
 /// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the block
@@ -37,11 +39,24 @@ pub fn decode(codec: Codec, payload: &[u8], out: &mut [u8]) -> Result<(), Malfor
         Codec::Lz4 => rockmill_lz4_decode,
         Codec::Snappy => rockmill_snappy_decode,
     };
-    let n = u32::try_from(payload.len()).map_err(|_| Malformed)?;
-    let m = u32::try_from(out.len()).map_err(|_| Malformed)?;
-    // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
-    match unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) } {
-        CODEC_OK => Ok(()),
+    match call(decode, payload, out) {
+        Some(CODEC_OK) => Ok(()),
         _ => Err(Malformed),
     }
+}
+
+pub fn decode_zstd(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
+    match call(rockmill_zstd_decode, frame, out) {
+        Some(CODEC_OK) => Ok(()),
+        Some(CODEC_UNSUPPORTED) => Err(ZstdError::Dictionary),
+        _ => Err(ZstdError::Malformed),
+    }
+}
+
+/// The status; `None` if one of the sizes is too large.
+fn call(decode: Decode, payload: &[u8], out: &mut [u8]) -> Option<u32> {
+    let n = u32::try_from(payload.len()).ok()?;
+    let m = u32::try_from(out.len()).ok()?;
+    // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
+    Some(unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) })
 }

@@ -31,6 +31,39 @@ impl fmt::Display for Malformed {
 
 impl Error for Malformed {}
 
+/// Why a ZSTD frame could not be decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZstdError {
+    /// It is damaged, has another size, or is not one frame alone. Frames made with a dictionary that has no number are
+    /// malformed as well, unless they do not use it.
+    Malformed,
+    /// It was made with a dictionary.
+    Dictionary,
+}
+
+impl fmt::Display for ZstdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "the ZSTD frame is malformed",
+            Self::Dictionary => "the ZSTD frame needs a dictionary",
+        })
+    }
+}
+
+impl Error for ZstdError {}
+
+/// Decompresses a ZSTD frame, which must fill `out` exactly. What `out` holds after an error is not defined.
+///
+/// Frames are refused that libzstd takes but never writes: with Huffman codes of 12 bits, with Huffman streams that end
+/// within a code, or with blocks that are larger than the format allows.
+///
+/// # Errors
+///
+/// If the frame is damaged, has another size or needs a dictionary.
+pub fn zstd_decompress(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
+    ffi::decode_zstd(frame, out)
+}
+
 impl Codec {
     /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was if
     /// it would take more, or if the block has more than 2 GiB.

@@ -40,7 +40,7 @@ struct BackwardBits {
     rest = 8 * (i32(n) - i32(tail));
     return true;
   }
-  // After it 33 bits may be taken.
+  // After it 32 bits may be taken.
   ROCKMILL_HD void refill() {
     if (have > 32 || rest <= 0) return;
     rest -= 32;

@@ -135,8 +135,8 @@ ROCKMILL_HD bool decode_huffman(const u16* table, u32 log, const u8* at, u32 n, 
     in.refill();
     u32 word = next();
     word |= next() << 8;
-    word |= next() << 16;
     in.refill();
+    word |= next() << 16;
     word |= next() << 24;
     *reinterpret_cast<u32*>(to + i) = word;
   }

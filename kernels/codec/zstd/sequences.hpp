@@ -90,31 +90,27 @@ ROCKMILL_HD bool build_field_table(const G& g, u32 field, u32 mode, const u8* sr
   return true;
 }
 
-// The sequences of a block, one after another.
+// The sequences of a block, one after another. The tables stay in shared memory, as registers are scarce.
 struct ZstdSequenceReader {
-  FseTable literals, offsets, matches;
+  const ZstdTables& t;
   u32 literal, offset, match;
   BackwardBits in;
 
   // False if the stream is not closed.
-  ROCKMILL_HD bool open(const u8* at, u32 n, const ZstdTables& t) {
+  ROCKMILL_HD bool open(const u8* at, u32 n) {
     if (!in.open(at, n)) return false;
-    const auto start = [&](FseTable& table, u32& state, u32 field) {
-      table = {t.states[field], t.logs[field]};
-      state = in.take(table.log);
-    };
     in.refill();
-    start(literals, literal, ZSTD_LITERALS);
-    start(offsets, offset, ZSTD_OFFSETS);
-    start(matches, match, ZSTD_MATCHES);
+    literal = in.take(t.logs[ZSTD_LITERALS]);
+    offset = in.take(t.logs[ZSTD_OFFSETS]);
+    match = in.take(t.logs[ZSTD_MATCHES]);
     return true;
   }
   // The lengths of the literals and of the match; returns the offset as it is coded. Whatever the bits, the codes are
   // in range.
   ROCKMILL_HD u32 read(bool is_last, u32& literal_length, u32& match_length) {
-    const ZstdConstants::Code literal_code = zstd_constants().literals[literals.symbol(literal)];
-    const ZstdConstants::Code match_code = zstd_constants().matches[matches.symbol(match)];
-    const u32 offset_bits = offsets.symbol(offset);
+    const ZstdConstants::Code literal_code = zstd_constants().literals[table(ZSTD_LITERALS).symbol(literal)];
+    const ZstdConstants::Code match_code = zstd_constants().matches[table(ZSTD_MATCHES).symbol(match)];
+    const u32 offset_bits = table(ZSTD_OFFSETS).symbol(offset);
     in.refill();
     const u32 coded_offset = (u32{1} << offset_bits) + in.take(offset_bits);
     in.refill();
@@ -122,12 +118,15 @@ struct ZstdSequenceReader {
     literal_length = literal_code.base + in.take(literal_code.bits);
     if (!is_last) {
       in.refill();
-      literal = literals.next(literal, in);
-      match = matches.next(match, in);
-      offset = offsets.next(offset, in);
+      literal = table(ZSTD_LITERALS).next(literal, in);
+      match = table(ZSTD_MATCHES).next(match, in);
+      offset = table(ZSTD_OFFSETS).next(offset, in);
     }
     return coded_offset;
   }
+
+ private:
+  ROCKMILL_HD FseTable table(u32 field) const { return {t.states[field], t.logs[field]}; }
 };
 
 // Where output byte `p`, which is in sequence `i`, comes from. Only what lies in front of `known` is read from the output.
@@ -184,7 +183,9 @@ ROCKMILL_HD void execute_sequences(const G& g, u8* dst, const u8* literals, cons
         u32 run;
         const u8* origin = zstd_origin(dst, literals, batch, p - skew, i, known, run);
         if (run > to - p) run = to - p;
-        for (u32 k = 0; k < run; ++k) word |= u32(origin[k]) << 8 * (p + k - own);
+ROCKMILL_UNROLL
+        for (u32 k = 0; k < 4; ++k)
+          if (k < run) word |= u32(origin[k]) << 8 * (p + k - own);
         p += run;
       }
       g.sync();

@@ -13,9 +13,9 @@ use crate::data::{Kind, block};
 use crate::library::{self, Effort, has_zero_offset};
 
 /// Bytes around a target that nothing may write to.
-const GUARD: [u8; 16] = *b"nothing goes in!";
+pub const GUARD: [u8; 16] = *b"nothing goes in!";
 
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let cases = std::env::var("ROCKMILL_CODEC_CASES").ok();
     // The snap crate takes its time without optimization.
     let usual = if cfg!(debug_assertions) { 500 } else { 10_000 };
@@ -287,10 +287,31 @@ fn what_does_not_fit_in_32_bits_is_refused() {
             assert_eq!(decompress(Codec::Snappy, payload, len), Err(Malformed));
         }
     }
-    // A length of more than 2^32 bytes, of literals and of a match.
-    let long = [vec![0xff; 17 << 20], vec![0]].concat();
-    for first in [&[0xf0][..], &[0x1f, b'a', 1, 0]] {
-        let payload = [first, &long].concat();
-        assert_eq!(decompress(Codec::Lz4, &payload, 100), Err(Malformed));
+    // A length of 14 and 2^32, of literals and of a match.
+    let long = [vec![255; u32::MAX as usize / 255], vec![0]].concat();
+    let literals = [&[0xf0], &*long, &[b'a'; 14]].concat();
+    assert_eq!(decompress(Codec::Lz4, &literals, 14), Err(Malformed));
+    let matched = [&[0x1f, b'a', 1, 0], &*long, &[0x50], &[b'a'; 5]].concat();
+    assert_eq!(decompress(Codec::Lz4, &matched, 1 + 18 + 5), Err(Malformed));
+}
+
+/// liblz4 demands how far from the end the last match begins and ends.
+#[test]
+fn every_end_of_a_block_is_judged_as_the_library_does() {
+    for codec in [Codec::Lz4, Codec::Snappy] {
+        for (length, literals) in (4..20).flat_map(|a| (0..20).map(move |b| (a, b))) {
+            let [first, last] = [(1, length), (literals, 0)].map(|(literals, length)| Sequence {
+                literals,
+                offset: 1,
+                length,
+            });
+            let len = first.len(codec, true) + last.len(codec, false);
+            let mut payload = snappy_size(codec, len);
+            first.put(codec, &mut payload, true);
+            last.put(codec, &mut payload, false);
+            let ours = decompress(codec, &payload, len).ok();
+            let theirs = library::decompress(codec, &payload, len);
+            assert_eq!(ours, theirs, "{codec:?} {length} {literals}");
+        }
     }
 }

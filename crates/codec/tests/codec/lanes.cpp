@@ -10,6 +10,7 @@
 
 #include "codec/lz4.hpp"
 #include "codec/snappy.hpp"
+#include "codec/zstd.hpp"
 
 using namespace rockmill::host_target;
 
@@ -89,6 +90,11 @@ struct Emulated {
     exchange(value, [&](u32 i, u64 other) { bits |= u32(other == value) << i; });
     return bits;
   }
+  bool all(bool value) const { return ballot(!value) == 0; }
+  u64 sum64(u64 value) const { return sum_of(value, W); }
+  u64 sum64_below(u64 value) const { return sum_of(value, own); }
+  u32 sum(u32 value) const { return u32(sum64(value)); }
+  u32 sum_below(u32 value) const { return u32(sum64_below(value)); }
   template <class T>
   T shuffle(T value, u32 from) const {
     T result{};
@@ -99,6 +105,11 @@ struct Emulated {
   }
 
  private:
+  u64 sum_of(u64 value, u32 lanes) const {
+    u64 sum = 0;
+    exchange(value, [&](u32 i, u64 other) { sum += i < lanes ? other : 0; });
+    return sum;
+  }
   template <class F>
   void exchange(u64 value, F f) const {
     machine.values[own] = value;
@@ -124,4 +135,12 @@ extern "C" u32 rockmill_codec_lanes(u32 width, bool is_reversed, bool is_snappy,
                                     u8* dst, u32 m) {
   const auto run = width == 2 ? run_codec<2> : width == 8 ? run_codec<8> : run_codec<32>;
   return run(is_reversed, is_snappy, decodes, src, n, dst, m);
+}
+
+extern "C" u32 rockmill_codec_zstd_lanes(bool is_reversed, const u8* src, u32 n, u8* dst, u32 m) {
+  ZstdTables tables;
+  return run(MOST_LANES, [&](u32 place) {
+    const Emulated<MOST_LANES> g{is_reversed ? MOST_LANES - 1 - place : place};
+    return zstd_decode(g, src, n, dst, m, tables);
+  });
 }

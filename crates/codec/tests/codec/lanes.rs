@@ -18,6 +18,20 @@ unsafe extern "C" {
         dst: *mut u8,
         m: u32,
     ) -> u32;
+    fn rockmill_codec_zstd_lanes(
+        is_reversed: bool,
+        src: *const u8,
+        n: u32,
+        dst: *mut u8,
+        m: u32,
+    ) -> u32;
+}
+
+/// Whether a warp takes the ZSTD frame.
+pub fn zstd_decompress(is_reversed: bool, frame: &[u8], out: &mut [u8]) -> bool {
+    let (n, m) = (frame.len() as u32, out.len() as u32);
+    // SAFETY: both have so many bytes.
+    unsafe { rockmill_codec_zstd_lanes(is_reversed, frame.as_ptr(), n, out.as_mut_ptr(), m) == 0 }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,8 @@ mod data;
 mod identity;
 mod lanes;
 mod library;
+mod zstd;
+mod zstd_frames;
 
 use rockmill_codec::Codec;
 
