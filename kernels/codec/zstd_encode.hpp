@@ -40,7 +40,7 @@ struct ZstdEncoder {
     u32 done = 0;
     do {
       const u32 size = n - done < ZSTD_MAX_BLOCK ? n - done : ZSTD_MAX_BLOCK;
-      if (at > capacity || !write_block(src + done, size, done + size == n)) return 0;
+      if (!write_block(src + done, size, done + size == n)) return 0;
       done += size;
     } while (done < n);
     return at;
@@ -74,7 +74,7 @@ struct ZstdEncoder {
       recent = before;
       packed = size;
     }
-    if (packed > room) return false;
+    if (at > capacity || packed > room) return false;
     g.sync();
     at = head;
     put(is_last | kind << 1 | packed << 3, HEAD_BYTES);
