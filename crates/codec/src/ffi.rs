@@ -13,6 +13,7 @@ type Decode = unsafe extern "C" fn(*const u8, u32, *mut u8, u32) -> u32;
 unsafe extern "C" {
     fn rockmill_lz4_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
     fn rockmill_snappy_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
+    fn rockmill_zstd_encode(src: *const u8, n: u32, dst: *mut u8, capacity: u32) -> u32;
     fn rockmill_lz4_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
     fn rockmill_snappy_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
     fn rockmill_zstd_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
@@ -24,6 +25,7 @@ pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize 
     let encode: Encode = match codec {
         Codec::Lz4 => rockmill_lz4_encode,
         Codec::Snappy => rockmill_snappy_encode,
+        Codec::Zstd => rockmill_zstd_encode,
     };
     let Ok(n) = u32::try_from(block.len()) else {
         return 0;
@@ -38,6 +40,7 @@ pub fn decode(codec: Codec, payload: &[u8], out: &mut [u8]) -> Result<(), Malfor
     let decode: Decode = match codec {
         Codec::Lz4 => rockmill_lz4_decode,
         Codec::Snappy => rockmill_snappy_decode,
+        Codec::Zstd => rockmill_zstd_decode,
     };
     match call(decode, payload, out) {
         Some(CODEC_OK) => Ok(()),

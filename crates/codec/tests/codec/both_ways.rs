@@ -130,9 +130,10 @@ impl Sequence {
     }
 
     fn len(self, codec: Codec, has_match: bool) -> usize {
-        let length = match codec {
-            Codec::Lz4 => self.length.max(4),
-            Codec::Snappy => self.length % 64 + 1,
+        let length = if codec == Codec::Snappy {
+            self.length % 64 + 1
+        } else {
+            self.length.max(4)
         };
         usize::from(self.literals) + if has_match { usize::from(length) } else { 0 }
     }
@@ -183,9 +184,10 @@ fn damages() -> impl Strategy<Value = Damage> {
 
 /// What a Snappy payload of a small block begins with; nothing for LZ4.
 fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
-    match codec {
-        Codec::Lz4 => Vec::new(),
-        Codec::Snappy => vec![len as u8 | 0x80, (len >> 7) as u8],
+    if codec == Codec::Snappy {
+        vec![len as u8 | 0x80, (len >> 7) as u8]
+    } else {
+        Vec::new()
     }
 }
 
@@ -236,6 +238,11 @@ proptest! {
     }
 
     #[test]
+    fn the_library_reads_our_zstd(block in blocks()) {
+        check_ours(Codec::Zstd, block)?;
+    }
+
+    #[test]
     fn we_read_the_librarys_lz4(block in blocks(), effort in efforts()) {
         check_theirs(Codec::Lz4, effort, block)?;
     }
@@ -261,8 +268,13 @@ proptest! {
 /// Within 3 % of the library on what databases hold.
 #[test]
 fn blocks_are_about_as_small_as_the_librarys() {
-    for codec in [Codec::Lz4, Codec::Snappy] {
-        for kind in Kind::USUAL {
+    for codec in [Codec::Lz4, Codec::Snappy, Codec::Zstd] {
+        let more = if codec == Codec::Zstd {
+            &Kind::RANDOM_KEYS[..]
+        } else {
+            &[]
+        };
+        for &kind in Kind::USUAL.iter().chain(more) {
             for len in [4 << 10, 16 << 10, 32 << 10] {
                 let blocks = (0..(4 << 20) / len as u64).map(|seed| block(kind, seed, len));
                 let (ours, theirs) = blocks.fold((0, 0), |(ours, theirs), block| {

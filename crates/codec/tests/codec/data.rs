@@ -14,6 +14,10 @@ pub enum Kind {
     HalfRandom,
     /// Entries with JSON-like text.
     Json,
+    /// Entries with random keys of 8 bytes and values of 32, of which half is zero.
+    SmallEntries,
+    /// Entries with random keys of 16 bytes and values of 256, of which half is zero.
+    LargeEntries,
     /// Bytes that cannot be compressed.
     Noise,
     /// Runs of one byte, of all lengths.
@@ -25,10 +29,14 @@ pub enum Kind {
 impl Kind {
     /// What databases hold.
     pub const USUAL: [Self; 3] = [Self::DbBench, Self::HalfRandom, Self::Json];
-    pub const ALL: [Self; 6] = [
+    /// As benchmarks make them.
+    pub const RANDOM_KEYS: [Self; 2] = [Self::SmallEntries, Self::LargeEntries];
+    pub const ALL: [Self; 8] = [
         Self::DbBench,
         Self::HalfRandom,
         Self::Json,
+        Self::SmallEntries,
+        Self::LargeEntries,
         Self::Noise,
         Self::Runs,
         Self::Period,
@@ -50,6 +58,8 @@ pub fn block(kind: Kind, seed: u64, len: usize) -> Vec<u8> {
             });
         }
         Kind::Json => entries(&mut block, len, &mut rng, json_value),
+        Kind::SmallEntries => sorted_entries::<8>(&mut block, len, &mut rng, 32),
+        Kind::LargeEntries => sorted_entries::<16>(&mut block, len, &mut rng, 256),
         Kind::Noise => {
             block.resize(len, 0);
             rng.fill_bytes(&mut block);
@@ -93,17 +103,56 @@ fn entries(
             return;
         }
         id += rng.random_range(1..5);
-        let mut key = format!("{id:016}").into_bytes();
-        key.extend(u64::to_le_bytes(rng.random_range(0..24_000_000) << 8 | 1));
-        let same = key.iter().zip(&last).take_while(|(a, b)| a == b).count();
-        let shared = if entry % 16 == 0 { 0 } else { same };
-        block.extend([shared as u8, (key.len() - shared) as u8, 0x80, 0x02]);
-        block.extend_from_slice(&key[shared..]);
+        let key = format!("{id:016}");
+        put_key(block, rng, entry, key.as_bytes(), &mut last, &[0x80, 0x02]);
         let value_at = block.len();
         put_value(rng, block);
         block.truncate(value_at + VALUE_BYTES);
-        last = key;
     }
+}
+
+/// Entries of random keys, sorted.
+fn sorted_entries<const KEY: usize>(
+    block: &mut Vec<u8>,
+    len: usize,
+    rng: &mut SmallRng,
+    value_bytes: usize,
+) {
+    let mut keys: Vec<[u8; KEY]> = (0..=len / value_bytes).map(|_| rng.random()).collect();
+    keys.sort_unstable();
+    let mut last = Vec::new();
+    for (entry, key) in keys.iter().enumerate() {
+        if block.len() >= len {
+            return;
+        }
+        let mut varint = vec![value_bytes as u8];
+        if value_bytes >= 0x80 {
+            varint = vec![value_bytes as u8 | 0x80, (value_bytes >> 7) as u8];
+        }
+        put_key(block, rng, entry, key, &mut last, &varint);
+        let random = block.len();
+        block.resize(random + value_bytes, 0);
+        rng.fill_bytes(&mut block[random..][..value_bytes / 2]);
+    }
+}
+
+/// The head of an entry: lengths, and what its key does not share with the last one.
+fn put_key(
+    block: &mut Vec<u8>,
+    rng: &mut SmallRng,
+    entry: usize,
+    key: &[u8],
+    last: &mut Vec<u8>,
+    value_len: &[u8],
+) {
+    let mut key = key.to_vec();
+    key.extend(u64::to_le_bytes(rng.random_range(0..24_000_000) << 8 | 1));
+    let same = key.iter().zip(&*last).take_while(|(a, b)| a == b).count();
+    let shared = if entry % 16 == 0 { 0 } else { same };
+    block.extend([shared as u8, (key.len() - shared) as u8]);
+    block.extend(value_len);
+    block.extend_from_slice(&key[shared..]);
+    *last = key;
 }
 
 fn db_bench_value(rng: &mut SmallRng, value: &mut Vec<u8>) {

@@ -10,6 +10,7 @@
 
 #include "codec/lz4.hpp"
 #include "codec/snappy.hpp"
+#include "codec/zstd_encode.hpp"
 #include "codec/zstd.hpp"
 
 using namespace rockmill::host_target;
@@ -119,22 +120,32 @@ struct Emulated {
   }
 };
 
+enum Codec : u32 { LZ4 = 0, SNAPPY = 1, ZSTD = 2 };
+
 template <u32 W>
-u32 run_codec(bool is_reversed, bool is_snappy, bool decodes, const u8* src, u32 n, u8* dst, u32 m) {
-  MatchTable table;
+u32 run_codec(bool is_reversed, u32 codec, bool decodes, const u8* src, u32 n, u8* dst, u32 m) {
+  union {
+    MatchTable match;
+    ZstdTables zstd;
+    ZstdEncodeTables zstd_encode;
+  } tables;
+  std::vector<u64> scratch(zstd_scratch_bytes(n) / sizeof(u64));
   return run(W, [&](u32 place) {
     const Emulated<W> g{is_reversed ? W - 1 - place : place};
-    if (decodes) return is_snappy ? snappy_decode(g, src, n, dst, m) : lz4_decode(g, src, n, dst, m);
-    return is_snappy ? snappy_encode(g, src, n, dst, m, table) : lz4_encode(g, src, n, dst, m, table);
+    if (codec == LZ4) return decodes ? lz4_decode(g, src, n, dst, m) : lz4_encode(g, src, n, dst, m, tables.match);
+    if (codec == SNAPPY)
+      return decodes ? snappy_decode(g, src, n, dst, m) : snappy_encode(g, src, n, dst, m, tables.match);
+    return decodes ? zstd_decode(g, src, n, dst, m, tables.zstd)
+                   : zstd_encode(g, src, n, dst, m, tables.zstd_encode, reinterpret_cast<u8*>(scratch.data()));
   });
 }
 
 }  // namespace
 
-extern "C" u32 rockmill_codec_lanes(u32 width, bool is_reversed, bool is_snappy, bool decodes, const u8* src, u32 n,
+extern "C" u32 rockmill_codec_lanes(u32 width, bool is_reversed, u32 codec, bool decodes, const u8* src, u32 n,
                                     u8* dst, u32 m) {
   const auto run = width == 2 ? run_codec<2> : width == 8 ? run_codec<8> : run_codec<32>;
-  return run(is_reversed, is_snappy, decodes, src, n, dst, m);
+  return run(is_reversed, codec, decodes, src, n, dst, m);
 }
 
 extern "C" u32 rockmill_codec_zstd_lanes(bool is_reversed, const u8* src, u32 n, u8* dst, u32 m) {

@@ -11,7 +11,7 @@ unsafe extern "C" {
     fn rockmill_codec_lanes(
         width: u32,
         is_reversed: bool,
-        is_snappy: bool,
+        codec: u32,
         decodes: bool,
         src: *const u8,
         n: u32,
@@ -43,13 +43,17 @@ struct Lanes {
 
 impl Lanes {
     fn run(self, codec: Codec, decodes: bool, src: &[u8], dst: &mut [u8]) -> u32 {
-        let is_snappy = codec == Codec::Snappy;
+        let codec = match codec {
+            Codec::Lz4 => 0,
+            Codec::Snappy => 1,
+            Codec::Zstd => 2,
+        };
         let (n, m) = (src.len() as u32, dst.len() as u32);
         let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
         // SAFETY: both have so many bytes.
         unsafe {
             let (width, is_reversed) = (self.width, self.is_reversed);
-            rockmill_codec_lanes(width, is_reversed, is_snappy, decodes, src, n, dst, m)
+            rockmill_codec_lanes(width, is_reversed, codec, decodes, src, n, dst, m)
         }
     }
 }
@@ -62,7 +66,7 @@ proptest! {
         kind in prop::sample::select(Kind::ALL.to_vec()),
         seed in any::<u64>(),
         len in (0_u32..=14).prop_flat_map(|bits| 0_usize..=1 << bits),
-        codec in prop::sample::select(vec![Codec::Lz4, Codec::Snappy]),
+        codec in prop::sample::select(vec![Codec::Lz4, Codec::Snappy, Codec::Zstd]),
         width in prop::sample::select(vec![2, 8, 32]),
         is_reversed in any::<bool>(),
         flip in prop::option::of(any::<prop::sample::Index>()),

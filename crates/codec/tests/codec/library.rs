@@ -1,9 +1,9 @@
-//! The same formats by other code: liblz4 and the snap crate.
+//! The same formats by other code: liblz4, the snap crate and libzstd.
 
 use lz4::block::CompressionMode;
 use rockmill_codec::Codec;
 
-/// How hard the library tries; Snappy knows one way only.
+/// How hard LZ4's library tries.
 #[derive(Debug, Clone, Copy)]
 pub enum Effort {
     /// LZ4's acceleration.
@@ -11,6 +11,9 @@ pub enum Effort {
     /// LZ4HC's level.
     High(i32),
 }
+
+/// What RocksDB asks for unless it is told otherwise.
+const ZSTD_LEVEL: i32 = 3;
 
 pub const USUAL: Effort = Effort::Fast(1);
 
@@ -20,6 +23,7 @@ pub fn compress(codec: Codec, effort: Effort, block: &[u8]) -> Vec<u8> {
             let made = snap::raw::Encoder::new().compress_vec(block);
             made.expect("a block of ordinary size")
         }
+        Codec::Zstd => zstd::bulk::compress(block, ZSTD_LEVEL).expect("it has memory"),
         Codec::Lz4 => {
             let mode = match effort {
                 Effort::Fast(acceleration) => CompressionMode::FAST(acceleration),
@@ -43,6 +47,7 @@ pub fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
             let size = snap::raw::Decoder::new().decompress(payload, &mut out);
             size.ok()?
         }
+        Codec::Zstd => zstd::bulk::decompress_to_buffer(payload, &mut out).ok()?,
         Codec::Lz4 => {
             let len = i32::try_from(len).expect("an ordinary size");
             lz4::block::decompress_to_buffer(payload, Some(len), &mut out).ok()?

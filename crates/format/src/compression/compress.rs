@@ -59,7 +59,8 @@ impl Compressor {
                 Codec::Rockmill1(match kind {
                     CompressionType::Snappy => rockmill_codec::Codec::Snappy,
                     CompressionType::Lz4 | CompressionType::Lz4hc => rockmill_codec::Codec::Lz4,
-                    CompressionType::None | CompressionType::Zlib | CompressionType::Zstd => {
+                    CompressionType::Zstd => rockmill_codec::Codec::Zstd,
+                    CompressionType::None | CompressionType::Zlib => {
                         let what = format!("{} by Rockmill's own code", kind.name());
                         return Err(Error::unsupported(0, what));
                     }
@@ -118,6 +119,7 @@ impl Compressor {
             Codec::Lz4(mode) => mode.kind(),
             Codec::Rockmill1(rockmill_codec::Codec::Snappy) => CompressionType::Snappy,
             Codec::Rockmill1(rockmill_codec::Codec::Lz4) => CompressionType::Lz4,
+            Codec::Rockmill1(rockmill_codec::Codec::Zstd) => CompressionType::Zstd,
             Codec::Zstd(_) => CompressionType::Zstd,
         }
     }
@@ -198,9 +200,13 @@ impl Compressor {
                 let head = out.len();
                 let bound = lz4::block::compress_bound(block.len()).map_err(|e| e.to_string())?;
                 out.resize(head + bound, 0);
-                let len =
-                    lz4::block::compress_to_buffer(block, Some(mode.library()), false, &mut out[head..])
-                        .map_err(|e| e.to_string())?;
+                let len = lz4::block::compress_to_buffer(
+                    block,
+                    Some(mode.library()),
+                    false,
+                    &mut out[head..],
+                )
+                .map_err(|e| e.to_string())?;
                 out.truncate(head + len);
                 Ok(mode.kind())
             }
@@ -210,6 +216,10 @@ impl Compressor {
                     rockmill_codec::Codec::Lz4 => {
                         put_varint(out, block.len() as u64);
                         CompressionType::Lz4
+                    }
+                    rockmill_codec::Codec::Zstd => {
+                        put_varint(out, block.len() as u64);
+                        CompressionType::Zstd
                     }
                 };
                 let capacity = limit.saturating_sub(out.len());

@@ -1,0 +1,156 @@
+// Sequences of a block, as a function of its bytes alone.
+#pragma once
+
+#include "../match.hpp"
+#include "encode_sequences.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Offsets that sequences may repeat, the latest first.
+struct ZstdRecent {
+  u32 offsets[3] = {1, 4, 8};
+
+  // The code of an offset, which is noted.
+  ROCKMILL_HD u32 code(u32 offset, bool is_without_literals) {
+    const u32 a = offsets[0], b = offsets[1], c = offsets[2];
+    if (!is_without_literals && offset == a) return 1;
+    offsets[0] = offset;
+    offsets[1] = a;
+    if (offset == b) return 2 - is_without_literals;
+    offsets[2] = b;
+    if (offset == c) return 3 - is_without_literals;
+    if (is_without_literals && offset == a - 1) return 3;
+    return offset + 3;
+  }
+};
+
+struct ZstdMatchTables {
+  MatchTable longs, shorts;
+};
+
+template <class G>
+struct ZstdMatcher {
+  // Bytes by which a position is found in the longer table.
+  static constexpr u32 LONG_MATCH = 8;
+  // A lane compares so many bytes for its position.
+  static constexpr u32 LOOK = 32;
+
+  const G& g;
+  const u8* src;
+  u32 n;
+  ZstdMatchTables& t;
+  ZstdRecent& recent;
+  // Literals are put there, and sequences from `last` downwards.
+  u8* literals;
+  ZstdSequence* last;
+  u32 num_literals = 0, num_sequences = 0;
+  // What lies in front of it is handed on.
+  u32 written = 0;
+
+  ROCKMILL_HD void run() {
+    t.longs.clear(g);
+    t.shorts.clear(g);
+    const u32 begins = n >= MIN_MATCH ? n - MIN_MATCH + 1 : 0;
+    for (u32 batch = 0; batch < begins;) {
+      BatchOf<G> offsets, lengths;
+      ROCKMILL_UNROLL
+      for (u32 k = 0; k < offsets.PER_LANE; ++k) look_up(batch + k * G::width + g.rank(), offsets.own[k], lengths.own[k]);
+      for (;;) {
+        BatchOf<G> best, scores;
+        u32 found = 0;
+        ROCKMILL_UNROLL
+        for (u32 k = 0; k < offsets.PER_LANE; ++k) {
+          const u32 position = batch + k * G::width + g.rank();
+          best.own[k] = offsets.own[k];
+          scores.own[k] = choose(position, best.own[k], lengths.own[k]);
+          found |= g.ballot(scores.own[k] > 0) << k * G::width;
+        }
+        if (found == 0) break;
+        u32 i = lowest_bit(found), score = scores.at(g, i);
+        while (i + 1 < BATCH) {
+          const u32 next = scores.at(g, i + 1);
+          if (next <= score + 4) break;
+          score = next;
+          ++i;
+        }
+        take(batch + i, best.at(g, i));
+        if (written - batch >= BATCH) break;
+      }
+      batch = written > batch + BATCH ? written : batch + BATCH;
+    }
+    copy_apart(g, literals + num_literals, src + written, n - written);
+    num_literals += n - written;
+    g.sync();
+  }
+
+ private:
+  // How many bytes are the same, up to LOOK.
+  ROCKMILL_HD u32 same_bytes(u32 position, u32 offset) const {
+    const u8 *here = src + position, *there = here - offset;
+    const u32 limit = n - position < LOOK ? n - position : LOOK;
+    u32 length = 0;
+    for (; length + 4 <= limit; length += 4) {
+      const u32 differing = load32(here + length) ^ load32(there + length);
+      if (differing != 0) return length + lowest_bit(differing) / 8;
+    }
+    while (length < limit && here[length] == there[length]) ++length;
+    return length;
+  }
+
+  ROCKMILL_HD void look_up(u32 position, u32& offset, u32& length) {
+    const bool is_in = position + MIN_MATCH <= n, is_long = position + LONG_MATCH <= n;
+    const u32 word = is_in ? load32(src + position) : 0, next = is_long ? load32(src + position + 4) : 0;
+    const u32 near = t.shorts.exchange(g, t.shorts.slot_of(word), position, is_in);
+    const u32 far = t.longs.exchange(g, t.longs.slot_of(word + next * 0x9e3779b1u), position, is_long);
+    offset = length = 0;
+    if (near != 0 && near <= position) {
+      offset = near;
+      length = same_bytes(position, near);
+    }
+    if (far != 0 && far <= position && far != near) {
+      const u32 same = same_bytes(position, far);
+      if (same > length) {
+        offset = far;
+        length = same;
+      }
+    }
+  }
+
+  static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
+    return length < MIN_MATCH || 4 * length <= offset_bits ? 0 : 4 * length - offset_bits;
+  }
+
+  // The score of a position, 0 for none, and its offset, which may be a recent one instead.
+  ROCKMILL_HD u32 choose(u32 position, u32& offset, u32 length) const {
+    if (position < written || position + MIN_MATCH > n) return 0;
+    u32 score = length == 0 ? 0 : score_of(length, highest_bit(offset));
+    for (u32 i = 0; i < 2; ++i) {
+      if (recent.offsets[i] > position) continue;
+      const u32 repeated = score_of(same_bytes(position, recent.offsets[i]), 0);
+      if (repeated <= score) continue;
+      score = repeated;
+      offset = recent.offsets[i];
+    }
+    return score;
+  }
+
+  // Makes the match at `position` as long as it can be, and writes its sequence.
+  ROCKMILL_HD void take(u32 position, u32 offset) {
+    const u8 *here = src + position, *there = here - offset;
+    const u32 possible = position - written < position - offset ? position - written : position - offset;
+    const u32 before = common_length_before(g, here, there, possible);
+    u32 length = MIN_MATCH, rest = n - position - MIN_MATCH;
+    // Words are compared, so the last bytes are left to be compared one by one.
+    if (rest > 3) length += common_length(g, here + length, there + length, rest - 3);
+    while (position + length < n && n - position - length <= 3 && here[length] == there[length]) ++length;
+    const u32 count = position - before - written;
+    copy_apart(g, literals + num_literals, src + written, count);
+    num_literals += count;
+    const u32 code = recent.code(offset, count == 0);
+    if (g.rank() == 0) *(last - num_sequences) = ZstdSequence::of(count, before + length, code);
+    ++num_sequences;
+    written = position + length;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET
