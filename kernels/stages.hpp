@@ -187,7 +187,9 @@ inline WriteBlocks block_writer(const LayoutArgs* a, u8* to) {
 inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each_group(*exec, a->num_blocks, block_writer(a, a->raw)));
   const CompressBlocks compress{a->compression,  a->blocks, a->raw,     a->packed,
-                                a->stored_sizes, a->codecs, a->raw_sums};
+                                a->stored_sizes, a->codecs, a->raw_sums, a->compress_scratch};
+  if (a->compression.codec == CODEC_ZSTD)
+    return for_each_group_with_shared<ZstdEncodeTables>(*exec, a->num_blocks, compress);
   return for_each_group_with_shared<MatchTable>(*exec, a->num_blocks, compress);
 }
 

@@ -142,6 +142,8 @@ struct LayoutArgs {
   u32* raw_sums;
   u8* raw;
   u8* packed;
+  // For ZSTD, as many bytes as compress.hpp:compress_scratch says; else null.
+  u8* compress_scratch;
   // The same of the index's entries.
   u32* index_sizes;
   u64* index_sums;

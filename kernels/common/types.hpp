@@ -202,7 +202,7 @@ struct Layout {
 
 // How data blocks are compressed.
 struct Compression {
-  // CODEC_NONE, CODEC_SNAPPY or CODEC_LZ4.
+  // CODEC_NONE, CODEC_SNAPPY, CODEC_LZ4 or CODEC_ZSTD.
   u32 codec;
   // A block is stored as it is unless it shrinks to so many bytes of 1024.
   u32 max_bytes_per_kb;

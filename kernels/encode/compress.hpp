@@ -5,6 +5,7 @@
 
 #include "../codec/lz4.hpp"
 #include "../codec/snappy.hpp"
+#include "../codec/zstd_encode.hpp"
 #include "blocks.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
@@ -25,6 +26,9 @@ struct PlaceRaw {
   }
 };
 
+// Bytes of scratch memory of all blocks before block b, and of so many blocks: each takes zstd_scratch_bytes at most.
+ROCKMILL_HD u64 compress_scratch(u64 raw_offset, u64 blocks) { return 2 * raw_offset + 32 * blocks; }
+
 struct CompressBlocks {
   Compression compression;
   const OutBlock* blocks;
@@ -35,9 +39,29 @@ struct CompressBlocks {
   u32* stored_sizes;
   u32* codecs;
   u32* raw_sums;
+  // Null unless the codec takes some.
+  u8* scratch;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b, MatchTable& table) const {
+    compress(g, b, [&](const u8* image, u32 raw_size, u8* out, u32 limit) {
+      if (compression.codec == CODEC_SNAPPY) return snappy_encode(g, image, raw_size, out, limit, table);
+      return lz4_encode(g, image, raw_size, out, limit, table);
+    });
+  }
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b, ZstdEncodeTables& tables) const {
+    // A multiple of 8.
+    u8* own = scratch + compress_scratch(blocks[b].at - ARENA_PADDING, b) / 8 * 8;
+    compress(g, b, [&](const u8* image, u32 raw_size, u8* out, u32 limit) {
+      return zstd_encode(g, image, raw_size, out, limit, tables, own);
+    });
+  }
+
+ private:
+  template <class G, class Encode>
+  ROCKMILL_HD void compress(const G& g, u64 b, Encode encode) const {
     const OutBlock& block = blocks[b];
     const u8* image = raw + block.at;
     u8* out = packed + block.at;
@@ -45,17 +69,13 @@ struct CompressBlocks {
     const u32 sum = block_checksum(g, CHECKSUM_XXH3, image, raw_size, CODEC_NONE, 0, 0);
     // RocksDB's rule for storing a block as it is (`CompressAndVerifyBlock`).
     const u32 limit = raw_size < COMPRESSION_SIZE_LIMIT ? u32(u64(compression.max_bytes_per_kb) * raw_size >> 10) : 0;
-    u32 size = 0;
-    if (compression.codec == CODEC_SNAPPY) {
-      size = snappy_encode(g, image, raw_size, out, limit, table);
-    } else {
-      PackedHeader header;
-      header.varint(raw_size);
-      if (limit > header.len) size = lz4_encode(g, image, raw_size, out + header.len, limit - header.len, table);
-      if (size > 0) {
-        for (u32 k = g.rank(); k < header.len; k += g.width) out[k] = header.byte(k);
-        size += header.len;
-      }
+    // The size stands in front, unless it is a part of the format.
+    PackedHeader header;
+    if (compression.codec != CODEC_SNAPPY) header.varint(raw_size);
+    u32 size = limit > header.len ? encode(image, raw_size, out + header.len, limit - header.len) : 0;
+    if (size > 0) {
+      for (u32 k = g.rank(); k < header.len; k += g.width) out[k] = header.byte(k);
+      size += header.len;
     }
     if (g.rank() != 0) return;
     stored_sizes[b] = size > 0 ? size : raw_size;

@@ -37,8 +37,8 @@ pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
     let codec = match (settings.kind, settings.implementation) {
         (CompressionType::None, _) => CompressionType::None,
         (_, Implementation::Library) => return None,
-        (CompressionType::Snappy, Implementation::Rockmill1) => CompressionType::Snappy,
-        (_, Implementation::Rockmill1) => CompressionType::Lz4,
+        (CompressionType::Lz4hc, Implementation::Rockmill1) => CompressionType::Lz4,
+        (kind, Implementation::Rockmill1) => kind,
     };
     Some(Compression {
         codec: codec as u32,

@@ -29,6 +29,7 @@ buffers! {
     raw_sums: u32 = x.compressed_blocks;
     raw: u8 = x.raw_bytes;
     packed: u8 = x.raw_bytes;
+    compress_scratch: u8 = x.compress_scratch_bytes;
     index_sizes: u32 = x.blocks;
     index_sums: u64 = x.blocks;
     edges: u8 = x.edge_bytes;

@@ -10,6 +10,7 @@ use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
 
 use super::buffers::SstBuffers;
 use super::layout::{MAX_FILES, NUM_FILES_AT};
+use super::size::compress_scratch_bytes;
 use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
 use crate::driver::{altered, refused};
 use crate::read::{FirstError, ReadState, Survivors, download_checked};
@@ -124,7 +125,7 @@ pub fn plan_images(
     let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure blocks")?;
     if args.compression.codec != CompressionType::None as u32 {
-        compress(read, sst, args)?;
+        compress(read, sst, plan, args)?;
     }
     // SAFETY: as above.
     let code = unsafe { (read.device.table().sum_blocks)(&read.ws.exec(), &raw const *args) };
@@ -176,7 +177,12 @@ pub fn plan_images(
 }
 
 /// Writes raw images of all blocks and compresses them.
-fn compress(read: &mut ReadState, sst: &mut SstBuffers, args: &mut LayoutArgs) -> Result<()> {
+fn compress(
+    read: &mut ReadState,
+    sst: &mut SstBuffers,
+    plan: &OutputPlan,
+    args: &mut LayoutArgs,
+) -> Result<()> {
     let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
     args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
     // SAFETY: the block buffers have room for one more than there are blocks.
@@ -189,6 +195,10 @@ fn compress(read: &mut ReadState, sst: &mut SstBuffers, args: &mut LayoutArgs) -
     args.raw_sums = sst.raw_sums.room(num_blocks)?;
     args.raw = sst.raw.room(room)?;
     args.packed = sst.packed.room(room)?;
+    let scratch = compress_scratch_bytes(&plan.table.compression, bytes, args.num_blocks);
+    if scratch > 0 {
+        args.compress_scratch = sst.compress_scratch.room(scratch as usize)?;
+    }
     for gap in [0, (PADDING + bytes) as usize] {
         sst.raw.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
     }

@@ -82,6 +82,7 @@ pub fn lay_out(
         raw_sums: null_mut(),
         raw: null_mut(),
         packed: null_mut(),
+        compress_scratch: null_mut(),
         index_sizes: null_mut(),
         index_sums: null_mut(),
         blocks: null_mut(),

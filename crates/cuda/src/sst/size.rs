@@ -1,7 +1,7 @@
 //! How much of everything comes of a task's rows at most, if they are written as SST files.
 
 use rockmill_core::OutputPlan;
-use rockmill_format::compression::CompressionType;
+use rockmill_format::compression::{CompressionSettings, CompressionType};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::filter::{filter_rules, may_lack_prefix};
@@ -33,6 +33,8 @@ pub struct SstSize {
     /// If data blocks are compressed, how many there are and the bytes of all before; else 0.
     pub compressed_blocks: u64,
     pub raw_bytes: u64,
+    /// Scratch memory of compression.
+    pub compress_scratch_bytes: u64,
 }
 
 /// What an entry takes beside a whole key and what it took in the input: a restart and longer lengths.
@@ -86,11 +88,23 @@ impl SstSize {
             filter_bytes,
             image_bytes,
             compressed_blocks: if compresses { blocks } else { 0 },
+            compress_scratch_bytes: compress_scratch_bytes(&plan.table.compression, block_bytes, blocks),
             raw_bytes: match compresses {
                 true => block_bytes.saturating_add(2 * PADDING),
                 false => 0,
             },
         }
+    }
+}
+
+/// Scratch memory to compress so many bytes in so many blocks (`compress.hpp:compress_scratch`).
+pub fn compress_scratch_bytes(compression: &CompressionSettings, bytes: u64, blocks: u64) -> u64 {
+    const BYTES_PER_BYTE: u64 = 2;
+    const BYTES_PER_BLOCK: u64 = 32;
+    match compression.kind {
+        CompressionType::Zstd => (bytes.saturating_mul(BYTES_PER_BYTE))
+            .saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK)),
+        _ => 0,
     }
 }
 

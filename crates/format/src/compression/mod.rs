@@ -139,8 +139,8 @@ impl CompressionSettings {
         }
     }
 
-    /// The settings with Rockmill's own code in place of the library's, if there is such code for them: for Snappy, and
-    /// for LZ4 without acceleration.
+    /// The settings with Rockmill's own code in place of the library's, if there is such code for them: for Snappy, LZ4
+    /// without acceleration, and ZSTD of the default level or of levels 1 to 3, without a checksum in its frames.
     #[must_use]
     pub fn with_rockmill(&self) -> Option<Self> {
         let has_own = match self.kind {
@@ -148,7 +148,11 @@ impl CompressionSettings {
             CompressionType::Lz4 | CompressionType::Lz4hc => {
                 lz4_mode(self.kind, self.level) == Lz4Mode::Fast(1)
             }
-            CompressionType::None | CompressionType::Zlib | CompressionType::Zstd => false,
+            CompressionType::Zstd => {
+                let is_usual = self.level == DEFAULT_LEVEL || (1..=3).contains(&self.level);
+                is_usual && !self.zstd_checksum
+            }
+            CompressionType::None | CompressionType::Zlib => false,
         };
         has_own.then(|| Self {
             implementation: Implementation::Rockmill1,

@@ -369,6 +369,7 @@ records! {
         pub raw_sums: *mut u32,
         pub raw: *mut u8,
         pub packed: *mut u8,
+        pub compress_scratch: *mut u8,
         pub index_sizes: *mut u32,
         pub index_sums: *mut u64,
         pub blocks: *mut OutBlock,
