@@ -18,7 +18,7 @@ union ZstdEncodeTables {
 
 // What encoding n bytes takes of global memory, on a multiple of 8: literals from the beginning and sequences from the
 // end. A sequence is 8 bytes and stands for 4 or more.
-constexpr u64 zstd_scratch_bytes(u64 n) {
+ROCKMILL_HD constexpr u64 zstd_scratch_bytes(u64 n) {
   const u64 block = n < ZSTD_MAX_BLOCK ? n : ZSTD_MAX_BLOCK;
   return (2 * block + 7) / 8 * 8 + 8;
 }
