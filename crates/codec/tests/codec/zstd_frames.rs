@@ -532,8 +532,8 @@ impl Frame {
     }
 }
 
-/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated after
-/// it; `None` if the offset that was drawn is none.
+/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated
+/// after it; `None` if the offset that was drawn is none.
 fn sequence(
     rng: &mut SmallRng,
     tables: &[Fse; 3],
