@@ -1,6 +1,7 @@
 //! Rockmill's own codecs: any payload as the library reads it, and any block there and back.
 //!
-//! The first byte says which codec and which way; for a payload the next two say how large the block is. ZSTD has one way.
+//! The first byte says which codec and which way; for a payload the next two say how large the block is. ZSTD has one
+//! way.
 
 #![no_main]
 

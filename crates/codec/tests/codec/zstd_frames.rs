@@ -532,8 +532,8 @@ impl Frame {
     }
 }
 
-/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated after
-/// it; `None` if the offset that was drawn is none.
+/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated
+/// after it; `None` if the offset that was drawn is none.
 fn sequence(
     rng: &mut SmallRng,
     tables: &[Fse; 3],
@@ -727,7 +727,7 @@ fn any_number_of_sequences_is_read() {
         }
         let number = match count {
             0..128 => vec![count as u8],
-            0..0x7f00 => vec![128 + (count >> 8) as u8, count as u8],
+            128..0x7f00 => vec![128 + (count >> 8) as u8, count as u8],
             _ => [&[255], &((count - 0x7f00) as u16).to_le_bytes()[..]].concat(),
         };
         let packed = [&[0][..], &number, &[0b01_01_01_00, 0, 0, 0, 1]].concat();
