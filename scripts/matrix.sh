@@ -7,10 +7,10 @@
 # the content with that of a database without Rockmill. Another one is killed and its database opened again
 # (crates/capi/tests/doors).
 set -euo pipefail
-cd "$(dirname "$0")/.."
-
 folder=$(realpath -m "${1:?usage: scripts/matrix.sh FOLDER [VERSION..]}")
 shift
+cd "$(dirname "$0")/.."
+
 export ROCKMILL_SKIPS
 ROCKMILL_SKIPS=$(mktemp)
 declare -A crates=([10.0.1]=0.35.0 [10.4.2]=0.38.0 [10.10.1]=0.42.0 [11.1.2]=0.47.0 [11.8.1]=0.48.1 [11.12.0]=0.49.0)
