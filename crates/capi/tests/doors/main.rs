@@ -139,6 +139,25 @@ fn a_cpp_program_has_its_database_compacted() {
     );
 }
 
+/// `ROCKMILL_SEED` and `ROCKMILL_CASES` choose the histories. scripts/matrix.sh reads the line of JSON.
+#[test]
+fn a_cpp_program_reads_the_same_with_and_without_after_random_histories() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let binary = compile(&installed, &rocksdb, "differential");
+    // In memory, since thousands of small files are synced.
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.expect("a folder");
+    let printed = run(Command::new(binary).arg(folder.path()));
+    println!("\n{printed}");
+    assert!(printed.starts_with("{\"rocksdb\":"), "{printed}");
+}
+
 #[test]
 fn what_a_killed_cpp_program_has_written_is_there() {
     if !have(&["cc", "g++", "ld", "objcopy"]) {
