@@ -1,26 +1,35 @@
 #!/usr/bin/env bash
 # Lets C++ programs attach Rockmill to several versions of RocksDB, through include/rockmill/rocksdb.hpp:
-#   scripts/matrix.sh [--json FILE] FOLDER [VERSION..]
+#   scripts/matrix.sh [--json FILE | --messages] FOLDER [VERSION..]
 #
 # Builds each version once, from the sources of the -sys crates, into FOLDER/CRATE_VERSION: some eleven minutes on two
 # cores and 150 MB of disk each. The programs are those of crates/capi/tests/doors: random histories with and without
 # Rockmill, four writers, services that are closed under running jobs, no memory, and processes that are killed.
-# ROCKMILL_CASES is the number of histories of each version; without it there are 60.
+# ROCKMILL_CASES is the number of histories of each version; without it there are 40.
 #
-# Prints a table. FILE gets a line of JSON for each version, with the service's statistics over the histories.
+# RocksDB 11.8.1 is also tested with the crate rocksdb (crates/rockmill-rocksdb). Prints a table. FILE gets a line of JSON
+# for each version, with the service's statistics over the histories.
+#
+# With --messages, it captures each version's messages and OPTIONS instead, into crates/format/tests/data/versions.
 set -euo pipefail
-json=/dev/null
-if [ "${1:-}" = --json ]; then
-    json=$(realpath -m "${2:?usage: scripts/matrix.sh --json FILE FOLDER [VERSION..]}")
-    shift 2
-fi
-folder=$(realpath -m "${1:?usage: scripts/matrix.sh [--json FILE] FOLDER [VERSION..]}")
+json=/dev/null messages=
+case "${1:-}" in
+    --json)
+        json=$(realpath -m "${2:?usage: scripts/matrix.sh --json FILE FOLDER [VERSION..]}")
+        shift 2
+        ;;
+    --messages)
+        messages=crates/format/tests/data/versions
+        shift
+        ;;
+esac
+folder=$(realpath -m "${1:?usage: scripts/matrix.sh [--json FILE | --messages] FOLDER [VERSION..]}")
 shift
 cd "$(dirname "$0")/.."
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export ROCKMILL_SKIPS=$work/skips ROCKMILL_CASES=${ROCKMILL_CASES:-60}
+export ROCKMILL_SKIPS=$work/skips ROCKMILL_CASES=${ROCKMILL_CASES:-40}
 declare -A crates=([10.0.1]=0.35.0 [10.4.2]=0.38.0 [10.10.1]=0.42.0 [11.1.2]=0.47.0 [11.8.1]=0.48.1 [11.12.0]=0.49.0)
 [ $# -gt 0 ] || set -- 10.0.1 10.4.2 10.10.1 11.1.2 11.8.1 11.12.0
 
@@ -29,14 +38,29 @@ for version in "$@"; do
     crate=${crates[$version]:?"no crate is known that contains RocksDB $version; known are ${!crates[*]}"}
     scripts/rocksdb.sh "$folder/$crate" "${CARGO_TARGET_DIR:-target}" "$crate"
     : >"$ROCKMILL_SKIPS"
-    ROCKMILL_TEST_ROCKSDB=$folder/$crate cargo test --locked --release -p rockmill-capi --test doors -- \
-        --nocapture cpp_program | tee "$work/output" || failed=1
+    export ROCKMILL_TEST_ROCKSDB=$folder/$crate
+    if [ -n "$messages" ]; then
+        rm -rf "${messages:?}/$version"
+        mkdir -p "$messages/$version"
+        ROCKMILL_TEST_MESSAGES=$PWD/$messages/$version cargo test --locked --release -p rockmill-capi --test doors -- \
+            --ignored messages
+        continue
+    fi
+    cargo test --locked --release -p rockmill-capi --test doors -- --nocapture cpp_program |
+        tee "$work/output" || failed=1
+    if [ "$version" = 11.8.1 ]; then
+        ROCKSDB_LIB_DIR=$folder/$crate/lib ROCKSDB_INCLUDE_DIR=$folder/$crate/include ROCKSDB_STATIC=1 \
+            cargo test --locked --release --manifest-path crates/rockmill-rocksdb/Cargo.toml \
+            --target-dir "${CARGO_TARGET_DIR:-target}/rocksdb" --tests | tee -a "$work/output" || failed=1
+    fi
     if [ -s "$ROCKMILL_SKIPS" ]; then failed=1; fi
-    counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed.*/"passed":\1,"failed":\2/p' "$work/output")
+    counts=$(awk '/^test result: / { passed += $4; failed += $6 }
+        END { if (passed + failed) printf "\"passed\":%d,\"failed\":%d", passed, failed }' "$work/output")
     stats=$(sed -n 's/^{"rocksdb":"[0-9.]*",//p' "$work/output")
     # Without the program's line, its test has failed.
     echo "{\"rocksdb\":\"$version\",${counts:-\"passed\":0,\"failed\":1},\"skipped\":$(wc -l <"$ROCKMILL_SKIPS"),${stats:-\"histories\":0,\"stats\":{\}\}}" >>"$work/lines"
 done
+[ -z "$messages" ] || exit 0
 cp "$work/lines" "$json"
 python3 - "$work/lines" <<'PYTHON'
 import json, sys

@@ -158,6 +158,16 @@ fn a_cpp_program_reads_the_same_with_and_without_after_random_histories() {
     assert!(printed.starts_with("{\"rocksdb\":"), "{printed}");
 }
 
+/// For scripts/matrix.sh --messages.
+#[test]
+#[ignore = "it writes test data of the format crate"]
+fn messages_are_captured() {
+    let folder = std::env::var("ROCKMILL_TEST_MESSAGES").expect("it names a folder");
+    let installed = Installed::new();
+    let rocksdb = RocksDb::find(installed.folder()).expect("it is there");
+    run(Command::new(compile(&installed, &rocksdb, "messages")).arg(folder));
+}
+
 #[test]
 fn what_a_killed_cpp_program_has_written_is_there() {
     if !have(&["cc", "g++", "ld", "objcopy"]) {

@@ -192,11 +192,18 @@ Entries AllEntries(const Side& side, size_t family, bool with_single) {
 }
 
 // What a job determines of its tables' properties: sums, and values that are in any of them.
-std::string Properties(const Side& side, size_t family, bool has_blobs) {
+struct Properties {
+  std::string text;
+  // Of a table with several blocks, if there is one: it names the compressions used, and a small block may have none.
+  std::string compression;
+};
+
+Properties AllProperties(const Side& side, size_t family, bool has_blobs) {
   rocksdb::TablePropertiesCollection all;
   Check(side.db->GetPropertiesOfAllTables(side.handles[family], &all));
   std::map<std::string, uint64_t> sums;
   std::set<std::string> values;
+  std::string compression;
   for (const auto& [file, table] : all) {
     sums["entries"] += table->num_entries;
     sums["deletions"] += table->num_deletions;
@@ -212,8 +219,6 @@ std::string Properties(const Side& side, size_t family, bool has_blobs) {
              {"merge operator", table->merge_operator_name},
              {"prefix extractor", table->prefix_extractor_name},
              {"collectors", table->property_collectors_names},
-             // It names the compressions used, and a small block may be stored without.
-             {"compression", table->num_data_blocks > 3 ? table->compression_name : ""},
              {"compression options", table->compression_options},
              {"times", table->seqno_to_time_mapping},
              {"format", std::to_string(table->format_version)},
@@ -224,11 +229,12 @@ std::string Properties(const Side& side, size_t family, bool has_blobs) {
       values.insert(name + "=" + value);
     }
     for (const auto& [name, value] : table->user_collected_properties) values.insert("collected " + name);
+    if (table->num_data_blocks > 3) compression = table->compression_name;
   }
   std::ostringstream text;
   for (const auto& [name, sum] : sums) text << name << "=" << sum << "; ";
   for (const auto& value : values) text << value << "; ";
-  return text.str();
+  return {text.str(), compression};
 }
 
 class History {
@@ -389,9 +395,12 @@ class History {
                                ", with Rockmill " + describe(with, differ.second));
     if (!all) return;
     const bool has_blobs = families_[family].options.enable_blob_files;
-    const std::string theirs = Properties(sides_[0], family, has_blobs);
-    const std::string ours = Properties(sides_[1], family, has_blobs);
-    Check(theirs == ours, "properties of family " + std::to_string(family) + ":\n" + theirs + "\nwith Rockmill:\n" + ours);
+    const auto theirs = AllProperties(sides_[0], family, has_blobs);
+    const auto ours = AllProperties(sides_[1], family, has_blobs);
+    const std::string place = " of family " + std::to_string(family) + ":\n";
+    Check(theirs.text == ours.text, "properties" + place + theirs.text + "\nwith Rockmill:\n" + ours.text);
+    Check(theirs.compression == ours.compression || theirs.compression.empty() || ours.compression.empty(),
+          "compression" + place + theirs.compression + "\nwith Rockmill:\n" + ours.compression);
   }
 
   void CompareCompacted() {
