@@ -7,8 +7,8 @@
 # Rockmill, four writers, services that are closed under running jobs, no memory, and processes that are killed.
 # ROCKMILL_CASES is the number of histories of each version; without it there are 40.
 #
-# RocksDB 11.8.1 is also tested with the crate rocksdb (crates/rockmill-rocksdb). Prints a table. FILE gets a line of JSON
-# for each version, with the service's statistics over the histories.
+# RocksDB 11.8.1 is also tested with the crate rocksdb (crates/rockmill-rocksdb). Prints a table. FILE gets a line of
+# JSON for each version, with the service's statistics over the histories.
 #
 # With --messages, it captures each version's messages and OPTIONS instead, into crates/format/tests/data/versions.
 set -euo pipefail
@@ -57,8 +57,11 @@ for version in "$@"; do
     counts=$(awk '/^test result: / { passed += $4; failed += $6 }
         END { if (passed + failed) printf "\"passed\":%d,\"failed\":%d", passed, failed }' "$work/output")
     stats=$(sed -n 's/^{"rocksdb":"[0-9.]*",//p' "$work/output")
-    # Without the program's line, its test has failed.
-    echo "{\"rocksdb\":\"$version\",${counts:-\"passed\":0,\"failed\":1},\"skipped\":$(wc -l <"$ROCKMILL_SKIPS"),${stats:-\"histories\":0,\"stats\":{\}\}}" >>"$work/lines"
+    skipped=$(wc -l <"$ROCKMILL_SKIPS")
+    # Without these, the tests were not built, or one has failed.
+    [ -n "$counts" ] || counts='"passed":0,"failed":1'
+    [ -n "$stats" ] || stats='"histories":0,"stats":{}}'
+    echo "{\"rocksdb\":\"$version\",$counts,\"skipped\":$skipped,$stats" >>"$work/lines"
 done
 [ -z "$messages" ] || exit 0
 cp "$work/lines" "$json"

@@ -4,8 +4,8 @@
 //! cargo bench -p rockmill-bench --bench doors -- [DIR [ROUNDS]]
 //! ```
 //!
-//! RocksDB compacts copies of one database of 200 MB without compression, in `DIR` (`/dev/shm` by default), one job each.
-//! Half of the jobs go through `rockmill::Service`. The others go through the functions of `rockmill.h`, with the code
+//! RocksDB compacts copies of one database of 200 MB without compression, in `DIR` (`/dev/shm` by default), one job
+//! each. Half of the jobs go through `rockmill::Service`. The others go through the functions of `rockmill.h`, with the code
 //! around them that `rockmill/rocksdb_c.h` has. Prints wall and CPU time of each compaction, their medians and the
 //! least of them.
 

@@ -295,9 +295,9 @@ pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
     }
 }
 
-/// Returns whether RocksDB of a version writes what some release added to `list`. It does from the first release on that
-/// is known to: an older one would take a property that it does not know for the user's. A file without a version (zeros)
-/// may be the newest.
+/// Returns whether RocksDB of a version writes what some release added to `list`. It does from the first release on
+/// that is known to: an older one would take a property that it does not know for the user's. A file without a version
+/// (zeros) may be the newest.
 pub fn writes(
     list: fn(&Release) -> &'static [&'static str],
     name: &str,

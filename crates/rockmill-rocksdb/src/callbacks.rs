@@ -1,7 +1,7 @@
 //! What RocksDB's C API calls.
 //!
-//! `state` is always a [`ServiceJobs`], which RocksDB shares between its threads and destroys at the end. Methods that do
-//! the work catch panics.
+//! `state` is always a [`ServiceJobs`], which RocksDB shares between its threads and destroys at the end. Its methods
+//! catch panics.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

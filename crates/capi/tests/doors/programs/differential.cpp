@@ -2,10 +2,10 @@
 // properties. The argument is an empty folder. ROCKMILL_SEED is the seed of the first history, and ROCKMILL_CASES their
 // number; the next history has the next seed.
 //
-// As in tests/src/differential.rs: while every flush is explicit and no job has run, both trees are equal, so one job has
-// to give the same entries. After it, file boundaries differ, and only reads are compared, until everything is compacted
-// without snapshots. Then all entries must be the same again. With snapshots, Rockmill may keep more of single-deleted
-// keys than RocksDB, so these are only read.
+// As in tests/src/differential.rs: while every flush is explicit and no job has run, both trees are equal, so one job
+// has to give the same entries. After it, file boundaries differ, and only reads are compared, until everything is
+// compacted without snapshots. Then all entries must be the same again. With snapshots, Rockmill may keep more of
+// single-deleted keys than RocksDB, so these are only read.
 #include "common.hpp"
 
 #include <rocksdb/convenience.h>
@@ -316,7 +316,8 @@ class History {
     const auto kind = random_.Below(only_flushes ? 980 : 1000);
     const auto roll = random_.Below(1 << 20);
     if (kind < 600) {
-      const std::string value = std::to_string(roll) + std::string(random_.Below(200), static_cast<char>('a' + kind % 26));
+      const char letter = static_cast<char>('a' + kind % 26);
+      const std::string value = std::to_string(roll) + std::string(random_.Below(200), letter);
       Both([&](Side& side) { return side.db->Put({}, side.handles[f], key, value); });
     } else if (kind < 750) {
       Both([&](Side& side) { return side.db->Delete({}, side.handles[f], key); });
