@@ -47,14 +47,14 @@ demo: build
 build: setup
 	cargo build --locked --release --workspace
 
-# It builds nothing, so that it can run as root.
+# It builds nothing, so that it can run as root. A relative PREFIX begins where the user is, also with make -C.
 install:
 	@[ -n "$(PREFIX)" ] || { echo "usage: make install PREFIX=/usr/local" >&2; exit 2; }
-	scripts/install.sh "$(PREFIX)"
+	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/install.sh" "$(PREFIX)"
 
 # A tarball of what make install installs, in FOLDER.
 release: build
-	scripts/release.sh $(or $(FOLDER),.)
+	cd "$(or $(PWD),.)" && "$(CURDIR)/scripts/release.sh" "$(or $(FOLDER),.)"
 
 setup:
 	@scripts/setup.sh
@@ -74,6 +74,7 @@ show-skips:
 lint: setup
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path crates/rockmill-rocksdb/Cargo.toml --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --locked --release --no-deps --workspace
 

@@ -5,9 +5,10 @@
 # $DESTDIR is written before PREFIX, as packagers expect it.
 set -euo pipefail
 umask 022
-cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${1:?usage: scripts/install.sh PREFIX [FOLDER]}")
-built=${2:-${CARGO_TARGET_DIR:-target}/release}
+built=${2:+$(realpath -m "$2")}
+cd "$(dirname "$0")/.."
+built=${built:-${CARGO_TARGET_DIR:-target}/release}
 root="${DESTDIR-}$prefix"
 
 value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$2" | head -n 1; }

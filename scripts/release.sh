@@ -3,21 +3,28 @@
 #   scripts/release.sh FOLDER [BUILT]     makes FOLDER/rockmill-VERSION-TRIPLE.tar.gz; BUILT as for scripts/install.sh
 # Whoever unpacks it has a prefix: pkg-config and CMake find it wherever it lies.
 set -euo pipefail
+folder=$(realpath -m "${1:?usage: scripts/release.sh FOLDER [BUILT]}")
+built=${2:+$(realpath -m "$2")}
 cd "$(dirname "$0")/.."
-folder=${1:?usage: scripts/release.sh FOLDER [BUILT]}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name="rockmill-$version-$triple"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-scripts/install.sh "$work/$name" ${2:+"$2"}
-cp LICENSE "$work/$name/"
-cp -r examples "$work/$name/"
+scripts/install.sh "$work/$name" ${built:+"$built"}
+# What a build or an editor left there is no part of the examples.
+examples=$(git ls-files examples/c examples/cpp)
+[ -n "$examples" ] || { echo "release: git tracks no examples here; pack from a checkout" >&2; exit 3; }
+xargs -d '\n' cp --parents -t "$work/$name" LICENSE <<<"$examples"
 
 # NVIDIA's runtime and templates are inside where the build has a GPU backend.
 nvidia=()
-if grep -q nv_fatbin < <(readelf -SW "$work/$name/lib/librockmill.so"); then
+sections=$(readelf -SW "$work/$name/lib/librockmill.so") || {
+    echo "release: readelf cannot tell whether NVIDIA's code is inside; install binutils" >&2
+    exit 3
+}
+if [[ $sections == *nv_fatbin* ]]; then
     cache="${XDG_CACHE_HOME:-$HOME/.cache}/rockmill"
     for text in "$cache"/nvcc-*/nvidia_cuda_{runtime,cccl}-*.dist-info/licenses/License.txt \
         "${CUDA_HOME:-/usr/local/cuda}/EULA.txt"; do

@@ -9,9 +9,8 @@
 # with many a new dependency. With ROCKSDB_LIB_DIR, ROCKSDB_INCLUDE_DIR and ROCKSDB_STATIC set, as the
 # Makefile does, the -sys crate links this library instead. Plain cargo works without.
 set -euo pipefail
+folder=$(realpath -m "${1:?usage: scripts/rocksdb.sh FOLDER [TARGET [VERSION]]}")
 cd "$(dirname "$0")/.."
-
-folder=${1:?usage: scripts/rocksdb.sh FOLDER [TARGET]}
 target=${2:-target}
 # Where cargo has compiled RocksDB itself, it has the linker find that first, which lacks Snappy without the
 # settings it was made with. Cargo makes it again when it is built without ours.
@@ -44,13 +43,19 @@ manifest=$(cargo metadata $locked --format-version 1 --manifest-path "$crate" |
 # One library that holds Snappy too, which the -sys crate does not link beside a given RocksDB, and
 # not its own C extensions, which it compiles in any case.
 mkdir -p "$work/ready/lib"
-ar -M <<MRI
-create $work/ready/lib/librocksdb.a
-addlib $out/librocksdb.a
-addlib $out/libsnappy.a
+ln -s "$out/librocksdb.a" "$work/rocksdb.a"
+ln -s "$out/libsnappy.a" "$work/snappy.a"
+# The script's language has no quotes, so names in it have no spaces.
+(
+    cd "$work"
+    ar -M <<MRI
+create ready/lib/librocksdb.a
+addlib rocksdb.a
+addlib snappy.a
 save
 end
 MRI
+)
 { ar t "$work/ready/lib/librocksdb.a" | grep c_api_extensions || true; } |
     xargs -r ar d "$work/ready/lib/librocksdb.a"
 ranlib "$work/ready/lib/librocksdb.a"

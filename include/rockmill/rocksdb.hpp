@@ -168,7 +168,10 @@ class Service final : public ROCKSDB_NAMESPACE::CompactionService {
       result->assign(answer.message, answer.message_size);
       return JobStatus::kSuccess;
     };
-    return internal::WithoutExceptions(take, JobStatus::kUseLocal);
+    const JobStatus taken = internal::WithoutExceptions(take, JobStatus::kUseLocal);
+    // RocksDB says nothing of files that it never heard of.
+    if (taken == JobStatus::kUseLocal) OnInstallation(job_id, taken);
+    return taken;
   }
 
   void CancelAwaitingJobs() override { rm_service_cancel_awaiting_jobs(handle_, nullptr); }

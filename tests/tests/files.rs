@@ -70,7 +70,7 @@ fn comparable_properties(table: &InputTable) -> BTreeMap<String, Vec<u8>> {
         "rocksdb.num.data.blocks.compression.rejected",
         "rocksdb.tail.start.offset",
     ];
-    let entries = table.meta.properties.to_entries().into_iter();
+    let entries = table.meta.properties.to_entries([0; 3]).into_iter();
     let named = entries.map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value));
     named
         .filter(|(name, _)| !OWN.contains(&name.as_str()))

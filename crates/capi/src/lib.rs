@@ -242,11 +242,19 @@ pub unsafe extern "C" fn rm_service_wait(
         (result.message, result.message_size) = (ptr::null_mut(), 0);
         // SAFETY: the caller says so.
         let id = unsafe { memory::bytes(job_id, "job_id") }?;
-        let message = handles::with(service, |service| {
+        (result.message, result.message_size) = handles::with(service, |service| {
             let waited = service.wait(id);
-            waited.map_err(|error| Refusal::use_local(&error))
+            let message = waited.map_err(|error| Refusal::use_local(&error))?;
+            let copied = memory::copy(&message).map_err(|refusal| {
+                // RocksDB does the job, and says nothing of files that it never heard of.
+                service.on_installation(id, Installation::Unused);
+                Refusal {
+                    status: Status::UseLocal,
+                    ..refusal
+                }
+            });
+            Ok((copied?, message.len()))
         })?;
-        (result.message, result.message_size) = (memory::copy(&message)?, message.len());
         Ok(())
     };
     // SAFETY: the caller says so.

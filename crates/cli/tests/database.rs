@@ -363,7 +363,7 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
         ]
     );
     assert_eq!(report["support"], "known");
-    assert_eq!(report["doors"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["doors"].as_array().map(Vec::len), Some(3));
     assert_eq!(report["settings"][0]["line"], "unordered_write=false");
     assert_eq!(report["settings"][1]["column_families"][0], "default");
 }

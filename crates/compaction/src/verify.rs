@@ -128,13 +128,14 @@ impl Verifier {
         let chosen = self.is_made_again(subcompaction);
         let plan = task.request.purpose.output_plan();
         let filter = plan.and_then(|plan| plan.table.filter.as_ref());
+        let version = plan.map_or([0; 3], |plan| plan.properties.rocksdb_version);
         for file in report.files() {
             let reader = self.open(file.number)?;
             let table = open_table(Box::new(reader)).map_err(Error::as_verification)?;
             if report.is_verified() && !chosen {
-                verify_tail(&table, file)?;
+                verify_tail(&table, file, version)?;
             } else {
-                verify_output(&table, file, filter, task.cancel)?;
+                verify_output(&table, file, version, filter, task.cancel)?;
             }
         }
         match chosen {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{Error, ErrorKind};
 use rockmill_format::options_file::OptionsFile;
-use rockmill_format::versions::RELEASES;
+use rockmill_format::versions::release;
 use rockmill_storage::LocalStorage;
 use rockmill_testkit::storage_model::database::manifest_of;
 
@@ -68,9 +68,6 @@ const FILES: [(&str, &[&str]); 15] = [
         &["id2str: data-block-index: data_block_index_type is kDataBlockBinaryAndHash"],
     ),
 ];
-
-/// Written by RocksDB 11.12; the first column family has default options.
-const OF_11_12: &str = include_str!("../../format/tests/data/options-11.12.ini");
 
 /// Returns all reasons why jobs of a database without files are declined because of its OPTIONS.
 fn diagnosed(options: &str) -> Vec<String> {
@@ -173,55 +170,28 @@ fn an_absent_object_has_no_name_once_its_option_is_written() {
     }
 }
 
-/// OPTIONS as a version writes them for default options, made by hand: those of 11.12 without what later versions
-/// added, and with the version's default `format_version`.
-fn options_of(at: usize) -> String {
-    let release = &RELEASES[at];
-    let [major, minor, patch] = release.version;
-    let later: BTreeSet<_> = RELEASES[at + 1..]
-        .iter()
-        .flat_map(|later| later.options)
-        .map(|option| option.rsplit('.').next().expect("a name"))
-        .collect();
-    let kept = |line: &&str| {
-        let name = line.split('=').next().expect("a name");
-        !later.contains(name.trim())
-    };
-    let mut text = String::new();
-    let others = OF_11_12.rfind("[CFOptions \"a").expect("it has others");
-    for line in OF_11_12[..others].lines().filter(kept) {
-        let line = match line.trim().split('=').next() {
-            Some("rocksdb_version") => format!("rocksdb_version={major}.{minor}.{patch}"),
-            Some("format_version") => format!("format_version={}", release.default_format_version),
-            // Structs on one line.
-            _ => later.iter().fold(line.to_owned(), |line, name| {
-                match line.split_once(&format!("{name}=")) {
-                    Some((before, from)) => {
-                        let (_, behind) = from.split_once(';').expect("an end");
-                        format!("{before}{behind}")
-                    }
-                    None => line,
-                }
-            }),
-        };
-        text += &format!("{line}\n");
-    }
-    text
+/// The versions of which the format crate has an OPTIONS file with default options, as RocksDB wrote it.
+const CAPTURED: [[u32; 3]; 6] = [
+    [10, 0, 1],
+    [10, 4, 2],
+    [10, 10, 1],
+    [11, 1, 2],
+    [11, 8, 1],
+    [11, 12, 0],
+];
+
+fn captured([major, minor, patch]: [u32; 3]) -> String {
+    let name = format!("{major}.{minor}.{patch}/options.ini");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/tests/data/versions");
+    fs::read_to_string(path.join(name)).expect("it was captured")
 }
 
 #[test]
 fn default_options_of_every_version_rule_nothing_out() {
-    let [.., newest] = &RELEASES;
-    for (at, release) in RELEASES.iter().enumerate() {
-        let options = options_of(at);
-        let version = release.version;
-        let is_newest = version == newest.version;
-        assert_eq!(options.contains("auto_skip"), is_newest, "{version:?}");
-        assert_eq!(
-            options.contains("compression_manager"),
-            version >= [10, 4, 2]
-        );
+    for version in CAPTURED {
+        let options = captured(version);
         assert_eq!(diagnosed(&options), [""; 0], "{version:?}");
+        let release = release(version);
         let default = format!("format_version={}", release.default_format_version);
         assert!(options.contains(&default), "{version:?}");
         let after = options.replace(
@@ -234,7 +204,7 @@ fn default_options_of_every_version_rule_nothing_out() {
             "{found:?}"
         );
     }
-    let next = options_of(RELEASES.len() - 1).replace("=11.12.0", "=11.13.0");
+    let next = captured([11, 12, 0]).replace("=11.12.0", "=11.13.0");
     let expected = ["options-file: written by RocksDB 11.13.0, newer than 11.12"];
     assert_eq!(diagnosed(&next), expected);
 }

@@ -283,6 +283,8 @@ impl OutputSplitting {
 /// What output files' properties say beside what is counted while writing; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropertiesPlan {
+    /// Version of the database's RocksDB, or zeros; it writes only properties that it knows.
+    pub rocksdb_version: [u32; 3],
     /// Id of the database.
     pub db_id: Vec<u8>,
     /// Session id of this attempt.

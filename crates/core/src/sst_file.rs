@@ -155,7 +155,8 @@ impl BlockWriter {
         }
         let compression = compression_property(plan, &body.compression_used, compressor);
         properties.compression_name = compression.into_bytes();
-        let handle = self.append_block(&encode_properties(&properties), CompressionType::None)?;
+        let block = encode_properties(&properties, plan.properties.rocksdb_version);
+        let handle = self.append_block(&block, CompressionType::None)?;
         metaindex.insert(names::PROPERTIES.to_vec(), handle);
         let metaindex = self.append_block(&encode_metaindex(&metaindex), CompressionType::None)?;
         let footer = Footer {

@@ -367,10 +367,10 @@ pub fn decode_filter_partitions(block: &[u8], meta: &TableMeta) -> Result<Vec<In
 /// Restart interval of the properties block: one restart for all (`PropertyBlockBuilder`).
 const PROPERTIES_RESTART_INTERVAL: usize = i32::MAX as usize;
 
-/// The properties block's payload.
-pub fn encode_properties(properties: &TableProperties) -> Vec<u8> {
+/// The properties block's payload, as RocksDB of this version writes it.
+pub fn encode_properties(properties: &TableProperties, rocksdb_version: [u32; 3]) -> Vec<u8> {
     let mut builder = BlockBuilder::new(BlockLayout::plain(PROPERTIES_RESTART_INTERVAL));
-    for (key, value) in properties.to_entries() {
+    for (key, value) in properties.to_entries(rocksdb_version) {
         builder.add(&key, &value);
     }
     builder.finish().to_vec()

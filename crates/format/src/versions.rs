@@ -6,6 +6,8 @@
 //! - messages: `db/compaction/compaction_service_job.cc` (`cs_input_type_info`, `cs_result_type_info`,
 //!   `cs_output_file_type_info`, `compaction_job_stats_type_info`), `table/table_properties.cc`
 //!   (`table_properties_type_info`), `include/rocksdb/options.h` (`CompactionServiceJobInfo`)
+//! - properties of files: `table/meta_blocks.cc` (`PropertyBlockBuilder::AddTableProperty`), `util/compression.h` or
+//!   `.cc` (`CompressionOptionsToString`), `table/block_based/block_based_table_builder.cc`
 //! - options: `options/db_options.cc`, `options/cf_options.cc`, `table/block_based/block_based_table_factory.cc`
 //! - format versions: `include/rocksdb/table.h` (default), `table/format.h` (newest)
 //!
@@ -34,6 +36,10 @@ pub struct Release {
     pub job_stats: &'static [&'static str],
     /// Fields of `TableProperties`.
     pub table_properties: &'static [&'static str],
+    /// Properties written to SST files.
+    pub file_properties: &'static [&'static str],
+    /// Fields of the property `rocksdb.compression_options`.
+    pub compression_options: &'static [&'static str],
     /// Options of the OPTIONS file, those in structs behind the struct's name.
     pub options: &'static [&'static str],
     /// Default of `format_version`.
@@ -50,6 +56,8 @@ const UNCHANGED: Release = Release {
     output_file: &[],
     job_stats: &[],
     table_properties: &[],
+    file_properties: &[],
+    compression_options: &[],
     options: &[],
     default_format_version: 6,
     newest_format_version: 6,
@@ -109,6 +117,7 @@ pub const RELEASES: [Release; 12] = [
         version: [10, 4, 2],
         job_info: &["cf_id", "cf_name"],
         output_file: &["file_size"],
+        compression_options: &["max_compressed_bytes_per_kb", "checksum"],
         options: &[
             "compression_manager",
             "memtable_avg_op_scan_flush_trigger",
@@ -129,6 +138,7 @@ pub const RELEASES: [Release; 12] = [
     Release {
         version: [10, 7, 5],
         table_properties: &["uncompressed_data_size", "key_smallest_seqno"],
+        file_properties: &["rocksdb.key.smallest.seqno"],
         options: &[
             "cf_allow_ingest_behind",
             "memtable_veirfy_per_key_checksum_on_seek",
@@ -162,6 +172,11 @@ pub const RELEASES: [Release; 12] = [
             "index_block_restart_interval",
             "separate_key_value_in_data_block",
         ],
+        file_properties: &[
+            "rocksdb.data.block.restart.interval",
+            "rocksdb.index.block.restart.interval",
+            "rocksdb.separate.key.value.in.data.block",
+        ],
         options: &[
             "separate_key_value_in_data_block",
             "index_block_search_type",
@@ -194,10 +209,16 @@ pub const RELEASES: [Release; 12] = [
             "num_data_blocks_compression_bypassed",
             "num_uniform_blocks",
         ],
+        file_properties: &[
+            "rocksdb.udi.is.primary.index",
+            "rocksdb.num.data.blocks.compression.rejected",
+            "rocksdb.num.data.blocks.compression.bypassed",
+            "rocksdb.num.uniform.blocks",
+        ],
+        compression_options: &["_type"],
         options: &[
             "enable_blob_direct_write",
             "blob_direct_write_partitions",
-            "blob_direct_write_partition_strategy",
             "blob_compression_opts",
             "use_udi_as_primary_index",
             "optimize_manifest_for_recovery",
@@ -219,6 +240,10 @@ pub const RELEASES: [Release; 12] = [
         version: [11, 12, 0],
         input: &["min_manifest_file_number", "min_manifest_file_size"],
         table_properties: &["lsm_info_at_creation"],
+        file_properties: &[
+            "rocksdb.uncompressed.data.size",
+            "rocksdb.lsm.info.at.creation",
+        ],
         options: &[
             "compression_opts.auto_skip",
             "compression_opts.auto_skip_min_sample_every",
@@ -270,6 +295,20 @@ pub fn may_hold(key: &str, written_by: [u32; 3]) -> bool {
     }
 }
 
+/// Returns whether RocksDB of a version writes what some release added to `list`. It does from the first release on
+/// that is known to: an older one would take a property that it does not know for the user's. A file without a version
+/// (zeros) may be the newest.
+pub fn writes(
+    list: fn(&Release) -> &'static [&'static str],
+    name: &str,
+    version: [u32; 3],
+) -> bool {
+    let added = RELEASES
+        .iter()
+        .find(|release| list(release).contains(&name));
+    version == [0; 3] || added.is_none_or(|release| version >= release.version)
+}
+
 /// Returns the first release that is not older than a version, or else the newest. Its format versions are those of
 /// the version: a version that was not read gets those of the next one that was.
 pub fn release(written_by: [u32; 3]) -> &'static Release {
@@ -290,20 +329,99 @@ pub fn is_input_field(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::footer::FORMAT_VERSIONS;
+    use crate::options_file::{Options, OptionsFile};
+
+    /// OPTIONS files with default options, as these versions wrote them: scripts/matrix.sh --messages.
+    const CAPTURED: [&str; 6] = [
+        include_str!("../tests/data/versions/10.0.1/options.ini"),
+        include_str!("../tests/data/versions/10.4.2/options.ini"),
+        include_str!("../tests/data/versions/10.10.1/options.ini"),
+        include_str!("../tests/data/versions/11.1.2/options.ini"),
+        include_str!("../tests/data/versions/11.8.1/options.ini"),
+        include_str!("../tests/data/versions/11.12.0/options.ini"),
+    ];
+
+    /// The names of all options, those in structs behind the struct's name.
+    fn names(file: &OptionsFile) -> BTreeSet<String> {
+        let family = file.cf(b"default").expect("every database has it");
+        let mut all = BTreeSet::new();
+        let mut add = |options: &Options| {
+            for (name, value) in options.iter() {
+                all.insert(name.to_owned());
+                if value.starts_with('{') {
+                    let inner = options.nested(name).expect("a struct");
+                    // Three options are of this struct.
+                    let is_compression = name.ends_with("compression_opts");
+                    let struct_name = if is_compression {
+                        "compression_opts"
+                    } else {
+                        name
+                    };
+                    all.extend(
+                        inner
+                            .iter()
+                            .map(|(field, _)| format!("{struct_name}.{field}")),
+                    );
+                }
+            }
+        };
+        add(&file.db);
+        add(&family.options);
+        add(&family.table_options);
+        all
+    }
+
+    #[test]
+    fn the_options_that_a_version_added_are_in_its_files() {
+        let files = CAPTURED.map(|text| OptionsFile::parse(text).expect("RocksDB wrote it"));
+        for pair in files.windows(2) {
+            let [before, after] = [&pair[0], &pair[1]];
+            let versions = [before, after].map(|file| file.rocksdb_version);
+            let [before, after] = [before, after].map(names);
+            let added: BTreeSet<_> = RELEASES
+                .iter()
+                .filter(|release| {
+                    (versions[0] < release.version) & (release.version <= versions[1])
+                })
+                .flat_map(|release| release.options)
+                .map(|name| (*name).to_owned())
+                .collect();
+            // Those in a struct that is new as a whole are not listed.
+            let is_listed = |name: &&String| {
+                name.split_once('.')
+                    .is_none_or(|(whole, _)| before.contains(whole))
+            };
+            let found: BTreeSet<_> = after
+                .difference(&before)
+                .filter(is_listed)
+                .cloned()
+                .collect();
+            assert_eq!(found, added, "{versions:?}");
+            let family =
+                |file: &OptionsFile| file.cf(b"default").map(|cf| cf.table_options.clone());
+            let table = family(&pair[1]).expect("every database has it");
+            let default = u64::from(release(versions[1]).default_format_version);
+            assert_eq!(table.u64("format_version", 0), Ok(default));
+        }
+    }
 
     #[test]
     fn releases_ascend_and_add_each_fact_once() {
         assert!(RELEASES.is_sorted_by(|a, b| a.version < b.version));
         assert_eq!((OLDEST, NEWEST), ([10, 0], [11, 12]));
-        let lists: [fn(&Release) -> &'static [&'static str]; 7] = [
+        let lists: [fn(&Release) -> &'static [&'static str]; 9] = [
             |release| release.job_info,
             |release| release.input,
             |release| release.result,
             |release| release.output_file,
             |release| release.job_stats,
             |release| release.table_properties,
+            |release| release.file_properties,
+            |release| release.compression_options,
             |release| release.options,
         ];
         for list in lists {

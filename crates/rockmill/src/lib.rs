@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+#[cfg(feature = "rust-rocksdb")]
+mod compaction_service;
 mod service;
 
 pub use builder::{Builder, Error};

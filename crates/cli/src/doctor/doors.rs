@@ -9,6 +9,9 @@ use serde::Serialize;
 /// RocksDB that the crate `rust-rocksdb` 0.54 contains.
 const OF_RUST_ROCKSDB: [u32; 3] = [11, 12, 0];
 
+/// RocksDB that the crate `rocksdb` 0.25 contains.
+const OF_ROCKSDB: [u32; 3] = [11, 8, 1];
+
 /// Whether Rockmill knows the RocksDB version that wrote a database.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,7 +55,7 @@ pub struct Door {
 }
 
 /// Returns the ways for a database that this version wrote.
-pub fn all(written_by: [u32; 3]) -> [Door; 2] {
+pub fn all(written_by: [u32; 3]) -> [Door; 3] {
     let own = match Support::of(written_by) {
         Support::Known => format!("its own RocksDB {}", dotted(&written_by[..2])),
         _ => format!("its own RocksDB {} to {}", dotted(&OLDEST), dotted(&NEWEST)),
@@ -75,6 +78,17 @@ pub fn all(written_by: [u32; 3]) -> [Door; 2] {
             lines: [
                 "rockmill = { path = \"../rockmill/crates/rockmill\" }  # in Cargo.toml",
                 "options.set_compaction_service(rockmill::Service::builder().build()?);",
+            ],
+        },
+        Door {
+            program: format!(
+                "Rust, crate rocksdb 0.25, which contains RocksDB {}",
+                dotted(&OF_ROCKSDB)
+            ),
+            is_older: written_by > OF_ROCKSDB,
+            lines: [
+                "rockmill-rocksdb = { path = \"../rockmill/crates/rockmill-rocksdb\" }",
+                "options.set_compaction_service(&Service::builder().build()?);",
             ],
         },
     ]
@@ -128,9 +142,9 @@ mod tests {
     #[test]
     fn a_door_with_an_older_rocksdb_says_so() {
         let older = |version| all(version).map(|door| door.is_older);
-        assert_eq!(older([11, 8, 1]), [false; 2]);
-        assert_eq!(older([11, 12, 0]), [false; 2]);
-        assert_eq!(older([11, 13, 0]), [false, true]);
+        assert_eq!(older([11, 8, 1]), [false; 3]);
+        assert_eq!(older([11, 12, 0]), [false, false, true]);
+        assert_eq!(older([11, 13, 0]), [false, true, true]);
     }
 
     #[test]

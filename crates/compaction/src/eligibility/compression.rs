@@ -22,10 +22,14 @@ pub fn check(job: &Job, family: &ColumnFamilyOptions, found: &mut Findings) {
     }
 }
 
-/// Returns the settings, and the text of the property `rocksdb.compression_options`.
-pub fn choose(job: &Job, family: &ColumnFamilyOptions) -> Result<(CompressionSettings, String)> {
+/// Returns the settings, and the text of the property `rocksdb.compression_options` in files of this RocksDB version.
+pub fn choose(
+    job: &Job,
+    family: &ColumnFamilyOptions,
+    rocksdb_version: [u32; 3],
+) -> Result<(CompressionSettings, String)> {
     let (kind, options) = configured(job, family)?;
-    let text = options.text(kind as u8);
+    let text = options.text(kind as u8, rocksdb_version);
     let settings = CompressionSettings {
         // RocksDB does not compress if no block could be small enough.
         kind: if options.max_compressed_bytes_per_kb <= 0 {

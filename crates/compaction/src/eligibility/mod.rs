@@ -252,12 +252,14 @@ fn properties(
         let value = family.options.nested(key).map_err(malformed)?;
         Ok(value.id().map(str::to_owned))
     };
-    let (_, compression) = compression::choose(job, family)?;
+    let rocksdb_version = eligible.file.rocksdb_version;
+    let (_, compression_options) = compression::choose(job, family, rocksdb_version)?;
     let host = match eligible.file.db.str("db_host_id") {
         None | Some("__hostname__") => job.identity.host.clone(),
         Some(host) => host.to_owned(),
     };
     Ok(PropertiesPlan {
+        rocksdb_version,
         db_id: input.db_id.clone(),
         session_id: job.identity.session_id.clone(),
         host,
@@ -277,7 +279,7 @@ fn properties(
             .bool("decouple_partitioned_filters", true)
             .map_err(malformed)?,
         merge_operator_name: name("merge_operator")?,
-        compression_options: compression,
+        compression_options,
         now: job.unix_time,
         ancestors: (job.tree.inputs.iter().zip(tables))
             .map(|(file, table)| {

@@ -92,12 +92,13 @@ fn format_version(table: &Options, written_by: [u32; 3]) -> Result<u32> {
 pub fn plan(eligible: &EligibleJob, family: &ColumnFamilyOptions) -> Result<TablePlan> {
     let (table, default) = (&family.table_options, TablePlan::default());
     let number = |key: &str, default: u64| table.u64(key, default).map_err(malformed);
-    let format_version = format_version(table, eligible.file.rocksdb_version)?;
+    let rocksdb_version = eligible.file.rocksdb_version;
+    let format_version = format_version(table, rocksdb_version)?;
     let delta_keys = table.bool("use_delta_encoding", true).map_err(malformed)?;
     let strips_prefix = table.str("optimize_key_common_prefix") != Some("kDisabled");
     let common_prefix =
         format_version >= FIRST_COMMON_PREFIX_VERSION && delta_keys && strips_prefix;
-    let (compression, _) = compression::choose(&eligible.job, family)?;
+    let (compression, _) = compression::choose(&eligible.job, family, rocksdb_version)?;
     Ok(TablePlan {
         format_version,
         checksum: named(table, "checksum", "kXXH3", ChecksumType::from_option)?,

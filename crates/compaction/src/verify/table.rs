@@ -5,6 +5,7 @@ use rockmill_core::{
     OutputFile, Result, index_hash,
 };
 use rockmill_format::filter::{FilterOptions, FilterReader};
+use rockmill_format::properties::TableProperties;
 use rockmill_format::table::{is_bytewise, names};
 use rockmill_format::xxph3;
 
@@ -96,6 +97,7 @@ pub fn paranoid_hash(table: &InputTable, cancel: &CancelToken) -> Result<u64> {
 pub fn verify_output(
     table: &InputTable,
     meant: &OutputFile,
+    rocksdb_version: [u32; 3],
     filter_options: Option<&FilterOptions>,
     cancel: &CancelToken,
 ) -> Result<()> {
@@ -118,8 +120,9 @@ pub fn verify_output(
         Ok(())
     })
     .map_err(Error::as_verification)?;
-    verify_tail(table, meant)?;
-    let properties = &table.meta.properties;
+    verify_tail(table, meant, rocksdb_version)?;
+    // Those that were read lack what this version of RocksDB does not write.
+    let properties = &meant.properties;
     first_failure(
         table,
         &[
@@ -156,17 +159,25 @@ pub fn verify_output(
 ///
 /// # Errors
 /// Verification; Storage.
-pub fn verify_tail(table: &InputTable, meant: &OutputFile) -> Result<()> {
+pub fn verify_tail(
+    table: &InputTable,
+    meant: &OutputFile,
+    rocksdb_version: [u32; 3],
+) -> Result<()> {
     if let Some(&handle) = table.meta.metaindex.get(names::FULL_FILTER) {
         read_block(table, handle).map_err(Error::as_verification)?;
     }
     let blocks = table.meta.index.iter();
+    let properties = TableProperties::from_entries(meant.properties.to_entries(rocksdb_version));
     let index = index_hash(blocks.map(|block| (block.separator.as_slice(), block.handle)));
     first_failure(
         table,
         &[
             (table.meta.file_size == meant.size, "file size"),
-            (table.meta.properties == meant.properties, "properties"),
+            (
+                properties.as_ref() == Ok(&table.meta.properties),
+                "properties",
+            ),
             (index == meant.index_hash, "index"),
         ],
     )

@@ -49,7 +49,7 @@ pub fn file_of_blocks(blocks: &[RawBlock], restart_interval: u64) -> Vec<u8> {
         format_version: u64::from(FORMAT_VERSION),
         ..TableProperties::default()
     };
-    let properties = append(&mut out, &encode_properties(&properties), 0);
+    let properties = append(&mut out, &encode_properties(&properties, [0; 3]), 0);
     let metaindex = BTreeMap::from([(names::PROPERTIES.to_vec(), properties)]);
     let metaindex = append(&mut out, &encode_metaindex(&metaindex), 0);
     let footer = Footer {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::versions::writes;
+
 /// Name of the built-in compression manager.
 const MANAGER: &str = "BuiltinV2";
 /// From this format_version on the property names the manager and lists types.
@@ -126,13 +128,16 @@ impl CompressionOptions {
     /// configured and no custom compression manager
     /// (`util/compression.cc:CompressionOptionsToString`, `block_based_table_builder.cc:Rep::Rep`).
     ///
-    /// With type 0 there is no compressor and RocksDB shows `auto_skip` as off.
+    /// With type 0 there is no compressor and RocksDB shows `auto_skip` as off. Versions before 11.8 show less; zeros
+    /// stand for 11.12.
     #[must_use]
-    pub fn text(&self, configured_type: u8) -> String {
+    pub fn text(&self, configured_type: u8, rocksdb_version: [u32; 3]) -> String {
         let mut text = String::new();
         let mut put = |name: &str, value: i128| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{name}={value}; ");
+            if writes(|release| release.compression_options, name, rocksdb_version) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{name}={value}; ");
+            }
         };
         put("window_bits", self.window_bits.into());
         put("level", self.level.into());

@@ -15,6 +15,7 @@ pub use compression::{
 };
 
 use crate::error::{Error, Result};
+use crate::versions::writes;
 use crate::wire::PropertyValue;
 use fields::{BYTES, INTS};
 use std::collections::BTreeMap;
@@ -189,13 +190,14 @@ impl TableProperties {
         Ok(())
     }
 
-    /// The entries of the properties block, in its order: exactly those that RocksDB 11.12 writes
-    /// for these values (`table/meta_blocks.cc:PropertyBlockBuilder::AddTableProperty`).
+    /// The entries of the properties block, in its order: exactly those that RocksDB of this version, or 11.12 for
+    /// zeros, writes for these values (`table/meta_blocks.cc:PropertyBlockBuilder::AddTableProperty`).
     #[must_use]
-    pub fn to_entries(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    pub fn to_entries(&self, rocksdb_version: [u32; 3]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut entries = self.user_collected();
         for row in INTS {
-            if row.written.holds((row.get)(self), self) {
+            let is_known = writes(|release| release.file_properties, row.name, rocksdb_version);
+            if is_known && row.written.holds((row.get)(self), self) {
                 let mut value = Vec::new();
                 crate::coding::put_varint(&mut value, (row.get)(self));
                 entries.insert(row.name.into(), value);

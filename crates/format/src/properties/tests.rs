@@ -71,7 +71,7 @@ fn example() -> TableProperties {
         prefix_extractor_name: b"nullptr".into(),
         property_collectors_names: b"[]".into(),
         compression_name: compression_name(7, Some(4), &[0, 4, 4]).into(),
-        compression_options: CompressionOptions::default().text(4).into(),
+        compression_options: CompressionOptions::default().text(4, [0; 3]).into(),
         index_type: Some(0),
         whole_key_filtering: Some(true),
         prefix_filtering: Some(false),
@@ -93,7 +93,7 @@ fn result_fields_are_those_of_a_real_result() {
 #[test]
 fn entries_are_those_that_rocksdb_writes() {
     let names: Vec<String> = example()
-        .to_entries()
+        .to_entries([0; 3])
         .into_iter()
         .map(|(name, _)| String::from_utf8(name).unwrap())
         .collect();
@@ -119,10 +119,31 @@ fn entries_are_those_that_rocksdb_writes() {
 }
 
 #[test]
+fn a_version_writes_what_it_knows() {
+    for (version, lacks, options_end) in [
+        ([10, 0, 1], 6, "use_zstd_dict_trainer=1; "),
+        ([10, 4, 2], 6, "checksum=0; "),
+        ([10, 10, 1], 5, "checksum=0; "),
+        ([11, 1, 2], 3, "checksum=0; "),
+        // Not known to write more.
+        ([11, 5, 0], 3, "checksum=0; "),
+        ([11, 8, 1], 2, "_type=4; "),
+        ([11, 12, 0], 0, "_type=4; "),
+    ] {
+        let (all, written) = (example().to_entries([0; 3]), example().to_entries(version));
+        assert_eq!(all.len() - written.len(), lacks, "{version:?}");
+        let read = TableProperties::from_entries(written).unwrap();
+        assert!(read.user.is_empty() && read.num_entries == example().num_entries);
+        let options = CompressionOptions::default().text(4, version);
+        assert!(options.ends_with(options_end), "{version:?}: {options}");
+    }
+}
+
+#[test]
 fn optional_entries_follow_rocksdbs_conditions() {
     let has = |properties: &TableProperties, name: &str| {
         properties
-            .to_entries()
+            .to_entries([0; 3])
             .iter()
             .any(|(key, _)| key == name.as_bytes())
     };
@@ -232,14 +253,14 @@ fn compression_options_show_auto_skip_only_when_it_works() {
         ..CompressionOptions::default()
     };
     let shown = "; auto_skip=1; auto_skip_min_sample_every=0; checksum=0; _type=7; ";
-    assert!(options.text(7).ends_with(shown));
-    assert!(!options.text(0).contains("auto_skip"));
+    assert!(options.text(7, [0; 3]).ends_with(shown));
+    assert!(!options.text(0, [0; 3]).contains("auto_skip"));
     let wide = CompressionOptions {
         max_dict_buffer_bytes: u64::MAX,
         ..options
     };
     assert!(
-        wide.text(7)
+        wide.text(7, [0; 3])
             .contains("max_dict_buffer_bytes=18446744073709551615; ")
     );
 }
@@ -281,7 +302,7 @@ proptest! {
         if properties.user_defined_timestamps_persisted != 0 {
             properties.user_defined_timestamps_persisted = 1;
         }
-        let entries = properties.to_entries();
+        let entries = properties.to_entries([0; 3]);
         prop_assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
         prop_assert_eq!(TableProperties::from_entries(entries)?, properties);
     }

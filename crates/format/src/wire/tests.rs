@@ -14,6 +14,14 @@ fn message(text: &str) -> Vec<u8> {
     out
 }
 
+/// Fields whose defaults are right: of RocksDB's own executions, of a second output level, and of ingested files.
+const NEVER_WRITTEN: [&str; 4] = [
+    "count",
+    "counts",
+    "proximal_level_stats",
+    "external_sst_file_global_seqno_offset",
+];
+
 /// The fields of a message in one order, without those that we never write.
 fn sorted(bytes: &[u8]) -> Vec<String> {
     fn walk(prefix: &str, piece: Piece<'_>, out: &mut Vec<String>) {
@@ -23,7 +31,7 @@ fn sorted(bytes: &[u8]) -> Vec<String> {
             return;
         }
         for (name, value) in piece.fields().unwrap() {
-            if !matches!(name, "count" | "counts" | "proximal_level_stats") {
+            if !NEVER_WRITTEN.contains(&name) {
                 walk(&format!("{prefix}.{name}"), value, out);
             }
         }
@@ -135,47 +143,117 @@ fn malformed_inputs_are_refused() {
     }
 }
 
-/// One job as the versions from 10.0 to 11.8 and 11.12 write it. Made by hand from `cs_input_type_info` of each; the
-/// order of fields is that of a C++ `unordered_map`, so any.
-const INPUT_10_0: &str = "end=;has_end=false;options_file_number=9;begin=6B31;has_begin=true;\
-    db_id=6462;output_level=2;input_files=3030303031312E737374:3030303031342E737374;\
-    snapshots=7:42;cf_name=64656661756C74;";
-const INPUT_11_12: &str = "min_manifest_file_size=661;cf_name=64656661756C74;snapshots=7:42;\
-    input_files=3030303031312E737374:3030303031342E737374;output_level=2;db_id=6462;\
-    has_begin=true;begin=6B31;has_end=false;end=;options_file_number=9;\
-    min_manifest_file_number=5;";
+/// What RocksDB of a version wrote itself over one job: scripts/matrix.sh --messages.
+struct Captured {
+    version: [u32; 3],
+    input: &'static [u8],
+    result: &'static [u8],
+}
+
+macro_rules! captured {
+    ($([$major:literal, $minor:literal, $patch:literal]),+) => {[$(
+        Captured {
+            version: [$major, $minor, $patch],
+            input: include_bytes!(concat!("../../tests/data/versions/", $major, ".", $minor, ".", $patch, "/input.bin")),
+            result: include_bytes!(concat!("../../tests/data/versions/", $major, ".", $minor, ".", $patch, "/result.bin")),
+        }
+    ),+]};
+}
+
+const CAPTURED: [Captured; 6] = captured!(
+    [10, 0, 1],
+    [10, 4, 2],
+    [10, 10, 1],
+    [11, 1, 2],
+    [11, 8, 1],
+    [11, 12, 0]
+);
+
+/// What the releases up to a version added to a list, and what later ones did.
+fn known_and_later(
+    list: fn(&Release) -> &'static [&'static str],
+    version: [u32; 3],
+) -> [BTreeSet<&'static str>; 2] {
+    [true, false].map(|is_known| {
+        let releases = RELEASES
+            .iter()
+            .filter(|release| (release.version <= version) == is_known);
+        releases.flat_map(list).copied().collect()
+    })
+}
+
+fn names<'a>(fields: &[(&'a str, Piece<'a>)]) -> BTreeSet<&'a str> {
+    fields.iter().map(|(name, _)| *name).collect()
+}
 
 #[test]
-fn the_input_of_every_version_is_the_same_job() {
-    for (i, release) in RELEASES.iter().enumerate() {
-        let [.., newest] = &RELEASES;
-        let is_newest = release.version == newest.version;
-        let text = if is_newest { INPUT_11_12 } else { INPUT_10_0 };
-        let known = RELEASES[..=i].iter().flat_map(|release| release.input);
-        let fields = Piece::new(0, text).fields().unwrap();
+fn the_input_of_each_version_is_the_same_job() {
+    for captured in CAPTURED {
+        let version = captured.version;
+        let fields = open_envelope(captured.input).unwrap().fields().unwrap();
+        let [known, _] = known_and_later(|release| release.input, version);
+        assert_eq!(names(&fields), known, "{version:?}");
+        let input = CompactionServiceInput::decode(captured.input).unwrap();
+        assert_eq!(input.cf_name, b"default");
         assert_eq!(
-            fields
-                .iter()
-                .map(|(name, _)| *name)
-                .collect::<BTreeSet<_>>(),
-            known.copied().collect(),
-            "{:?}",
-            release.version
+            input.input_files,
+            ["000013.sst", "000011.sst", "000009.sst"]
         );
-        let (number, size) = if is_newest { (5, 661) } else { (0, 0) };
-        let expected = CompactionServiceInput {
-            cf_name: b"default".to_vec(),
-            snapshots: vec![7, 42],
-            input_files: vec!["000011.sst".to_owned(), "000014.sst".to_owned()],
-            output_level: 2,
-            db_id: b"db".to_vec(),
-            begin: Some(b"k1".to_vec()),
-            end: None,
-            options_file_number: 9,
-            min_manifest_file_number: number,
-            min_manifest_file_size: size,
+        assert_eq!(input.snapshots, [2002]);
+        assert_eq!((input.output_level, input.options_file_number), (6, 7));
+        assert_eq!((&input.begin, &input.end), (&None, &None));
+        assert_eq!(input.min_manifest_file_number > 0, version >= [11, 12, 0]);
+        // What the version does not know has the value that it stands for when it is absent.
+        let mut written = sorted(&input.encode());
+        written.retain(|line| version >= [11, 12, 0] || !line.starts_with(".min_manifest"));
+        assert_eq!(written, sorted(captured.input), "{version:?}");
+    }
+}
+
+#[test]
+fn the_result_of_each_version_is_read_and_written_field_for_field() {
+    for captured in CAPTURED {
+        let version = captured.version;
+        let fields = open_envelope(captured.result).unwrap().fields().unwrap();
+        let [known, _] = known_and_later(|release| release.result, version);
+        assert_eq!(names(&fields), known, "{version:?}");
+        let inner = |name: &str, fields: &[(&'static str, Piece<'static>)]| {
+            let (_, piece) = fields.iter().find(|(field, _)| *field == name).unwrap();
+            let text = piece.text.trim_start_matches('{').trim_end_matches('}');
+            Piece::new(0, text).fields().unwrap()
         };
-        assert_eq!(CompactionServiceInput::decode(&message(text)), Ok(expected));
+        let file = inner("output_files", &fields);
+        type List = fn(&Release) -> &'static [&'static str];
+        let structs: [(List, _); 3] = [
+            (|release| release.output_file, names(&file)),
+            (|release| release.job_stats, names(&inner("stats", &fields))),
+            (
+                |release| release.table_properties,
+                names(&inner("table_properties", &file)),
+            ),
+        ];
+        let mut later = BTreeSet::from(["internal_stats"]);
+        for (list, found) in structs {
+            let [known, unknown] = known_and_later(list, version);
+            assert!(known.is_subset(&found), "{version:?}: {known:?} {found:?}");
+            assert!(unknown.is_disjoint(&found), "{version:?}: {unknown:?}");
+            later.extend(unknown);
+        }
+
+        let result = CompactionServiceResult::decode(captured.result).unwrap();
+        assert_eq!(result.stats.num_input_records, 3000);
+        assert_eq!(result.output_files.len(), 1);
+        let [theirs, ours] = [captured.result, &result.encode()].map(|message| {
+            let lines = sorted(message);
+            lines.into_iter().collect::<BTreeSet<_>>()
+        });
+        let lost: Vec<_> = theirs.difference(&ours).collect();
+        assert!(lost.is_empty(), "{version:?}: {lost:?}");
+        for line in ours.difference(&theirs) {
+            let (path, _) = line.split_once('=').unwrap();
+            let is_later = path.split('.').any(|name| later.contains(name));
+            assert!(is_later, "{version:?}: {line}");
+        }
     }
 }
 

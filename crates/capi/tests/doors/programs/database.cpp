@@ -1,31 +1,17 @@
 // A database with Rockmill has the content of one without it, whoever writes and whatever is closed meanwhile. The
 // argument is an empty folder.
-#include <rocksdb/convenience.h>
-#include <rocksdb/db.h>
-#include <rockmill/rocksdb.hpp>
+#include "common.hpp"
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <random>
 #include <thread>
-#include <vector>
 
 namespace {
 
 constexpr int kWriters = 4;
 constexpr int kWritesEach = 30000;
 constexpr int kKeysEach = 8000;
-
-void Check(bool holds, const std::string& what) {
-  if (!holds) {
-    std::cerr << what << std::endl;
-    std::exit(1);
-  }
-}
-
-void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
 
 rocksdb::Options Options(std::shared_ptr<rocksdb::CompactionService> service) {
   rocksdb::Options options;
@@ -40,15 +26,7 @@ rocksdb::Options Options(std::shared_ptr<rocksdb::CompactionService> service) {
 }
 
 std::unique_ptr<rocksdb::DB> Open(const std::string& path, std::shared_ptr<rocksdb::CompactionService> service) {
-#if ROCKSDB_MAJOR > 10
-  std::unique_ptr<rocksdb::DB> db;
-  Check(rocksdb::DB::Open(Options(std::move(service)), path, &db));
-  return db;
-#else
-  rocksdb::DB* db = nullptr;
-  Check(rocksdb::DB::Open(Options(std::move(service)), path, &db));
-  return std::unique_ptr<rocksdb::DB>(db);
-#endif
+  return ::Open(Options(std::move(service)), path);
 }
 
 // Each writer has keys of its own, so the content does not depend on their order.
@@ -65,26 +43,6 @@ void Write(rocksdb::DB* db) {
     });
   }
   for (auto& writer : writers) writer.join();
-}
-
-std::map<std::string, std::string> Content(rocksdb::DB* db) {
-  std::map<std::string, std::string> content;
-  std::unique_ptr<rocksdb::Iterator> it(db->NewIterator({}));
-  for (it->SeekToFirst(); it->Valid(); it->Next()) content[it->key().ToString()] = it->value().ToString();
-  Check(it->status());
-  return content;
-}
-
-void Compact(rocksdb::DB* db) {
-  rocksdb::CompactRangeOptions all;
-  all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
-  Check(db->CompactRange(all, nullptr, nullptr));
-}
-
-long Count(const std::string& stats, const std::string& name) {
-  const auto at = stats.find("\"" + name + "\":");
-  Check(at != std::string::npos, name + " is not in " + stats);
-  return std::atol(stats.c_str() + at + name.size() + 3);
 }
 
 void RefusesSettings() {

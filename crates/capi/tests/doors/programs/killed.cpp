@@ -1,20 +1,16 @@
 // Processes that write to a database with Rockmill are killed with SIGKILL, and every write that they had acknowledged is
 // there afterwards. The first argument is an empty folder; with a second one, the program is such a process.
-#include <rocksdb/convenience.h>
-#include <rocksdb/db.h>
-#include <rockmill/rocksdb.hpp>
+#include "common.hpp"
+
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <random>
 #include <thread>
-#include <vector>
 
 namespace {
 
@@ -30,15 +26,6 @@ struct Shared {
   // Of the process that writes.
   std::atomic<uint64_t> jobs_running;
 };
-
-void Check(bool holds, const std::string& what) {
-  if (!holds) {
-    std::cerr << what << std::endl;
-    std::exit(1);
-  }
-}
-
-void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
 
 Shared* Map(const std::string& folder) {
   const std::string path = folder + "/shared";
@@ -59,15 +46,7 @@ std::unique_ptr<rocksdb::DB> Open(const std::string& folder, std::shared_ptr<roc
   options.max_bytes_for_level_base = 512 << 10;
   options.max_background_jobs = 4;
   options.compaction_service = std::move(service);
-#if ROCKSDB_MAJOR > 10
-  std::unique_ptr<rocksdb::DB> db;
-  Check(rocksdb::DB::Open(options, folder + "/database", &db));
-  return db;
-#else
-  rocksdb::DB* db = nullptr;
-  Check(rocksdb::DB::Open(options, folder + "/database", &db));
-  return std::unique_ptr<rocksdb::DB>(db);
-#endif
+  return ::Open(options, folder + "/database");
 }
 
 std::shared_ptr<rockmill::Service> NewService(const std::string& io_bytes_per_second) {
@@ -76,12 +55,6 @@ std::shared_ptr<rockmill::Service> NewService(const std::string& io_bytes_per_se
       {{"min_job_bytes", "0"}, {"threads", "2"}, {"io_bytes_per_second", io_bytes_per_second}}, &status);
   Check(status);
   return service;
-}
-
-uint64_t Count(const std::string& stats, const std::string& name) {
-  const auto at = stats.find("\"" + name + "\":");
-  Check(at != std::string::npos, name + " is not in " + stats);
-  return std::strtoull(stats.c_str() + at + name.size() + 3, nullptr, 10);
 }
 
 std::string Key(int writer, uint64_t write) {
@@ -161,9 +134,7 @@ int main(int argc, char** argv) {
     auto service = NewService("0");
     auto db = Open(folder, service);
     Verify(db.get(), *shared);
-    rocksdb::CompactRangeOptions all;
-    all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
-    Check(db->CompactRange(all, nullptr, nullptr));
+    Compact(db.get());
     Verify(db.get(), *shared);
     Check(Count(service->Stats(), "jobs_done") > 0, "no job was done: " + service->LastError());
     db.reset();

@@ -1,0 +1,52 @@
+// What the programs in C++ share.
+#pragma once
+
+#include <rocksdb/db.h>
+#include <rockmill/rocksdb.hpp>
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+inline void Check(bool holds, const std::string& what) {
+  if (!holds) {
+    std::cerr << what << std::endl;
+    std::_Exit(1);  // It may be a thread of RocksDB, which an exit would wait for.
+  }
+}
+
+inline void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
+
+inline std::unique_ptr<rocksdb::DB> Open(const rocksdb::Options& options, const std::string& path) {
+  std::unique_ptr<rocksdb::DB> db;
+  Check(rocksdb::DB::Open(options, path, &db));
+  return db;
+}
+
+inline void Compact(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
+  rocksdb::CompactRangeOptions all;
+  all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+  Check(db->CompactRange(all, family, nullptr, nullptr));
+}
+
+inline void Compact(rocksdb::DB* db) { Compact(db, db->DefaultColumnFamily()); }
+
+inline std::vector<std::pair<std::string, std::string>> Content(rocksdb::DB* db,
+                                                                const rocksdb::ReadOptions& options = {},
+                                                                rocksdb::ColumnFamilyHandle* family = nullptr) {
+  std::vector<std::pair<std::string, std::string>> content;
+  std::unique_ptr<rocksdb::Iterator> it(
+      db->NewIterator(options, family != nullptr ? family : db->DefaultColumnFamily()));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) content.emplace_back(it->key().ToString(), it->value().ToString());
+  Check(it->status());
+  return content;
+}
+
+// A number in a service's statistics.
+inline uint64_t Count(const std::string& stats, const std::string& name) {
+  const auto at = stats.find("\"" + name + "\":");
+  Check(at != std::string::npos, name + " is not in " + stats);
+  return std::strtoull(stats.c_str() + at + name.size() + 3, nullptr, 10);
+}

@@ -1,0 +1,155 @@
+//! The scripts that install and pack the libraries, and the one that builds RocksDB for them.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::tools::{REPOSITORY, built, have, run};
+
+fn script(name: &str) -> PathBuf {
+    Path::new(REPOSITORY).join("scripts").join(name)
+}
+
+fn shell(text: &str) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-euo", "pipefail", "-c", text]);
+    shell
+}
+
+/// Has a command find `text` as the program `name` before all others.
+fn replace_program(command: &mut Command, name: &str, text: &str, folder: &Path) {
+    fs::create_dir_all(folder).expect("room");
+    let program = folder.join(name);
+    fs::write(&program, format!("#!/bin/bash\n{text}\n")).expect("room");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let rest = env::var("PATH").expect("programs are found");
+    command.env("PATH", format!("{}:{rest}", folder.display()));
+}
+
+#[test]
+fn relative_folders_begin_where_the_user_is() {
+    if !have(&["ld", "objcopy", "make"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // The built libraries are named in the same way.
+    let there = folder.path().join("release");
+    std::os::unix::fs::symlink(built(), there).expect("room");
+    let mut install = Command::new(script("install.sh"));
+    run((install.args(["a prefix", "release"])).current_dir(folder.path()));
+    let mut make = Command::new("make");
+    make.arg("-C")
+        .arg(REPOSITORY)
+        .args(["install", "PREFIX=made"]);
+    make.current_dir(folder.path()).env("PWD", folder.path());
+    run(make.env("CARGO_TARGET_DIR", folder.path()));
+    for prefix in ["a prefix", "made"] {
+        let header = folder.path().join(prefix).join("include/rockmill.h");
+        assert!(header.exists(), "{prefix}");
+    }
+}
+
+#[test]
+fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
+    if !have(&["ld", "objcopy", "readelf", "tar", "git", "python3"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkout = folder.path().join("checkout");
+    let mut copy = shell(
+        "git ls-files -z | xargs -0 cp --parents -t \"$0\" && cd \"$0\" && git init -q && git add . &&
+         touch examples/c/stray && git ls-files examples/c examples/cpp",
+    );
+    fs::create_dir(&checkout).expect("room");
+    let tracked = run(copy.arg(&checkout).current_dir(REPOSITORY));
+    let release = || {
+        let mut release = Command::new(checkout.join("scripts/release.sh"));
+        release.arg("packed").arg(built());
+        release.current_dir(folder.path());
+        release
+    };
+    let tarball = run(&mut release());
+    let tarball = Path::new(tarball.trim_end());
+    assert_eq!(tarball.parent(), Some(&*folder.path().join("packed")));
+    let listed = run(Command::new("tar").arg("-tzf").arg(tarball));
+    let files = listed.lines().filter(|line| !line.ends_with('/'));
+    let mut examples: Vec<_> = files
+        .filter_map(|line| line.split_once('/').map(|(_, file)| file))
+        .filter(|file| file.starts_with("examples/"))
+        .collect();
+    examples.sort_unstable();
+    assert_eq!(examples, tracked.lines().collect::<Vec<_>>());
+
+    let mut tar = Command::new("tar");
+    tar.arg("-xzOf").arg(tarball);
+    let licences = run(tar.args(["--wildcards", "*/THIRD-PARTY.txt"]));
+    for inside in ["lz4-sys", "snap", "zstd-sys", "Meta Platforms"] {
+        assert!(licences.contains(inside), "{inside}");
+    }
+    assert!(!licences.contains("rocksdb"));
+    fs::remove_file(tarball).expect("it is ours");
+    let mut without = release();
+    let programs = folder.path().join("programs");
+    replace_program(&mut without, "readelf", "exit 127", &programs);
+    let output = without.output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("readelf cannot tell"), "{said}");
+    assert!(!output.status.success() && !tarball.exists(), "{said}");
+}
+
+/// Were the licence of a crate another one, there would be no tarball.
+#[test]
+fn a_licence_that_is_not_allowed_is_refused() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let mut check = shell(
+        "cargo metadata --locked --format-version 1 --filter-platform $(rustc -vV | sed -n 's/^host: //p') |
+         sed 's/BSD-3-Clause/GPL-2.0-only/g' | python3 scripts/licences.py 2>&1",
+    );
+    let output = check.current_dir(REPOSITORY).output();
+    let output = output.expect("the shell starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("zstd-sys") && said.contains("GPL-2.0-only"),
+        "{said}"
+    );
+}
+
+/// With a cargo that has RocksDB built at once.
+#[test]
+fn rocksdb_is_built_into_a_folder_with_a_space() {
+    if !have(&["cc", "ar", "ranlib"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let into = folder.path().join("a cache");
+    let mut build = Command::new(script("rocksdb.sh"));
+    build.arg("a cache").arg(folder.path().join("target"));
+    build.current_dir(folder.path());
+    let cargo = r#"
+        crate=$CRATE/rust-librocksdb-sys-1
+        if [ "$1" = metadata ]; then
+            echo "{\"manifest_path\":\"$crate/Cargo.toml\"}"
+            exit
+        fi
+        while [ "$1" != --target-dir ]; do shift; done
+        mkdir -p "$2" "$crate/rocksdb/include"
+        for name in rocksdb snappy c_api_extensions; do
+            echo "int $name;" | cc -c -x c -o "$2/$name.o" -
+        done
+        ar rcs "$2/librocksdb.a" "$2/rocksdb.o" "$2/c_api_extensions.o"
+        ar rcs "$2/libsnappy.a" "$2/snappy.o"
+        echo "{\"reason\":\"build-script-executed\",\"package_id\":\"rust-librocksdb-sys\",\"out_dir\":\"$2\"}""#;
+    build.env("CRATE", folder.path().join("a crate"));
+    replace_program(&mut build, "cargo", cargo, &folder.path().join("programs"));
+    run(&mut build);
+    let members = run(Command::new("ar")
+        .arg("t")
+        .arg(into.join("lib/librocksdb.a")));
+    assert_eq!(members, "snappy.o\nrocksdb.o\n");
+    assert!(into.join("include").exists());
+}
