@@ -18,7 +18,7 @@ union ZstdEncodeTables {
 
 // What encoding n bytes takes of global memory, on a multiple of 8: literals from the beginning and sequences from the
 // end. A sequence is 8 bytes and stands for 4 or more.
-constexpr u64 zstd_scratch_bytes(u64 n) {
+ROCKMILL_HD constexpr u64 zstd_scratch_bytes(u64 n) {
   const u64 block = n < ZSTD_MAX_BLOCK ? n : ZSTD_MAX_BLOCK;
   return (2 * block + 7) / 8 * 8 + 8;
 }
@@ -85,7 +85,7 @@ struct ZstdEncoder {
 
   ROCKMILL_HD u32 pack(const u8* block, u32 size, u8* to, u32 limit) {
     u8* const end = scratch + zstd_scratch_bytes(size);
-    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, reinterpret_cast<ZstdSequence*>(end) - 1};
+    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, reinterpret_cast<ZstdSequence*>(end) - 1, 0, 0, 0, {}, {}};
     matcher.run();
     const u32 literals = encode_literals(g, scratch, matcher.num_literals, to, limit, t.literals);
     g.sync();

@@ -33,7 +33,8 @@ struct ZstdMatcher {
   // Bytes by which a position is found in the longer table.
   static constexpr u32 LONG_MATCH = 8;
   // A lane compares so many bytes for its position.
-  static constexpr u32 LOOK = 32;
+  static constexpr u32 LOOK = 16;
+  static constexpr u32 LITERAL_COST = 1;
 
   const G& g;
   const u8* src;
@@ -46,36 +47,18 @@ struct ZstdMatcher {
   u32 num_literals = 0, num_sequences = 0;
   // What lies in front of it is handed on.
   u32 written = 0;
+  // What the tables say of a batch.
+  BatchOf<G> offsets, lengths;
 
   ROCKMILL_HD void run() {
     t.longs.clear(g);
     t.shorts.clear(g);
     const u32 begins = n >= MIN_MATCH ? n - MIN_MATCH + 1 : 0;
     for (u32 batch = 0; batch < begins;) {
-      BatchOf<G> offsets, lengths;
       ROCKMILL_UNROLL
-      for (u32 k = 0; k < offsets.PER_LANE; ++k) look_up(batch + k * G::width + g.rank(), offsets.own[k], lengths.own[k]);
-      for (;;) {
-        BatchOf<G> best, scores;
-        u32 found = 0;
-        ROCKMILL_UNROLL
-        for (u32 k = 0; k < offsets.PER_LANE; ++k) {
-          const u32 position = batch + k * G::width + g.rank();
-          best.own[k] = offsets.own[k];
-          scores.own[k] = choose(position, best.own[k], lengths.own[k]);
-          found |= g.ballot(scores.own[k] > 0) << k * G::width;
-        }
-        if (found == 0) break;
-        u32 i = lowest_bit(found), score = scores.at(g, i);
-        while (i + 1 < BATCH) {
-          const u32 next = scores.at(g, i + 1);
-          if (next <= score + 4) break;
-          score = next;
-          ++i;
-        }
-        take(batch + i, best.at(g, i));
-        if (written - batch >= BATCH) break;
-      }
+      for (u32 k = 0; k < BatchOf<G>::PER_LANE; ++k) look_up(k, batch + k * G::width + g.rank());
+      u32 offset;
+      for (u32 at = batch; find(batch, at, offset); at = written) take(at, offset);
       batch = written > batch + BATCH ? written : batch + BATCH;
     }
     copy_apart(g, literals + num_literals, src + written, n - written);
@@ -97,12 +80,13 @@ struct ZstdMatcher {
     return length;
   }
 
-  ROCKMILL_HD void look_up(u32 position, u32& offset, u32& length) {
+  // Finds a lane's k-th position in the tables, and notes it there.
+  ROCKMILL_HD void look_up(u32 k, u32 position) {
     const bool is_in = position + MIN_MATCH <= n, is_long = position + LONG_MATCH <= n;
     const u32 word = is_in ? load32(src + position) : 0, next = is_long ? load32(src + position + 4) : 0;
     const u32 near = t.shorts.exchange(g, t.shorts.slot_of(word), position, is_in);
     const u32 far = t.longs.exchange(g, t.longs.slot_of(word + next * 0x9e3779b1u), position, is_long);
-    offset = length = 0;
+    u32 offset = 0, length = 0;
     if (near != 0 && near <= position) {
       offset = near;
       length = same_bytes(position, near);
@@ -114,17 +98,21 @@ struct ZstdMatcher {
         length = same;
       }
     }
+    offsets.own[k] = offset;
+    lengths.own[k] = length;
   }
 
   static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
     return length < MIN_MATCH || 4 * length <= offset_bits ? 0 : 4 * length - offset_bits;
   }
 
-  // The score of a position, 0 for none, and its offset, which may be a recent one instead.
-  ROCKMILL_HD u32 choose(u32 position, u32& offset, u32 length) const {
+  // The score of a lane's k-th position, 0 for none, and its offset, which may be a recent one.
+  ROCKMILL_HD u32 choose(u32 k, u32 position, u32& offset) const {
     if (position < written || position + MIN_MATCH > n) return 0;
-    u32 score = length == 0 ? 0 : score_of(length, highest_bit(offset));
-    for (u32 i = 0; i < 2; ++i) {
+    offset = offsets.own[k];
+    u32 score = offset == 0 ? 0 : score_of(lengths.own[k], highest_bit(offset));
+    ROCKMILL_UNROLL
+    for (u32 i = 0; i < 3; ++i) {
       if (recent.offsets[i] > position) continue;
       const u32 repeated = score_of(same_bytes(position, recent.offsets[i]), 0);
       if (repeated <= score) continue;
@@ -132,6 +120,31 @@ struct ZstdMatcher {
       offset = recent.offsets[i];
     }
     return score;
+  }
+
+  // The next match of a batch, at `at` or behind it. A later one is taken as long as its score is better by more than a
+  // literal more costs.
+  ROCKMILL_HD bool find(u32 batch, u32& at, u32& offset) const {
+    u32 score = 0;
+    for (u32 k = (at - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
+      const u32 first = batch + k * G::width;
+      u32 own_offset = 0;
+      const u32 own = choose(k, first + g.rank(), own_offset);
+      u32 i = 0;
+      if (score == 0) {
+        const u32 found = g.ballot(own > 0);
+        if (found == 0) continue;
+        i = lowest_bit(found);
+      }
+      for (; i < G::width; ++i) {
+        const u32 here = g.shuffle(own, i);
+        if (score != 0 && here <= score + LITERAL_COST) return true;
+        score = here;
+        at = first + i;
+        offset = g.shuffle(own_offset, i);
+      }
+    }
+    return score != 0;
   }
 
   // Makes the match at `position` as long as it can be, and writes its sequence.
