@@ -67,16 +67,20 @@ struct ZstdMatcher {
   }
 
  private:
-  // How many bytes are the same, up to LOOK.
-  ROCKMILL_HD u32 same_bytes(u32 position, u32 offset) const {
+  // How many bytes are the same, up to LOOK; `word` is the first four of them. The last ones of the block may be left out.
+  ROCKMILL_HD u32 same_bytes(u32 position, u32 offset, u32 word) const {
     const u8 *here = src + position, *there = here - offset;
-    const u32 limit = n - position < LOOK ? n - position : LOOK;
-    u32 length = 0;
-    for (; length + 4 <= limit; length += 4) {
-      const u32 differing = load32(here + length) ^ load32(there + length);
-      if (differing != 0) return length + lowest_bit(differing) / 8;
-    }
-    while (length < limit && here[length] == there[length]) ++length;
+    const u32 differing = word ^ load32(there);
+    if (differing != 0) return lowest_bit(differing) / 8;
+    // All at once, as each load is a way to the cache.
+    u32 more[LOOK / 4];
+    ROCKMILL_UNROLL
+    for (u32 i = 1; i < LOOK / 4; ++i)
+      more[i] = position + 4 * i + 4 <= n ? load32(here + 4 * i) ^ load32(there + 4 * i) : 1;
+    u32 length = LOOK;
+    ROCKMILL_UNROLL
+    for (u32 i = LOOK / 4 - 1; i > 0; --i)
+      if (more[i] != 0) length = 4 * i + lowest_bit(more[i]) / 8;
     return length;
   }
 
@@ -89,10 +93,10 @@ struct ZstdMatcher {
     u32 offset = 0, length = 0;
     if (near != 0 && near <= position) {
       offset = near;
-      length = same_bytes(position, near);
+      length = same_bytes(position, near, word);
     }
     if (far != 0 && far <= position && far != near) {
-      const u32 same = same_bytes(position, far);
+      const u32 same = same_bytes(position, far, word);
       if (same > length) {
         offset = far;
         length = same;
@@ -111,10 +115,14 @@ struct ZstdMatcher {
     if (position < written || position + MIN_MATCH > n) return 0;
     offset = offsets.own[k];
     u32 score = offset == 0 ? 0 : score_of(lengths.own[k], highest_bit(offset));
+    const u32 word = load32(src + position);
+    u32 words[3];
+    ROCKMILL_UNROLL
+    for (u32 i = 0; i < 3; ++i) words[i] = recent.offsets[i] <= position ? load32(src + position - recent.offsets[i]) : ~word;
     ROCKMILL_UNROLL
     for (u32 i = 0; i < 3; ++i) {
-      if (recent.offsets[i] > position) continue;
-      const u32 repeated = score_of(same_bytes(position, recent.offsets[i]), 0);
+      if (words[i] != word) continue;
+      const u32 repeated = score_of(same_bytes(position, recent.offsets[i], word), 0);
       if (repeated <= score) continue;
       score = repeated;
       offset = recent.offsets[i];
