@@ -1,4 +1,13 @@
-// Sequences of a block, as a function of its bytes alone.
+// The sequences of a ZSTD block, as a function of its bytes alone.
+//
+//  - 32 positions at a time, a batch, are looked up in two tables and noted there, as in match.hpp: by their next four
+//    bytes, and by their next eight. The candidate is the one that more bytes are the same with, up to 16 of them.
+//  - A position's score is four times that number of bytes less the bits of the offset. The offsets that a sequence may
+//    repeat are candidates as well, without bits.
+//  - The first position of the batch with a score is a match, unless the score of the next position is better by more than
+//    one; then that position is in its place. The match is made longer backwards, as far as nothing is written yet, and
+//    forwards. The next match is looked for behind it in the batch, and so on.
+//  - The next batch begins behind this one or behind the last match, whichever is later.
 #pragma once
 
 #include "../match.hpp"
@@ -30,11 +39,7 @@ struct ZstdMatchTables {
 
 template <class G>
 struct ZstdMatcher {
-  // Bytes by which a position is found in the longer table.
-  static constexpr u32 LONG_MATCH = 8;
-  // A lane compares so many bytes for its position.
-  static constexpr u32 LOOK = 16;
-  static constexpr u32 LITERAL_COST = 1;
+  static constexpr u32 LONG_MATCH = 8, LOOK = 16, BYTE_SCORE = 4, LATER_COST = 1;
 
   const G& g;
   const u8* src;
@@ -57,7 +62,7 @@ struct ZstdMatcher {
     for (u32 batch = 0; batch < begins;) {
       ROCKMILL_UNROLL
       for (u32 k = 0; k < BatchOf<G>::PER_LANE; ++k) look_up(k, batch + k * G::width + g.rank());
-      u32 offset;
+      u32 offset = 0;
       for (u32 at = batch; find(batch, at, offset); at = written) take(at, offset);
       batch = written > batch + BATCH ? written : batch + BATCH;
     }
@@ -107,7 +112,7 @@ struct ZstdMatcher {
   }
 
   static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
-    return length < MIN_MATCH || 4 * length <= offset_bits ? 0 : 4 * length - offset_bits;
+    return length < MIN_MATCH || BYTE_SCORE * length <= offset_bits ? 0 : BYTE_SCORE * length - offset_bits;
   }
 
   // The score of a lane's k-th position, 0 for none, and its offset, which may be a recent one.
@@ -130,27 +135,27 @@ struct ZstdMatcher {
     return score;
   }
 
-  // The next match of a batch, at `at` or behind it. A later one is taken as long as its score is better by more than a
-  // literal more costs.
+  // The next match of a batch, at `at` or behind it.
   ROCKMILL_HD bool find(u32 batch, u32& at, u32& offset) const {
     u32 score = 0;
     for (u32 k = (at - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
       const u32 first = batch + k * G::width;
-      u32 own_offset = 0;
+      u32 own_offset = 0, i = 0;
       const u32 own = choose(k, first + g.rank(), own_offset);
-      u32 i = 0;
       if (score == 0) {
         const u32 found = g.ballot(own > 0);
         if (found == 0) continue;
         i = lowest_bit(found);
+      } else if (g.shuffle(own, 0) <= score + LATER_COST) {
+        return true;
       }
-      for (; i < G::width; ++i) {
-        const u32 here = g.shuffle(own, i);
-        if (score != 0 && here <= score + LITERAL_COST) return true;
-        score = here;
-        at = first + i;
-        offset = g.shuffle(own_offset, i);
-      }
+      const u32 next = g.shuffle(own, (g.rank() + 1) % G::width);
+      const u32 is_next_better = g.ballot(g.rank() + 1 < G::width && next > own + LATER_COST);
+      i += lowest_bit(~(is_next_better >> i));
+      score = g.shuffle(own, i);
+      at = first + i;
+      offset = g.shuffle(own_offset, i);
+      if (i + 1 < G::width) return true;
     }
     return score != 0;
   }
