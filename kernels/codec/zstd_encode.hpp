@@ -85,7 +85,7 @@ struct ZstdEncoder {
 
   ROCKMILL_HD u32 pack(const u8* block, u32 size, u8* to, u32 limit) {
     u8* const end = scratch + zstd_scratch_bytes(size);
-    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, reinterpret_cast<ZstdSequence*>(end) - 1};
+    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, reinterpret_cast<ZstdSequence*>(end) - 1, 0, 0, 0, {}, {}};
     matcher.run();
     const u32 literals = encode_literals(g, scratch, matcher.num_literals, to, limit, t.literals);
     g.sync();

@@ -17,6 +17,7 @@ struct Alone {
   ROCKMILL_HD u64 sum64(u64 value) const { return value; }
   ROCKMILL_HD u64 sum64_below(u64) const { return 0; }
   ROCKMILL_HD u32 reduce_xor(u32 value) const { return value; }
+  ROCKMILL_HD u32 max(u32 value) const { return value; }
   // One bit per rank.
   ROCKMILL_HD u32 ballot(bool value) const { return value; }
   ROCKMILL_HD bool any(bool value) const { return value; }
@@ -44,6 +45,7 @@ struct Warp {
   }
   __device__ __forceinline__ u64 sum64_below(u64 value) const { return prefix_sum(value) - value; }
   __device__ __forceinline__ u32 reduce_xor(u32 value) const { return __reduce_xor_sync(mask, value); }
+  __device__ __forceinline__ u32 max(u32 value) const { return __reduce_max_sync(mask, value); }
   // Sum up to and with this rank.
   template <class T>
   __device__ __forceinline__ T prefix_sum(T value) const {

@@ -17,11 +17,24 @@ struct BitWriter {
   // At most 32 bits, those above which are 0.
   ROCKMILL_HD void put(u32 value, u32 bits) {
     window |= u64(value) << have;
-    for (have += bits; have >= 8; have -= 8) byte();
+    have += bits;
+    if (have < 32) return;
+    if (limit >= 4 && size <= limit - 4) {
+      store32(to + size, u32(window));
+    } else {
+      for (u32 i = 0; i < 4 && size + i < limit; ++i) to[size + i] = u8(window >> 8 * i);
+    }
+    size += 4;
+    window >>= 32;
+    have -= 32;
   }
   // Fills the last byte with zeros. Returns the bytes that all takes.
   ROCKMILL_HD u32 end() {
-    if (have > 0) byte();
+    for (; have > 0; have = have > 8 ? have - 8 : 0) {
+      if (size < limit) to[size] = u8(window);
+      ++size;
+      window >>= 8;
+    }
     return size;
   }
   // Ends what is read backwards.
@@ -29,28 +42,28 @@ struct BitWriter {
     put(1, 1);
     return end();
   }
-
- private:
-  ROCKMILL_HD void byte() {
-    if (size < limit) to[size] = u8(window);
-    ++size;
-    window >>= 8;
-  }
 };
 
-// How often each value occurs among `value(i)` for i < n; `counts` has room for all values.
+// How often each value occurs among `value(i)` for i < n, which is not 0; `counts` has room for all values. Returns the
+// highest value.
 template <class G, class F>
-ROCKMILL_HD void count_values(const G& g, u32 n, u32* counts, u32 values, F value) {
+ROCKMILL_HD u32 count_values(const G& g, u32 n, u32* counts, u32 values, F value) {
   for (u32 i = g.rank(); i < values; i += g.width) counts[i] = 0;
   g.sync();
+  // The next one is loaded while this one is counted.
+  u32 next = g.rank() < n ? value(g.rank()) : 0;
   for (u32 chunk = 0; chunk < n; chunk += g.width) {
-    const u32 i = chunk + g.rank();
-    const u32 own = i < n ? value(i) : 0;
+    const u32 i = chunk + g.rank(), own = next;
+    if (i + g.width < n) next = value(i + g.width);
     // Nothing has such a value.
     const u32 peers = g.peers(i < n ? own : ~g.rank());
     if (i < n && lowest_bit(peers) == g.rank()) counts[own] += count_bits(peers);
     g.sync();
   }
+  u32 highest = 0;
+  for (u32 i = g.rank(); i < values; i += g.width)
+    if (counts[i] != 0) highest = i;
+  return g.max(highest);
 }
 
 constexpr u32 BIT_COST_LOG = 8;
@@ -78,33 +91,34 @@ ROCKMILL_HD u32 fse_log_for(u32 total, u32 highest, u32 max_log) {
   return log < max_log ? log : max_log;
 }
 
-// Counts in a table of 2^log states for symbols that occur `occurring[symbol]` times, `total` times together. At most
-// 2^log symbols occur.
-ROCKMILL_HD void choose_fse_counts(const u32* occurring, u32 symbols, u32 total, u32 log, u16* counts) {
+// Counts in a table of 2^log states for symbols that occur `occurring[symbol]` times, `total` times together, less than
+// 2^16. At most 2^log symbols occur.
+template <class G>
+ROCKMILL_HD void choose_fse_counts(const G& g, const u32* occurring, u32 symbols, u32 total, u32 log, u16* counts) {
   const u32 size = u32{1} << log;
   u32 given = 0;
-  for (u32 i = 0; i < symbols; ++i) {
-    const u32 rounded = u32((2 * u64{occurring[i]} * size + total) / (2 * total));
+  for (u32 i = g.rank(); i < symbols; i += g.width) {
+    const u32 rounded = (2 * occurring[i] * size + total) / (2 * total);
     counts[i] = u16(rounded == 0 && occurring[i] > 0 ? 1 : rounded);
     given += counts[i];
   }
+  given = g.sum(given);
   // A state more saves about occurring / (count + 1/2) bits, one less costs as much with count - 1/2.
+  constexpr u32 SYMBOL_BITS = FseTable::SYMBOL_BITS, VALUE_LOG = 31 - SYMBOL_BITS - 16;
   while (given != size) {
     const bool is_more = given < size;
     u32 best = 0;
-    u64 best_occurring = 0, best_count = 1;
-    for (u32 i = 0; i < symbols; ++i) {
+    for (u32 i = g.rank(); i < symbols; i += g.width) {
       if (occurring[i] == 0 || (!is_more && counts[i] == 1)) continue;
-      const u64 count = is_more ? 2 * counts[i] + 1 : 2 * counts[i] - 1;
-      const u64 here = occurring[i] * best_count, there = best_occurring * count;
-      if (best_occurring != 0 && (is_more ? here <= there : here >= there)) continue;
-      best = i;
-      best_occurring = occurring[i];
-      best_count = count;
+      const u32 value = (occurring[i] << VALUE_LOG) / (2 * counts[i] + (is_more ? 1 : -1));
+      const u32 key = (is_more ? value : (u32{1} << (VALUE_LOG + 16)) - 1 - value) << SYMBOL_BITS | i;
+      best = key > best ? key : best;
     }
-    counts[best] = u16(is_more ? counts[best] + 1 : counts[best] - 1);
+    const u32 symbol = g.max(best) & ((u32{1} << SYMBOL_BITS) - 1);
+    if (symbol % g.width == g.rank()) counts[symbol] = u16(is_more ? counts[symbol] + 1 : counts[symbol] - 1);
     given = is_more ? given + 1 : given - 1;
   }
+  g.sync();
 }
 
 // Describes a table for read_fse_counts. Returns how many bytes that takes.
@@ -130,18 +144,21 @@ ROCKMILL_HD u32 write_fse_counts(const u16* counts, u32 log, u8* to, u32 limit) 
 // Of each symbol the states by their numbers; see FseTable.
 struct FseEncodeTable {
   u16 states[u32{1} << FSE_MAX_LOG];
-  u16 counts[FSE_SYMBOLS], first[FSE_SYMBOLS];
+  // How many states each symbol has, and above it where they are.
+  u32 symbols[FSE_SYMBOLS];
   u32 log;
 
+  static ROCKMILL_HD u32 entry(u32 count, u32 first) { return count | first << 16; }
   // The state that a stream ends with.
-  ROCKMILL_HD u32 last_state(u32 symbol) const { return (u32{1} << log) + states[first[symbol]]; }
-  // The state in front of `state`, from which a decoder comes there.
-  ROCKMILL_HD u32 encode(u32 state, u32 symbol, BitWriter& out) const {
-    const u32 count = counts[symbol];
-    u32 bits = log - highest_bit(count);
-    if (state >> bits < count) --bits;
-    out.put(state & ((u32{1} << bits) - 1), bits);
-    return (u32{1} << log) + states[first[symbol] + (state >> bits) - count];
+  ROCKMILL_HD u32 last_state(u32 symbol) const { return (u32{1} << log) + states[symbols[symbol] >> 16]; }
+  // Moves to a state in front of `state`, from which a decoder comes there with the bits that are added to `bits`.
+  ROCKMILL_HD void encode(u32& state, u32 symbol, u32& bits, u32& num_bits) const {
+    const u32 entry = symbols[symbol], count = entry & 0xffff;
+    u32 more = log - highest_bit(count);
+    if (state >> more < count) --more;
+    bits |= (state & ((u32{1} << more) - 1)) << num_bits;
+    num_bits += more;
+    state = (u32{1} << log) + states[(entry >> 16) + (state >> more) - count];
   }
   // Ends encoding: the first state, for the decoder to begin with.
   ROCKMILL_HD void flush(u32 state, BitWriter& out) const { out.put(state - (u32{1} << log), log); }
@@ -157,10 +174,7 @@ ROCKMILL_HD void build_fse_encode_table(const G& g, FseCounts& counts, u32 symbo
     u32 count = 0;
     if (symbol < symbols) count = counts.of[symbol] == FSE_RARE ? 1 : counts.of[symbol];
     const u32 below = total + g.sum_below(count);
-    if (symbol < symbols) {
-      table.counts[symbol] = u16(count);
-      table.first[symbol] = u16(below);
-    }
+    if (symbol < symbols) table.symbols[symbol] = FseEncodeTable::entry(count, below);
     total += g.sum(count);
   }
   if (g.rank() == 0) table.log = log;
@@ -169,7 +183,8 @@ ROCKMILL_HD void build_fse_encode_table(const G& g, FseCounts& counts, u32 symbo
   for (u32 state = g.rank(); state < u32{1} << log; state += g.width) {
     const u32 symbol = states[state] & ((u32{1} << FseTable::SYMBOL_BITS) - 1);
     const u32 number = states[state] >> FseTable::SYMBOL_BITS;
-    table.states[table.first[symbol] + number - table.counts[symbol]] = u16(state);
+    const u32 entry = table.symbols[symbol];
+    table.states[(entry >> 16) + number - (entry & 0xffff)] = u16(state);
   }
   g.sync();
 }

@@ -10,13 +10,13 @@ struct HuffmanEncodeTables {
   u32 counts[HUFFMAN_SYMBOLS];
   // Count and symbol of those that occur, then in the order of these.
   u32 keys[HUFFMAN_SYMBOLS], sorted[HUFFMAN_SYMBOLS];
-  // Nodes of the tree, then the length of each sorted symbol's code.
+  // Nodes of the tree, then the next code of each weight.
   u32 nodes[HUFFMAN_SYMBOLS];
   // Code, and above it how many bits it takes.
   u16 codes[HUFFMAN_SYMBOLS];
   u8 weights[HUFFMAN_SYMBOLS];
-  // How many codes have each length; then the next code of each weight.
-  u32 lengths[HUFFMAN_MAX_LOG + 2];
+  // How many codes have each length.
+  u32 lengths[HUFFMAN_MAX_LOG + 1];
   u32 stream_at[5];
   u32 weight_occurring[HUFFMAN_MAX_LOG + 1];
   FseCounts weight_counts;
@@ -26,48 +26,49 @@ struct HuffmanEncodeTables {
 
 constexpr u32 HUFFMAN_CODE_BITS = 12;
 
-// Lengths of the codes of `m` symbols, at least 2, from their counts in `nodes`, which are ascending (Moffat and Katajainen,
-// "In-place calculation of minimum-redundancy codes"). One thread.
-ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m) {
-  // A node's weight becomes the number of its parent.
-  nodes[0] += nodes[1];
-  u32 root = 0, leaf = 2;
-  for (u32 next = 1; next + 1 < m; ++next) {
-    if (leaf >= m || nodes[root] < nodes[leaf]) {
-      nodes[next] = nodes[root];
-      nodes[root++] = next;
-    } else {
-      nodes[next] = nodes[leaf++];
+// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the symbols'
+// counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One thread.
+ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
+  constexpr u32 NONE = ~u32{0};
+  // Inner nodes take the places of leaves that are in the tree; once one is itself, its place has its parent's number.
+  u32 root = 0, leaf = 0, root_count = NONE, leaf_count = nodes[0];
+  for (u32 next = 0; next + 1 < m; ++next) {
+    u32 sum = 0;
+    for (u32 i = 0; i < 2; ++i) {
+      if (root_count < leaf_count) {
+        sum += root_count;
+        nodes[root] = next;
+        ++root;
+        root_count = root < next ? nodes[root] : NONE;
+      } else {
+        sum += leaf_count;
+        ++leaf;
+        leaf_count = leaf < m ? nodes[leaf] : NONE;
+      }
     }
-    if (leaf >= m || (root < next && nodes[root] < nodes[leaf])) {
-      nodes[next] += nodes[root];
-      nodes[root++] = next;
-    } else {
-      nodes[next] += nodes[leaf++];
-    }
+    nodes[next] = sum;
+    if (root == next) root_count = sum;
   }
-  // Depths of the inner nodes.
-  nodes[m - 2] = 0;
-  for (u32 next = m - 2; next-- > 0;) nodes[next] = nodes[nodes[next]] + 1;
-  // Depths of the leaves.
-  u32 available = 1, inner = m - 1, next = m;
-  for (u32 depth = 0; available > 0; ++depth) {
-    u32 used = 0;
-    for (; inner > 0 && nodes[inner - 1] == depth; --inner) ++used;
-    for (; available > used; --available) nodes[--next] = depth;
-    available = 2 * used;
-  }
-}
-
-// Counts of codes by length, none longer than HUFFMAN_MAX_LOG. One thread.
-ROCKMILL_HD void limit_huffman_lengths(const u32* nodes, u32 m, u32* lengths) {
   for (u32 i = 0; i <= HUFFMAN_MAX_LOG; ++i) lengths[i] = 0;
   u32 used = 0;
-  for (u32 i = 0; i < m; ++i) {
-    const u32 length = nodes[i] < HUFFMAN_MAX_LOG ? nodes[i] : HUFFMAN_MAX_LOG;
-    ++lengths[length];
-    used += u32{1} << (HUFFMAN_MAX_LOG - length);
+  const auto add = [&](u32 length, u32 count) {
+    if (length > HUFFMAN_MAX_LOG) length = HUFFMAN_MAX_LOG;
+    lengths[length] += count;
+    used += count << (HUFFMAN_MAX_LOG - length);
+  };
+  // Depths of the inner nodes; what these leave of each depth is leaves.
+  nodes[m - 2] = 0;
+  u32 depth = 0, places = 1, inner = 1;
+  for (u32 next = m - 2; next-- > 0; ++inner) {
+    nodes[next] = nodes[nodes[next]] + 1;
+    if (nodes[next] == depth) continue;
+    add(depth, places - inner);
+    ++depth;
+    places = 2 * inner;
+    inner = 0;
   }
+  add(depth, places - inner);
+  add(depth + 1, 2 * inner);
   // Too many codes were cut short: one of these goes below the longest of the others, which becomes longer.
   for (; used > u32{1} << HUFFMAN_MAX_LOG; --used) {
     u32 other = HUFFMAN_MAX_LOG - 1;
@@ -78,9 +79,9 @@ ROCKMILL_HD void limit_huffman_lengths(const u32* nodes, u32 m, u32* lengths) {
   }
 }
 
-// Codes for t.counts; returns the length of the longest one. At least two symbols occur.
+// Codes for t.counts; at least two symbols occur.
 template <class G>
-ROCKMILL_HD u32 build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
+ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   const u32 lower_lanes = (u32{1} << g.rank()) - 1;
   u32 m = 0;
   for (u32 chunk = 0; chunk < HUFFMAN_SYMBOLS; chunk += g.width) {
@@ -98,10 +99,7 @@ ROCKMILL_HD u32 build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
     t.nodes[place] = key >> 8;
   }
   g.sync();
-  if (g.rank() == 0) {
-    huffman_lengths(t.nodes, m);
-    limit_huffman_lengths(t.nodes, m, t.lengths);
-  }
+  if (g.rank() == 0) huffman_lengths(t.nodes, m, t.lengths);
   g.sync();
   u32 log = HUFFMAN_MAX_LOG;
   while (t.lengths[log] == 0) --log;
@@ -134,7 +132,6 @@ ROCKMILL_HD u32 build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
     }
     g.sync();
   }
-  return log;
 }
 
 // Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or 0
@@ -144,17 +141,10 @@ ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 la
   constexpr u32 MOST_PLAIN = 128, KINDS = HUFFMAN_MAX_LOG + 1;
   const u32 plain = last <= MOST_PLAIN ? 1 + (last + 1) / 2 : ~u32{0};
   u32 packed = ~u32{0};
-  count_values(g, last, t.weight_occurring, KINDS, [&](u32 i) { return u32(t.weights[i]); });
-  u32 kinds = 0, highest = 0;
-  for (u32 i = 0; i < KINDS; ++i) {
-    if (t.weight_occurring[i] == 0) continue;
-    ++kinds;
-    highest = i;
-  }
-  if (kinds > 1) {
+  const u32 highest = count_values(g, last, t.weight_occurring, KINDS, [&](u32 i) { return u32(t.weights[i]); });
+  if (t.weight_occurring[highest] < last) {
     const u32 log = fse_log_for(last, highest, HUFFMAN_WEIGHT_LOG);
-    if (g.rank() == 0) choose_fse_counts(t.weight_occurring, highest + 1, last, log, t.weight_counts.of);
-    g.sync();
+    choose_fse_counts(g, t.weight_occurring, highest + 1, last, log, t.weight_counts.of);
     const u32 own_limit = g.rank() == 0 && limit > 0 ? limit - 1 : 0;
     const u32 head = write_fse_counts(t.weight_counts.of, log, to + 1, own_limit);
     g.sync();
@@ -163,7 +153,10 @@ ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 la
     // Two states take turns; that of the first weight is read first.
     u32 state = t.weight_table.last_state(t.weights[last - 1]), other = t.weight_table.last_state(t.weights[last - 2]);
     for (u32 i = last - 2; i-- > 0;) {
-      const u32 next = t.weight_table.encode(state, t.weights[i], out);
+      u32 bits = 0, num_bits = 0;
+      t.weight_table.encode(state, t.weights[i], bits, num_bits);
+      out.put(bits, num_bits);
+      const u32 next = state;
       state = other;
       other = next;
     }
@@ -195,12 +188,10 @@ ROCKMILL_HD u32 write_plain_literals_header(const G& g, ZstdLiterals kind, u32 n
 
 // As Huffman codes; returns what they take, which may be anything from `most` on if they are not less.
 template <class G>
-ROCKMILL_HD u32 write_huffman_literals(const G& g, const u8* literals, u32 n, u32 most, u8* to, u32 limit,
+ROCKMILL_HD u32 write_huffman_literals(const G& g, const u8* literals, u32 n, u32 last, u32 most, u8* to, u32 limit,
                                        HuffmanEncodeTables& t) {
   constexpr u32 ONE_STREAM_BELOW = 256, JUMPS_BYTES = 6;
   build_huffman_codes(g, t);
-  u32 last = HUFFMAN_SYMBOLS - 1;
-  while (t.counts[last] == 0) --last;
   const u32 streams = n < ONE_STREAM_BELOW ? 1 : 4, part = (n + streams - 1) / streams;
   const u32 form = streams == 1 ? 0 : n < 1024 ? 1 : n < 16384 ? 2 : 3;
   const u32 head = form < 2 ? 3 : form + 2, size_bits = 4 * head - 2;
@@ -223,10 +214,21 @@ ROCKMILL_HD u32 write_huffman_literals(const G& g, const u8* literals, u32 n, u3
   for (u32 stream = g.rank(); stream < streams; stream += g.width) {
     const u32 from = t.stream_at[stream];
     BitWriter out{to + from, limit > from ? limit - from : 0};
-    for (u32 i = (stream + 1) * part < n ? (stream + 1) * part : n; i-- > stream * part;) {
-      const u32 code = t.codes[literals[i]];
+    const u32 first = stream * part;
+    u32 left = ((stream + 1) * part < n ? (stream + 1) * part : n) - first;
+    const auto put = [&](u32 code) {
       out.put(code & ((u32{1} << HUFFMAN_CODE_BITS) - 1), code >> HUFFMAN_CODE_BITS);
+    };
+    // Some at a time, so that they need not wait for each other.
+    constexpr u32 STEP = 4;
+    for (; left >= STEP; left -= STEP) {
+      u32 codes[STEP];
+      ROCKMILL_UNROLL
+      for (u32 i = 0; i < STEP; ++i) codes[i] = t.codes[literals[first + left - 1 - i]];
+      ROCKMILL_UNROLL
+      for (u32 i = 0; i < STEP; ++i) put(codes[i]);
     }
+    for (; left > 0; --left) put(t.codes[literals[first + left - 1]]);
     out.close();
   }
   if (g.rank() == 0) {
@@ -244,16 +246,17 @@ ROCKMILL_HD u32 encode_literals(const G& g, const u8* literals, u32 n, u8* to, u
   // The description of the codes would take more than they save.
   constexpr u32 FEW = 24;
   const u32 plain = n + (n < 32 ? 1 : n < 4096 ? 2 : 3);
+  u32 last = 0;
   if (n > 0) {
-    count_values(g, n, t.counts, HUFFMAN_SYMBOLS, [&](u32 i) { return u32(literals[i]); });
-    if (t.counts[literals[0]] == n) {
+    last = count_values(g, n, t.counts, HUFFMAN_SYMBOLS, [&](u32 i) { return u32(literals[i]); });
+    if (t.counts[last] == n) {
       const u32 head = write_plain_literals_header(g, ZSTD_LITERALS_RLE, n, to, limit);
-      if (g.rank() == 0 && head < limit) to[head] = literals[0];
+      if (g.rank() == 0 && head < limit) to[head] = u8(last);
       return head + 1;
     }
   }
   if (n > FEW) {
-    const u32 bytes = write_huffman_literals(g, literals, n, plain, to, limit, t);
+    const u32 bytes = write_huffman_literals(g, literals, n, last, plain, to, limit, t);
     if (bytes < plain) return bytes;
   }
   const u32 head = write_plain_literals_header(g, ZSTD_LITERALS_RAW, n, to, limit);

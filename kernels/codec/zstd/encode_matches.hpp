@@ -1,4 +1,13 @@
-// Sequences of a block, as a function of its bytes alone.
+// The sequences of a ZSTD block, as a function of its bytes alone.
+//
+//  - 32 positions at a time, a batch, are looked up in two tables and noted there, as in match.hpp: by their next four
+//    bytes, and by their next eight. The candidate is the one that more bytes are the same with, up to 16 of them.
+//  - A position's score is four times that number of bytes less the bits of the offset. The offsets that a sequence may
+//    repeat are candidates as well, without bits.
+//  - The first position of the batch with a score is a match, unless the score of the next position is better by more than
+//    one; then that position is in its place. The match is made longer backwards, as far as nothing is written yet, and
+//    forwards. The next match is looked for behind it in the batch, and so on.
+//  - The next batch begins behind this one or behind the last match, whichever is later.
 #pragma once
 
 #include "../match.hpp"
@@ -30,10 +39,7 @@ struct ZstdMatchTables {
 
 template <class G>
 struct ZstdMatcher {
-  // Bytes by which a position is found in the longer table.
-  static constexpr u32 LONG_MATCH = 8;
-  // A lane compares so many bytes for its position.
-  static constexpr u32 LOOK = 32;
+  static constexpr u32 LONG_MATCH = 8, LOOK = 16, BYTE_SCORE = 4, LATER_COST = 1;
 
   const G& g;
   const u8* src;
@@ -46,36 +52,18 @@ struct ZstdMatcher {
   u32 num_literals = 0, num_sequences = 0;
   // What lies in front of it is handed on.
   u32 written = 0;
+  // What the tables say of a batch.
+  BatchOf<G> offsets, lengths;
 
   ROCKMILL_HD void run() {
     t.longs.clear(g);
     t.shorts.clear(g);
     const u32 begins = n >= MIN_MATCH ? n - MIN_MATCH + 1 : 0;
     for (u32 batch = 0; batch < begins;) {
-      BatchOf<G> offsets, lengths;
       ROCKMILL_UNROLL
-      for (u32 k = 0; k < offsets.PER_LANE; ++k) look_up(batch + k * G::width + g.rank(), offsets.own[k], lengths.own[k]);
-      for (;;) {
-        BatchOf<G> best, scores;
-        u32 found = 0;
-        ROCKMILL_UNROLL
-        for (u32 k = 0; k < offsets.PER_LANE; ++k) {
-          const u32 position = batch + k * G::width + g.rank();
-          best.own[k] = offsets.own[k];
-          scores.own[k] = choose(position, best.own[k], lengths.own[k]);
-          found |= g.ballot(scores.own[k] > 0) << k * G::width;
-        }
-        if (found == 0) break;
-        u32 i = lowest_bit(found), score = scores.at(g, i);
-        while (i + 1 < BATCH) {
-          const u32 next = scores.at(g, i + 1);
-          if (next <= score + 4) break;
-          score = next;
-          ++i;
-        }
-        take(batch + i, best.at(g, i));
-        if (written - batch >= BATCH) break;
-      }
+      for (u32 k = 0; k < BatchOf<G>::PER_LANE; ++k) look_up(k, batch + k * G::width + g.rank());
+      u32 offset = 0;
+      for (u32 at = batch; find(batch, at, offset); at = written) take(at, offset);
       batch = written > batch + BATCH ? written : batch + BATCH;
     }
     copy_apart(g, literals + num_literals, src + written, n - written);
@@ -84,54 +72,92 @@ struct ZstdMatcher {
   }
 
  private:
-  // How many bytes are the same, up to LOOK.
-  ROCKMILL_HD u32 same_bytes(u32 position, u32 offset) const {
+  // How many bytes are the same, up to LOOK; `word` is the first four of them. The last ones of the block may be left out.
+  ROCKMILL_HD u32 same_bytes(u32 position, u32 offset, u32 word) const {
     const u8 *here = src + position, *there = here - offset;
-    const u32 limit = n - position < LOOK ? n - position : LOOK;
-    u32 length = 0;
-    for (; length + 4 <= limit; length += 4) {
-      const u32 differing = load32(here + length) ^ load32(there + length);
-      if (differing != 0) return length + lowest_bit(differing) / 8;
-    }
-    while (length < limit && here[length] == there[length]) ++length;
+    const u32 differing = word ^ load32(there);
+    if (differing != 0) return lowest_bit(differing) / 8;
+    // All at once, as each load is a way to the cache.
+    u32 more[LOOK / 4];
+    ROCKMILL_UNROLL
+    for (u32 i = 1; i < LOOK / 4; ++i)
+      more[i] = position + 4 * i + 4 <= n ? load32(here + 4 * i) ^ load32(there + 4 * i) : 1;
+    u32 length = LOOK;
+    ROCKMILL_UNROLL
+    for (u32 i = LOOK / 4 - 1; i > 0; --i)
+      if (more[i] != 0) length = 4 * i + lowest_bit(more[i]) / 8;
     return length;
   }
 
-  ROCKMILL_HD void look_up(u32 position, u32& offset, u32& length) {
+  // Finds a lane's k-th position in the tables, and notes it there.
+  ROCKMILL_HD void look_up(u32 k, u32 position) {
     const bool is_in = position + MIN_MATCH <= n, is_long = position + LONG_MATCH <= n;
     const u32 word = is_in ? load32(src + position) : 0, next = is_long ? load32(src + position + 4) : 0;
     const u32 near = t.shorts.exchange(g, t.shorts.slot_of(word), position, is_in);
     const u32 far = t.longs.exchange(g, t.longs.slot_of(word + next * 0x9e3779b1u), position, is_long);
-    offset = length = 0;
+    u32 offset = 0, length = 0;
     if (near != 0 && near <= position) {
       offset = near;
-      length = same_bytes(position, near);
+      length = same_bytes(position, near, word);
     }
     if (far != 0 && far <= position && far != near) {
-      const u32 same = same_bytes(position, far);
+      const u32 same = same_bytes(position, far, word);
       if (same > length) {
         offset = far;
         length = same;
       }
     }
+    offsets.own[k] = offset;
+    lengths.own[k] = length;
   }
 
   static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
-    return length < MIN_MATCH || 4 * length <= offset_bits ? 0 : 4 * length - offset_bits;
+    return length < MIN_MATCH || BYTE_SCORE * length <= offset_bits ? 0 : BYTE_SCORE * length - offset_bits;
   }
 
-  // The score of a position, 0 for none, and its offset, which may be a recent one instead.
-  ROCKMILL_HD u32 choose(u32 position, u32& offset, u32 length) const {
+  // The score of a lane's k-th position, 0 for none, and its offset, which may be a recent one.
+  ROCKMILL_HD u32 choose(u32 k, u32 position, u32& offset) const {
     if (position < written || position + MIN_MATCH > n) return 0;
-    u32 score = length == 0 ? 0 : score_of(length, highest_bit(offset));
-    for (u32 i = 0; i < 2; ++i) {
-      if (recent.offsets[i] > position) continue;
-      const u32 repeated = score_of(same_bytes(position, recent.offsets[i]), 0);
+    offset = offsets.own[k];
+    u32 score = offset == 0 ? 0 : score_of(lengths.own[k], highest_bit(offset));
+    const u32 word = load32(src + position);
+    u32 words[3];
+    ROCKMILL_UNROLL
+    for (u32 i = 0; i < 3; ++i) words[i] = recent.offsets[i] <= position ? load32(src + position - recent.offsets[i]) : ~word;
+    ROCKMILL_UNROLL
+    for (u32 i = 0; i < 3; ++i) {
+      if (words[i] != word) continue;
+      const u32 repeated = score_of(same_bytes(position, recent.offsets[i], word), 0);
       if (repeated <= score) continue;
       score = repeated;
       offset = recent.offsets[i];
     }
     return score;
+  }
+
+  // The next match of a batch, at `at` or behind it.
+  ROCKMILL_HD bool find(u32 batch, u32& at, u32& offset) const {
+    u32 score = 0;
+    for (u32 k = (at - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
+      const u32 first = batch + k * G::width;
+      u32 own_offset = 0, i = 0;
+      const u32 own = choose(k, first + g.rank(), own_offset);
+      if (score == 0) {
+        const u32 found = g.ballot(own > 0);
+        if (found == 0) continue;
+        i = lowest_bit(found);
+      } else if (g.shuffle(own, 0) <= score + LATER_COST) {
+        return true;
+      }
+      const u32 next = g.shuffle(own, (g.rank() + 1) % G::width);
+      const u32 is_next_better = g.ballot(g.rank() + 1 < G::width && next > own + LATER_COST);
+      i += lowest_bit(~(is_next_better >> i));
+      score = g.shuffle(own, i);
+      at = first + i;
+      offset = g.shuffle(own_offset, i);
+      if (i + 1 < G::width) return true;
+    }
+    return score != 0;
   }
 
   // Makes the match at `position` as long as it can be, and writes its sequence.

@@ -93,9 +93,8 @@ struct ZstdSequenceWriter {
   ROCKMILL_HD u32 build_table(u32 field, u32& at) {
     constexpr u32 BYTE_COST = 8 << BIT_COST_LOG;
     FseEncodeTable& table = t.fields[field];
-    count_values(g, count, t.occurring, FSE_SYMBOLS, [&](u32 i) { return (last - i)->code(field); });
-    u32 highest = FSE_SYMBOLS - 1;
-    while (t.occurring[highest] == 0) --highest;
+    const auto code = [&](u32 i) { return (last - i)->code(field); };
+    const u32 highest = count_values(g, count, t.occurring, FSE_SYMBOLS, code);
     load_predefined(field);
     const u32 predefined_log = field == ZSTD_OFFSETS ? 5 : 6;
     const u32 predefined_codes = field == ZSTD_OFFSETS ? ZSTD_DEFAULT_OFFSET_CODES : zstd_codes(field);
@@ -104,8 +103,7 @@ struct ZstdSequenceWriter {
       if (predefined_cost > BYTE_COST) {
         if (g.rank() == 0) {
           if (at < limit) to[at] = u8(highest);
-          table.counts[highest] = 1;
-          table.first[highest] = 0;
+          table.symbols[highest] = FseEncodeTable::entry(1, 0);
           table.states[0] = 0;
           table.log = 0;
         }
@@ -116,8 +114,7 @@ struct ZstdSequenceWriter {
     } else {
       const u32 log = fse_log_for(count, highest, field == ZSTD_OFFSETS ? ZSTD_OFFSET_LOG : FSE_MAX_LOG);
       g.sync();
-      if (g.rank() == 0) choose_fse_counts(t.occurring, highest + 1, count, log, t.counts.of);
-      g.sync();
+      choose_fse_counts(g, t.occurring, highest + 1, count, log, t.counts.of);
       const u32 bytes = write_fse_counts(t.counts.of, log, to + at, own_limit(at));
       if (cost(highest + 1, log) + bytes * BYTE_COST < predefined_cost) {
         at += bytes;
@@ -142,24 +139,38 @@ struct ZstdSequenceWriter {
     const FseEncodeTable &literals = t.fields[ZSTD_LITERALS], &offsets = t.fields[ZSTD_OFFSETS],
                          &matches = t.fields[ZSTD_MATCHES];
     u32 literal = 0, offset = 0, match = 0;
-    for (u32 i = count; i-- > 0;) {
-      const ZstdSequence sequence = *(last - i);
-      const u32 literal_code = sequence.code(ZSTD_LITERALS), offset_code = sequence.code(ZSTD_OFFSETS),
-                match_code = sequence.code(ZSTD_MATCHES);
-      if (i + 1 == count) {
-        literal = literals.last_state(literal_code);
-        offset = offsets.last_state(offset_code);
-        match = matches.last_state(match_code);
-      } else {
-        offset = offsets.encode(offset, offset_code, out);
-        match = matches.encode(match, match_code, out);
-        literal = literals.encode(literal, literal_code, out);
+    for (u32 end = count; end > 0;) {
+      // A lane looks at a sequence each, then all write one after another.
+      const u32 first = (end - 1) / g.width * g.width, own = first + g.rank();
+      u32 codes = 0, lengths = 0, offset_bits = 0;
+      if (own < end) {
+        const ZstdSequence sequence = *(last - own);
+        const u32 literal_code = sequence.code(ZSTD_LITERALS), match_code = sequence.code(ZSTD_MATCHES),
+                  offset_code = sequence.code(ZSTD_OFFSETS);
+        const ZstdConstants::Code of_literals = zstd_constants().literals[literal_code],
+                                  of_match = zstd_constants().matches[match_code];
+        lengths = (sequence.literals() - of_literals.base) | (sequence.match() - of_match.base) << of_literals.bits;
+        offset_bits = sequence.coded_offset() - (u32{1} << offset_code);
+        codes = literal_code | match_code << 8 | offset_code << 16 | (of_literals.bits + of_match.bits) << 24;
       }
-      const ZstdConstants::Code &of_literals = zstd_constants().literals[literal_code],
-                                &of_match = zstd_constants().matches[match_code];
-      out.put(sequence.literals() - of_literals.base, of_literals.bits);
-      out.put(sequence.match() - of_match.base, of_match.bits);
-      out.put(sequence.coded_offset() - (u32{1} << offset_code), offset_code);
+      while (end-- > first) {
+        const u32 i = end - first, here = g.shuffle(codes, i);
+        const u32 literal_code = here & 0xff, match_code = here >> 8 & 0xff, offset_code = here >> 16 & 0xff;
+        if (end + 1 == count) {
+          literal = literals.last_state(literal_code);
+          match = matches.last_state(match_code);
+          offset = offsets.last_state(offset_code);
+        } else {
+          u32 bits = 0, num_bits = 0;
+          offsets.encode(offset, offset_code, bits, num_bits);
+          matches.encode(match, match_code, bits, num_bits);
+          literals.encode(literal, literal_code, bits, num_bits);
+          out.put(bits, num_bits);
+        }
+        out.put(g.shuffle(lengths, i), here >> 24);
+        out.put(g.shuffle(offset_bits, i), offset_code);
+      }
+      end = first;
     }
     matches.flush(match, out);
     offsets.flush(offset, out);

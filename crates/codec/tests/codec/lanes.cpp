@@ -94,6 +94,11 @@ struct Emulated {
   bool all(bool value) const { return ballot(!value) == 0; }
   u64 sum64(u64 value) const { return sum_of(value, W); }
   u64 sum64_below(u64 value) const { return sum_of(value, own); }
+  u32 max(u32 value) const {
+    u32 most = 0;
+    exchange(value, [&](u32, u64 other) { most = other > most ? u32(other) : most; });
+    return most;
+  }
   u32 sum(u32 value) const { return u32(sum64(value)); }
   u32 sum_below(u32 value) const { return u32(sum64_below(value)); }
   template <class T>

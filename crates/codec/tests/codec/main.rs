@@ -6,6 +6,7 @@ mod identity;
 mod lanes;
 mod library;
 mod zstd;
+mod zstd_blocks;
 mod zstd_frames;
 
 use rockmill_codec::Codec;
