@@ -40,6 +40,7 @@ fn report(pairs: u64, key_bytes: u64, value_bytes: u64, halved: bool) -> TaskRep
     let ssts = SstOutput {
         files: vec![file(written * pair_bytes)],
         verified: true,
+        ..SstOutput::default()
     };
     TaskReport {
         read,
