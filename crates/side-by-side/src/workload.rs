@@ -29,7 +29,8 @@ pub enum Compression {
 impl Compression {
     const ALL: [Self; 4] = [Self::None, Self::Lz4, Self::Zstd, Self::Snappy];
 
-    fn name(self) -> &'static str {
+    /// Name in workloads.
+    pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Lz4 => "lz4",
@@ -46,6 +47,15 @@ impl Compression {
             Self::Zstd => DBCompressionType::Zstd,
             Self::Snappy => DBCompressionType::Snappy,
         }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|c| c.name() == text);
+        named.ok_or_else(|| "a compression is none, lz4, zstd or snappy".to_owned())
     }
 }
 
@@ -110,8 +120,7 @@ fn parse(text: &str) -> Option<Workload> {
     if !KEY_BYTES.contains(&key_bytes) || value_bytes > MAX_VALUE_BYTES {
         return None;
     }
-    let named = |name: &&str| Compression::ALL.into_iter().find(|c| c.name() == *name);
-    let compression = parts.peek().and_then(named);
+    let compression: Option<Compression> = parts.peek().and_then(|name| name.parse().ok());
     if compression.is_some() {
         parts.next();
     }

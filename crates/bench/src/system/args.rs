@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
 use rockmill_side_by_side::device::Tuning;
+use rockmill_side_by_side::workload::Compression;
 
 /// Experiments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,6 +84,9 @@ pub struct SystemArgs {
     /// contention: bytes of a value [default: 128,256,512,1024].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub value_bytes: Vec<u32>,
+    /// contention: compression of all levels [default: none].
+    #[arg(long, value_delimiter = ',')]
+    pub compression: Vec<Compression>,
     /// contention: percent of all cores' time that other threads use [default: 0,40,80].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(..=100))]
     pub cpu_load: Vec<u32>,

@@ -13,6 +13,7 @@ use crate::devices::profiles;
 
 /// Names of axes.
 const VALUE_BYTES: &str = "value B";
+const COMPRESSION: &str = "compression";
 const CPU_LOAD: &str = "CPU load %";
 const JOB_MB: &str = "job MB";
 const AT_ONCE: &str = "at once";
@@ -86,6 +87,11 @@ impl Experiment {
     fn check_axes(self, args: &SystemArgs) -> Result<(), Failure> {
         let axes = [
             ("--value-bytes", args.value_bytes.len(), Self::Contention),
+            (
+                "--compression",
+                args.compression.len(),
+                Self::Contention,
+            ),
             ("--cpu-load", args.cpu_load.len(), Self::Contention),
             ("--job-mb", args.job_mb.len(), Self::Scaling),
             ("--at-once", args.at_once.len(), Self::Scaling),
@@ -134,20 +140,28 @@ fn or_usual<T: Copy + PartialEq>(asked: &[T], usual: &[T]) -> Vec<T> {
 
 fn contention(args: &SystemArgs) -> Vec<Point> {
     let mut points = Vec::new();
+    let compressions = or_usual(&args.compression, &[Compression::None]);
+    let cpu_loads = or_usual(&args.cpu_load, &[0, 40, 80]);
     for value_bytes in or_usual(&args.value_bytes, &[128, 256, 512, 1024]) {
-        for cpu_load_percent in or_usual(&args.cpu_load, &[0, 40, 80]) {
-            let records = records(args, 16, value_bytes as usize, CONTENTION_RECORDS);
-            let work = Clients {
-                operations: records.entries,
-                update_percent: 50,
-                cpu_load_percent,
-                ..clients(args, records, 1)
-            };
-            let point = vec![
-                axis(VALUE_BYTES, value_bytes),
-                axis(CPU_LOAD, cpu_load_percent),
-            ];
-            points.push((point, Work::Clients(work)));
+        for &compression in &compressions {
+            for &cpu_load_percent in &cpu_loads {
+                let records = Workload {
+                    compression,
+                    ..records(args, 16, value_bytes as usize, CONTENTION_RECORDS)
+                };
+                let work = Clients {
+                    operations: records.entries,
+                    update_percent: 50,
+                    cpu_load_percent,
+                    ..clients(args, records, 1)
+                };
+                let mut point = vec![axis(VALUE_BYTES, value_bytes)];
+                if !args.compression.is_empty() {
+                    point.push(axis(COMPRESSION, compression.name()));
+                }
+                point.push(axis(CPU_LOAD, cpu_load_percent));
+                points.push((point, Work::Clients(work)));
+            }
         }
     }
     points
