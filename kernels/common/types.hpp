@@ -11,10 +11,12 @@
 #define ROCKMILL_TARGET cuda_target
 #define ROCKMILL_HD __host__ __device__ __forceinline__
 #define ROCKMILL_UNROLL _Pragma("unroll")
+#define ROCKMILL_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ROCKMILL_TARGET host_target
 #define ROCKMILL_HD inline
 #define ROCKMILL_UNROLL
+#define ROCKMILL_NO_UNROLL
 #endif
 
 namespace rockmill::ROCKMILL_TARGET {

@@ -1,9 +1,10 @@
 // The sequences of a ZSTD block, as a function of its bytes alone.
 //
 //  - 32 positions at a time, a batch, are looked up in two tables and noted there, as in match.hpp: by their next four
-//    bytes, and by their next eight. The candidate is the one that more bytes are the same with, up to 16 of them.
-//  - A position's score is four times that number of bytes less the bits of the offset. The offsets that a sequence may
-//    repeat are candidates as well, without bits.
+//    bytes, and by their next eight. The offsets that the next sequence may repeat are candidates as well, and after each
+//    match in the batch its offset is one for the positions behind it.
+//  - A candidate's score is four times the bytes that are the same, of up to 16, less the bits of its offset, which are
+//    none for one that is repeated. A position has the first candidate with the best score.
 //  - The first position of the batch with a score is a match, unless the score of the next position is better by more than
 //    one; then that position is in its place. The match is made longer backwards, as far as nothing is written yet, and
 //    forwards. The next match is looked for behind it in the batch, and so on.
@@ -52,8 +53,8 @@ struct ZstdMatcher {
   u32 num_literals = 0, num_sequences = 0;
   // What lies in front of it is handed on.
   u32 written = 0;
-  // What the tables say of a batch.
-  BatchOf<G> offsets, lengths;
+  // Of the positions of a batch.
+  BatchOf<G> offsets, scores;
 
   ROCKMILL_HD void run() {
     t.longs.clear(g);
@@ -63,7 +64,10 @@ struct ZstdMatcher {
       ROCKMILL_UNROLL
       for (u32 k = 0; k < BatchOf<G>::PER_LANE; ++k) look_up(k, batch + k * G::width + g.rank());
       u32 offset = 0;
-      for (u32 at = batch; find(batch, at, offset); at = written) take(at, offset);
+      for (u32 at = batch; find(batch, at, offset); at = written) {
+        take(at, offset);
+        if (written - batch < BATCH) consider_latest(batch);
+      }
       batch = written > batch + BATCH ? written : batch + BATCH;
     }
     copy_apart(g, literals + num_literals, src + written, n - written);
@@ -89,50 +93,38 @@ struct ZstdMatcher {
     return length;
   }
 
-  // Finds a lane's k-th position in the tables, and notes it there.
+  static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
+    return length < MIN_MATCH || BYTE_SCORE * length <= offset_bits ? 0 : BYTE_SCORE * length - offset_bits;
+  }
+
+  // Finds the best offset of a lane's k-th position, and notes the position in the tables.
   ROCKMILL_HD void look_up(u32 k, u32 position) {
     const bool is_in = position + MIN_MATCH <= n, is_long = position + LONG_MATCH <= n;
     const u32 word = is_in ? load32(src + position) : 0, next = is_long ? load32(src + position + 4) : 0;
     const u32 near = t.shorts.exchange(g, t.shorts.slot_of(word), position, is_in);
     const u32 far = t.longs.exchange(g, t.longs.slot_of(word + next * 0x9e3779b1u), position, is_long);
-    u32 offset = 0, length = 0;
-    if (near != 0 && near <= position) {
-      offset = near;
-      length = same_bytes(position, near, word);
-    }
-    if (far != 0 && far <= position && far != near) {
-      const u32 same = same_bytes(position, far, word);
-      if (same > length) {
-        offset = far;
-        length = same;
-      }
-    }
+    offsets.own[k] = scores.own[k] = 0;
+    if (near != 0 && near <= position) consider(k, position, word, near, highest_bit(near));
+    if (far != 0 && far <= position && far != near) consider(k, position, word, far, highest_bit(far));
+    ROCKMILL_UNROLL
+    for (u32 i = 0; i < 3; ++i)
+      if (is_in && recent.offsets[i] <= position) consider(k, position, word, recent.offsets[i], 0);
+  }
+
+  ROCKMILL_HD void consider(u32 k, u32 position, u32 word, u32 offset, u32 offset_bits) {
+    const u32 score = score_of(same_bytes(position, offset, word), offset_bits);
+    if (score <= scores.own[k]) return;
+    scores.own[k] = score;
     offsets.own[k] = offset;
-    lengths.own[k] = length;
   }
 
-  static ROCKMILL_HD u32 score_of(u32 length, u32 offset_bits) {
-    return length < MIN_MATCH || BYTE_SCORE * length <= offset_bits ? 0 : BYTE_SCORE * length - offset_bits;
-  }
-
-  // The score of a lane's k-th position, 0 for none, and its offset, which may be a recent one.
-  ROCKMILL_HD u32 choose(u32 k, u32 position, u32& offset) const {
-    if (position < written || position + MIN_MATCH > n) return 0;
-    offset = offsets.own[k];
-    u32 score = offset == 0 ? 0 : score_of(lengths.own[k], highest_bit(offset));
-    const u32 word = load32(src + position);
-    u32 words[3];
-    ROCKMILL_UNROLL
-    for (u32 i = 0; i < 3; ++i) words[i] = recent.offsets[i] <= position ? load32(src + position - recent.offsets[i]) : ~word;
-    ROCKMILL_UNROLL
-    for (u32 i = 0; i < 3; ++i) {
-      if (words[i] != word) continue;
-      const u32 repeated = score_of(same_bytes(position, recent.offsets[i], word), 0);
-      if (repeated <= score) continue;
-      score = repeated;
-      offset = recent.offsets[i];
+  // The latest offset may be repeated from here on.
+  ROCKMILL_HD void consider_latest(u32 batch) {
+    const u32 offset = recent.offsets[0];
+    for (u32 k = (written - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
+      const u32 position = batch + k * G::width + g.rank();
+      if (position >= written && position + MIN_MATCH <= n) consider(k, position, load32(src + position), offset, 0);
     }
-    return score;
   }
 
   // The next match of a batch, at `at` or behind it.
@@ -140,8 +132,8 @@ struct ZstdMatcher {
     u32 score = 0;
     for (u32 k = (at - batch) / G::width; k < BatchOf<G>::PER_LANE; ++k) {
       const u32 first = batch + k * G::width;
-      u32 own_offset = 0, i = 0;
-      const u32 own = choose(k, first + g.rank(), own_offset);
+      const u32 own = first + g.rank() < at ? 0 : scores.own[k];
+      u32 i = 0;
       if (score == 0) {
         const u32 found = g.ballot(own > 0);
         if (found == 0) continue;
@@ -154,7 +146,7 @@ struct ZstdMatcher {
       i += lowest_bit(~(is_next_better >> i));
       score = g.shuffle(own, i);
       at = first + i;
-      offset = g.shuffle(own_offset, i);
+      offset = g.shuffle(offsets.own[k], i);
       if (i + 1 < G::width) return true;
     }
     return score != 0;

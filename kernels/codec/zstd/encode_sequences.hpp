@@ -96,9 +96,10 @@ struct ZstdSequenceWriter {
     const auto code = [&](u32 i) { return (last - i)->code(field); };
     const u32 highest = count_values(g, count, t.occurring, FSE_SYMBOLS, code);
     load_predefined(field);
-    const u32 predefined_log = field == ZSTD_OFFSETS ? 5 : 6;
-    const u32 predefined_codes = field == ZSTD_OFFSETS ? ZSTD_DEFAULT_OFFSET_CODES : zstd_codes(field);
-    const u32 predefined_cost = highest < predefined_codes ? cost(highest + 1, predefined_log) : ~u32{0};
+    u32 log = field == ZSTD_OFFSETS ? 5 : 6;
+    u32 codes = field == ZSTD_OFFSETS ? ZSTD_DEFAULT_OFFSET_CODES : zstd_codes(field);
+    const u32 predefined_cost = highest < codes ? cost(highest + 1, log) : ~u32{0};
+    u32 mode = ZSTD_PREDEFINED;
     if (t.occurring[highest] == count) {
       if (predefined_cost > BYTE_COST) {
         if (g.rank() == 0) {
@@ -112,21 +113,23 @@ struct ZstdSequenceWriter {
         return ZSTD_RLE;
       }
     } else {
-      const u32 log = fse_log_for(count, highest, field == ZSTD_OFFSETS ? ZSTD_OFFSET_LOG : FSE_MAX_LOG);
+      const u32 own_log = fse_log_for(count, highest, field == ZSTD_OFFSETS ? ZSTD_OFFSET_LOG : FSE_MAX_LOG);
       g.sync();
-      choose_fse_counts(g, t.occurring, highest + 1, count, log, t.counts.of);
-      const u32 bytes = write_fse_counts(t.counts.of, log, to + at, own_limit(at));
-      if (cost(highest + 1, log) + bytes * BYTE_COST < predefined_cost) {
+      choose_fse_counts(g, t.occurring, highest + 1, count, own_log, t.counts.of);
+      const u32 bytes = write_fse_counts(t.counts.of, own_log, to + at, own_limit(at));
+      if (cost(highest + 1, own_log) + bytes * BYTE_COST < predefined_cost) {
         at += bytes;
+        log = own_log;
+        codes = highest + 1;
+        mode = ZSTD_DESCRIBED;
+      } else {
         g.sync();
-        build_fse_encode_table(g, t.counts, highest + 1, log, t.states, table);
-        return ZSTD_DESCRIBED;
+        load_predefined(field);
       }
-      g.sync();
-      load_predefined(field);
     }
-    build_fse_encode_table(g, t.counts, predefined_codes, predefined_log, t.states, table);
-    return ZSTD_PREDEFINED;
+    g.sync();
+    build_fse_encode_table(g, t.counts, codes, log, t.states, table);
+    return mode;
   }
 
   ROCKMILL_HD void load_predefined(u32 field) {

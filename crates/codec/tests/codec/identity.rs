@@ -1,4 +1,4 @@
-//! The bytes that `lz4/rockmill-1` and `snappy/rockmill-1` stand for. Jobs are stored with these names and repeated
+//! The bytes that `lz4/rockmill-1`, `snappy/rockmill-1` and `zstd/rockmill-1` stand for. Jobs are stored with these names and repeated
 //! elsewhere, so code that changes a byte here is `rockmill-2` and stands beside version 1.
 
 use rockmill_codec::Codec;
@@ -57,35 +57,120 @@ fn block(far: u64, len: usize) -> Vec<u8> {
 #[test]
 fn larger_blocks_have_these_hashes() {
     // The far end of a repetition, the size, then the hashes of what the block becomes.
-    let golden: [(u64, usize, u64, u64); 12] = [
-        (40, 0, 0xc44b_dff4_074e_ecdb, 0xc44b_dff4_074e_ecdb),
-        (40, 1, 0xd93f_d677_b26c_9950, 0xb7c3_54a8_6dd8_9467),
-        (40, 12, 0x0c30_2990_b216_c777, 0x12da_8660_28e6_b7e0),
-        (40, 13, 0x866d_7150_fa21_ea1f, 0x3eb1_ddf2_3993_da7a),
-        (40, 100, 0x30b8_1990_519d_99ac, 0x72f5_b2ac_3eb2_8792),
-        (4_000, 4_096, 0x511c_1de2_668b_cc83, 0x92e6_81bf_841e_0173),
-        (4_000, 16_384, 0x74b6_248b_ab5c_edcf, 0xb3fa_2a0c_162c_8472),
-        (4_000, 65_536, 0xf4e3_c34f_25c5_59d0, 0x8759_f45b_a3b8_41cd),
-        (70_000, 65_537, 0xbdb9_4b7f_b9e2_7bf4, 0x279a_e142_f26f_fa81),
+    let golden: [(u64, usize, [u64; 3]); 12] = [
+        (
+            40,
+            0,
+            [
+                0xc44b_dff4_074e_ecdb,
+                0xc44b_dff4_074e_ecdb,
+                0xe6fb_29dd_a2e7_a873,
+            ],
+        ),
+        (
+            40,
+            1,
+            [
+                0xd93f_d677_b26c_9950,
+                0xb7c3_54a8_6dd8_9467,
+                0x69d6_16f4_b497_6879,
+            ],
+        ),
+        (
+            40,
+            12,
+            [
+                0x0c30_2990_b216_c777,
+                0x12da_8660_28e6_b7e0,
+                0xace2_53b4_9e60_9f2c,
+            ],
+        ),
+        (
+            40,
+            13,
+            [
+                0x866d_7150_fa21_ea1f,
+                0x3eb1_ddf2_3993_da7a,
+                0x18f2_eba6_cebe_7333,
+            ],
+        ),
+        (
+            40,
+            100,
+            [
+                0x30b8_1990_519d_99ac,
+                0x72f5_b2ac_3eb2_8792,
+                0xff2c_4b3a_1f0f_816d,
+            ],
+        ),
+        (
+            4_000,
+            4_096,
+            [
+                0x511c_1de2_668b_cc83,
+                0x92e6_81bf_841e_0173,
+                0x4bed_b637_83c5_4156,
+            ],
+        ),
+        (
+            4_000,
+            16_384,
+            [
+                0x74b6_248b_ab5c_edcf,
+                0xb3fa_2a0c_162c_8472,
+                0x7344_0608_d95f_8ebe,
+            ],
+        ),
+        (
+            4_000,
+            65_536,
+            [
+                0xf4e3_c34f_25c5_59d0,
+                0x8759_f45b_a3b8_41cd,
+                0x35a5_e53e_6ccf_a4ae,
+            ],
+        ),
+        (
+            70_000,
+            65_537,
+            [
+                0xbdb9_4b7f_b9e2_7bf4,
+                0x279a_e142_f26f_fa81,
+                0x0779_01bb_9ada_d4b2,
+            ],
+        ),
         (
             70_000,
             262_144,
-            0x6f60_9beb_7ab9_f5b4,
-            0xc5f6_5b7b_8ae0_eef2,
+            [
+                0x6f60_9beb_7ab9_f5b4,
+                0xc5f6_5b7b_8ae0_eef2,
+                0x9a0f_ce66_e11b_910f,
+            ],
         ),
-        (40, 1_000_000, 0x2b55_971d_50df_44df, 0x3e1c_d5f9_a3b1_7a11),
+        (
+            40,
+            1_000_000,
+            [
+                0x2b55_971d_50df_44df,
+                0x3e1c_d5f9_a3b1_7a11,
+                0x7fcb_dbe8_1e43_36fa,
+            ],
+        ),
         (
             70_000,
             1_000_000,
-            0xdd9b_a493_9ab5_86f1,
-            0x33a5_19d6_6bf0_d533,
+            [
+                0xdd9b_a493_9ab5_86f1,
+                0x33a5_19d6_6bf0_d533,
+                0x8378_660b_593f_ad98,
+            ],
         ),
     ];
-    let found = golden.map(|(far, len, ..)| {
+    let found = golden.map(|(far, len, _)| {
         let block = block(far, len);
-        let [lz4, snappy] =
-            [Codec::Lz4, Codec::Snappy].map(|codec| XxHash3_64::oneshot(&compress(codec, &block)));
-        (far, len, lz4, snappy)
+        let hash = |codec| XxHash3_64::oneshot(&compress(codec, &block));
+        (far, len, [Codec::Lz4, Codec::Snappy, Codec::Zstd].map(hash))
     });
     assert_eq!(found, golden);
 }
