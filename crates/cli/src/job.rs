@@ -10,6 +10,7 @@ use rockmill::{OutputCache, Verification};
 use rockmill_compaction::record::{self, OutputSums};
 use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{CancelToken, Error, Job};
+use rockmill_format::compression::Implementation;
 use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::energy::{self, Energy, EnergyMeter};
 use rockmill_side_by_side::machine::process_cpu;
@@ -227,7 +228,7 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         move_files(finished.staging.path(), out, &files)?;
     }
     if first.is_none() {
-        keep_first(inputs, &files)?;
+        keep_first(inputs, &job.job, finished.outcome.compressed_by, &files)?;
     }
     let outcome = &finished.outcome;
     let stages: Vec<_> = outcome.totals.stages.iter().map(Stage::from).collect();
@@ -312,8 +313,15 @@ fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure
     Ok(())
 }
 
-/// Keeps the sums that later runs are compared with. A partial file would look like damage, so it is removed.
-fn keep_first(dir: &Path, files: &OutputSums) -> Result<(), Failure> {
+/// Keeps the sums that later runs are compared with, and who has compressed the output. A partial file would look like
+/// damage, so it is removed.
+fn keep_first(
+    dir: &Path,
+    job: &Job,
+    compressed_by: Implementation,
+    files: &OutputSums,
+) -> Result<(), Failure> {
+    record::keep_compressor(&LocalStorage, dir, job, compressed_by)?;
     record::keep_outputs(&LocalStorage, dir, files).map_err(|error| {
         // The file did not exist before this run.
         let _ = fs::remove_file(dir.join(record::OUTPUTS_FILE));

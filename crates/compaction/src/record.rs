@@ -153,7 +153,9 @@ pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     let job: Job = read_json(storage, path)?;
     let damaged = |what| Error::new(ErrorKind::Corruption, what).in_file(&base_name(path));
     let job = job.of_this_version().map_err(|version| {
-        damaged(format!("job of version {version}, newer than {JOB_VERSION}"))
+        damaged(format!(
+            "job of version {version}, newer than {JOB_VERSION}"
+        ))
     })?;
     match fault(&job) {
         Some(what) => Err(damaged(what)),

@@ -53,7 +53,8 @@ pub use plan::{
 };
 pub use progress::Progress;
 pub use report::{
-    Output, OutputFile, ReadReport, Resource, RowOutput, SizeSample, SstOutput, StageTime, TaskReport,
+    Output, OutputFile, ReadReport, Resource, RowOutput, SizeSample, SstOutput, StageTime,
+    TaskReport,
 };
 pub use request::{
     Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,

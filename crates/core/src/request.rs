@@ -210,7 +210,9 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
-            Self::CompressedInputs => "the device does not read inputs that zlib has compressed, or a dictionary",
+            Self::CompressedInputs => {
+                "the device does not read inputs that zlib has compressed, or a dictionary"
+            }
             Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
             Self::Comparator => "keys are ordered by something else than bytes",
             Self::RangeTombstones => "a table has range tombstones",

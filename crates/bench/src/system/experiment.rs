@@ -87,11 +87,7 @@ impl Experiment {
     fn check_axes(self, args: &SystemArgs) -> Result<(), Failure> {
         let axes = [
             ("--value-bytes", args.value_bytes.len(), Self::Contention),
-            (
-                "--compression",
-                args.compression.len(),
-                Self::Contention,
-            ),
+            ("--compression", args.compression.len(), Self::Contention),
             ("--cpu-load", args.cpu_load.len(), Self::Contention),
             ("--job-mb", args.job_mb.len(), Self::Scaling),
             ("--at-once", args.at_once.len(), Self::Scaling),

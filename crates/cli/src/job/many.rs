@@ -112,7 +112,8 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
     let scratch = tempfile::tempdir()
         .map_err(|e| Failure::Environment(format!("cannot make a folder for the output: {e}")))?;
     let cancel = CancelToken::new();
-    let ran = (engine.eligible(job)).and_then(|job| engine.run(&job, dir, scratch.path(), &cancel));
+    let ran = (engine.eligible(job.clone()))
+        .and_then(|job| engine.run(&job, dir, scratch.path(), &cancel));
     let finished = match ran {
         Ok(finished) => finished,
         Err(error) => {
@@ -135,6 +136,9 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
         Some(_) => Ok(Ended::Otherwise(
             "the output differs from the first time".to_owned(),
         )),
-        None => keep_first(dir, &sums).map(|()| Ended::First),
+        None => {
+            let compressed_by = finished.outcome.compressed_by;
+            keep_first(dir, &job, compressed_by, &sums).map(|()| Ended::First)
+        }
     }
 }

@@ -144,8 +144,8 @@ impl Engine {
         outcome: &Outcome,
         cancel: &CancelToken,
     ) {
-        let kept = record::sum_outputs(&*self.storage, staging, &outcome.files, cancel)
-            .and_then(|sums| {
+        let kept =
+            record::sum_outputs(&*self.storage, staging, &outcome.files, cancel).and_then(|sums| {
                 record::keep_compressor(&*self.storage, dir, job, outcome.compressed_by)?;
                 record::keep_outputs(&*self.storage, dir, &sums)
             });

@@ -328,9 +328,8 @@ mod tests {
         assert!(before.with("threads=3;nice=20").is_err());
         let fixed = before.with("device=cpu").expect_err("it is fixed");
         assert!(
-            fixed.starts_with(
-                "device cannot change while the service is open; device_compression,"
-            )
+            fixed
+                .starts_with("device cannot change while the service is open; device_compression,")
         );
     }
 }

@@ -201,9 +201,7 @@ fn decompress(
         to: ptr::null_mut(),
         errors: args.errors,
     };
-    buffers
-        .raw_sizes
-        .fill(num_blocks, 1, 0, &read.ws.stream)?;
+    buffers.raw_sizes.fill(num_blocks, 1, 0, &read.ws.stream)?;
     // SAFETY: the blocks lie in the arena with their trailers; sizes and offsets have room for one more than there are.
     let code = unsafe { (table.measure_raw)(&read.ws.exec(), &raw const work) };
     read.device.check(code, "measure compressed blocks")?;
@@ -213,7 +211,9 @@ fn decompress(
         return Ok(Err(error));
     }
     let bytes = total[0] as usize;
-    work.to = buffers.other_arena.room(bytes.saturating_add(2 * PADDING as usize))?;
+    work.to = buffers
+        .other_arena
+        .room(bytes.saturating_add(2 * PADDING as usize))?;
     for gap in [0, PADDING as usize + bytes] {
         buffers
             .other_arena

@@ -95,7 +95,8 @@ impl ReadSize {
         let keys = share(entries, properties.raw_key_size, properties.num_entries);
         self.stored_bytes = self.stored_bytes.saturating_add(stored);
         // How well blocks compress is no more even than entries are.
-        let raw = share(of_table(raw_size(properties)), UNEVEN.0, UNEVEN.1).min(raw_size(properties));
+        let raw =
+            share(of_table(raw_size(properties)), UNEVEN.0, UNEVEN.1).min(raw_size(properties));
         self.raw_bytes = (self.raw_bytes)
             .saturating_add(raw.max(data))
             .saturating_add(blocks * RAW_OVERHEAD);

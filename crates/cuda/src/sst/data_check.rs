@@ -130,8 +130,6 @@ impl<'a> DataCheck<'a> {
 
     fn add_to_chain(&mut self, block: &Block, raw: &[u8]) -> Result<()> {
         let added = self.chain.as_mut().map(|chain| chain.add(raw));
-        added
-            .unwrap_or(Ok(()))
-            .map_err(|e| block.altered(&e.what))
+        added.unwrap_or(Ok(())).map_err(|e| block.altered(&e.what))
     }
 }

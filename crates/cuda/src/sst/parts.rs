@@ -126,11 +126,15 @@ mod tests {
     #[test]
     fn a_flipped_bit_in_what_came_back_is_noticed() {
         let (bytes, blocks) = stored();
-        assert_eq!(check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())), Ok(()));
+        assert_eq!(
+            check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())),
+            Ok(())
+        );
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let error = check_blocks(&blocks, GUARD, &damaged, |_, _, _| Ok(())).expect_err("damaged");
+            let error =
+                check_blocks(&blocks, GUARD, &damaged, |_, _, _| Ok(())).expect_err("damaged");
             assert_eq!(error.kind, ErrorKind::Verification);
         }
     }
@@ -139,7 +143,8 @@ mod tests {
     fn a_filter_that_says_another_number_of_probes_is_noticed() {
         let (bytes, mut blocks) = stored();
         blocks[1].metadata = Some(bloom::metadata(7));
-        let error = check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())).expect_err("other metadata");
+        let error =
+            check_blocks(&blocks, GUARD, &bytes, |_, _, _| Ok(())).expect_err("other metadata");
         assert!(error.what.contains("metadata"), "{error}");
     }
 

@@ -88,7 +88,11 @@ impl SstSize {
             filter_bytes,
             image_bytes,
             compressed_blocks: if compresses { blocks } else { 0 },
-            compress_scratch_bytes: compress_scratch_bytes(&plan.table.compression, block_bytes, blocks),
+            compress_scratch_bytes: compress_scratch_bytes(
+                &plan.table.compression,
+                block_bytes,
+                blocks,
+            ),
             raw_bytes: match compresses {
                 true => block_bytes.saturating_add(2 * PADDING),
                 false => 0,

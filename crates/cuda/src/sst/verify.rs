@@ -134,11 +134,15 @@ impl Verification {
         files: &[Stored],
     ) -> Result<()> {
         let (found, first_error) = download_checked(ws, &sst.file_totals, images.len())?;
-        let written = files.iter().map(|Stored { file, tags_hash, .. }| FoundFile {
-            index_hash: file.index_hash,
-            tags_hash: *tags_hash,
-            edges_hash: edges_hash(&file.smallest, &file.largest),
-        });
+        let written = files.iter().map(
+            |Stored {
+                 file, tags_hash, ..
+             }| FoundFile {
+                index_hash: file.index_hash,
+                tags_hash: *tags_hash,
+                edges_hash: edges_hash(&file.smallest, &file.largest),
+            },
+        );
         if !written.eq(sst.found.download(0, files.len(), &ws.stream)?) {
             return Err(altered(
                 "an index or a file's bounds are not those of its blocks",

@@ -174,7 +174,11 @@ mod tests {
         for version in [2, FIRST_VERSION_WITH_MANAGER] {
             for (used, expected) in [(&[ZLIB][..], true), (&[0x22, 1], false), (&[], false)] {
                 let name = compression_name(version, Some(1), used);
-                assert_eq!(may_use_compression(name.as_bytes(), ZLIB), expected, "{name}");
+                assert_eq!(
+                    may_use_compression(name.as_bytes(), ZLIB),
+                    expected,
+                    "{name}"
+                );
             }
         }
         let two = compression_name(FIRST_VERSION_WITH_MANAGER, Some(4), &[4, ZLIB]);

@@ -84,7 +84,11 @@ pub fn key_of(n: u32, len: usize) -> Vec<u8> {
 
 /// Plans of tables that the device writes: it compresses by its own code, or not at all.
 pub fn table_plans() -> impl Strategy<Value = TablePlan> {
-    let own = [CompressionType::Snappy, CompressionType::Lz4, CompressionType::Zstd];
+    let own = [
+        CompressionType::Snappy,
+        CompressionType::Lz4,
+        CompressionType::Zstd,
+    ];
     let own = prop::sample::select(own.to_vec());
     (common::plans::table_plans(), proptest::option::of(own)).prop_map(|(mut plan, own)| {
         let settings = CompressionSettings {

@@ -99,7 +99,11 @@ fn files_to_damage() -> Vec<Vec<u8>> {
         plan.output.table.index.common_prefix = true;
         plan.output.table.block_size = 300;
         files.push(common::one_file(&plan, list));
-        for kind in [CompressionType::Snappy, CompressionType::Lz4, CompressionType::Zstd] {
+        for kind in [
+            CompressionType::Snappy,
+            CompressionType::Lz4,
+            CompressionType::Zstd,
+        ] {
             let mut plan = common::plan();
             plan.output.table.compression.kind = kind;
             files.push(common::one_file(&plan, list));
