@@ -32,6 +32,7 @@ ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   constexpr u32 NONE = ~u32{0};
   // Inner nodes take the places of leaves that are in the tree; once one is itself, its place has its parent's number.
   u32 root = 0, leaf = 0, root_count = NONE, leaf_count = nodes[0];
+  ROCKMILL_NO_UNROLL
   for (u32 next = 0; next + 1 < m; ++next) {
     u32 sum = 0;
     for (u32 i = 0; i < 2; ++i) {
@@ -59,6 +60,7 @@ ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   // Depths of the inner nodes; what these leave of each depth is leaves.
   nodes[m - 2] = 0;
   u32 depth = 0, places = 1, inner = 1;
+  ROCKMILL_NO_UNROLL
   for (u32 next = m - 2; next-- > 0; ++inner) {
     nodes[next] = nodes[nodes[next]] + 1;
     if (nodes[next] == depth) continue;
@@ -84,6 +86,7 @@ template <class G>
 ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   const u32 lower_lanes = (u32{1} << g.rank()) - 1;
   u32 m = 0;
+  ROCKMILL_NO_UNROLL
   for (u32 chunk = 0; chunk < HUFFMAN_SYMBOLS; chunk += g.width) {
     const u32 symbol = chunk + g.rank(), count = t.counts[symbol];
     const u32 lanes = g.ballot(count > 0);
@@ -121,6 +124,7 @@ ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
     }
   }
   g.sync();
+  ROCKMILL_NO_UNROLL
   for (u32 chunk = 0; chunk < HUFFMAN_SYMBOLS; chunk += g.width) {
     const u32 symbol = chunk + g.rank(), weight = t.weights[symbol];
     const u32 peers = g.peers(weight);
