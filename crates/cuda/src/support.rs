@@ -38,7 +38,10 @@ pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
         (CompressionType::None, _) => CompressionType::None,
         (_, Implementation::Library) => return None,
         (CompressionType::Snappy, Implementation::Rockmill1) => CompressionType::Snappy,
-        (_, Implementation::Rockmill1) => CompressionType::Lz4,
+        (CompressionType::Lz4 | CompressionType::Lz4hc, Implementation::Rockmill1) => {
+            CompressionType::Lz4
+        }
+        (_, Implementation::Rockmill1) => return None,
     };
     Some(Compression {
         codec: codec as u32,
