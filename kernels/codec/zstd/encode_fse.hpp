@@ -5,8 +5,8 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Writes bits from the lowest of each byte on. What does not fit in `limit` bytes is counted, and its last bytes are not
-// written. All lanes may write the same, those with a limit of 0 to know the size.
+// Writes bits from the lowest of each byte on, at most `limit` bytes of them; beyond, they are counted. All lanes may
+// write the same, those with a limit of 0 to know the size.
 struct BitWriter {
   u8* to;
   u32 limit;

@@ -26,8 +26,9 @@ struct HuffmanEncodeTables {
 
 constexpr u32 HUFFMAN_CODE_BITS = 12;
 
-// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the symbols'
-// counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One thread.
+// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the
+// symbols' counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One
+// thread.
 ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   constexpr u32 NONE = ~u32{0};
   // Inner nodes take the places of leaves that are in the tree; once one is itself, its place has its parent's number.
@@ -138,8 +139,8 @@ ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   }
 }
 
-// Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or 0
-// if they cannot be written.
+// Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or
+// 0 if they cannot be written.
 template <class G>
 ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 last, u8* to, u32 limit) {
   constexpr u32 MOST_PLAIN = 128, KINDS = HUFFMAN_MAX_LOG + 1;
