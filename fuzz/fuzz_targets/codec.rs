@@ -1,7 +1,6 @@
 //! Rockmill's own codecs: any payload as the library reads it, and any block there and back.
 //!
-//! The first byte says which codec and which way; for a payload the next two say how large the block is. ZSTD has one
-//! way.
+//! The first byte says which codec and which way; for a payload the next two say how large the block is.
 
 #![no_main]
 
@@ -15,21 +14,20 @@ fuzz_target!(|input: &[u8]| {
     let Some((&choice, rest)) = input.split_first() else {
         return;
     };
-    if choice & 4 != 0 {
-        if let Some((&len, frame)) = rest.split_first_chunk() {
-            check_zstd(frame, usize::from(u16::from_le_bytes(len)));
-        }
-        return;
-    }
-    let codec = if choice & 1 == 0 {
-        Codec::Lz4
-    } else {
-        Codec::Snappy
+    let codec = match choice & 5 {
+        0 => Codec::Lz4,
+        1 => Codec::Snappy,
+        _ => Codec::Zstd,
     };
     if choice & 2 == 0 {
         check_round_trip(codec, rest);
     } else if let Some((&len, payload)) = rest.split_first_chunk() {
-        check_payload(codec, payload, usize::from(u16::from_le_bytes(len)));
+        let len = usize::from(u16::from_le_bytes(len));
+        if codec == Codec::Zstd {
+            check_zstd(payload, len);
+        } else {
+            check_payload(codec, payload, len);
+        }
     }
 });
 
@@ -85,6 +83,7 @@ fn by_library(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
         Codec::Snappy => snap::raw::Decoder::new()
             .decompress(payload, &mut out)
             .ok()?,
+        Codec::Zstd => zstd::bulk::decompress_to_buffer(payload, &mut out).ok()?,
     };
     (size == len).then_some(out)
 }

@@ -262,6 +262,7 @@ struct ZstdDecoder {
 // Decodes a frame; all lanes get the CodecStatus. Gives m bytes or fails.
 template <class G>
 ROCKMILL_HD u32 zstd_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m, ZstdTables& tables) {
+  if (m > MAX_BLOCK_BYTES) return CODEC_MALFORMED;
   return ZstdDecoder<G>{g, src, n, dst, m, tables}.decode();
 }
 

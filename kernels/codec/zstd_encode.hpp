@@ -1,6 +1,6 @@
-// Blocks to ZSTD frames (RFC 8878), as libzstd writes them at a low level: one frame with the content's size and without a
-// checksum or dictionary. The bytes are a function of the input alone, whatever the width of the group; a change of them
-// is a new number of the identity (zstd/rockmill-1).
+// Blocks to ZSTD frames (RFC 8878), as libzstd writes them at a low level: one frame with the content's size, without
+// a checksum or dictionary. The bytes are a function of the input alone, whatever the width of the group; a change of
+// them is a new number of the identity (zstd/rockmill-1).
 #pragma once
 
 #include "zstd.hpp"
@@ -85,7 +85,8 @@ struct ZstdEncoder {
 
   ROCKMILL_HD u32 pack(const u8* block, u32 size, u8* to, u32 limit) {
     u8* const end = scratch + zstd_scratch_bytes(size);
-    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, reinterpret_cast<ZstdSequence*>(end) - 1, 0, 0, 0, {}, {}};
+    ZstdSequence* const last = reinterpret_cast<ZstdSequence*>(end) - 1;
+    ZstdMatcher<G> matcher{g, block, size, t.matches, recent, scratch, last, 0, 0, 0, {}, {}};
     matcher.run();
     const u32 literals = encode_literals(g, scratch, matcher.num_literals, to, limit, t.literals);
     g.sync();

@@ -65,12 +65,13 @@ struct Decompression {
 
   ROCKMILL_HD u8* target(u64 i) const { return to + ARENA_PADDING + offsets[i]; }
 
-  // Payload behind the size, which Snappy has within.
+  // Payload behind the size, which Snappy has within; null if the size is another one than the block's.
   ROCKMILL_HD const u8* payload(const BlockRef& block) const {
     const u8 *at = from + block.at, *end = at + block.stored_size;
-    u32 size = 0;
-    if (block.codec != CODEC_NONE && block.codec != CODEC_SNAPPY) read_varint(at, end, size);
-    return at;
+    u32 size = block.raw_size;
+    if (block.codec == CODEC_NONE) size = block.stored_size;
+    else if (block.codec != CODEC_SNAPPY && !read_varint(at, end, size)) return nullptr;
+    return size == block.raw_size && size > 0 ? at : nullptr;
   }
 
   // Words at a block's end are read whole.
@@ -97,11 +98,11 @@ struct DecompressBlocks {
     const BlockRef block = work.blocks[i];
     if (block.codec == CODEC_ZSTD) return;
     const u8* payload = work.payload(block);
-    const u32 size = u32(work.from + block.at + block.stored_size - payload);
+    const u32 size = payload != nullptr ? u32(work.from + block.at + block.stored_size - payload) : 0;
     u8* target = work.target(i);
     u32 status = CODEC_OK;
-    if (block.codec == CODEC_NONE) copy_bytes(g, target, payload, size);
-    else if (block.raw_size == 0) status = CODEC_MALFORMED;
+    if (payload == nullptr) status = CODEC_MALFORMED;
+    else if (block.codec == CODEC_NONE) copy_bytes(g, target, payload, size);
     else if (block.codec == CODEC_SNAPPY) status = snappy_decode(g, payload, size, target, block.raw_size);
     else status = lz4_decode(g, payload, size, target, block.raw_size);
     work.finish(g, i, status == CODEC_OK);
@@ -116,8 +117,8 @@ struct DecompressZstd {
     const BlockRef block = work.blocks[i];
     if (block.codec != CODEC_ZSTD) return;
     const u8* payload = work.payload(block);
-    const u32 size = u32(work.from + block.at + block.stored_size - payload);
-    const u32 status = block.raw_size == 0
+    const u32 size = payload != nullptr ? u32(work.from + block.at + block.stored_size - payload) : 0;
+    const u32 status = payload == nullptr
                            ? u32(CODEC_MALFORMED)
                            : zstd_decode(g, payload, size, work.target(i), block.raw_size, tables);
     work.finish(g, i, status == CODEC_OK);

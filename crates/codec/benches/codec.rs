@@ -44,7 +44,7 @@ fn main() {
     println!(
         "codec   kind        block  size of the library's  compress: ours  library  decompress: ours  library"
     );
-    for codec in [Codec::Lz4, Codec::Snappy] {
+    for codec in [Codec::Lz4, Codec::Snappy, Codec::Zstd] {
         for kind in Kind::USUAL {
             for len in [4 << 10, 16 << 10, 32 << 10] {
                 let blocks: Vec<_> = (0..(BYTES / len) as u64)

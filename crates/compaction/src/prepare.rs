@@ -20,6 +20,7 @@ use crate::settings::MIN_READ_AHEAD_BYTES;
 use crate::subcompactions;
 use rockmill_exec::auto;
 use rockmill_exec::budget::{Entry, HOST, JobShare};
+use rockmill_exec::device_health::Circuit;
 use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::device_trouble::is_device_trouble;
 use rockmill_exec::pace::{JobSize, TaskSize};
@@ -114,6 +115,7 @@ pub fn prepare(
         let name = entry.device.backend.name();
         !entry.only_if_sooner || auto::takes(context.executor.paces(), name, &size, queues)
     });
+    let library = planned.plan.output.table.compression.clone();
     choose_compressor(context, &eligible.job, &devices, &mut planned.plan, &tables);
     devices.retain(|entry| {
         let request = planned.plan.request(&tables, &planned.plan.range, 0);
@@ -122,14 +124,17 @@ pub fn prepare(
         device_refused = device_refused.take().or(trouble);
         is_accepted
     });
-    let fit = |devices: &[DeviceEntry]| {
-        fit_memory(context, devices, files, indexes, &planned.plan, &tables)
+    let fit = |devices: &[DeviceEntry], plan: &Plan| {
+        fit_memory(context, devices, files, indexes, plan, &tables)
     };
-    let (read_ahead_bytes, subcompaction_memory_bytes) = match fit(&devices) {
+    let (read_ahead_bytes, subcompaction_memory_bytes) = match fit(&devices, &planned.plan) {
         Err(error) if !devices.is_empty() && is_device_trouble(&error) => {
             devices.clear();
             device_refused = Some(error);
-            fit(&devices)?
+            if eligible.job.compressed_by.is_none() {
+                planned.plan.output.table.compression = library;
+            }
+            fit(&devices, &planned.plan)?
         }
         fitted => fitted?,
     };
@@ -160,8 +165,8 @@ pub fn prepare(
     })
 }
 
-/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` can do
-/// the job with it and not with a library. What the CPU then does of the job, it does with the same code.
+/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` that is
+/// not quarantined can do the job with it. What the CPU then does of the job, it does with the same code.
 fn choose_compressor(
     context: &RunContext<'_>,
     job: &Job,
@@ -178,10 +183,12 @@ fn choose_compressor(
     }
     plan.output.table.compression = own;
     let request = plan.request(tables, &plan.range, 0);
-    let mut supported = devices
-        .iter()
-        .map(|entry| entry.device.backend.supports(&request));
-    let is_of_use = context.device_compression && supported.any(|support| support == Support::Yes);
+    let now = context.clock.now();
+    let mut able = devices.iter().filter(|entry| {
+        let is_sound = entry.device.health.circuit(now) == Circuit::Closed;
+        is_sound && entry.device.backend.supports(&request) == Support::Yes
+    });
+    let is_of_use = context.device_compression && able.next().is_some();
     if job.compressed_by.is_none() && !is_of_use {
         plan.output.table.compression = library;
     }

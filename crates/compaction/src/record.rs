@@ -154,7 +154,7 @@ pub fn load(storage: &dyn Storage, path: &Path) -> Result<Job> {
     let damaged = |what| Error::new(ErrorKind::Corruption, what).in_file(&base_name(path));
     let job = job.of_this_version().map_err(|version| {
         damaged(format!(
-            "job of version {version}, newer than {JOB_VERSION}"
+            "job of version {version}, which is not 1 to {JOB_VERSION}"
         ))
     })?;
     match fault(&job) {

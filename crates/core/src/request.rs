@@ -211,7 +211,7 @@ impl fmt::Display for Unsupported {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
             Self::CompressedInputs => {
-                "the device does not read inputs that zlib has compressed, or a dictionary"
+                "the device does not read inputs that were compressed by zlib or with a dictionary"
             }
             Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
             Self::Comparator => "keys are ordered by something else than bytes",

@@ -105,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Whether a GPU may compress LZ4 and Snappy blocks with Rockmill's own code. Default: yes. Every RocksDB reads these
+    /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Default: yes. Every RocksDB reads these
     /// blocks; files differ a little in size from those that the libraries make. Without it, the CPU does jobs with
     /// compressed output. It also does those with ZSTD, zlib, LZ4HC, or LZ4 with acceleration. Can be changed later.
     pub fn device_compression(mut self, allowed: bool) -> Self {

@@ -5,8 +5,8 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Writes bits from the lowest of each byte on. Behind `limit` bytes it only counts: all lanes may write the same, those
-// with a limit of 0 to know the size.
+// Writes bits from the lowest of each byte on, at most `limit` bytes of them; beyond, they are counted. All lanes may
+// write the same, those with a limit of 0 to know the size.
 struct BitWriter {
   u8* to;
   u32 limit;
@@ -19,11 +19,7 @@ struct BitWriter {
     window |= u64(value) << have;
     have += bits;
     if (have < 32) return;
-    if (limit >= 4 && size <= limit - 4) {
-      store32(to + size, u32(window));
-    } else {
-      for (u32 i = 0; i < 4 && size + i < limit; ++i) to[size + i] = u8(window >> 8 * i);
-    }
+    if (size + 4 <= limit) store32(to + size, u32(window));
     size += 4;
     window >>= 32;
     have -= 32;

@@ -26,12 +26,14 @@ struct HuffmanEncodeTables {
 
 constexpr u32 HUFFMAN_CODE_BITS = 12;
 
-// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the symbols'
-// counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One thread.
+// How many codes of each length `m` symbols have, at least 2, none longer than HUFFMAN_MAX_LOG. `nodes` has the
+// symbols' counts, ascending (after Moffat and Katajainen, "In-place calculation of minimum-redundancy codes"). One
+// thread.
 ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   constexpr u32 NONE = ~u32{0};
   // Inner nodes take the places of leaves that are in the tree; once one is itself, its place has its parent's number.
   u32 root = 0, leaf = 0, root_count = NONE, leaf_count = nodes[0];
+  ROCKMILL_NO_UNROLL
   for (u32 next = 0; next + 1 < m; ++next) {
     u32 sum = 0;
     for (u32 i = 0; i < 2; ++i) {
@@ -59,6 +61,7 @@ ROCKMILL_HD void huffman_lengths(u32* nodes, u32 m, u32* lengths) {
   // Depths of the inner nodes; what these leave of each depth is leaves.
   nodes[m - 2] = 0;
   u32 depth = 0, places = 1, inner = 1;
+  ROCKMILL_NO_UNROLL
   for (u32 next = m - 2; next-- > 0; ++inner) {
     nodes[next] = nodes[nodes[next]] + 1;
     if (nodes[next] == depth) continue;
@@ -84,6 +87,7 @@ template <class G>
 ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   const u32 lower_lanes = (u32{1} << g.rank()) - 1;
   u32 m = 0;
+  ROCKMILL_NO_UNROLL
   for (u32 chunk = 0; chunk < HUFFMAN_SYMBOLS; chunk += g.width) {
     const u32 symbol = chunk + g.rank(), count = t.counts[symbol];
     const u32 lanes = g.ballot(count > 0);
@@ -121,6 +125,7 @@ ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
     }
   }
   g.sync();
+  ROCKMILL_NO_UNROLL
   for (u32 chunk = 0; chunk < HUFFMAN_SYMBOLS; chunk += g.width) {
     const u32 symbol = chunk + g.rank(), weight = t.weights[symbol];
     const u32 peers = g.peers(weight);
@@ -134,8 +139,8 @@ ROCKMILL_HD void build_huffman_codes(const G& g, HuffmanEncodeTables& t) {
   }
 }
 
-// Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or 0
-// if they cannot be written.
+// Writes the weights of all symbols in front of `last`, the last one that occurs. Returns how many bytes they take, or
+// 0 if they cannot be written.
 template <class G>
 ROCKMILL_HD u32 write_huffman_weights(const G& g, HuffmanEncodeTables& t, u32 last, u8* to, u32 limit) {
   constexpr u32 MOST_PLAIN = 128, KINDS = HUFFMAN_MAX_LOG + 1;

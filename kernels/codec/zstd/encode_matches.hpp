@@ -1,13 +1,13 @@
 // The sequences of a ZSTD block, as a function of its bytes alone.
 //
 //  - 32 positions at a time, a batch, are looked up in two tables and noted there, as in match.hpp: by their next four
-//    bytes, and by their next eight. The offsets that the next sequence may repeat are candidates as well, and after each
-//    match in the batch its offset is one for the positions behind it.
+//    bytes, and by their next eight. The offsets that the next sequence may repeat are candidates as well, and after
+//    each match in the batch its offset is one for the positions behind it.
 //  - A candidate's score is four times the bytes that are the same, of up to 16, less the bits of its offset, which are
 //    none for one that is repeated. A position has the first candidate with the best score.
-//  - The first position of the batch with a score is a match, unless the score of the next position is better by more than
-//    one; then that position is in its place. The match is made longer backwards, as far as nothing is written yet, and
-//    forwards. The next match is looked for behind it in the batch, and so on.
+//  - The first position of the batch with a score is a match, unless the score of the next position is better by more
+//    than one; then that position is in its place, and so on. The match is made longer backwards, as far as nothing is
+//    written yet, and forwards. The next match is looked for behind it in the batch.
 //  - The next batch begins behind this one or behind the last match, whichever is later.
 #pragma once
 
@@ -76,7 +76,7 @@ struct ZstdMatcher {
   }
 
  private:
-  // How many bytes are the same, up to LOOK; `word` is the first four of them. The last ones of the block may be left out.
+  // How many bytes are the same, up to LOOK; `word` is the first four. The last ones of the block may be left out.
   ROCKMILL_HD u32 same_bytes(u32 position, u32 offset, u32 word) const {
     const u8 *here = src + position, *there = here - offset;
     const u32 differing = word ^ load32(there);

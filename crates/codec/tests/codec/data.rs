@@ -148,7 +148,7 @@ fn put_key(
     let mut key = key.to_vec();
     key.extend(u64::to_le_bytes(rng.random_range(0..24_000_000) << 8 | 1));
     let same = key.iter().zip(&*last).take_while(|(a, b)| a == b).count();
-    let shared = if entry % 16 == 0 { 0 } else { same };
+    let shared = if entry.is_multiple_of(16) { 0 } else { same };
     block.extend([shared as u8, (key.len() - shared) as u8]);
     block.extend(value_len);
     block.extend_from_slice(&key[shared..]);

@@ -46,3 +46,17 @@ fn every_number_of_literals() {
         }
     }
 }
+
+/// Offsets of a block that is stored as it is are not repeated by the next one.
+#[test]
+fn a_block_that_does_not_shrink_before_one_that_does() {
+    const BLOCK: usize = 128 << 10;
+    const OFFSET: usize = 1000;
+    let mut rng = SmallRng::seed_from_u64(3);
+    let mut block: Vec<u8> = (0..BLOCK + OFFSET).map(|_| rng.random()).collect();
+    block.copy_within(5000..5006, 5000 + OFFSET);
+    while block.len() < 2 * BLOCK {
+        block.push(block[block.len() - OFFSET]);
+    }
+    assert!(ratio(&block) < 1.01);
+}

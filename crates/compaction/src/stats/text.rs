@@ -114,7 +114,7 @@ impl Stats {
         if let Some(percent) = self.size_sample.percent_larger() {
             let bytes = show_bytes(self.size_sample.rockmill_bytes);
             let cells = vec![
-                format!("{percent:+.1} % of the library's size"),
+                format!("{percent:+.1} % against the library's size"),
                 format!("in a sample of {bytes}"),
             ];
             rows.push(("compressed", cells));

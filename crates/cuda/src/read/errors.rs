@@ -42,7 +42,8 @@ pub fn download_checked<T: Copy + Default>(
     Ok((values, error_in(word)))
 }
 
-pub(super) fn error_in(word: u64) -> Option<FirstError> {
+/// The error that the error word says.
+pub fn error_in(word: u64) -> Option<FirstError> {
     (word != NO_ERROR).then_some(FirstError {
         at: (word >> 8) as usize,
         code: word & 0xff,

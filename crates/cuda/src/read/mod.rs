@@ -11,7 +11,7 @@ mod snapshot;
 mod state;
 
 pub use decode::DECIDED_TYPES;
-pub use errors::{FirstError, clear_errors, download_checked, longest_key};
+pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_key};
 pub use input::Input;
 pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
 pub use rows::{Survivors, survivors};

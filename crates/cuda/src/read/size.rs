@@ -3,7 +3,7 @@
 use rockmill_core::{CompactionRules, DeeperLevels, InputTable, Request, Visibility};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
-use rockmill_format::properties::TableProperties;
+use rockmill_format::properties::{TableProperties, is_uncompressed};
 
 use super::input::{ARENA_START, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
@@ -155,18 +155,26 @@ impl ReadSize {
     }
 }
 
-/// Whether some data blocks of a table may be compressed: they do not take just their own bytes and trailers.
+/// Whether some data blocks of a table may be compressed: they do not take just their own bytes and trailers. Files of
+/// RocksDB before 11.12 do not say how many bytes blocks had.
 pub fn may_be_compressed(table: &InputTable) -> bool {
     const TRAILER_BYTES: u64 = BLOCK_TRAILER_SIZE as u64;
     let properties = &table.meta.properties;
+    if properties.uncompressed_data_size == 0 {
+        return !is_uncompressed(&properties.compression_name);
+    }
     let trailers = properties.num_data_blocks.saturating_mul(TRAILER_BYTES);
     properties.uncompressed_data_size.checked_add(trailers) != Some(properties.data_size)
 }
 
-/// Bytes of a table's data blocks before compression. Old files do not say it.
+/// Bytes of a table's data blocks before compression, or more where it does not say.
 fn raw_size(properties: &TableProperties) -> u64 {
+    /// Lengths and restarts.
+    const ENTRY_OVERHEAD: u64 = 12;
     match properties.uncompressed_data_size {
-        0 => (properties.raw_key_size).saturating_add(properties.raw_value_size),
+        0 => (properties.raw_key_size)
+            .saturating_add(properties.raw_value_size)
+            .saturating_add(properties.num_entries.saturating_mul(ENTRY_OVERHEAD)),
         size => size,
     }
 }

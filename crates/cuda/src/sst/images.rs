@@ -13,7 +13,7 @@ use super::layout::{MAX_FILES, NUM_FILES_AT};
 use super::size::compress_scratch_bytes;
 use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
 use crate::driver::{altered, refused};
-use crate::read::{FirstError, ReadState, Survivors, download_checked};
+use crate::read::{FirstError, ReadState, Survivors, download_checked, error_in};
 
 /// Error code of `types.hpp`.
 const ERROR_FILTER: u64 = 11;
@@ -188,7 +188,13 @@ fn compress(
     // SAFETY: the block buffers have room for one more than there are blocks.
     let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "place raw blocks")?;
-    let bytes = sst.raw_offsets.download(num_blocks, 1, &read.ws.stream)?[0];
+    let (offsets, [word, _]) =
+        (sst.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
+    // The sizes of such blocks are not those of the bytes that would be written.
+    if error_in(word).is_some() {
+        return Err(refused("blocks of 4 GiB"));
+    }
+    let bytes = offsets[0];
     let room = bytes.saturating_add(2 * PADDING) as usize;
     args.stored_sizes = sst.stored_sizes.room(num_blocks)?;
     args.codecs = sst.codecs.room(num_blocks)?;

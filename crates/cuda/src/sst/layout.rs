@@ -2,7 +2,7 @@
 
 use std::ptr::{null, null_mut};
 
-use rockmill_core::{OutputPlan, OutputSplitting, Result};
+use rockmill_core::{Error, OutputPlan, OutputSplitting, Result};
 use rockmill_format::index::IndexShortening;
 
 use super::buffers::SstBuffers;
@@ -56,7 +56,8 @@ pub fn lay_out(
         },
         splitting,
         filter,
-        compression: support::compression(&table.compression).unwrap_or_default(),
+        compression: support::compression(&table.compression)
+            .ok_or_else(|| Error::internal("a compression that was not looked at"))?,
         shared: sst.shared.room(n + 1)?,
         sizes: sst.sizes.room(n + 1)?,
         prefix: sst.prefix.room(n + 1)?,

@@ -56,15 +56,16 @@ pub fn write(
         .map(|&(number, _)| block_guard(plan, number))
         .collect();
     let edges = encode(read, sst, &args, &images, &guards)?;
-    let verify = Verification::start(read, sst, survivors, &args, &images)?;
-    let end = images.last().map_or(0, |image| image.at + image.len());
-    let memory = sst.images.view(0..end as usize);
+    // Before the device is busy with verifying.
     let sums = match args.raw_sums.is_null() {
         true => Vec::new(),
         false => sst
             .raw_sums
             .download(0, args.num_blocks as usize, &read.ws.stream)?,
     };
+    let verify = Verification::start(read, sst, survivors, &args, &images)?;
+    let end = images.last().map_or(0, |image| image.at + image.len());
+    let memory = sst.images.view(0..end as usize);
     let files = store(with, &images, memory, &edges, &sums, files)?;
     // The files are synced by now; the device was done with comparing long before.
     verify.finish(&read.ws, sst, &images, &files)?;

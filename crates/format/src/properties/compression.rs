@@ -64,6 +64,16 @@ pub fn may_use_compression(property: &[u8], compression_type: u8) -> bool {
     }
 }
 
+/// Whether a file whose property `rocksdb.compression` is `property` says that no block is compressed.
+#[must_use]
+pub fn is_uncompressed(property: &[u8]) -> bool {
+    let property = String::from_utf8_lossy(property);
+    match property.split(';').nth(1) {
+        Some(types) => types.is_empty(),
+        None => property == type_name(NO_COMPRESSION),
+    }
+}
+
 /// RocksDB's name of a compression type's code (`util/compression.cc:CompressionTypeToString`).
 pub fn type_name(compression_type: u8) -> String {
     let name = match compression_type {
@@ -180,6 +190,11 @@ mod tests {
                     "{name}"
                 );
             }
+        }
+        for version in [2, FIRST_VERSION_WITH_MANAGER] {
+            assert!(is_uncompressed(compression_name(version, None, &[0]).as_bytes()));
+            let lz4 = compression_name(version, Some(4), &[0, 4]);
+            assert!(!is_uncompressed(lz4.as_bytes()), "{lz4}");
         }
         let two = compression_name(FIRST_VERSION_WITH_MANAGER, Some(4), &[4, ZLIB]);
         assert!(may_use_compression(two.as_bytes(), ZLIB), "{two}");
