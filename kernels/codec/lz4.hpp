@@ -17,8 +17,9 @@ ROCKMILL_HD bool lz4_read_length(const u8* src, u32 n, u32 limit, u32& at, u32& 
   return true;
 }
 
-// Like liblz4, it demands of the end what MATCH_BEGINS_BEFORE and MATCH_ENDS_BEFORE say, and takes nothing but a 0 for
-// an empty block. Unlike liblz4, it refuses an offset of 0.
+// It demands of the end what MATCH_BEGINS_BEFORE and MATCH_ENDS_BEFORE say. Like liblz4, it takes nothing but a 0 for
+// an empty block. Unlike liblz4, it refuses every offset of 0 and every match that ends late: liblz4 looks at neither
+// where it copies a short match in one step.
 template <class G>
 ROCKMILL_HD u32 lz4_decode(const G& g, const u8* src, u32 n, u8* dst, u32 m) {
   if (m > MAX_BLOCK_BYTES) return CODEC_MALFORMED;

@@ -1,9 +1,9 @@
-// The matches that LZ4 and Snappy blocks are made of here. They are a function of the input alone, whatever the width
-// of the group; a change of them is a new number of each codec's identity (rockmill-1).
+// The matches of LZ4 and Snappy blocks. They are a function of the input alone, whatever the width of the group. They
+// define the identities lz4/rockmill-1 and snappy/rockmill-1, so a change of them takes a new number.
 //
 //  - 32 positions at a time, a batch, look up their next four bytes in a table and are noted there, one after another:
-//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate is
-//    the nearest earlier position with this remainder; it counts if its four bytes are the same.
+//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate
+//    is the nearest earlier position with this remainder; it counts if its four bytes are the same.
 //  - The first position of the batch with a candidate is a match. It is made longer backwards, as far as nothing is
 //    written yet, then forwards. The next match is the first one behind it in the batch, and so on.
 //  - The next batch begins behind this one or behind the last match, whichever is later.
@@ -18,7 +18,7 @@ namespace rockmill::ROCKMILL_TARGET {
 struct MatchTable {
   static constexpr u32 BITS = 11;
   // Positions modulo 2^16.
-  alignas(16) std::uint16_t slots[u32{1} << BITS];
+  std::uint16_t slots[u32{1} << BITS];
 
   static ROCKMILL_HD u32 slot_of(u32 word) { return word * 2654435761u >> (32 - BITS); }
 

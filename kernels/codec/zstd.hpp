@@ -5,8 +5,9 @@
 // Stricter than libzstd, which takes Huffman codes of 12 bits, Huffman streams that end within a code, and raw and
 // repeated blocks above the window's size or 128 KiB. Offsets beyond the window are taken, as libzstd takes them.
 //
-// The work is linear in the source's size n and the target's size m: a sequence gives at least three bytes, and what is
-// built for a block without any is tables of at most 3328 states and cells, for at least ten bytes of source.
+// The work is linear in the sizes of source and target: a sequence gives at least three bytes, and a block builds at
+// most 400 states and cells of tables for each byte that it takes of the source. On the device the sum of a target's
+// content reads aligned words of eight bytes.
 #pragma once
 
 #include "../common/checksum.hpp"
@@ -121,7 +122,8 @@ struct ZstdDecoder {
     const u64 head = little_endian(src + at, bytes);
     const u32 size_bits = 4 * bytes - 2;
     at += bytes;
-    num_literals = kind >= WITH_TABLE ? u32(head >> 4) & ((u32{1} << size_bits) - 1) : u32(head >> (bytes == 1 ? 3 : 4));
+    num_literals = u32(head >> (kind < WITH_TABLE && bytes == 1 ? 3 : 4));
+    if (kind >= WITH_TABLE) num_literals &= (u32{1} << size_bits) - 1;
     if (num_literals > limit - written) return false;
     if (kind == RAW) {
       if (num_literals > end - at) return false;

@@ -19,8 +19,8 @@ unsafe extern "C" {
     fn rockmill_zstd_decode(src: *const u8, n: u32, dst: *mut u8, m: u32) -> u32;
 }
 
-/// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the block
-/// is too large.
+/// How many bytes of `out` the compressed block takes, which are written; 0 if there is not enough room, or if the
+/// block is too large.
 pub fn encode(codec: Codec, block: &[u8], out: &mut [MaybeUninit<u8>]) -> usize {
     let encode: Encode = match codec {
         Codec::Lz4 => rockmill_lz4_encode,

@@ -1,8 +1,8 @@
-//! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here it
-//! runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
+//! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here
+//! it runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
 //!
-//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines every
-//! byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
+//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines
+//! every byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
 
 mod ffi;
 
@@ -20,8 +20,8 @@ pub enum Codec {
     Zstd,
 }
 
-/// A payload that is not a block of the size asked for. LZ4 payloads with an offset of 0 are refused as well, which
-/// liblz4 takes; no compressor writes them.
+/// A payload that is not a block of the size asked for. LZ4 payloads with an offset of 0, or with a match that ends in
+/// the last five bytes of the block, are always refused. The format forbids both, but liblz4 takes some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -67,8 +67,8 @@ pub fn zstd_decompress(frame: &[u8], out: &mut [u8]) -> Result<(), ZstdError> {
 }
 
 impl Codec {
-    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was if
-    /// it would take more, or if the block has more than 2 GiB.
+    /// Appends the compressed `block` to `out`, in at most `capacity` bytes. Returns false and leaves `out` as it was
+    /// if it would take more, or if the block has more than 2 GiB.
     pub fn compress(self, block: &[u8], out: &mut Vec<u8>, capacity: usize) -> bool {
         let Some(most) = most_bytes(block.len()) else {
             return false;

@@ -23,8 +23,8 @@ ROCKMILL_HD u32 bits_at(const u8* bytes, u32 n, u32 at, u32 count) {
 // is_done() or is_over() before it believes what it has read.
 struct BackwardBits {
   const u8* base;
-  // The highest `have` bits of `window` are next. Then come `rest` bits from `base` on; if `rest` is below 0, the window
-  // holds bits from in front of the stream.
+  // The highest `have` bits of `window` are next. Then come `rest` bits from `base` on; if `rest` is below 0, the
+  // window holds bits from in front of the stream.
   u64 window;
   i32 have;
   i32 rest;

@@ -17,9 +17,9 @@ struct FseCounts {
   u16 below[FSE_SYMBOLS + 1];
 };
 
-// A table of 2^log states. A state is its symbol, in the lowest six bits, and its number among the symbol's states,
-// which is at least how often the symbol stands in the table, and less than twice that: the bits to be read and the next
-// state follow from it. So a state takes two bytes.
+// A table of 2^log states. A state is its symbol, in the lowest six bits, and its number among the symbol's states. The
+// numbers begin with how often the symbol stands in the table; the bits to be read and the next state follow from them.
+// So a state takes two bytes.
 struct FseTable {
   static constexpr u32 SYMBOL_BITS = 6;
   const u16* states;
@@ -96,8 +96,8 @@ ROCKMILL_HD void build_fse_table(const G& g, FseCounts& counts, u32 symbols, u32
   }
   if (g.rank() == 0) counts.below[symbols] = u16(others);
   g.sync();
-  // Steps through the states, so that those of a symbol lie apart. The n-th step that hits one of the shared states gives
-  // it to the symbol that the n-th place in the order of symbols belongs to.
+  // Steps through the states, so that those of a symbol lie apart. The n-th step that hits one of the shared states
+  // gives it to the symbol that the n-th place in the order of symbols belongs to.
   u32 places = 0, symbol = 0;
   for (u32 chunk = 0; chunk < size; chunk += g.width) {
     const u32 state = (chunk + g.rank()) * step & (size - 1);

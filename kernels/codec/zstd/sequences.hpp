@@ -61,8 +61,8 @@ ROCKMILL_HD u32 zstd_codes(u32 field) {
   return field == ZSTD_LITERALS ? ZSTD_LITERAL_CODES : field == ZSTD_OFFSETS ? ZSTD_OFFSET_CODES : ZSTD_MATCH_CODES;
 }
 
-// Builds one field's table; what describes it begins at `at` of the `n` bytes of `src`. Moves `at` behind it; false if it
-// is malformed.
+// Builds one field's table; what describes it begins at `at` of the `n` bytes of `src`. Moves `at` behind it; false if
+// it is malformed.
 template <class G>
 ROCKMILL_HD bool build_field_table(const G& g, u32 field, u32 mode, const u8* src, u32 n, u32& at, ZstdTables& t) {
   u32 codes = 1, log = 0;
@@ -129,8 +129,8 @@ struct ZstdSequenceReader {
   ROCKMILL_HD FseTable table(u32 field) const { return {t.states[field], t.logs[field]}; }
 };
 
-// Where output byte `p`, which is in sequence `i`, comes from. Only what lies in front of `known` is read from the output.
-// `run` neighbours, this byte included, come from neighbours of that.
+// Where output byte `p`, which is in sequence `i`, comes from. Only what lies in front of `known` is read from the
+// output. `run` neighbours, this byte included, come from neighbours of that.
 ROCKMILL_HD const u8* zstd_origin(const u8* dst, const u8* literals, const ZstdBatch& batch, u32 p, u32 i, u32 known,
                                   u32& run) {
   run = ~u32{0};
@@ -156,7 +156,8 @@ ROCKMILL_HD const u8* zstd_origin(const u8* dst, const u8* literals, const ZstdB
   }
 }
 
-// Writes the output of a batch. The literals may lie in the output as well, if none lies in front of its own place there.
+// Writes the output of a batch. The literals may lie in the output as well, if none lies in front of its own place
+// there.
 template <class G>
 ROCKMILL_HD void execute_sequences(const G& g, u8* dst, const u8* literals, const ZstdBatch& batch, u32 count) {
   if constexpr (G::width == 1) {
@@ -168,8 +169,8 @@ ROCKMILL_HD void execute_sequences(const G& g, u8* dst, const u8* literals, cons
     }
   } else {
     // All lanes write a row, a word of four bytes each, then the next one. A copy that waits for the one in front of it
-    // costs a trip to the cache, and there are many short ones; so within a row nothing waits: each byte is traced back to
-    // what was there before the row.
+    // costs a trip to the cache, and there are many short ones. So within a row nothing waits: each byte is traced back
+    // to what was there before the row.
     const u32 skew = u32(reinterpret_cast<u64>(dst) & 3);
     const u32 begin = batch.output[0] + skew, end = batch.output[count] + skew;
     u32 i = 0;

@@ -10,7 +10,7 @@ use rockmill_codec::{Codec, Malformed};
 
 use crate::compress;
 use crate::data::{Kind, block};
-use crate::library::{self, Effort, has_zero_offset};
+use crate::library::{self, Effort, breaks_a_rule};
 
 /// Bytes around a target that nothing may write to.
 pub const GUARD: [u8; 16] = *b"nothing goes in!";
@@ -139,6 +139,21 @@ impl Sequence {
     }
 }
 
+/// A payload of sequences, the last one without its match, with a size of so many bytes more than it has.
+fn put_all(codec: Codec, sequences: &[Sequence], more: isize) -> (Vec<u8>, usize) {
+    let last = sequences.len() - 1;
+    let lens = sequences.iter().enumerate();
+    let whole: usize = lens
+        .map(|(i, sequence)| sequence.len(codec, i < last))
+        .sum();
+    let len = whole.saturating_add_signed(more);
+    let mut payload = snappy_size(codec, len);
+    for (i, sequence) in sequences.iter().enumerate() {
+        sequence.put(codec, &mut payload, i < last);
+    }
+    (payload, len)
+}
+
 fn sequences() -> impl Strategy<Value = Sequence> {
     let literals = prop_oneof![0_u8..20, 0_u8..=254];
     let offset = prop_oneof![0_u16..4, 0_u16..40, any::<u16>()];
@@ -176,7 +191,7 @@ fn snappy_size(codec: Codec, len: usize) -> Vec<u8> {
     }
 }
 
-/// The library's verdict and bytes, but for LZ4's offsets of 0.
+/// The library's verdict and bytes, but for LZ4's rules that liblz4 does not always hold to.
 fn check_damaged(
     codec: Codec,
     effort: Effort,
@@ -197,23 +212,12 @@ fn check_damaged(
             len %= 1 << 12;
             payload = [snappy_size(codec, len), bytes].concat();
         }
-        Damage::Sequences(sequences, more) => {
-            let last = sequences.len() - 1;
-            let lens = sequences.iter().enumerate();
-            let whole: usize = lens
-                .map(|(i, sequence)| sequence.len(codec, i < last))
-                .sum();
-            len = whole.saturating_add_signed(more);
-            payload = snappy_size(codec, len);
-            for (i, sequence) in sequences.iter().enumerate() {
-                sequence.put(codec, &mut payload, i < last);
-            }
-        }
+        Damage::Sequences(sequences, more) => (payload, len) = put_all(codec, &sequences, more),
     }
     let ours = decompress(codec, &payload, len).ok();
     let theirs = library::decompress(codec, &payload, len);
     if ours.is_none() && theirs.is_some() && codec == Codec::Lz4 {
-        prop_assert!(has_zero_offset(&payload));
+        prop_assert!(breaks_a_rule(&payload, len));
     } else {
         prop_assert!(ours == theirs);
     }
@@ -307,7 +311,7 @@ fn what_does_not_fit_in_32_bits_is_refused() {
     assert_eq!(decompress(Codec::Lz4, &matched, 1 + 18 + 5), Err(Malformed));
 }
 
-/// liblz4 demands how far from the end the last match begins and ends.
+/// With an offset of less than 8 liblz4 always looks how far from the end a match begins and ends.
 #[test]
 fn every_end_of_a_block_is_judged_as_the_library_does() {
     for codec in [Codec::Lz4, Codec::Snappy] {
@@ -317,13 +321,26 @@ fn every_end_of_a_block_is_judged_as_the_library_does() {
                 offset: 1,
                 length,
             });
-            let len = first.len(codec, true) + last.len(codec, false);
-            let mut payload = snappy_size(codec, len);
-            first.put(codec, &mut payload, true);
-            last.put(codec, &mut payload, false);
+            let (payload, len) = put_all(codec, &[first, last], 0);
             let ours = decompress(codec, &payload, len).ok();
             let theirs = library::decompress(codec, &payload, len);
             assert_eq!(ours, theirs, "{codec:?} {length} {literals}");
         }
+    }
+}
+
+#[test]
+fn what_only_liblz4_takes_is_refused() {
+    let sequence = |literals, offset, length| Sequence {
+        literals,
+        offset,
+        length,
+    };
+    let zero_offset = [sequence(34, 0, 4), sequence(30, 0, 0)].to_vec();
+    let late_match = [sequence(34, 1, 4), sequence(14, 8, 15), sequence(3, 0, 0)].to_vec();
+    for sequences in [zero_offset, late_match] {
+        let (payload, len) = put_all(Codec::Lz4, &sequences, 0);
+        assert!(library::decompress(Codec::Lz4, &payload, len).is_some());
+        assert_eq!(decompress(Codec::Lz4, &payload, len), Err(Malformed));
     }
 }

@@ -20,7 +20,10 @@ fn a_small_block_has_these_bytes() {
     );
     assert_eq!(
         made(Codec::Snappy),
-        r"\xfa\x02\x08abc:\x03\x00X 0123456789abcdef, thenB\x17\x000 again, and z\xfe\x01\x00\xfe\x01\x00\xfe\x01\x00\xfe\x01\x00\xaa\x01\x00\x1c at last"
+        concat!(
+            r"\xfa\x02\x08abc:\x03\x00X 0123456789abcdef, thenB\x17\x000 again, and z",
+            r"\xfe\x01\x00\xfe\x01\x00\xfe\x01\x00\xfe\x01\x00\xaa\x01\x00\x1c at last"
+        )
     );
 }
 

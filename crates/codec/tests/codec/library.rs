@@ -56,8 +56,9 @@ pub fn decompress(codec: Codec, payload: &[u8], len: usize) -> Option<Vec<u8>> {
     (size == len).then_some(out)
 }
 
-/// Whether an LZ4 payload that liblz4 takes has an offset of 0, which liblz4 takes for some bytes or other.
-pub fn has_zero_offset(payload: &[u8]) -> bool {
+/// Whether an LZ4 payload that liblz4 takes has what we refuse: an offset of 0, or a match that ends in the last five
+/// bytes. liblz4 copies some short matches before it looks at either.
+pub fn breaks_a_rule(payload: &[u8], len: usize) -> bool {
     let mut rest = payload.iter().copied();
     let long = |half: u8, rest: &mut dyn Iterator<Item = u8>| {
         let mut length = usize::from(half);
@@ -69,13 +70,16 @@ pub fn has_zero_offset(payload: &[u8]) -> bool {
         }
         length
     };
+    let mut made = 0;
     while let Some(token) = rest.next() {
         let literals = long(token >> 4, &mut rest);
-        let offset = (rest.by_ref().nth(literals), rest.next());
-        if offset == (Some(0), Some(0)) {
+        let (Some(low), Some(high)) = (rest.by_ref().nth(literals), rest.next()) else {
+            break;
+        };
+        made += literals + long(token & 15, &mut rest) + 4;
+        if low == 0 && high == 0 || made + 5 > len {
             return true;
         }
-        long(token & 15, &mut rest);
     }
     false
 }

@@ -532,8 +532,8 @@ impl Frame {
     }
 }
 
-/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated after
-/// it; `None` if the offset that was drawn is none.
+/// Any sequence that the tables have codes for and that gives at most `room` bytes, and the offsets to be repeated
+/// after it; `None` if the offset that was drawn is none.
 fn sequence(
     rng: &mut SmallRng,
     tables: &[Fse; 3],
@@ -710,11 +710,113 @@ proptest! {
     }
 }
 
-/// So many that their number takes three bytes.
+/// Up to so many that their number takes three bytes.
 #[test]
-fn many_sequences_are_read() {
-    let longest = (0..200).map(|seed| frame(seed, 40_000));
-    for (frame, content) in longest {
+fn any_number_of_sequences_is_read() {
+    let mut rng = SmallRng::seed_from_u64(0);
+    let tables: [Fse; 3] = std::array::from_fn(|_| Fse::single(0));
+    for count in [1, 127, 128, 0x7eff, 0x7f00, 40_000] {
+        let mut content = b"abcdefgh".to_vec();
+        let mut recent = [1, 4, 8];
+        for _ in 0..count {
+            let (sequence, next) =
+                sequence(&mut rng, &tables, recent, content.len(), 3).expect("it fits");
+            let from = content.len() - sequence.offset as usize;
+            (0..3).for_each(|i| content.push(content[from + i]));
+            recent = next;
+        }
+        let number = match count {
+            0..128 => vec![count as u8],
+            128..0x7f00 => vec![128 + (count >> 8) as u8, count as u8],
+            _ => [&[255], &((count - 0x7f00) as u16).to_le_bytes()[..]].concat(),
+        };
+        let packed = [&[0][..], &number, &[0b01_01_01_00, 0, 0, 0, 1]].concat();
+        let raw = [&[8 << 3, 0, 0], &content[..8]].concat();
+        let mut frame = one_block(&packed);
+        frame.splice(6..6, raw);
         check(&frame, &content).expect("it is sound");
     }
+}
+
+/// A frame of one packed block.
+fn one_block(payload: &[u8]) -> Vec<u8> {
+    const WINDOW: u8 = 7 << 3;
+    let mut frame = 0xfd2f_b528_u32.to_le_bytes().to_vec();
+    frame.extend([0, WINDOW]);
+    frame.extend(&(1 | 2 << 1 | (payload.len() as u32) << 3).to_le_bytes()[..3]);
+    frame.extend(payload);
+    frame
+}
+
+/// Four literals and a match of three bytes from the last one.
+fn one_sequence(modes: u8) -> Vec<u8> {
+    let tables: [Fse; 3] = std::array::from_fn(predefined);
+    let sequence = Sequence {
+        literals: 4,
+        offset: 1,
+        length: 3,
+        codes: [4, 0, 0],
+        extra: [(0, 0); 3],
+    };
+    let stream = sequences_stream(&tables, &[sequence]);
+    one_block(&[&[4 << 3], &b"abcd"[..], &[1, modes], &stream].concat())
+}
+
+#[test]
+fn tables_that_were_never_given_are_refused() {
+    check(&one_sequence(0), b"abcdddd").expect("it is sound");
+    for field in [2, 4, 6] {
+        let frame = one_sequence(3 << field);
+        assert_eq!(by_library(&frame, 7), None);
+        assert!(decompress(&frame, 7).is_err());
+    }
+    // A literal in the code of an earlier block.
+    refuse_literal(3, &[2]);
+}
+
+#[test]
+fn huffman_codes_without_a_longest_pair_are_refused() {
+    refuse_literal(2, &[128, 2 << 4, 2]);
+}
+
+/// What is left for the last symbol must be a power of 2.
+#[test]
+fn huffman_codes_that_do_not_add_up_are_refused() {
+    refuse_literal(2, &[130, 1 << 4 | 2, 2 << 4, 2]);
+}
+
+/// A block of so many literals in one stream, behind their table or without one, and no sequences.
+fn literals_block(kind: u32, size: u32, packed: &[u8]) -> Vec<u8> {
+    let head = kind | size << 4 | (packed.len() as u32) << 14;
+    [&head.to_le_bytes()[..3], packed, &[0]].concat()
+}
+
+fn refuse_literal(kind: u32, packed: &[u8]) {
+    let frame = one_block(&literals_block(kind, 1, packed));
+    assert_eq!(by_library(&frame, 1), None);
+    assert!(decompress(&frame, 1).is_err());
+}
+
+/// The work is bounded by the source's size, even if each block builds a table and gives nothing.
+#[test]
+fn blocks_that_give_nothing_end() {
+    let mut rng = SmallRng::seed_from_u64(0);
+    let huffman = Huffman {
+        weights: vec![11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1],
+        codes: Vec::new(),
+    };
+    let direct = std::iter::repeat_with(|| huffman.description(&mut rng))
+        .flatten()
+        .find(|described| described[0] >= 128)
+        .expect("half are so");
+    let mut frame = one_block(&literals_block(2, 0, &[&direct[..], &[1]].concat()));
+    let block = one_block(&literals_block(3, 0, &[1])).split_off(6);
+    for _ in 0..10_000 {
+        let last = frame.len();
+        frame.extend(&block);
+        frame[last] &= !1;
+    }
+    frame[6] &= !1;
+    frame.extend(&block);
+    check(&frame, &[]).expect("it is sound");
 }
