@@ -2,8 +2,9 @@
 // define the identities lz4/rockmill-1 and snappy/rockmill-1, so a change of them takes a new number.
 //
 //  - 32 positions at a time, a batch, look up their next four bytes in a table and are noted there, one after another:
-//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate is
-//    the nearest earlier position with this remainder, 1 to 65,535 bytes back; it counts if its four bytes are the same.
+//    slot `word * 2654435761 >> 21` has the last position that was noted there, modulo 2^16, and first 0. The candidate
+//    is the nearest earlier position with this remainder, 1 to 65,535 bytes back; it counts if its four bytes are the
+//    same.
 //  - The first position of the batch with a candidate is a match. It is made longer backwards, as far as nothing is
 //    written yet, then forwards. The next match is the first one behind it in the batch, and so on.
 //  - The next batch begins behind this one or behind the last match, whichever is later.

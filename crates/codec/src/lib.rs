@@ -1,8 +1,8 @@
 //! Compression of blocks by Rockmill's own code, which is the same for a GPU and for the host: `kernels/codec/`. Here
 //! it runs on the host. What a GPU compresses can be compressed again here, to the same bytes.
 //!
-//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines every
-//! byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
+//! What is compressed has an identity, `lz4/rockmill-1`, `snappy/rockmill-1` or `zstd/rockmill-1`, which determines
+//! every byte. The formats are those of liblz4, libsnappy and libzstd; either reads what the other one wrote.
 
 mod ffi;
 

@@ -105,9 +105,10 @@ impl Builder {
         self
     }
 
-    /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Default: yes. Every RocksDB reads these
-    /// blocks; files differ a little in size from those that the libraries make. Without it, the CPU does jobs with
-    /// compressed output. It also does those with ZSTD, zlib, LZ4HC, or LZ4 with acceleration. Can be changed later.
+    /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Default: yes. Every RocksDB reads
+    /// these blocks; files differ a little in size from those that the libraries make. Without it, the CPU does jobs with
+    /// compressed output. It also does those with zlib, LZ4HC, LZ4 with acceleration, or high levels of ZSTD. Can be
+    /// changed later.
     pub fn device_compression(mut self, allowed: bool) -> Self {
         self.settings.mutable.device_compression = allowed;
         self

@@ -8,6 +8,7 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
@@ -22,21 +23,32 @@ struct Job {
 }
 
 impl Job {
-    fn new() -> Self {
+    /// Inputs and files are compressed so.
+    fn new(kind: CompressionType) -> Self {
         let run = |run: u32| {
+            let mut plan = common::plan();
+            plan.output.table.compression.kind = kind;
             let entry = |key: u32| {
-                let value = common::noise(u64::from(key + run), 60);
+                let mut value = common::noise(u64::from(key + run), 60);
+                if kind != CompressionType::None {
+                    value[30..].fill(0);
+                }
                 let seq = u64::from(key + 5000 * run) + 1;
                 let key = [[b'k'; 8].as_slice(), &key.to_be_bytes()].concat();
                 Entry::new(&key, seq, common::PUT, &value)
             };
             let entries: Vec<_> = (run..600).step_by(1 + run as usize).map(entry).collect();
-            open(common::one_file(&common::plan(), &entries)).expect("sound")
+            open(common::one_file(&plan, &entries)).expect("sound")
         };
         let mut plan = common::plan();
         plan.rules.bottommost = true;
         plan.output.splitting = common::splitting(20 << 10);
-        plan.output.paranoid_hash = true;
+        plan.output.paranoid_hash = kind == CompressionType::None;
+        let table = &mut plan.output.table;
+        table.compression.kind = kind;
+        if let Some(own) = table.compression.with_rockmill() {
+            table.compression = own;
+        }
         plan.output.table.block_size = 1000;
         plan.output.table.filter = Some(FilterOptions::whole_keys(10_000));
         let mut job = Self {
@@ -118,12 +130,20 @@ fn device() -> Result<CudaBackend, Error> {
 /// Opens a device and does a job on it in both ways, with the call of each number failing in turn. Says how often
 /// that ended with an error, where it seldom did.
 fn fail_each(call: Call, plan: impl Fn(&Faults, u64)) -> u64 {
-    let errors = WAYS.map(|trouble| fail_each_so(call, &plan, trouble));
+    let errors = WAYS.map(|trouble| {
+        fail_each_so(call, CompressionType::Lz4, &plan, trouble);
+        fail_each_so(call, CompressionType::None, &plan, trouble)
+    });
     errors[0].min(errors[1])
 }
 
-fn fail_each_so(call: Call, plan: &impl Fn(&Faults, u64), trouble: Trouble) -> u64 {
-    let (faults, job) = (Faults::none(), Job::new());
+fn fail_each_so(
+    call: Call,
+    kind: CompressionType,
+    plan: &impl Fn(&Faults, u64),
+    trouble: Trouble,
+) -> u64 {
+    let (faults, job) = (Faults::none(), Job::new(kind));
     let mut errors = 0;
     for nth in 0.. {
         plan(&faults, nth);
@@ -187,7 +207,7 @@ fn a_device_that_breaks_down_gives_all_back_and_may_recover() {
 
 #[test]
 fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
-    let (faults, job) = (Faults::none(), Job::new());
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     let (mut refused, mut done) = (0, 0);
     for bits in 12..26 {
@@ -209,7 +229,7 @@ fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
 
 #[test]
 fn cancelling_at_any_call_ends_the_task_and_leaves_the_device_usable() {
-    let (faults, job) = (Faults::none(), Job::new());
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     let before = faults.all_calls();
     assert!(job.trouble(&backend).is_none());
@@ -237,7 +257,7 @@ fn cancelling_at_any_call_ends_the_task_and_leaves_the_device_usable() {
 
 /// Bytes of a region that are altered, one at a time.
 fn bytes_of(moment: Moment, region: Region) -> Vec<u64> {
-    const FILE_INDEX_BYTES: u64 = 40;
+    const FILE_INDEX_BYTES: u64 = 48;
     const FOUND_FILE_BYTES: u64 = 24;
     const KEY_BYTES: u64 = 12 + 8;
     match (moment, region) {
@@ -269,7 +289,7 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
         Region::Sizes,
         Region::Found,
     ];
-    let (faults, job) = (Faults::none(), Job::new());
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     for moment in [Moment::Finished, Moment::CopiedBack] {
         for region in REGIONS {
@@ -294,9 +314,27 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
     assert_eq!(faults.held(), Held::default());
 }
 
+/// The size in front of what is compressed: a decompressor that knows it need not look there.
+#[test]
+fn the_size_of_a_compressed_block_that_was_written_wrong_does_not_pass() {
+    for kind in [CompressionType::Lz4, CompressionType::Zstd] {
+        let (faults, job) = (Faults::none(), Job::new(kind));
+        let backend = device().expect("it opens");
+        for (byte, bit) in (0..2).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let region = Region::Entries;
+            faults.flip(Moment::Unsealed, Place { region, byte, bit });
+            let trouble = job.trouble(&backend);
+            assert_eq!(faults.struck(), 1, "{byte} {bit}");
+            let error = trouble.unwrap_or_else(|| panic!("{kind:?} {byte} {bit} passed"));
+            assert_eq!(error.kind, ErrorKind::Verification, "{byte} {bit}: {error}");
+        }
+        assert!(job.trouble(&backend).is_none());
+    }
+}
+
 #[test]
 fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
-    let (faults, job) = (Faults::none(), Job::new());
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     for moment in [Moment::Unsealed, Moment::CopiedBack] {
         for byte in bytes_of(moment, Region::Rows) {
@@ -313,7 +351,7 @@ fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
 
 #[test]
 fn a_data_block_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
-    let (faults, job) = (Faults::none(), Job::new());
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     let one_bit = bytes_of(Moment::Unsealed, Region::Entries).into_iter();
     let entries = one_bit.map(|byte| (Region::Entries, byte, (byte % 8) as u32));
@@ -332,7 +370,7 @@ fn a_data_block_that_was_written_wrong_does_not_pass_for_its_checksum_is_right()
 
 #[test]
 fn an_index_that_was_written_wrong_does_not_pass_for_its_checksum_is_right() {
-    let (faults, mut job) = (Faults::none(), Job::new());
+    let (faults, mut job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     for (format_version, restart_interval) in [(2, 1), (5, 1), (6, 3), (8, 4)] {
         let table = &mut job.plan.output.table;
@@ -367,7 +405,7 @@ fn an_index_of_user_keys_does_not_pass_where_one_goes_on_in_the_next_block() {
         bit: 0,
     };
     const VERSIONS: std::ops::RangeInclusive<u64> = 20_001..=20_024;
-    let (faults, mut job) = (Faults::none(), Job::new());
+    let (faults, mut job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
     // Snapshots keep all versions of the first user key, half as much again as a block holds, and of all others
     // the newest: only behind the first block one goes on.

@@ -4,6 +4,7 @@
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaBackend, CudaSettings};
+use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
 
 use super::target;
@@ -36,23 +37,32 @@ fn all(backend: &impl Backend, job: &(Vec<InputTable>, Plan)) -> Result<Vec<MemO
     compact(backend, &job.0, &job.1, &range, &cancel)
 }
 
-fn table(entries: impl Iterator<Item = (u32, u64, usize)>) -> InputTable {
+fn table(plan: &Plan, entries: impl Iterator<Item = (u32, u64, usize)>) -> InputTable {
     let entry = |(key, seq, value_len): (u32, u64, usize)| {
         let key = [[b'k'; 12].as_slice(), &key.to_be_bytes()].concat();
-        let value = common::noise(seq, value_len);
+        let mut value = common::noise(seq, value_len);
+        if plan.output.table.compression.kind != CompressionType::None {
+            value[value_len / 2..].fill(0);
+        }
         Entry::new(&key, seq, common::PUT, &value)
     };
     let entries: Vec<_> = entries.map(entry).collect();
-    open(common::one_file(&common::plan(), &entries)).expect("sound")
+    open(common::one_file(plan, &entries)).expect("sound")
 }
 
 /// A job with three runs; no two jobs are alike.
 fn job(seed: u64) -> (Vec<InputTable>, Plan) {
+    job_of(seed, &common::plan())
+}
+
+/// The same with inputs that were written so.
+fn job_of(seed: u64, inputs: &Plan) -> (Vec<InputTable>, Plan) {
     let entries = 2000 + seed as u32 * 170;
     let value_len = 20 + 10 * seed as usize;
     let runs = (0..3u32).map(|run| {
         let keys = (run..entries).step_by(1 + run as usize);
-        table(keys.map(|key| (key, u64::from(key) + 10_000 * u64::from(run) + 1, value_len)))
+        let sequence = |key: u32| u64::from(key) + 10_000 * u64::from(run) + 1;
+        table(inputs, keys.map(|key| (key, sequence(key), value_len)))
     });
     let mut plan = common::plan();
     plan.rules.bottommost = true;
@@ -105,6 +115,27 @@ fn what_is_foreseen_is_enough() {
         let mut job = job(seed);
         change(&mut job.1);
         assert!(all(&device_of(need(&job)), &job) == all(&CpuBackend, &job));
+    }
+}
+
+#[test]
+fn what_is_foreseen_of_compressed_tables_is_enough() {
+    let kinds = [
+        CompressionType::Lz4,
+        CompressionType::Snappy,
+        CompressionType::Zstd,
+    ];
+    for (seed, kind) in (0..).zip(kinds) {
+        // Only files of the newest version say how large their blocks were.
+        for version in [[10, 10, 1], [11, 12, 0]] {
+            let mut inputs = common::plan();
+            inputs.output.properties.rocksdb_version = version;
+            inputs.output.table.compression.kind = kind;
+            let mut job = job_of(seed, &inputs);
+            let own = inputs.output.table.compression.with_rockmill();
+            job.1.output.table.compression = own.expect("there is own code");
+            assert!(all(&device_of(need(&job)), &job) == all(&CpuBackend, &job));
+        }
     }
 }
 

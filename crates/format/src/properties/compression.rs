@@ -192,7 +192,9 @@ mod tests {
             }
         }
         for version in [2, FIRST_VERSION_WITH_MANAGER] {
-            assert!(is_uncompressed(compression_name(version, None, &[0]).as_bytes()));
+            assert!(is_uncompressed(
+                compression_name(version, None, &[0]).as_bytes()
+            ));
             let lz4 = compression_name(version, Some(4), &[0, 4]);
             assert!(!is_uncompressed(lz4.as_bytes()), "{lz4}");
         }

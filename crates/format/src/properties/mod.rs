@@ -11,7 +11,8 @@ mod fields;
 mod tests;
 
 pub use compression::{
-    CompressionOptions, compression_name, is_uncompressed, may_use_compression, type_name as compression_type_name,
+    CompressionOptions, compression_name, is_uncompressed, may_use_compression,
+    type_name as compression_type_name,
 };
 
 use crate::error::{Error, Result};
