@@ -186,7 +186,10 @@ fn a_task_with_more_entries_than_foreseen_gets_more_memory_if_there_is_some() {
     const LARGE: u32 = 400;
     const SMALL: u32 = 20_000;
     let value_len = |key| if key < LARGE { 20_000 } else { 0 };
-    let inputs = [table((0..SMALL).map(|key| (key, 1, value_len(key))))];
+    let inputs = [table(
+        &common::plan(),
+        (0..SMALL).map(|key| (key, 1, value_len(key))),
+    )];
     let begin = [[b'k'; 12].as_slice(), &LARGE.to_be_bytes()].concat();
     let range = KeyRange {
         begin: Some(begin),
