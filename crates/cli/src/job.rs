@@ -15,7 +15,7 @@ use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::energy::{self, Energy, EnergyMeter};
 use rockmill_side_by_side::machine::process_cpu;
 use rockmill_side_by_side::stages::{self, Stage};
-use rockmill_storage::LocalStorage;
+use rockmill_storage::{LocalStorage, base_name};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use serde::Serialize;
@@ -228,7 +228,8 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         move_files(finished.staging.path(), out, &files)?;
     }
     if first.is_none() {
-        keep_first(inputs, &job.job, finished.outcome.compressed_by, &files)?;
+        let compressed_by = finished.outcome.compressed_by;
+        keep_first(inputs, &args.file, &job.job, compressed_by, &files)?;
     }
     let outcome = &finished.outcome;
     let stages: Vec<_> = outcome.totals.stages.iter().map(Stage::from).collect();
@@ -313,15 +314,16 @@ fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure
     Ok(())
 }
 
-/// Keeps the sums that later runs are compared with, and who has compressed the output. A partial file would look like
+/// Keeps the sums that later runs are compared with, and in the job's file who has compressed the output. A partial file would look like
 /// damage, so it is removed.
 fn keep_first(
     dir: &Path,
+    file: &Path,
     job: &Job,
     compressed_by: Implementation,
     files: &OutputSums,
 ) -> Result<(), Failure> {
-    record::keep_compressor(&LocalStorage, dir, job, compressed_by)?;
+    record::keep_compressor(&LocalStorage, dir, &base_name(file), job, compressed_by)?;
     record::keep_outputs(&LocalStorage, dir, files).map_err(|error| {
         // The file did not exist before this run.
         let _ = fs::remove_file(dir.join(record::OUTPUTS_FILE));

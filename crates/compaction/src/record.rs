@@ -96,13 +96,14 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<()> {
         .map_err(|e| Error::storage(&base_name(dir), "sync the folder", &e))
 }
 
-/// Adds to the recorded `job` who has compressed its output, so that it is repeated alike.
+/// Adds to the recorded `job`, in the file of that name, who has compressed its output, so that it is repeated alike.
 ///
 /// # Errors
 /// Storage.
 pub fn keep_compressor(
     storage: &dyn Storage,
     dir: &Path,
+    name: &str,
     job: &Job,
     compressed_by: Implementation,
 ) -> Result<()> {
@@ -110,7 +111,7 @@ pub fn keep_compressor(
         compressed_by: Some(compressed_by),
         ..job.clone()
     };
-    write_json(storage, dir, JOB_FILE, &job)
+    write_json(storage, dir, name, &job)
 }
 
 /// Adds sizes and checksums of the output files to a record.
@@ -381,7 +382,7 @@ mod tests {
         let sums = OutputSums::from([("000001.sst".to_owned(), (1, 2))]);
         let job = job(SESSION, "000011.sst");
         let compressed_by = Implementation::Rockmill1;
-        keep_compressor(&LocalStorage, dir.path(), &job, compressed_by).expect("kept");
+        keep_compressor(&LocalStorage, dir.path(), JOB_FILE, &job, compressed_by).expect("kept");
         keep_outputs(&LocalStorage, dir.path(), &sums).expect("kept");
         let kept = load(&LocalStorage, &dir.path().join(JOB_FILE)).expect("sound");
         assert_eq!(kept.compressed_by, Some(compressed_by));

@@ -98,12 +98,12 @@ impl CudaBackend {
         const WRITERS: u64 = sst::WRITERS as u64;
         const MILLIBITS_PER_BYTE: u64 = 8000;
         let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
-        let bytes = sum(|table| table.meta.properties.data_size);
+        let bytes = sum(|table| {
+            let properties = &table.meta.properties;
+            properties.uncompressed_data_size.max(properties.data_size)
+        });
         let entries = sum(|table| table.meta.properties.num_entries);
-        let file = match plan.splitting.single_file {
-            true => bytes,
-            false => bytes.min(plan.splitting.max_output_file_size),
-        };
+        let file = bytes.min(sst::uncompressed_file_size(&plan.splitting));
         // All entries may go into one file.
         let millibits = plan.table.filter.map_or(0, |f| f.millibits_per_key);
         let filter = entries.saturating_mul(u64::from(millibits)) / MILLIBITS_PER_BYTE;

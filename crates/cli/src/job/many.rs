@@ -138,7 +138,7 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
         )),
         None => {
             let compressed_by = finished.outcome.compressed_by;
-            keep_first(dir, &job, compressed_by, &sums).map(|()| Ended::First)
+            keep_first(dir, file, &job, compressed_by, &sums).map(|()| Ended::First)
         }
     }
 }

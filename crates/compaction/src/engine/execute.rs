@@ -146,7 +146,8 @@ impl Engine {
     ) {
         let kept =
             record::sum_outputs(&*self.storage, staging, &outcome.files, cancel).and_then(|sums| {
-                record::keep_compressor(&*self.storage, dir, job, outcome.compressed_by)?;
+                let name = record::JOB_FILE;
+                record::keep_compressor(&*self.storage, dir, name, job, outcome.compressed_by)?;
                 record::keep_outputs(&*self.storage, dir, &sums)
             });
         if let Err(error) = kept {

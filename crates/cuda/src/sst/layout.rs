@@ -147,7 +147,7 @@ fn upload_splitting(
 }
 
 /// The uncompressed size at which a file ends: the smallest whose stored size reaches the target.
-fn uncompressed_file_size(splitting: &OutputSplitting) -> u64 {
+pub fn uncompressed_file_size(splitting: &OutputSplitting) -> u64 {
     if splitting.single_file {
         return u64::MAX;
     }

@@ -14,6 +14,7 @@ mod store;
 mod verify;
 
 pub use buffers::SstBuffers;
+pub use layout::uncompressed_file_size;
 pub use output::{Writing, write};
 pub use size::SstSize;
 pub use store::WRITERS;

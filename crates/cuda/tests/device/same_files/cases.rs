@@ -87,13 +87,16 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
     let own = [
         CompressionType::Snappy,
         CompressionType::Lz4,
+        CompressionType::Lz4hc,
         CompressionType::Zstd,
     ];
     let own = prop::sample::select(own.to_vec());
+    let own = (own, prop::sample::select(vec![DEFAULT_LEVEL, -1, 0, 1, 3]));
     (common::plans::table_plans(), proptest::option::of(own)).prop_map(|(mut plan, own)| {
+        let (kind, level) = own.unwrap_or((CompressionType::None, DEFAULT_LEVEL));
         let settings = CompressionSettings {
-            kind: own.unwrap_or(CompressionType::None),
-            level: DEFAULT_LEVEL,
+            kind,
+            level,
             ..plan.compression
         };
         plan.compression = settings
