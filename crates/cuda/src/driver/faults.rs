@@ -225,6 +225,7 @@ impl State {
         let end = |block: &OutBlock| block.at + u64::from(block.size);
         let (start, len) = match place.region {
             Region::Entries => (first.at, u64::from(first.size) - RESTARTS_BYTES),
+            Region::Second => (blocks[1].at, u64::from(blocks[1].size)),
             Region::Restarts => (end(first) - RESTARTS_BYTES, RESTARTS_BYTES),
             Region::Trailer => (end(first), BLOCK_TRAILER_SIZE as u64),
             Region::Filter => (end(last) + BLOCK_TRAILER_SIZE as u64, FILTER_BYTES),

@@ -16,6 +16,8 @@ pub struct Place {
 pub enum Region {
     /// Entries of the first data block.
     Entries,
+    /// The second data block, which the host does not decompress for itself.
+    Second,
     /// The number of restarts at the end of the first data block, and the last restart.
     Restarts,
     /// Type and checksum behind the first data block.
