@@ -314,8 +314,8 @@ fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure
     Ok(())
 }
 
-/// Keeps the sums that later runs are compared with, and in the job's file who has compressed the output. A partial file would look like
-/// damage, so it is removed.
+/// Keeps the sums that later runs are compared with, and in the job's file who has compressed the output. A partial file
+/// would look like damage, so it is removed.
 fn keep_first(
     dir: &Path,
     file: &Path,

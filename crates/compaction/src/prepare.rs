@@ -165,8 +165,8 @@ pub fn prepare(
     })
 }
 
-/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` that is
-/// not quarantined can do the job with it. What the CPU then does of the job, it does with the same code.
+/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` that
+/// is not quarantined can do the job with it. What the CPU then does of the job, it does with the same code.
 fn choose_compressor(
     context: &RunContext<'_>,
     job: &Job,

@@ -62,8 +62,8 @@ pub struct MutableSettings {
     pub min_job_bytes: u64,
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
-    /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and files
-    /// differ a little in size from those of the libraries.
+    /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
+    /// files differ a little in size from those of the libraries.
     pub device_compression: bool,
 }
 

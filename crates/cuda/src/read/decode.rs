@@ -46,7 +46,7 @@ fn error_of(code: u64, block: usize, input: &Input<'_>, request: &Request<'_>) -
     let error = match code {
         ERROR_CHECKSUM => corrupt("block checksum mismatch"),
         ERROR_ORDER => corrupt("keys out of order"),
-        ERROR_COMPRESSED => refused("blocks of a compression that it does not do, or damaged ones"),
+        ERROR_COMPRESSED => refused("blocks of another compression, or damaged ones"),
         ERROR_KEY_LENGTH => refused("keys so long, or damaged ones"),
         ERROR_SEQUENCE => corrupt("a sequence number beside that of the whole table"),
         ERROR_VALUE_TYPE if takes_all => corrupt("unknown value type"),
@@ -182,8 +182,7 @@ fn check_blocks(read: &mut ReadState, args: &DecodeArgs, bytes: u64) -> Result<(
     read.mark("verify checksums", bytes)
 }
 
-/// Verifies the blocks' checksums and decompresses them. Returns how many bytes they come to. The arena is where they lie
-/// then.
+/// Verifies the blocks' checksums and decompresses them. Returns how many bytes they come to. They lie in the arena then.
 fn decompress(
     read: &mut ReadState,
     args: &mut DecodeArgs,
