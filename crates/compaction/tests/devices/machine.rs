@@ -23,6 +23,7 @@ pub struct Left {
     /// Names and bytes of the files.
     pub files: Vec<(String, Vec<u8>)>,
     pub device: String,
+    pub compressed_by: Implementation,
     pub devices: Vec<DeviceWork>,
     pub refused: Option<String>,
     /// Number of subcompactions of the job.
@@ -91,15 +92,24 @@ pub fn start(database: &Database, machine: Machine, stuck: Option<Stuck>) -> (En
     (engine, storage)
 }
 
-/// Runs the job of a database once more.
+/// Runs the job of a database once more. Rockmill's own code compresses, because each machine would choose for itself.
 pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> Left {
+    run_compressed(database, engine, storage, Some(Implementation::Rockmill1))
+}
+
+/// Does the same with another compressor, or with the one that is chosen.
+pub fn run_compressed(
+    database: &Database,
+    engine: &Engine,
+    storage: &SimStorage,
+    compressed_by: Option<Implementation>,
+) -> Left {
     let (dir, cancel) = (Path::new(DIR), CancelToken::new());
     let info = database.family().info("some-session");
     let prepared = engine.prepare(dir, info, &database.family().message, &cancel);
     let mut job = prepared.expect("the engine does such jobs").job;
     job.unix_time = 1_700_000_000;
-    // Else each machine would choose for itself.
-    job.compressed_by = Some(Implementation::Rockmill1);
+    job.compressed_by = compressed_by;
     job.identity = Identity {
         session_id: SessionId { upper: 1, lower: 1 }.encode(),
         host: "host".to_owned(),
@@ -123,6 +133,7 @@ pub fn run_again(database: &Database, engine: &Engine, storage: &SimStorage) -> 
     Left {
         files: files.collect(),
         device: finished.outcome.device.clone(),
+        compressed_by: finished.outcome.compressed_by,
         devices: finished.outcome.devices.clone(),
         refused: finished.outcome.device_refused.clone(),
         subcompactions: finished.outcome.subcompactions as u64,

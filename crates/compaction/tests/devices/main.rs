@@ -9,10 +9,11 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_compaction::Registered;
 use rockmill_compaction::{Device, DeviceList, DeviceWork};
+use rockmill_format::compression::Implementation;
 use rockmill_testkit::UnitProfile;
 use rockmill_testkit::simulated::Profile;
 
-use machine::{KERNELS, Left, Machine, run, run_on};
+use machine::{KERNELS, Left, Machine, run, run_compressed, run_on, start};
 use rockmill_testkit::storage_model::database::Database;
 
 /// Number of databases that a test draws.
@@ -118,6 +119,36 @@ fn files_do_not_depend_on_which_devices_share_the_subcompactions() {
         mixed > 0 && several > 0 && simulated > 0,
         "{mixed} with the CPU, {several} with several devices, {simulated} with simulated ones"
     );
+}
+
+#[test]
+fn who_compresses_is_chosen_by_the_devices_and_can_be_repeated_without_them() {
+    let mut own = 0;
+    for seed in 1..=CASES {
+        let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
+        let run = |device: Device, device_compression, compressed_by| {
+            let machine = Machine {
+                devices: device.into(),
+                threads: 3,
+                memory_bytes: None,
+                damaged: 0,
+            };
+            let (engine, storage) = start(&database, machine, None);
+            let changed = engine.change_settings(|s| s.device_compression = device_compression);
+            changed.expect("it makes sense");
+            run_compressed(&database, &engine, &storage, compressed_by)
+        };
+        let by_libraries = run(Device::Cpu, true, None);
+        assert_eq!(by_libraries.compressed_by, Implementation::Library);
+        let chosen = run(KERNELS, true, None);
+        own += u64::from(chosen.compressed_by == Implementation::Rockmill1);
+        let repeated = run(Device::Cpu, true, Some(chosen.compressed_by));
+        assert!(repeated.files == chosen.files, "seed {seed}");
+        let forbidden = run(KERNELS, false, None);
+        assert_eq!(forbidden.compressed_by, Implementation::Library);
+        assert!(forbidden.files == by_libraries.files, "seed {seed}");
+    }
+    assert!(own > 0 && own < CASES, "{own} of {CASES}");
 }
 
 #[test]
