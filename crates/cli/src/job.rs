@@ -2,12 +2,13 @@
 
 mod many;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
 use rockmill::{OutputCache, Verification};
-use rockmill_compaction::record::{self, OutputSums};
+use rockmill_compaction::record::{self, Comparison, FileSums, OutputSums};
 use rockmill_compaction::{Engine, Settings};
 use rockmill_core::{CancelToken, Error, Job};
 use rockmill_format::compression::Implementation;
@@ -179,10 +180,14 @@ struct Report {
     gpu_joules: Option<f64>,
     #[serde(skip)]
     energy: Option<Energy>,
-    /// Size and CRC-32C of each output file.
-    files: OutputSums,
+    /// Who compressed the output, with the library's version; `null` without compression.
+    compressor: Option<String>,
+    /// Sums of each output file.
+    files: BTreeMap<String, FileSums>,
     /// Whether the files equal those of the first run; `null` if this is the first run, whose sums are kept now.
     identical: Option<bool>,
+    /// Why only the entries were compared with those of the first run, which are the same; else `null`.
+    same_entries: Option<String>,
 }
 
 fn run_job(args: &RunArgs) -> Result<(), Failure> {
@@ -218,19 +223,20 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         Some(name) => at(&inputs.join(name), error),
         None => error.into(),
     })?;
-    let files = record::sum_outputs(
+    let sums = record::sum_outputs(
         &LocalStorage,
         &finished.staging,
-        &finished.outcome.files,
+        &finished.outcome,
         &CancelToken::new(),
     )?;
     if let Some(out) = &args.out {
-        move_files(finished.staging.path(), out, &files)?;
+        move_files(finished.staging.path(), out, &sums)?;
     }
     if first.is_none() {
         let compressed_by = finished.outcome.compressed_by;
-        keep_first(inputs, &args.file, &job.job, compressed_by, &files)?;
+        keep_first(inputs, &args.file, &job.job, compressed_by, &sums)?;
     }
+    let comparison = first.map(|first| sums.compare(&first));
     let outcome = &finished.outcome;
     let stages: Vec<_> = outcome.totals.stages.iter().map(Stage::from).collect();
     let (pcie_to_device_bytes, pcie_from_device_bytes) = stages::link_bytes(&stages);
@@ -249,15 +255,20 @@ fn run_job(args: &RunArgs) -> Result<(), Failure> {
         pcie_from_device_bytes,
         gpu_joules: energy.as_ref().and_then(Energy::joules),
         energy,
-        identical: first.map(|first| first == files),
-        files,
+        identical: comparison.as_ref().map(|c| *c == Comparison::SameBytes),
+        same_entries: match comparison {
+            Some(Comparison::SameEntries(why)) => Some(why),
+            _ => None,
+        },
+        compressor: sums.compressor,
+        files: sums.files,
     };
     if let Some(why) = &outcome.device_refused {
         eprintln!("rockmill: the CPU did some or all of the job: {why}");
     }
     print(&report, args)?;
     match report.identical {
-        Some(false) => Err(Failure::Data(
+        Some(false) if report.same_entries.is_none() => Err(Failure::Data(
             "the output differs from the first time".to_owned(),
         )),
         _ => Ok(()),
@@ -289,7 +300,7 @@ fn require_room(out: &Path, files: &OutputSums) -> Result<(), Failure> {
         let what = format!("--out {}: it is not a folder", out.display());
         return Err(Failure::Usage(what));
     }
-    for name in files.keys() {
+    for name in files.files.keys() {
         match fs::symlink_metadata(out.join(name)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(refused(e)),
@@ -305,7 +316,7 @@ fn require_room(out: &Path, files: &OutputSums) -> Result<(), Failure> {
 /// Checks again: if the job was never run before, the names are known only now.
 fn move_files(from: &Path, out: &Path, files: &OutputSums) -> Result<(), Failure> {
     require_room(out, files)?;
-    for name in files.keys() {
+    for name in files.files.keys() {
         let to = out.join(name);
         fs::rename(from.join(name), &to).map_err(|e| {
             Failure::Environment(format!("cannot move output to {}: {e}", to.display()))
@@ -349,15 +360,15 @@ fn print(report: &Report, args: &RunArgs) -> Result<(), Failure> {
             let summary = stages::summary(&report.stages, cpu_s, per_gb, energy);
             writeln!(out, "{summary}")?;
         }
-        for (name, (size, crc)) in &report.files {
+        for (name, FileSums(size, crc, _)) in &report.files {
             writeln!(out, "{name} {size} bytes crc32c {crc:08x}")?;
         }
-        let verdict = match report.identical {
-            Some(true) => "identical to the first time",
-            Some(false) => "NOT identical to the first time",
-            None => "kept as the first result",
-        };
-        writeln!(out, "{verdict}")?;
+        match (report.identical, &report.same_entries) {
+            (_, Some(why)) => writeln!(out, "the same entries as the first time: {why}"),
+            (Some(true), None) => writeln!(out, "identical to the first time"),
+            (Some(false), None) => writeln!(out, "NOT identical to the first time"),
+            (None, None) => writeln!(out, "kept as the first result"),
+        }?;
         Ok(())
     })
 }

@@ -1,5 +1,6 @@
-//! `kernels/codec/host.cpp`, in safe functions.
+//! `kernels/codec/host.cpp` and the version of zlib, in safe functions.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use crate::{Codec, Malformed, ZstdError};
@@ -62,4 +63,10 @@ fn call(decode: Decode, payload: &[u8], out: &mut [u8]) -> Option<u32> {
     let m = u32::try_from(out.len()).ok()?;
     // SAFETY: whatever the payload, it reads so many bytes of it, and writes no more than there is room for.
     Some(unsafe { decode(payload.as_ptr(), n, out.as_mut_ptr(), m) })
+}
+
+pub fn zlib_version() -> &'static str {
+    // SAFETY: it returns a constant string.
+    let version = unsafe { CStr::from_ptr(libz_sys::zlibVersion()) };
+    version.to_str().unwrap_or("unknown")
 }

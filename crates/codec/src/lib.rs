@@ -91,6 +91,12 @@ impl Codec {
     }
 }
 
+/// Version of the zlib that is linked. It is found here because a program may link the system's, and the crates that
+/// compress have no unsafe code.
+pub fn zlib_version() -> &'static str {
+    ffi::zlib_version()
+}
+
 /// What a block of `len` bytes can become; `None` if it is too large.
 fn most_bytes(len: usize) -> Option<usize> {
     const MAX_BLOCK_BYTES: usize = 1 << 31;

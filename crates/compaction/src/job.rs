@@ -104,6 +104,7 @@ pub fn run(
     StageTime::add_all(&mut outcome.totals.stages, &[synced]);
     outcome.subcompactions = subcompactions.len();
     outcome.compressed_by = plan.output.table.compression.implementation;
+    outcome.compressor = plan.output.table.compression.compressor();
     outcome.files_cached_instead = files.cached_instead();
     let names: Vec<_> = devices.iter().map(|work| &*work.device).collect();
     outcome.device = names.join("+");

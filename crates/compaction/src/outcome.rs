@@ -28,6 +28,10 @@ pub struct Outcome {
     pub devices: Vec<DeviceWork>,
     /// Who compressed the files' blocks.
     pub compressed_by: Implementation,
+    /// The same by name, with the library's version ([`CompressionSettings::compressor`]).
+    ///
+    /// [`CompressionSettings::compressor`]: rockmill_format::compression::CompressionSettings::compressor
+    pub compressor: Option<String>,
     /// Sizes of some blocks, if Rockmill's own code compressed them.
     pub size_sample: SizeSample,
     /// Files that should have bypassed the page cache and could not.

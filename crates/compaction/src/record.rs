@@ -3,7 +3,7 @@
 //! ```text
 //! <folder>/<session>/job.json             the Job
 //!                    000011.sst ..  its inputs, hard links where possible
-//!                    outputs.json   sizes and checksums of the output files, once the job is done
+//!                    outputs.json   who compressed the output files, and sums of them, once the job is done
 //!                    declined.json  in place of outputs.json if the job must be declined: the reason's code
 //! ```
 //!
@@ -15,17 +15,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, OutputFile, ReadAt, Result};
+use rockmill_core::{CancelToken, Error, ErrorKind, JOB_VERSION, Job, ReadAt, Result};
 use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::SessionId;
+use serde::{Deserialize, Serialize};
 
+use crate::outcome::Outcome;
 use crate::staging::{StagingDir, file_name};
 use rockmill_storage::{FILE_MODE, InputFileReader, Storage, base_name, for_each_piece, read_from};
 
 /// Name of the file that holds the job.
 pub const JOB_FILE: &str = "job.json";
 
-/// Name of the file with the sizes and checksums of the output files.
+/// Name of the file with the [`OutputSums`].
 pub const OUTPUTS_FILE: &str = "outputs.json";
 
 /// Name of the file with the code of the reason for which the job must be declined.
@@ -34,8 +36,70 @@ pub const DECLINED_FILE: &str = "declined.json";
 /// Largest job file that is read.
 const MAX_JOB_BYTES: u64 = 256 << 20;
 
-/// Size and unmasked CRC-32C of each output file, by name.
-pub type OutputSums = BTreeMap<String, (u64, u32)>;
+/// What a record keeps of a job's output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputSums {
+    /// Who compressed the files ([`CompressionSettings::compressor`]). `None` if nobody did, or in an older record.
+    ///
+    /// [`CompressionSettings::compressor`]: rockmill_format::compression::CompressionSettings::compressor
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compressor: Option<String>,
+    /// The files, by name.
+    #[serde(flatten)]
+    pub files: BTreeMap<String, FileSums>,
+}
+
+/// What a record keeps of an output file: an array in JSON. In an older record, it ends before the entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSums(
+    /// Size in bytes.
+    pub u64,
+    /// Unmasked CRC-32C.
+    pub u32,
+    /// Number of entries, and [`ContentHash::hash`] of them.
+    ///
+    /// [`ContentHash::hash`]: rockmill_core::ContentHash::hash
+    #[serde(default)]
+    pub Option<(u64, u64)>,
+);
+
+/// How an output compares with the recorded one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Comparison {
+    /// The bytes are the same.
+    SameBytes,
+    /// The files have the same entries. Their bytes were not compared, for the reason in this sentence.
+    SameEntries(String),
+    /// Something differs: the bytes, or the entries if only these were compared.
+    Different,
+}
+
+impl OutputSums {
+    /// Compares an output with the recorded one. If two versions of a library compressed them, their entries count. If
+    /// the record does not say who compressed, the bytes do.
+    pub fn compare(&self, recorded: &Self) -> Comparison {
+        if self.agrees(recorded, |file| Some((file.0, file.1))) {
+            return Comparison::SameBytes;
+        }
+        match (&recorded.compressor, &self.compressor) {
+            (Some(then), Some(now)) if then != now && self.agrees(recorded, |file| file.2) => {
+                Comparison::SameEntries(format!(
+                    "{then} compressed the first output and {now} this one, so their entries were compared"
+                ))
+            }
+            _ => Comparison::Different,
+        }
+    }
+
+    /// Whether both have the same files, with the same known values.
+    fn agrees<T: PartialEq>(&self, other: &Self, of: impl Fn(&FileSums) -> Option<T>) -> bool {
+        let mut pairs = self.files.iter().zip(&other.files);
+        let is_same = |((name, file), (other_name, other)): ((&String, _), (&String, _))| {
+            of(file).is_some_and(|value| name == other_name && of(other) == Some(value))
+        };
+        self.files.len() == other.files.len() && pairs.all(is_same)
+    }
+}
 
 /// Records `job` and its inputs, which are in `input_dir`, in a new folder under `root`. A record that cannot be
 /// completed is removed.
@@ -114,7 +178,7 @@ pub fn keep_compressor(
     write_json(storage, dir, name, &job)
 }
 
-/// Adds sizes and checksums of the output files to a record.
+/// Adds the sums of the output files to a record.
 ///
 /// # Errors
 /// Storage.
@@ -176,7 +240,7 @@ fn fault(job: &Job) -> Option<String> {
     Some(format!("{bad:?} is not a file name"))
 }
 
-/// Returns sizes and checksums of the recorded output of the job in `dir`, if it was done.
+/// Returns the sums of the recorded output of the job in `dir`, if it was done.
 ///
 /// # Errors
 /// Storage, or Corruption if the file is damaged.
@@ -225,24 +289,29 @@ fn offset_of(bytes: &[u8], line: usize, column: usize) -> Option<u64> {
     Some((before + column.saturating_sub(1)) as u64)
 }
 
-/// Returns sizes and checksums of finished files.
+/// Returns the sums of finished files.
 ///
 /// # Errors
 /// Storage, Cancelled.
 pub fn sum_outputs(
     storage: &dyn Storage,
     staging: &StagingDir,
-    files: &[OutputFile],
+    outcome: &Outcome,
     cancel: &CancelToken,
 ) -> Result<OutputSums> {
-    let mut sums = OutputSums::new();
-    for file in files {
+    let mut sums = OutputSums {
+        compressor: outcome.compressor.clone(),
+        ..OutputSums::default()
+    };
+    for file in &outcome.files {
         let reader = InputFileReader::open(storage, &staging.files().file(file.number))?;
         let mut crc = 0;
         for_each_piece(&reader, cancel, |piece| {
             crc = crc32c::crc32c_append(crc, piece)
         })?;
-        sums.insert(file_name(file.number), (reader.len(), crc));
+        let content = (file.content.entries(), file.content.hash());
+        let file_sums = FileSums(reader.len(), crc, Some(content));
+        sums.files.insert(file_name(file.number), file_sums);
     }
     Ok(sums)
 }
@@ -373,13 +442,57 @@ mod tests {
         assert_eq!(loaded.compressed_by, Some(Implementation::Library));
     }
 
+    fn sums(compressor: Option<&str>, crc: u32, entries: Option<(u64, u64)>) -> OutputSums {
+        OutputSums {
+            compressor: compressor.map(str::to_owned),
+            files: [("000001.sst".to_owned(), FileSums(1, crc, entries))].into(),
+        }
+    }
+
+    #[test]
+    fn entries_are_compared_if_another_version_of_a_library_compressed_them() {
+        let (old, new) = (Some("lz4/library-1.9.4"), Some("lz4/library-1.10.0"));
+        let (entries, others) = (Some((7, 1 << 60)), Some((7, 1)));
+        let compared = |compressor, crc, other_entries| {
+            sums(compressor, crc, other_entries).compare(&sums(old, 2, entries))
+        };
+        assert_eq!(compared(old, 2, entries), Comparison::SameBytes);
+        assert_eq!(compared(new, 2, entries), Comparison::SameBytes);
+        assert_eq!(compared(old, 3, entries), Comparison::Different);
+        assert_eq!(compared(new, 3, others), Comparison::Different);
+        let Comparison::SameEntries(why) = compared(new, 3, entries) else {
+            panic!("the entries are the same");
+        };
+        assert!(why.contains("lz4/library-1.9.4") && why.contains("lz4/library-1.10.0"));
+        let mut more = sums(new, 3, entries);
+        more.files
+            .insert("000002.sst".to_owned(), FileSums(1, 1, entries));
+        assert_eq!(more.compare(&sums(old, 2, entries)), Comparison::Different);
+        assert_eq!(sums(old, 2, entries).compare(&more), Comparison::Different);
+        let unknown = |crc| sums(new, crc, None).compare(&sums(old, 2, None));
+        assert_eq!(unknown(2), Comparison::SameBytes);
+        assert_eq!(unknown(3), Comparison::Different);
+    }
+
+    #[test]
+    fn in_an_older_record_it_is_unknown_who_compressed() {
+        let read = |json| serde_json::from_str::<OutputSums>(json).expect("it is a record");
+        let old = read("{\"000001.sst\":[1,2]}");
+        assert_eq!(old, sums(None, 2, None));
+        let now = |crc| sums(Some("lz4/library-1.10.0"), crc, Some((7, 9)));
+        assert_eq!(now(2).compare(&old), Comparison::SameBytes);
+        assert_eq!(now(3).compare(&old), Comparison::Different);
+        let text = serde_json::to_string(&now(2)).expect("JSON");
+        assert_eq!(read(&text), now(2));
+    }
+
     #[test]
     fn half_a_file_that_a_crash_left_is_in_nobodys_way() {
         let dir = tempfile::tempdir().expect("a folder");
         let half = dir.path().join(format!("{OUTPUTS_FILE}.half"));
         fs::write(&half, "{").expect("write");
         assert_eq!(load_outputs(&LocalStorage, dir.path()), Ok(None));
-        let sums = OutputSums::from([("000001.sst".to_owned(), (1, 2))]);
+        let sums = sums(None, 2, None);
         let job = job(SESSION, "000011.sst");
         let compressed_by = Implementation::Rockmill1;
         keep_compressor(&LocalStorage, dir.path(), JOB_FILE, &job, compressed_by).expect("kept");

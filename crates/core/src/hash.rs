@@ -80,6 +80,11 @@ impl ContentHash {
     pub fn entries(&self) -> u64 {
         self.entries
     }
+
+    /// The hash of these entries. Records of jobs keep it.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rockmill_compaction::Engine;
-use rockmill_compaction::record::{self, JOB_FILE};
+use rockmill_compaction::record::{self, Comparison, JOB_FILE};
 use rockmill_core::{CancelToken, Error, ErrorKind};
 use rockmill_storage::LocalStorage;
 use rockmill_terminal::outcome::Failure;
@@ -16,6 +16,8 @@ use super::{at, keep_first};
 /// How a job ended.
 enum Ended {
     AsBefore,
+    /// As before, by its entries, for the reason in this sentence.
+    WithSameEntries(String),
     /// What differs, as a clause.
     Otherwise(String),
     First,
@@ -49,6 +51,13 @@ pub fn run(engine: &Engine, paths: &[&Path]) -> Result<(), Failure> {
     for job in &jobs {
         match repeat(engine, job)? {
             Ended::AsBefore => as_before += 1,
+            Ended::WithSameEntries(why) => {
+                as_before += 1;
+                output::to_stdout(|out| {
+                    let dir = job.dir.display();
+                    Ok(writeln!(out, "{dir}: the same entries: {why}")?)
+                })?;
+            }
             Ended::First => first += 1,
             Ended::Otherwise(how) => {
                 otherwise += 1;
@@ -129,15 +138,16 @@ fn repeat(engine: &Engine, Kept { file, dir }: &Kept) -> Result<Ended, Failure> 
             "done, and not declined as {code}"
         )));
     }
-    let files = &finished.outcome.files;
-    let sums = record::sum_outputs(&LocalStorage, &finished.staging, files, &cancel)?;
-    match first {
-        Some(first) if first == sums => Ok(Ended::AsBefore),
-        Some(_) => Ok(Ended::Otherwise(
+    let outcome = &finished.outcome;
+    let sums = record::sum_outputs(&LocalStorage, &finished.staging, outcome, &cancel)?;
+    match first.map(|first| sums.compare(&first)) {
+        Some(Comparison::SameBytes) => Ok(Ended::AsBefore),
+        Some(Comparison::SameEntries(why)) => Ok(Ended::WithSameEntries(why)),
+        Some(Comparison::Different) => Ok(Ended::Otherwise(
             "the output differs from the first time".to_owned(),
         )),
         None => {
-            let compressed_by = finished.outcome.compressed_by;
+            let compressed_by = outcome.compressed_by;
             keep_first(dir, file, &job, compressed_by, &sums).map(|()| Ended::First)
         }
     }

@@ -144,12 +144,11 @@ impl Engine {
         outcome: &Outcome,
         cancel: &CancelToken,
     ) {
-        let kept =
-            record::sum_outputs(&*self.storage, staging, &outcome.files, cancel).and_then(|sums| {
-                let name = record::JOB_FILE;
-                record::keep_compressor(&*self.storage, dir, name, job, outcome.compressed_by)?;
-                record::keep_outputs(&*self.storage, dir, &sums)
-            });
+        let kept = record::sum_outputs(&*self.storage, staging, outcome, cancel).and_then(|sums| {
+            let name = record::JOB_FILE;
+            record::keep_compressor(&*self.storage, dir, name, job, outcome.compressed_by)?;
+            record::keep_outputs(&*self.storage, dir, &sums)
+        });
         if let Err(error) = kept {
             tracing::warn!(%error, "the job's output was not recorded");
         }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use archive::Jobs;
 use repeat::{Ended, Engines};
+use rockmill_compaction::record::{FileSums, OutputSums};
 use rockmill_compaction::{Device, DeviceList};
 use rockmill_core::DeclineReason;
 use rockmill_cuda::Target;
@@ -128,7 +129,10 @@ fn code(ended: &Ended) -> Option<&str> {
 
 #[test]
 fn any_difference_is_told() {
-    let sums = |crc| [("000001.sst".to_owned(), (9, crc))].into();
+    let sums = |crc| OutputSums {
+        compressor: None,
+        files: [("000001.sst".to_owned(), FileSums(9, crc, None))].into(),
+    };
     let done = |crc, result: &[u8]| Ended::Done {
         sums: sums(crc),
         result: result.to_vec(),

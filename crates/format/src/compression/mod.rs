@@ -9,6 +9,7 @@
 
 mod compress;
 mod decompress;
+mod library;
 
 pub use compress::Compressor;
 use compress::{Lz4Mode, lz4_mode};
@@ -83,7 +84,7 @@ pub const COMPRESSION_SIZE_LIMIT: usize = i32::MAX as usize;
 pub const DEFAULT_LEVEL: i32 = 32767;
 
 /// Who compresses blocks. Each writes other bytes, which all decompress to the same.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Implementation {
     /// The library that RocksDB uses too.
     #[default]
@@ -157,6 +158,17 @@ impl CompressionSettings {
         has_own.then(|| Self {
             implementation: Implementation::Rockmill1,
             ..self.clone()
+        })
+    }
+
+    /// Who compresses, as records of jobs name it: `lz4/rockmill-1`, or `lz4/library-1.10.0` with the version of the
+    /// library that is linked. Equal names write equal bytes. `None` if blocks are stored as they are.
+    pub fn compressor(&self) -> Option<String> {
+        let (codec, version) = library::name_and_version(self.kind)?;
+        let name = self.implementation.name();
+        Some(match self.implementation {
+            Implementation::Library => format!("{codec}/{name}-{version}"),
+            Implementation::Rockmill1 => format!("{codec}/{name}"),
         })
     }
 
