@@ -102,7 +102,10 @@ pub fn prepare(
     let bytes =
         |subcompaction: &Subcompaction| subcompactions::stored_bytes(&subcompaction.range, &tables);
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
-    let size = JobSize::new(input_size(&planned.plan, &tables), &subcompaction_bytes);
+    let job_size = |plan: &Plan| JobSize::new(input_size(plan, &tables), &subcompaction_bytes);
+    let size = job_size(&planned.plan);
+    let own = planned.plan.output.table.compression.with_rockmill();
+    let on_device = own.map_or(Implementation::Library, |own| own.implementation);
     let indexes = share.held_bytes();
     let mut device_refused = None;
     let mut devices = context.devices.clone();
@@ -112,8 +115,8 @@ pub fn prepare(
             cpu_bytes: budget.queued_bytes(HOST),
             slots: budget.slots(),
         };
-        let name = entry.device.backend.name();
-        !entry.only_if_sooner || auto::takes(context.executor.paces(), name, &size, queues)
+        let (name, paces) = (entry.device.backend.name(), context.executor.paces());
+        !entry.only_if_sooner || auto::takes(paces, name, &size, on_device, queues)
     });
     let library = planned.plan.output.table.compression.clone();
     choose_compressor(context, &eligible.job, &devices, &mut planned.plan, &tables);
@@ -148,6 +151,7 @@ pub fn prepare(
         // Subcompactions verify their files themselves, in their own memory.
         files.finishing.close();
     }
+    let size = job_size(&planned.plan);
     Ok(Prepared {
         devices: devices.iter().map(|entry| entry.number).collect(),
         device_refused,
@@ -200,7 +204,10 @@ fn input_size(plan: &Plan, tables: &[InputTable]) -> TaskSize {
     TaskSize {
         bytes: sum(|table| table.meta.properties.data_size),
         entries: sum(|table| table.meta.properties.num_entries),
-        compression: plan.output.table.compression.kind,
+        compression: {
+            let settings = &plan.output.table.compression;
+            (settings.kind, settings.implementation)
+        },
     }
 }
 

@@ -1,6 +1,8 @@
 //! The choice of a device for a job under [`Device::Auto`](crate::device::Device::Auto).
 
-use crate::pace::{self, CPU, JobSize, Paces};
+use rockmill_format::compression::Implementation;
+
+use crate::pace::{self, CPU, JobSize, Paces, TaskSize};
 
 /// Minimum CPU time of a task for a GPU: a constant part and a part for each task in flight. Copies, launches and waits
 /// take a GPU the same time for small tasks, and tasks take turns there. An H200 wins if a single task takes a CPU
@@ -22,22 +24,32 @@ pub struct Queues {
 
 /// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
 /// there if no task of this compression has run there, or if the device's queue and the job take less time there than
-/// on the CPU.
-pub fn takes(paces: &Paces, device: &str, job: &JobSize, queues: Queues) -> bool {
+/// on the CPU. On the device `compressed_by` would compress the output, and on the CPU who is in the size of the job.
+pub fn takes(
+    paces: &Paces,
+    device: &str,
+    job: &JobSize,
+    compressed_by: Implementation,
+    queues: Queues,
+) -> bool {
     let mean = job.mean();
+    let mean_there = TaskSize {
+        compression: (mean.compression.0, compressed_by),
+        ..mean
+    };
     // Number of tasks of this job's size.
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
     if pace::on_cpu(&mean) < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
         return false;
     }
-    let Some(seconds) = paces.known(device, &mean) else {
+    let Some(seconds) = paces.known(device, &mean_there) else {
         return true;
     };
     let there = queued(queues.device_bytes) * seconds;
     let is_sooner = there < queued(queues.cpu_bytes) * paces.expected(CPU, &mean);
     if !is_sooner {
-        paces.lost(device, mean.compression);
+        paces.lost(device, &mean_there);
     }
     is_sooner
 }
@@ -47,9 +59,10 @@ mod tests {
     use rockmill_format::compression::CompressionType;
 
     use super::*;
-    use crate::pace::TaskSize;
 
     const GPU: &str = "cuda:0";
+
+    const BY: Implementation = Implementation::Library;
 
     const IDLE: Queues = Queues {
         device_bytes: 0,
@@ -65,7 +78,7 @@ mod tests {
         let all = TaskSize {
             bytes,
             entries: bytes / 100,
-            compression: CompressionType::None,
+            compression: (CompressionType::None, BY),
         };
         JobSize::new(all, &vec![task_bytes; tasks])
     }
@@ -81,7 +94,7 @@ mod tests {
     #[test]
     fn a_job_goes_where_what_is_queued_and_the_job_take_less_time() {
         let job = job(16, TASK_BYTES);
-        let takes = |gpu, cpu, queues| takes(&paces(gpu, cpu), GPU, &job, queues);
+        let takes = |gpu, cpu, queues| takes(&paces(gpu, cpu), GPU, &job, BY, queues);
         assert!(takes(0.1, 0.2, IDLE) && !takes(0.2, 0.1, IDLE));
         assert!(!takes(0.1, 0.1, IDLE), "ties are the CPU's");
         let busy = |device_bytes, cpu_bytes| Queues {
@@ -103,14 +116,20 @@ mod tests {
     fn a_device_of_which_nothing_is_known_has_what_is_above_the_floor() {
         let paces = Paces::default();
         paces.observed(CPU, &job(1, TASK_BYTES).mean(), 1e-9);
-        assert!(takes(&paces, GPU, &job(16, TASK_BYTES), IDLE));
-        assert!(!takes(&paces, GPU, &job(16, 1 << 20), IDLE));
+        assert!(takes(&paces, GPU, &job(16, TASK_BYTES), BY, IDLE));
+        assert!(!takes(&paces, GPU, &job(16, 1 << 20), BY, IDLE));
     }
 
     #[test]
     fn a_quick_device_has_nothing_below_the_floor() {
-        assert!(takes(&paces(1e-9, 1.0), GPU, &job(16, TASK_BYTES), IDLE));
-        assert!(!takes(&paces(1e-9, 1.0), GPU, &job(16, 1 << 20), IDLE));
+        assert!(takes(
+            &paces(1e-9, 1.0),
+            GPU,
+            &job(16, TASK_BYTES),
+            BY,
+            IDLE
+        ));
+        assert!(!takes(&paces(1e-9, 1.0), GPU, &job(16, 1 << 20), BY, IDLE));
     }
 
     #[test]
@@ -118,8 +137,32 @@ mod tests {
         const MANY: usize = 200;
         let paces = paces(0.3, 0.2);
         let job = job(16, TASK_BYTES);
-        let tried = (0..MANY).find(|_| takes(&paces, GPU, &job, IDLE));
+        let tried = (0..MANY).find(|_| takes(&paces, GPU, &job, BY, IDLE));
         assert!(tried.is_some_and(|times| times > 10), "{tried:?}");
+    }
+
+    #[test]
+    fn what_the_cpu_did_with_a_devices_compressor_says_nothing_of_its_own() {
+        let own = Implementation::Rockmill1;
+        let sized = |by| {
+            let bytes = 16 * TASK_BYTES;
+            let all = TaskSize {
+                bytes,
+                entries: bytes / 100,
+                compression: (CompressionType::Lz4, by),
+            };
+            JobSize::new(all, &[TASK_BYTES; 16])
+        };
+        let (paces, job) = (Paces::default(), sized(BY));
+        paces.observed(CPU, &job.mean(), 0.1);
+        paces.observed(GPU, &sized(own).mean(), 0.2);
+        // Subcompactions that the CPU does again, after a device.
+        for _ in 0..100 {
+            paces.observed(CPU, &sized(own).mean(), 0.9);
+        }
+        assert!(!takes(&paces, GPU, &job, own, IDLE));
+        paces.observed(CPU, &job.mean(), 0.9);
+        assert!(takes(&paces, GPU, &job, own, IDLE));
     }
 
     /// Bytes of keys and of values; input bytes above which a task takes less time on an H200, measured for one task
@@ -144,10 +187,10 @@ mod tests {
                 let all = TaskSize {
                     bytes,
                     entries: bytes / (key + 8 + value),
-                    compression: CompressionType::None,
+                    compression: (CompressionType::None, BY),
                 };
                 let job = JobSize::new(all, &vec![task_bytes; tasks]);
-                takes(&paces, GPU, &job, IDLE)
+                takes(&paces, GPU, &job, BY, IDLE)
             };
             assert!(!is_worth(alone, 1) && is_worth(5 * alone, 1), "{value}");
             assert!(

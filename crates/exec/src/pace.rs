@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rockmill_format::compression::CompressionType;
+use rockmill_format::compression::{CompressionType, Implementation};
 
 /// Name of the CPU among devices.
 pub const CPU: &str = "cpu";
@@ -15,8 +15,9 @@ pub struct TaskSize {
     pub bytes: u64,
     /// Entries of its input.
     pub entries: u64,
-    /// Compression of the output's blocks.
-    pub compression: CompressionType,
+    /// Compression of the output's blocks, and who runs it. On the CPU, Rockmill's own code takes several times as long
+    /// as a library.
+    pub compression: (CompressionType, Implementation),
 }
 
 /// Known sizes of a job's tasks before they run.
@@ -103,12 +104,15 @@ impl Pace {
     }
 }
 
+/// A device and [`TaskSize::compression`].
+type Key = (String, (CompressionType, Implementation));
+
 /// Paces of all devices, by compression.
 #[derive(Debug, Default)]
-pub struct Paces(Mutex<BTreeMap<(String, CompressionType), Pace>>);
+pub struct Paces(Mutex<BTreeMap<Key, Pace>>);
 
 impl Paces {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, CompressionType), Pace>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Pace>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,9 +145,10 @@ impl Paces {
 
     /// Assumes a slightly higher speed of a device that lost a job because of its pace. The cause of its slowness may
     /// be gone, so it gets work again after some more lost jobs.
-    pub fn lost(&self, device: &str, compression: CompressionType) {
+    pub fn lost(&self, device: &str, size: &TaskSize) {
         const TIMES: f64 = 0.98;
-        if let Some(pace) = self.lock().get_mut(&(device.to_owned(), compression)) {
+        let key = (device.to_owned(), size.compression);
+        if let Some(pace) = self.lock().get_mut(&key) {
             *pace = pace.times(TIMES);
         }
     }
@@ -162,7 +167,7 @@ mod tests {
         TaskSize {
             bytes,
             entries,
-            compression: CompressionType::None,
+            compression: (CompressionType::None, Implementation::Library),
         }
     }
 
@@ -178,11 +183,15 @@ mod tests {
         paces.observed("cuda:0", &task, 2.0);
         assert!(is_near(paces.known("cuda:0", &task), 2.0));
         assert_eq!(paces.known("cuda:1", &task), None);
-        let compressed = TaskSize {
-            compression: CompressionType::Zstd,
+        let compressed = |by| TaskSize {
+            compression: (CompressionType::Zstd, by),
             ..task
         };
-        assert_eq!(paces.known("cuda:0", &compressed), None);
+        let by_library = compressed(Implementation::Library);
+        assert_eq!(paces.known("cuda:0", &by_library), None);
+        paces.observed("cuda:0", &by_library, 3.0);
+        let by_rockmill = compressed(Implementation::Rockmill1);
+        assert_eq!(paces.known("cuda:0", &by_rockmill), None);
         paces.observed("cuda:0", &task, 4.0);
         assert!(is_near(paces.known("cuda:0", &task), 2.5), "by a quarter");
         for _ in 0..100 {

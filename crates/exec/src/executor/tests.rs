@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{DeclineReason, ErrorKind, Footprint, Operator, ReadTask, Request, Support};
-use rockmill_format::compression::CompressionType;
+use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_storage::clock::SystemClock;
 
 use super::*;
@@ -67,7 +67,7 @@ impl Script {
         let all = TaskSize {
             bytes: bytes.iter().sum(),
             entries: 1,
-            compression: CompressionType::None,
+            compression: (CompressionType::None, Implementation::Library),
         };
         let (sender, receiver) = channel();
         let script = Arc::new(Self {
