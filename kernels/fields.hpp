@@ -62,8 +62,8 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(LayoutArgs, arena, survivors, n, key_bytes, values, hashes, layout, index, splitting,
                     filter, compression, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
                     grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, raw_offsets,
-                    stored_sizes, codecs, raw_sums, raw, packed, compress_scratch, index_sizes, index_sums,
-                    blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
+                    stored_sizes, codecs, raw_sums, raw, packed, compress_scratch, compress_groups,
+                    compress_group_bytes, compress_usual, index_sizes, index_sums, blocks, num_blocks, file_starts, num_files, file_blocks, file_offsets, indexes, places,
                     edges, max_files, unused, errors)
     ROCKMILL_RECORD(FilterArgs, file_start, num_entries, num_lines, num_probes, lines)
     ROCKMILL_RECORD(VerifyArgs, blocks, num_blocks, num_entries, num_key_bytes, num_files, file_starts,

@@ -142,8 +142,11 @@ struct LayoutArgs {
   u32* raw_sums;
   u8* raw;
   u8* packed;
-  // For ZSTD, as many bytes as compress.hpp:compress_scratch says; else null.
+  // compress.hpp:CompressScratch; null unless blocks are compressed by ZSTD.
   u8* compress_scratch;
+  u64 compress_groups;
+  u64 compress_group_bytes;
+  u64 compress_usual;
   // The same of the index's entries.
   u32* index_sizes;
   u64* index_sums;

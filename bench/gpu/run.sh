@@ -7,7 +7,7 @@
 #   sanitize         a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   compressed       the same for LZ4, Snappy and ZSTD, in memory
-#   small            the same for jobs of 1 MB to 256 MB
+#   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
 #   kill             processes that compact on the GPU are killed with SIGKILL, and their databases checked
@@ -145,8 +145,11 @@ section_compressed() {
 }
 
 section_small() {
-    compaction small --dir "$memory_dir" --runs 4 --threads "$threads" --device "cpu,$device" \
-        --workload 16x256:none:4K,16x256:none:15K,16x256:none:60K,16x256:none:250K,16x256:none:1M
+    local compression
+    for compression in none lz4 zstd; do
+        compaction "small-$compression" --dir "$memory_dir" --runs 4 --threads "$threads" --device "cpu,$device" \
+            --workload "$(printf "16x256:$compression:%s," 4K 15K 60K 250K 1M | sed 's/,$//')"
+    done
 }
 
 section_disk() {

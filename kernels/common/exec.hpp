@@ -4,8 +4,10 @@
 //   for_each(exec, n, f)          f(i), a thread each
 //   for_each_group(exec, n, f)    f(group, i), a warp each
 //   for_each_tile<W>(exec, n, f)  f(group, i), a tile of W lanes each
-//   for_each_group_with_shared<T>(exec, n, f)
-//                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp
+//   for_each_group_with_shared<T>(exec, n, f, groups)
+//                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp. If a number of
+//                                 groups is given, which must be even, there are so many, and all items with the same
+//                                 i % groups are one group's
 //   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
 //   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
 //
@@ -126,10 +128,12 @@ int for_each_tile(const Exec& exec, u64 n, F f) {
 }
 
 template <class T, class F>
-int for_each_group_with_shared(const Exec& exec, u64 n, F f) {
+int for_each_group_with_shared(const Exec& exec, u64 n, F f, u64 groups = 0) {
   static_assert(sizeof(T) * LaunchPolicy::warps_with_shared <= 48 << 10, "static shared memory of a block");
   if (n == 0) return 0;
-  const u32 blocks = LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS);
+  constexpr u32 warps = LaunchPolicy::warps_with_shared;
+  const u32 blocks = groups == 0 ? LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS)
+                                 : u32(groups / warps);
   each_group_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
@@ -227,7 +231,7 @@ int for_each_tile(const Exec&, u64 n, F f) {
 }
 
 template <class T, class F>
-int for_each_group_with_shared(const Exec&, u64 n, F f) {
+int for_each_group_with_shared(const Exec&, u64 n, F f, u64 = 0) {
   T shared;
   for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared);
   return 0;

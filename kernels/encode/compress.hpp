@@ -26,8 +26,22 @@ struct PlaceRaw {
   }
 };
 
-// Bytes of scratch memory of all blocks before block b, and of so many blocks: each takes zstd_scratch_bytes at most.
-ROCKMILL_HD u64 compress_scratch(u64 raw_offset, u64 blocks) { return 2 * raw_offset + 32 * blocks; }
+// Scratch memory of ZSTD's encoder: of each block, or of each group if there are more blocks than groups that run at once.
+struct CompressScratch {
+  u8* bytes;
+  // 0 if each block has its own.
+  u64 groups, group_bytes;
+  // With groups: the largest block for which a group has enough. Larger blocks are done apart, by fewer groups.
+  u32 usual;
+  u32 is_for_larger;
+
+  ROCKMILL_HD bool is_meant(u32 raw_size) const { return groups == 0 || (raw_size > usual) == (is_for_larger != 0); }
+
+  // Of block b, on a multiple of 8. All blocks before take zstd_scratch_bytes at most each.
+  ROCKMILL_HD u8* of(u64 b, u64 raw_offset) const {
+    return bytes + (groups > 0 ? b % groups * group_bytes : (2 * raw_offset + 32 * b) / 8 * 8);
+  }
+};
 
 struct CompressBlocks {
   Compression compression;
@@ -39,8 +53,8 @@ struct CompressBlocks {
   u32* stored_sizes;
   u32* codecs;
   u32* raw_sums;
-  // Null unless the codec takes some.
-  u8* scratch;
+  // Of ZSTD.
+  CompressScratch scratch;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b, MatchTable& table) const {
@@ -52,8 +66,8 @@ struct CompressBlocks {
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b, ZstdEncodeTables& tables) const {
-    // A multiple of 8.
-    u8* own = scratch + compress_scratch(blocks[b].at - ARENA_PADDING, b) / 8 * 8;
+    if (!scratch.is_meant(blocks[b].raw_size)) return;
+    u8* own = scratch.of(b, blocks[b].at - ARENA_PADDING);
     compress(g, b, [&](const u8* image, u32 raw_size, u8* out, u32 limit) {
       return zstd_encode(g, image, raw_size, out, limit, tables, own);
     });
@@ -83,6 +97,22 @@ struct CompressBlocks {
     raw_sums[b] = sum;
   }
 };
+
+// The scratch memory of all groups goes to fewer groups, which have enough for a block of any size.
+inline CompressScratch scratch_for_larger(const CompressScratch& all) {
+  const u64 most = zstd_scratch_bytes(ZSTD_MAX_BLOCK), groups = all.groups * all.group_bytes / most / 2 * 2;
+  return {all.bytes, groups, most, all.usual, 1};
+}
+
+inline int compress_zstd(const Exec& exec, u64 n, CompressBlocks compress) {
+  const auto run = [&] {
+    return for_each_group_with_shared<ZstdEncodeTables>(exec, n, compress, compress.scratch.groups);
+  };
+  const int error = run();
+  if (error != 0 || compress.scratch.groups == 0) return error;
+  compress.scratch = scratch_for_larger(compress.scratch);
+  return run();
+}
 
 // Payloads into the files' images. What is behind them is sealed later.
 struct GatherBlocks {

@@ -78,7 +78,10 @@ impl CudaBackend {
     fn device_bytes(&self, request: &Request<'_>) -> u64 {
         let read = ReadSize::foreseen(request);
         let applying = match request.purpose {
-            Purpose::WriteSst(plan) => SstBuffers::bytes(&SstSize::foreseen(&read, plan)),
+            Purpose::WriteSst(plan) => {
+                let processors = self.device().about().multiprocessors;
+                SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
+            }
             Purpose::Inspect => InspectBuffers::bytes(&read),
         };
         Workspace::bytes(self.device(), read.blocks, read.entries)

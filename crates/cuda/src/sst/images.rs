@@ -10,7 +10,7 @@ use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
 
 use super::buffers::SstBuffers;
 use super::layout::{MAX_FILES, NUM_FILES_AT};
-use super::size::compress_scratch_bytes;
+use super::size::CompressScratch;
 use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
 use crate::driver::{altered, refused};
 use crate::read::{FirstError, ReadState, Survivors, download_checked, error_in};
@@ -201,9 +201,13 @@ fn compress(
     args.raw_sums = sst.raw_sums.room(num_blocks)?;
     args.raw = sst.raw.room(room)?;
     args.packed = sst.packed.room(room)?;
-    let scratch = compress_scratch_bytes(&plan.table.compression, bytes, args.num_blocks);
-    if scratch > 0 {
-        args.compress_scratch = sst.compress_scratch.room(scratch as usize)?;
+    let processors = read.device.about().multiprocessors;
+    let scratch = CompressScratch::new(plan, bytes, args.num_blocks, processors);
+    if scratch.bytes > 0 {
+        args.compress_scratch = sst.compress_scratch.room(scratch.bytes as usize)?;
+        args.compress_groups = scratch.groups;
+        args.compress_group_bytes = scratch.group_bytes;
+        args.compress_usual = scratch.usual_block;
     }
     for gap in [0, (PADDING + bytes) as usize] {
         sst.raw.fill(gap, PADDING as usize, 0, &read.ws.stream)?;

@@ -1,7 +1,7 @@
 //! How much of everything comes of a task's rows at most, if they are written as SST files.
 
 use rockmill_core::OutputPlan;
-use rockmill_format::compression::{CompressionSettings, CompressionType};
+use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::filter::{filter_rules, may_lack_prefix};
@@ -33,7 +33,7 @@ pub struct SstSize {
     /// If data blocks are compressed, how many there are and the bytes of all before; else 0.
     pub compressed_blocks: u64,
     pub raw_bytes: u64,
-    /// Scratch memory of compression.
+    /// Bytes of [`CompressScratch`].
     pub compress_scratch_bytes: u64,
 }
 
@@ -50,8 +50,8 @@ const INDEX_ENTRY_OVERHEAD: u64 = 32;
 const FILE_OVERHEAD: u64 = 2 * IMAGE_ALIGNMENT;
 
 impl SstSize {
-    /// What is foreseen of writing all that is read.
-    pub fn foreseen(read: &ReadSize, plan: &OutputPlan) -> Self {
+    /// What is foreseen of writing all that is read, on a device with so many multiprocessors.
+    pub fn foreseen(read: &ReadSize, plan: &OutputPlan, processors: u32) -> Self {
         let (entries, key_bytes) = (read.entries, read.key_bytes);
         let grandparents = &plan.splitting.grandparents;
         let grandparent_bytes: u64 = (grandparents.iter())
@@ -88,11 +88,8 @@ impl SstSize {
             filter_bytes,
             image_bytes,
             compressed_blocks: if compresses { blocks } else { 0 },
-            compress_scratch_bytes: compress_scratch_bytes(
-                &plan.table.compression,
-                block_bytes,
-                blocks,
-            ),
+            compress_scratch_bytes: CompressScratch::new(plan, block_bytes, blocks, processors)
+                .bytes,
             raw_bytes: match compresses {
                 true => block_bytes.saturating_add(2 * PADDING),
                 false => 0,
@@ -101,14 +98,53 @@ impl SstSize {
     }
 }
 
-/// Scratch memory to compress so many bytes in so many blocks (`compress.hpp:compress_scratch`).
-pub fn compress_scratch_bytes(compression: &CompressionSettings, bytes: u64, blocks: u64) -> u64 {
-    const BYTES_PER_BYTE: u64 = 2;
-    const BYTES_PER_BLOCK: u64 = 32;
-    match compression.kind {
-        CompressionType::Zstd => (bytes.saturating_mul(BYTES_PER_BYTE))
-            .saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK)),
-        _ => 0,
+/// Scratch memory of compression (`compress.hpp:CompressScratch`).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CompressScratch {
+    /// All of it; 0 if none is needed.
+    pub bytes: u64,
+    /// Groups that have some each; 0 if each block has its own.
+    pub groups: u64,
+    /// Bytes of a group.
+    pub group_bytes: u64,
+    /// Largest block for which that is enough.
+    pub usual_block: u64,
+}
+
+impl CompressScratch {
+    /// What compressing `blocks` blocks of `bytes` bytes takes on a device with so many multiprocessors, 0 on the host.
+    pub fn new(plan: &OutputPlan, bytes: u64, blocks: u64, processors: u32) -> Self {
+        /// What a multiprocessor runs at once (`exec.hpp:LaunchPolicy`).
+        const GROUPS_PER_PROCESSOR: u64 = 32;
+        /// `zstd.hpp:ZSTD_MAX_BLOCK`: longer blocks are encoded in such parts.
+        const MAX_PART: u64 = 128 << 10;
+        /// Groups that there are at least for blocks of any size.
+        const LEAST_GROUPS: u64 = 2;
+        const BYTES_PER_BLOCK: u64 = 32;
+        if plan.table.compression.kind != CompressionType::Zstd {
+            return Self::default();
+        }
+        // `zstd_encode.hpp:zstd_scratch_bytes`.
+        let of_block = |bytes: u64| 2 * bytes.min(MAX_PART).next_multiple_of(4) + 8;
+        let mean = plan.table.block_size.max(bytes / blocks.max(1));
+        let usual_block = mean.saturating_add(mean / 2).min(u64::from(u32::MAX));
+        let groups = u64::from(processors.max(1)) * GROUPS_PER_PROCESSOR;
+        let group_bytes =
+            of_block(usual_block).max(of_block(MAX_PART) * LEAST_GROUPS / groups + 8) / 8 * 8;
+        let of_all_blocks =
+            (bytes.saturating_mul(2)).saturating_add(blocks.saturating_mul(BYTES_PER_BLOCK));
+        if of_all_blocks <= groups * group_bytes {
+            return Self {
+                bytes: of_all_blocks,
+                ..Self::default()
+            };
+        }
+        Self {
+            bytes: groups * group_bytes,
+            groups,
+            group_bytes,
+            usual_block,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Plan};
 use rockmill_cpu::CpuBackend;
-use rockmill_cuda::{CudaBackend, CudaSettings};
+use rockmill_cuda::{CudaBackend, CudaSettings, Target};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::FilterOptions;
 
@@ -75,6 +75,25 @@ fn need(job: &(Vec<InputTable>, Plan)) -> u64 {
     let error = all(&device_of(1), job).expect_err("one byte is not enough");
     let words = error.what.split(' ').map(str::parse);
     words.flatten().next().expect("the error tells the need")
+}
+
+/// Scratch memory is for the groups that run at once. The host runs one at a time, so it shows.
+#[test]
+fn zstd_takes_little_more_memory_than_lz4() {
+    let need_with = |kind| {
+        let (inputs, mut plan) = job(30);
+        plan.output.table.compression.kind = kind;
+        let own = plan.output.table.compression.with_rockmill();
+        plan.output.table.compression = own.expect("there is code for it");
+        need(&(inputs, plan))
+    };
+    if target() == Target::Host {
+        let (lz4, zstd) = (
+            need_with(CompressionType::Lz4),
+            need_with(CompressionType::Zstd),
+        );
+        assert!((lz4..lz4 + (1 << 20)).contains(&zstd), "{lz4}, {zstd}");
+    }
 }
 
 #[test]

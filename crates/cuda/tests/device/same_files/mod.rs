@@ -4,6 +4,8 @@ pub mod cases;
 mod damage;
 mod filters;
 
+use std::time::Instant;
+
 use cases::{deeper_files, grandparents, input_plans, plans, runs, tables};
 use proptest::prelude::*;
 use rockmill_core::{
@@ -121,6 +123,80 @@ fn giant_entries_single_entries_and_nothing_at_all_work() {
         let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
         assert_eq!(difference(&files, &found), None, "case {i}");
         assert_eq!(essence(&report), essence(&found_report), "case {i}");
+    }
+}
+
+/// ZSTD's encoder takes scratch memory for each group then, and larger blocks are compressed apart.
+#[test]
+fn more_blocks_than_groups_and_some_much_larger_are_compressed() {
+    const SMALL: u64 = 24_000;
+    let entry = |i: u64| {
+        let len = match i {
+            5000 => 300_000,
+            i if i % 600 == 7 => 30_000,
+            _ => 120,
+        };
+        let mut value = common::noise(i, len);
+        value[len / 2..].fill(b'v');
+        Entry::new(&i.to_be_bytes(), i + 1, common::PUT, &value)
+    };
+    let run: Vec<_> = (0..SMALL).map(entry).collect();
+    let inputs = [open(common::one_file(&common::plan(), &run)).expect("sound")];
+    let mut plan = common::plan();
+    plan.output.table.block_size = 256;
+    let zstd = &mut plan.output.table.compression;
+    zstd.kind = CompressionType::Zstd;
+    *zstd = zstd.with_rockmill().expect("there is code for it");
+    let range = KeyRange::default();
+    let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+    let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+    assert_eq!(difference(&files, &found), None);
+    assert_eq!(essence(&report), essence(&found_report));
+}
+
+/// Prints the seconds of a task, which takes a group per block: the limit in docs/guide/gpu.md follows from them.
+#[test]
+#[ignore = "it is slow; run it by hand, on a GPU with ROCKMILL_TEST_DEVICE"]
+fn a_block_of_64_mib_is_read_and_written_with_each_codec() {
+    let mut value = common::noise(7, 64 << 20);
+    for chunk in value.chunks_mut(1 << 10) {
+        chunk[512..].fill(b'v');
+    }
+    let entries = [
+        Entry::new(b"a", 1, common::PUT, &value),
+        Entry::new(b"b", 2, common::PUT, b"small"),
+    ];
+    let kinds = [
+        CompressionType::Lz4,
+        CompressionType::Snappy,
+        CompressionType::Zstd,
+    ];
+    for (kind, zstd_checksum) in kinds
+        .map(|kind| (kind, false))
+        .into_iter()
+        .chain([(CompressionType::Zstd, true)])
+    {
+        let mut plan = common::plan();
+        let compression = &mut plan.output.table.compression;
+        compression.kind = kind;
+        let mut by_library = plan.clone();
+        by_library.output.table.compression.zstd_checksum = zstd_checksum;
+        let inputs = [open(common::one_file(&by_library, &entries)).expect("sound")];
+        let compression = &mut plan.output.table.compression;
+        *compression = compression.with_rockmill().expect("there is code for it");
+        let range = KeyRange::default();
+        let (_, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+        let started = Instant::now();
+        let (_, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+        println!(
+            "{kind:?}, checksum {zstd_checksum}: {:.2} s",
+            started.elapsed().as_secs_f64()
+        );
+        assert_eq!(difference(&files, &found), None, "{kind:?}");
+        assert!(
+            files[0].bytes.len() < 48 << 20,
+            "{kind:?}: it was compressed"
+        );
     }
 }
 
