@@ -190,8 +190,6 @@ impl Support {
 pub enum Unsupported {
     /// To write blocks that a library compresses.
     Compression,
-    /// To read blocks that were compressed by zlib or with a dictionary.
-    CompressedInputs,
     /// To count filter and index towards the size at which a file ends.
     SizeIsUpperBound,
     /// To read keys that are ordered by something else than bytes.
@@ -210,9 +208,6 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Compression => "the device does not write blocks of this compression",
-            Self::CompressedInputs => {
-                "the device does not read inputs that were compressed by zlib or with a dictionary"
-            }
             Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
             Self::Comparator => "keys are ordered by something else than bytes",
             Self::RangeTombstones => "a table has range tombstones",

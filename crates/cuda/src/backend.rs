@@ -10,7 +10,7 @@ use rockmill_core::{
 use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
-use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, survivors};
+use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
 use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
 use crate::support;
@@ -143,7 +143,9 @@ impl Backend for CudaBackend {
             }
         };
         Footprint {
-            host_bytes: (self.loading_bytes().max(applying)).saturating_add(STAGING_BYTES as u64),
+            host_bytes: (self.loading_bytes().max(applying))
+                .saturating_add(ReadSize::foreseen(request).host_bytes)
+                .saturating_add(STAGING_BYTES as u64),
             device_bytes: self.device_bytes(request),
         }
     }
@@ -153,13 +155,15 @@ impl Backend for CudaBackend {
         let request = task.request;
         let device = self.pool.device();
         let _current = device.make_current()?;
-        let input = Input::find(request.tables, request.range)?;
+        let stages = Stages::default();
+        let threads = self.settings.io_threads;
+        let on_host = host_blocks(request.tables, request.range, threads, task.cancel, &stages)?;
+        let input = Input::find(request.tables, request.range, &on_host)?;
         let bytes = self.device_bytes(&request);
         let ws = self.pool.workspace(bytes, task.cancel)?;
         // That of a task that has failed.
         ws.stream.take_traffic();
         let mut buffers = ReadBuffers::new(&ws.arena);
-        let stages = Stages::default();
         let loading = Instant::now();
         input.load(
             &self.pool,

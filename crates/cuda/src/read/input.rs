@@ -7,8 +7,12 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result};
+use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionType;
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+use rockmill_format::index::IndexEntry;
 
+use super::host_blocks::{HostBlocks, is_for_host};
 use super::size::may_be_compressed;
 use crate::driver::ffi::BlockRef;
 use crate::driver::{Stages, refused};
@@ -69,11 +73,15 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Finds the blocks of `inputs` that may hold keys of `range`.
+    /// Finds the blocks of `inputs` that may hold keys of `range`. Those `on_host` are taken from there.
     ///
     /// # Errors
     /// Corruption if an index names bytes outside its file.
-    pub fn find(inputs: &'a [InputTable], range: &KeyRange) -> Result<Self> {
+    pub fn find(
+        inputs: &'a [InputTable],
+        range: &KeyRange,
+        on_host: &'a [HostBlocks],
+    ) -> Result<Self> {
         let mut input = Self {
             arena_bytes: ARENA_START,
             is_compressed: inputs.iter().any(may_be_compressed),
@@ -81,53 +89,83 @@ impl<'a> Input<'a> {
         };
         for (ordinal, table) in inputs.iter().enumerate() {
             let entries = &table.meta.index[table.blocks_in_range(range)];
-            if !entries.is_empty() {
-                input.add(ordinal, table, entries)?;
+            if entries.is_empty() {
+                continue;
             }
+            if is_for_host(table) {
+                for part in on_host.iter().filter(|part| part.ordinal == ordinal) {
+                    input.add_part(table, part)?;
+                }
+                input.bytes += table.stored_bytes(range);
+            } else {
+                input.bytes += input.add(table, entries)?;
+            }
+            input.runs.push((ordinal, input.blocks.len()));
         }
         Ok(input)
     }
 
-    fn add(
-        &mut self,
-        ordinal: usize,
-        table: &'a InputTable,
-        entries: &[rockmill_format::index::IndexEntry],
-    ) -> Result<()> {
+    /// Blocks in the memory of the host, which were checked there.
+    fn add_part(&mut self, table: &InputTable, part: &'a HostBlocks) -> Result<()> {
+        let mut at = 0;
+        for &(file_offset, size) in &part.blocks {
+            let block = self.block(table, file_offset, at, size)?;
+            self.blocks.push(BlockRef {
+                checksum: ChecksumType::None as u32,
+                ..block
+            });
+            at += size + BLOCK_TRAILER_SIZE as u64;
+        }
+        self.add_range(part, 0, part.len());
+        Ok(())
+    }
+
+    /// A block of so many bytes, that lies `from_range` bytes behind the beginning of the next range.
+    fn block(
+        &self,
+        table: &InputTable,
+        file_offset: u64,
+        from_range: u64,
+        size: u64,
+    ) -> Result<BlockRef> {
+        let guard = table.meta.footer.guard;
+        let interval = table.meta.properties.data_block_restart_interval;
+        let size = u32::try_from(size).ok();
+        let size = size.filter(|&size| size <= MAX_BLOCK_BYTES);
+        let size = size.ok_or_else(|| refused("blocks of more than 2 GiB"))?;
+        Ok(BlockRef {
+            at: self.arena_bytes + from_range,
+            file_offset,
+            stored_size: size,
+            raw_size: size,
+            codec: match self.is_compressed {
+                true => CODEC_IN_TRAILER,
+                false => CompressionType::None as u32,
+            },
+            checksum_base: guard.base_context_checksum,
+            checksum: guard.checksum as u32,
+            restart_interval: u32::try_from(interval).unwrap_or(u32::MAX),
+            sequence: table.global_sequence().unwrap_or(STORED_SEQUENCE),
+        })
+    }
+
+    /// Returns how many bytes of the file are read.
+    fn add(&mut self, table: &'a InputTable, entries: &[IndexEntry]) -> Result<u64> {
         let file: &dyn ReadAt = &*table.file;
         // Decoding the index has checked that offsets ascend.
         let offset = entries[0].handle.offset;
         let mut end = offset;
-        let guard = table.meta.footer.guard;
-        let interval = table.meta.properties.data_block_restart_interval;
-        let restart_interval = u32::try_from(interval).unwrap_or(u32::MAX);
         for entry in entries {
             let handle = entry.handle;
             let len = handle
                 .stored_len(table.meta.file_size)
                 .map_err(|e| Error::format(file.name(), e))?;
             end = end.max(handle.offset + len as u64);
-            let size = u32::try_from(handle.size).ok();
-            let size = size.filter(|&size| size <= MAX_BLOCK_BYTES);
-            let size = size.ok_or_else(|| refused("blocks of more than 2 GiB"))?;
-            self.blocks.push(BlockRef {
-                at: self.arena_bytes + (handle.offset - offset),
-                file_offset: handle.offset,
-                stored_size: size,
-                raw_size: size,
-                codec: match self.is_compressed {
-                    true => CODEC_IN_TRAILER,
-                    false => CompressionType::None as u32,
-                },
-                checksum_base: guard.base_context_checksum,
-                checksum: guard.checksum as u32,
-                restart_interval,
-                sequence: table.global_sequence().unwrap_or(STORED_SEQUENCE),
-            });
+            let block = self.block(table, handle.offset, handle.offset - offset, handle.size)?;
+            self.blocks.push(block);
         }
-        self.runs.push((ordinal, self.blocks.len()));
         self.add_range(file, offset, end);
-        Ok(())
+        Ok(end - offset)
     }
 
     fn add_range(&mut self, file: &'a dyn ReadAt, offset: u64, end: u64) {
@@ -145,7 +183,6 @@ impl<'a> Input<'a> {
             at += to - from;
             from = to;
         }
-        self.bytes += end - offset;
         self.arena_bytes = arena_end(self.arena_bytes, end - offset);
         self.gaps.push(at..self.arena_bytes - PADDING);
     }

@@ -2,6 +2,7 @@
 
 mod decode;
 mod errors;
+mod host_blocks;
 mod input;
 mod keys;
 mod retain;
@@ -12,6 +13,7 @@ mod state;
 
 pub use decode::DECIDED_TYPES;
 pub use errors::{FirstError, clear_errors, download_checked, error_in, longest_key};
+pub use host_blocks::host_blocks;
 pub use input::Input;
 pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
 pub use rows::{Survivors, survivors};

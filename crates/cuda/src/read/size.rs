@@ -5,6 +5,7 @@ use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, is_uncompressed};
 
+use super::host_blocks::{HOST_OVERHEAD, PARTS_OF_TABLE, is_for_host};
 use super::input::{ARENA_START, arena_end};
 use super::keys::{KEY_PADDING, WORD_KEY_BYTES};
 
@@ -17,6 +18,8 @@ pub struct ReadSize {
     pub arena_bytes: u64,
     /// Bytes of all blocks once they are decompressed, if some may be compressed; else 0.
     pub raw_bytes: u64,
+    /// Host memory for blocks that the host decompresses ([`super::host_blocks`]).
+    pub host_bytes: u64,
     /// Data blocks.
     pub blocks: u64,
     /// Runs that they are of.
@@ -100,7 +103,16 @@ impl ReadSize {
         self.raw_bytes = (self.raw_bytes)
             .saturating_add(raw.max(data))
             .saturating_add(blocks * RAW_OVERHEAD);
-        self.arena_bytes = arena_end(self.arena_bytes, stored);
+        if is_for_host(table) {
+            let bytes = raw.saturating_add(blocks * TRAILER_BYTES);
+            self.host_bytes = (self.host_bytes)
+                .saturating_add(bytes)
+                .saturating_add(HOST_OVERHEAD);
+            let paddings = PARTS_OF_TABLE * arena_end(0, 0);
+            self.arena_bytes = arena_end(self.arena_bytes, bytes.saturating_add(paddings));
+        } else {
+            self.arena_bytes = arena_end(self.arena_bytes, stored);
+        }
         self.blocks += blocks;
         self.runs += 1;
         self.wide |= may_be_wide(properties);

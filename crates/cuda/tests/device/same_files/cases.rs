@@ -106,16 +106,6 @@ pub fn table_plans() -> impl Strategy<Value = TablePlan> {
     })
 }
 
-/// Plans of tables that the device reads.
-pub fn input_plans() -> impl Strategy<Value = TablePlan> {
-    common::plans::table_plans().prop_map(|mut plan| {
-        if plan.compression.kind == CompressionType::Zlib {
-            plan.compression = CompressionSettings::none();
-        }
-        plan
-    })
-}
-
 pub fn plans() -> impl Strategy<Value = Plan> {
     let rules = (
         proptest::collection::btree_set(0u64..310, 0..4),

@@ -103,6 +103,7 @@ fn files_to_damage() -> Vec<Vec<u8>> {
             CompressionType::Snappy,
             CompressionType::Lz4,
             CompressionType::Zstd,
+            CompressionType::Zlib,
         ] {
             let mut plan = common::plan();
             plan.output.table.compression.kind = kind;

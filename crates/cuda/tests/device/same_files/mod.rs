@@ -6,7 +6,7 @@ mod filters;
 
 use std::time::Instant;
 
-use cases::{deeper_files, grandparents, input_plans, plans, runs, tables};
+use cases::{deeper_files, grandparents, plans, runs, tables};
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, DeeperLevels, Error, ErrorKind, Grandparent, InputTable, KeyRange,
@@ -59,7 +59,7 @@ proptest! {
     fn files_and_reports_are_those_of_the_cpu_backend(
         runs in runs(),
         plan in plans(),
-        input_plan in input_plans(),
+        input_plan in common::plans::table_plans(),
         bounds in any::<[Option<prop::sample::Index>; 2]>(),
         cut_bounds in any::<bool>(),
         switches in any::<[bool; 3]>(),
@@ -252,9 +252,6 @@ fn a_grandparent_of_any_size_ends_files() {
 fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, &[7; 1000])];
     let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
-    let mut zlib = common::plan();
-    zlib.output.table.compression.kind = CompressionType::Zlib;
-    let zlib_inputs = [open(common::one_file(&zlib, &entries)).expect("sound")];
     let mut lz4 = common::plan();
     lz4.output.table.compression.kind = CompressionType::Lz4;
     let mut upper_bound = common::plan();
@@ -263,7 +260,6 @@ fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     for (inputs, plan, kind) in [
         (&inputs, &lz4, Unsupported::Compression),
         (&inputs, &upper_bound, Unsupported::SizeIsUpperBound),
-        (&zlib_inputs, &common::plan(), Unsupported::CompressedInputs),
     ] {
         let support = device().supports(&plan.request(inputs, &range, 0));
         assert_eq!(support, Support::No(kind));

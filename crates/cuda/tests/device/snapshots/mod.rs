@@ -115,7 +115,7 @@ proptest! {
     #[test]
     fn a_snapshot_sees_on_each_backend_what_it_sees_in_the_model(
         runs in drawn::runs(),
-        plan in cases::input_plans(),
+        plan in common::plans::table_plans(),
         rules in drawn::rules(),
         bounds in any::<[Option<prop::sample::Index>; 2]>(),
         is_cut in any::<bool>(),
