@@ -187,10 +187,10 @@ inline WriteBlocks block_writer(const LayoutArgs* a, u8* to) {
 inline int compress_blocks(const Exec* exec, const LayoutArgs* a) {
   ROCKMILL_STEP(for_each_group(*exec, a->num_blocks, block_writer(a, a->raw)));
   const CompressScratch scratch{a->compress_scratch, a->compress_groups, a->compress_group_bytes,
-                                u32(a->compress_usual), 0};
+                                u32(a->compress_usual), 0, nullptr};
   const CompressBlocks compress{a->compression,  a->blocks, a->raw,      a->packed,
                                 a->stored_sizes, a->codecs, a->raw_sums, scratch};
-  if (a->compression.codec == CODEC_ZSTD) return compress_zstd(*exec, a->num_blocks, compress);
+  if (a->compression.codec == CODEC_ZSTD) return compress_all_zstd(*exec, a->num_blocks, compress);
   return for_each_group_with_shared<MatchTable>(*exec, a->num_blocks, compress);
 }
 

@@ -4,10 +4,11 @@
 //   for_each(exec, n, f)          f(i), a thread each
 //   for_each_group(exec, n, f)    f(group, i), a warp each
 //   for_each_tile<W>(exec, n, f)  f(group, i), a tile of W lanes each
-//   for_each_group_with_shared<T>(exec, n, f, groups)
-//                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp. If a number of
-//                                 groups is given, which must be even, there are so many, and all items with the same
-//                                 i % groups are one group's
+//   for_each_group_with_shared<T>(exec, n, f)
+//                                 f(group, i, t), a warp each; t is a T in the shared memory of the warp
+//   for_each_of_groups_with_shared<T>(exec, n, f, groups, next)
+//                                 f(group, i, t, k), by so many groups, an even number: group k < groups takes an item
+//                                 when it is done with the one before; next is a counter that is 0
 //   accumulate(exec, n, f, out)   f(i, sums), then all sums merged into *out
 //   exclusive_sum(exec, in, out, n), inclusive_max(exec, in, out, n), merge_two(exec, ..)
 //
@@ -92,6 +93,24 @@ __global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shar
   }
 }
 
+// Fewer blocks may run at once than there are; those that come late find nothing left.
+template <class T, class F>
+__global__ void __launch_bounds__(SHARED_THREADS, LaunchPolicy::blocks_with_shared)
+    each_of_groups_with_shared_kernel(u64 n, F f, u64* next) {
+  constexpr u32 warps = LaunchPolicy::warps_with_shared;
+  __shared__ T shared[warps];
+  const u32 warp = threadIdx.x / Warp::width;
+  const auto take = [&] {
+    u64 i = 0;
+    if (Warp{}.rank() == 0) i = atomicAdd(reinterpret_cast<unsigned long long*>(next), 1ull);
+    return Warp{}.shuffle(i, 0);
+  };
+  for (u64 i = take(); i < n; i = take()) {
+    f(Warp{}, i, shared[warp], u64(blockIdx.x) * warps + warp);
+    Warp{}.sync();
+  }
+}
+
 template <class Sums, class F>
 __global__ void __launch_bounds__(THREADS) accumulate_kernel(u64 n, F f, typename Sums::Total* out) {
   Sums sums = Sums::zero();
@@ -128,13 +147,19 @@ int for_each_tile(const Exec& exec, u64 n, F f) {
 }
 
 template <class T, class F>
-int for_each_group_with_shared(const Exec& exec, u64 n, F f, u64 groups = 0) {
+int for_each_group_with_shared(const Exec& exec, u64 n, F f) {
   static_assert(sizeof(T) * LaunchPolicy::warps_with_shared <= 48 << 10, "static shared memory of a block");
   if (n == 0) return 0;
-  constexpr u32 warps = LaunchPolicy::warps_with_shared;
-  const u32 blocks = groups == 0 ? LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS)
-                                 : u32(groups / warps);
+  const u32 blocks = LaunchPolicy::blocks(exec, n * Warp::width, SHARED_THREADS);
   each_group_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f);
+  return cudaGetLastError();
+}
+
+template <class T, class F>
+int for_each_of_groups_with_shared(const Exec& exec, u64 n, F f, u64 groups, u64* next) {
+  if (n == 0) return 0;
+  const u32 blocks = u32(groups / LaunchPolicy::warps_with_shared);
+  each_of_groups_with_shared_kernel<T><<<blocks, SHARED_THREADS, 0, stream_of(exec)>>>(n, f, next);
   return cudaGetLastError();
 }
 
@@ -231,9 +256,16 @@ int for_each_tile(const Exec&, u64 n, F f) {
 }
 
 template <class T, class F>
-int for_each_group_with_shared(const Exec&, u64 n, F f, u64 = 0) {
+int for_each_group_with_shared(const Exec&, u64 n, F f) {
   T shared;
   for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared);
+  return 0;
+}
+
+template <class T, class F>
+int for_each_of_groups_with_shared(const Exec&, u64 n, F f, u64 groups, u64*) {
+  T shared;
+  for (u64 i = 0; i < n; ++i) f(Alone{}, i, shared, i % groups);
   return 0;
 }
 

@@ -34,13 +34,13 @@ struct CompressScratch {
   // With groups: the largest block for which a group has enough. Larger blocks are done apart, by fewer groups.
   u32 usual;
   u32 is_for_larger;
+  // How many blocks were taken: behind the memory of the groups.
+  u64* next;
+};
 
-  ROCKMILL_HD bool is_meant(u32 raw_size) const { return groups == 0 || (raw_size > usual) == (is_for_larger != 0); }
-
-  // Of block b, on a multiple of 8. All blocks before take zstd_scratch_bytes at most each.
-  ROCKMILL_HD u8* of(u64 b, u64 raw_offset) const {
-    return bytes + (groups > 0 ? b % groups * group_bytes : (2 * raw_offset + 32 * b) / 8 * 8);
-  }
+struct Reset {
+  u64* value;
+  ROCKMILL_HD void operator()(u64) const { *value = 0; }
 };
 
 struct CompressBlocks {
@@ -66,14 +66,25 @@ struct CompressBlocks {
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 b, ZstdEncodeTables& tables) const {
-    if (!scratch.is_meant(blocks[b].raw_size)) return;
-    u8* own = scratch.of(b, blocks[b].at - ARENA_PADDING);
+    // All blocks before take zstd_scratch_bytes at most each; on a multiple of 8.
+    const u64 before = 2 * (blocks[b].at - ARENA_PADDING) + 32 * b;
+    compress_zstd(g, b, tables, scratch.bytes + before / 8 * 8);
+  }
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 b, ZstdEncodeTables& tables, u64 group) const {
+    if ((blocks[b].raw_size > scratch.usual) != (scratch.is_for_larger != 0)) return;
+    compress_zstd(g, b, tables, scratch.bytes + group * scratch.group_bytes);
+  }
+
+ private:
+  template <class G>
+  ROCKMILL_HD void compress_zstd(const G& g, u64 b, ZstdEncodeTables& tables, u8* own) const {
     compress(g, b, [&](const u8* image, u32 raw_size, u8* out, u32 limit) {
       return zstd_encode(g, image, raw_size, out, limit, tables, own);
     });
   }
 
- private:
   template <class G, class Encode>
   ROCKMILL_HD void compress(const G& g, u64 b, Encode encode) const {
     const OutBlock& block = blocks[b];
@@ -98,19 +109,20 @@ struct CompressBlocks {
   }
 };
 
-// The scratch memory of all groups goes to fewer groups, which have enough for a block of any size.
-inline CompressScratch scratch_for_larger(const CompressScratch& all) {
-  const u64 most = zstd_scratch_bytes(ZSTD_MAX_BLOCK), groups = all.groups * all.group_bytes / most / 2 * 2;
-  return {all.bytes, groups, most, all.usual, 1};
-}
-
-inline int compress_zstd(const Exec& exec, u64 n, CompressBlocks compress) {
+// Larger blocks than usual are compressed by fewer groups, which have enough for a block of any size.
+inline int compress_all_zstd(const Exec& exec, u64 n, CompressBlocks compress) {
+  CompressScratch& scratch = compress.scratch;
+  if (scratch.groups == 0) return for_each_group_with_shared<ZstdEncodeTables>(exec, n, compress);
+  scratch.next = reinterpret_cast<u64*>(scratch.bytes + scratch.groups * scratch.group_bytes);
   const auto run = [&] {
-    return for_each_group_with_shared<ZstdEncodeTables>(exec, n, compress, compress.scratch.groups);
+    if (int error = for_each(exec, 1, Reset{scratch.next})) return error;
+    return for_each_of_groups_with_shared<ZstdEncodeTables>(exec, n, compress, scratch.groups, scratch.next);
   };
-  const int error = run();
-  if (error != 0 || compress.scratch.groups == 0) return error;
-  compress.scratch = scratch_for_larger(compress.scratch);
+  if (int error = run()) return error;
+  const u64 most = zstd_scratch_bytes(ZSTD_MAX_BLOCK);
+  scratch.groups = scratch.groups * scratch.group_bytes / most / 2 * 2;
+  scratch.group_bytes = most;
+  scratch.is_for_larger = 1;
   return run();
 }
 

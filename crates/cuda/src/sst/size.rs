@@ -121,6 +121,7 @@ impl CompressScratch {
         /// Groups that there are at least for blocks of any size.
         const LEAST_GROUPS: u64 = 2;
         const BYTES_PER_BLOCK: u64 = 32;
+        const COUNTER_BYTES: u64 = 8;
         if plan.table.compression.kind != CompressionType::Zstd {
             return Self::default();
         }
@@ -140,7 +141,7 @@ impl CompressScratch {
             };
         }
         Self {
-            bytes: groups * group_bytes,
+            bytes: groups * group_bytes + COUNTER_BYTES,
             groups,
             group_bytes,
             usual_block,
