@@ -166,19 +166,14 @@ fn a_block_of_64_mib_is_read_and_written_with_each_codec() {
         Entry::new(b"a", 1, common::PUT, &value),
         Entry::new(b"b", 2, common::PUT, b"small"),
     ];
-    let kinds = [
-        CompressionType::Lz4,
-        CompressionType::Snappy,
-        CompressionType::Zstd,
-    ];
-    for (kind, zstd_checksum) in kinds
-        .map(|kind| (kind, false))
-        .into_iter()
-        .chain([(CompressionType::Zstd, true)])
-    {
+    for (kind, zstd_checksum) in [
+        (CompressionType::Lz4, false),
+        (CompressionType::Snappy, false),
+        (CompressionType::Zstd, false),
+        (CompressionType::Zstd, true),
+    ] {
         let mut plan = common::plan();
-        let compression = &mut plan.output.table.compression;
-        compression.kind = kind;
+        plan.output.table.compression.kind = kind;
         let mut by_library = plan.clone();
         by_library.output.table.compression.zstd_checksum = zstd_checksum;
         let inputs = [open(common::one_file(&by_library, &entries)).expect("sound")];
