@@ -1,6 +1,6 @@
 //! The choice of a device for a job under [`Device::Auto`](crate::device::Device::Auto).
 
-use rockmill_format::compression::Implementation;
+use rockmill_format::compression::{CompressionType, Implementation};
 
 use crate::pace::{self, CPU, JobSize, Paces, TaskSize};
 
@@ -10,6 +10,16 @@ use crate::pace::{self, CPU, JobSize, Paces, TaskSize};
 /// raise this limit, because the CPU processes them quickly.
 const MIN_CPU_SECONDS: f64 = 4e-3;
 const MIN_CPU_SECONDS_IN_FLIGHT: f64 = 4.5e-3;
+
+/// CPU time of a task whose output a library compresses, relative to one without compression; less than was measured
+/// (docs/decisions/small-jobs.md). A GPU takes about the same time for all of these.
+fn cpu_times(kind: CompressionType) -> f64 {
+    match kind {
+        CompressionType::None => 1.0,
+        CompressionType::Snappy | CompressionType::Lz4 => 1.3,
+        CompressionType::Zstd | CompressionType::Zlib | CompressionType::Lz4hc => 2.0,
+    }
+}
 
 /// Work that is queued when a job begins.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +50,8 @@ pub fn takes(
     // Number of tasks of this job's size.
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
-    if pace::on_cpu(&mean) < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
+    let on_cpu = pace::on_cpu(&mean) * cpu_times(mean.compression.0);
+    if on_cpu < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
         return false;
     }
     let Some(seconds) = paces.known(device, &mean_there) else {
@@ -56,8 +67,6 @@ pub fn takes(
 
 #[cfg(test)]
 mod tests {
-    use rockmill_format::compression::CompressionType;
-
     use super::*;
 
     const GPU: &str = "cuda:0";
@@ -163,6 +172,29 @@ mod tests {
         assert!(!takes(&paces, GPU, &job, own, IDLE));
         paces.observed(CPU, &job.mean(), 0.9);
         assert!(takes(&paces, GPU, &job, own, IDLE));
+    }
+
+    #[test]
+    fn compressed_jobs_are_worth_it_from_a_smaller_size() {
+        let takes_entries = |entries: u64, kind| {
+            let all = TaskSize {
+                bytes: 100 * entries,
+                entries,
+                compression: (kind, BY),
+            };
+            let job = JobSize::new(all, &[all.bytes]);
+            takes(&Paces::default(), GPU, &job, BY, IDLE)
+        };
+        let least = |kind| (0..).step_by(500).find(|&n| takes_entries(n, kind));
+        let [none, lz4, zstd] = [
+            CompressionType::None,
+            CompressionType::Lz4,
+            CompressionType::Zstd,
+        ]
+        .map(least);
+        assert!(zstd < lz4 && lz4 < none, "{zstd:?}, {lz4:?}, {none:?}");
+        // An H200 wins at 15,000 entries of 16 B/256 B already, and loses at 4,000 with LZ4.
+        assert!(zstd > Some(4000) && zstd < Some(17_500), "{zstd:?}");
     }
 
     /// Bytes of keys and of values; input bytes above which a task takes less time on an H200, measured for one task
