@@ -89,7 +89,7 @@ pub fn host_blocks(
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((place, (ordinal, blocks))) = next() {
-            let made = stages.time("decompress", Resource::Host, 0, || {
+            let made = stages.time("decompress on host", Resource::Host, 0, || {
                 decompress(&tables[ordinal], ordinal, blocks, cancel)
             });
             let failed = made.is_err();

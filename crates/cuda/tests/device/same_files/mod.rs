@@ -13,7 +13,10 @@ use rockmill_core::{
     OutputSplitting, Plan, ReadReport, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
+use rockmill_format::block::{BlockBuilder, BlockLayout};
+use rockmill_format::coding::put_varint;
 use rockmill_format::compression::CompressionType;
+use rockmill_format::table::TableMeta;
 
 use super::device;
 use crate::common::{self, Entry, MemOutput, config, open};
@@ -193,6 +196,80 @@ fn a_block_of_64_mib_is_read_and_written_with_each_codec() {
             "{kind:?}: it was compressed"
         );
     }
+}
+
+/// A file whose blocks were compressed by ZSTD with a dictionary.
+fn with_dictionary(entries: &[Entry], dictionary: &[u8]) -> InputTable {
+    let mut zstd = zstd::bulk::Compressor::with_dictionary(3, dictionary).expect("a dictionary");
+    let blocks: Vec<_> = (entries.chunks(50))
+        .map(|part| {
+            let mut block = BlockBuilder::new(BlockLayout::plain(16));
+            for entry in part {
+                block.add(&entry.internal_key(), &entry.value);
+            }
+            let (mut payload, raw) = (Vec::new(), block.finish());
+            put_varint(&mut payload, raw.len() as u64);
+            payload.extend(zstd.compress(raw).expect("it compresses"));
+            let separator = part.last().expect("entries").key.clone();
+            (separator, payload, CompressionType::Zstd as u8)
+        })
+        .collect();
+    let mut table = open(common::raw::file_of_blocks(&blocks, 16)).expect("sound");
+    let mut meta = TableMeta::clone(&table.meta);
+    meta.dictionary = dictionary.to_vec();
+    table.meta = meta.into();
+    table
+}
+
+/// The host decompresses zlib and blocks with a dictionary, and names them if they are damaged; the device the others.
+#[test]
+fn inputs_of_every_compression_are_read_together() {
+    const RUNS: u64 = 4;
+    let dictionary = b"the same words in every value, the same words in every value".repeat(20);
+    let run = |run: u64| -> Vec<_> {
+        let entry = |i: u64| {
+            let value = [&i.to_le_bytes()[..], &dictionary[..100]].concat();
+            Entry::new(&i.to_be_bytes(), RUNS * i + run + 1, common::PUT, &value)
+        };
+        (0..2000).step_by(1 + run as usize).map(entry).collect()
+    };
+    let file = |kind, entries: &[Entry]| {
+        let mut plan = common::plan();
+        plan.output.table.compression.kind = kind;
+        common::one_file(&plan, entries)
+    };
+    let zlib = file(CompressionType::Zlib, &run(0));
+    let inputs_with = |zlib: &[u8]| {
+        [
+            open(zlib.to_vec()).expect("only blocks are damaged"),
+            open(file(CompressionType::Lz4, &run(1))).expect("sound"),
+            with_dictionary(&run(2), &dictionary),
+            open(file(CompressionType::None, &run(3))).expect("sound"),
+        ]
+    };
+    let key = |i: u64| Some(i.to_be_bytes().to_vec());
+    let (plan, part) = (
+        common::plan(),
+        KeyRange {
+            begin: key(300),
+            end: key(1500),
+        },
+    );
+    let inputs = inputs_with(&zlib);
+    for range in [KeyRange::default(), part] {
+        let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+        let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
+        assert_eq!(difference(&files, &found), None);
+        assert_eq!(essence(&report), essence(&found_report));
+    }
+    let block = inputs[0].meta.index[1].handle;
+    let mut damaged = zlib.clone();
+    damaged[(block.offset + block.size / 2) as usize] ^= 1;
+    let inputs = inputs_with(&damaged);
+    let error = compact(device(), &inputs, &plan, &KeyRange::default()).expect_err("damaged");
+    assert_eq!(error.kind, ErrorKind::Corruption);
+    assert_eq!(error.file.as_deref(), Some(common::FILE_NAME));
+    assert_eq!(error.offset, Some(block.offset));
 }
 
 /// RocksDB makes no such inputs; damaged or forged ones may have them.
