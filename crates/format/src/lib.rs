@@ -15,15 +15,18 @@ pub mod footer;
 pub mod handle;
 pub mod index;
 pub mod key;
+pub mod log;
 pub mod manifest;
 mod object_text;
 pub mod options_file;
 pub mod prefix;
 pub mod properties;
+pub mod range_tombstone;
 pub mod table;
 pub mod unique_id;
 pub mod versions;
 pub mod wire;
+pub mod write_batch;
 pub mod xxph3;
 
 pub use error::{Error, ErrorKind, Result};

@@ -103,7 +103,7 @@ impl TableMeta {
     ) -> std::result::Result<Self, E> {
         let (meta, unknown) = Self::open_known(file_size, read, &wrap)?;
         let name = &meta.properties.comparator_name;
-        if !is_bytewise(name) && !has_bytewise_keys(name) {
+        if !orders_by_bytes(name) && !has_bytewise_keys(name) {
             let offset = meta.metaindex[names::PROPERTIES].offset;
             let what = format!("comparator {}", name.escape_ascii());
             return Err(wrap(Error::unsupported(offset, what)));
@@ -187,9 +187,17 @@ impl TableMeta {
     }
 }
 
-/// Whether a comparator orders keys by their bytes; very old files do not name theirs.
+/// Whether a comparator is RocksDB's own that orders keys by their bytes; very old files do not name theirs.
 pub fn is_bytewise(comparator_name: &[u8]) -> bool {
     comparator_name.is_empty() || comparator_name == b"leveldb.BytewiseComparator"
+}
+
+/// Whether a comparator is known to order keys by their bytes, also another one than RocksDB's own, whose name files that
+/// are written here would not have.
+pub fn orders_by_bytes(comparator_name: &[u8]) -> bool {
+    /// Those of MyRocks.
+    const OTHERS: [&[u8]; 1] = [b"RocksDB_SE_v3.10"];
+    is_bytewise(comparator_name) || OTHERS.contains(&comparator_name)
 }
 
 /// Whether keys are ordered by their bytes up to the timestamps at their ends, which jobs have a reason of
@@ -318,7 +326,10 @@ impl<E> BlockReader<'_, E> {
 }
 
 /// Calls `each` with every key and value of a meta block.
-fn for_each_meta(block: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+pub(crate) fn for_each_meta(
+    block: &[u8],
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
     let mut entries = Block::parse(block)?.entries(ValueForm::Sized, 1)?;
     let mut key = Vec::new();
     while let Some(entry) = entries.next_entry()? {

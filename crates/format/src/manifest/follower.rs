@@ -1,9 +1,9 @@
 //! A tree that is kept up to date from the bytes appended to its MANIFEST.
 
 use super::edit::VersionEdit;
-use super::log_reader::{LogReader, Record};
 use super::tree::Tree;
 use crate::error::{Error, Result};
+use crate::log::{LogReader, Record};
 
 /// Follows one MANIFEST file from its start.
 ///

@@ -1,8 +1,8 @@
 //! The MANIFEST: which SST files make up which level, told as a log of edits.
 //!
 //! ```text
-//! MANIFEST file -> LogReader -> records -> VersionEdit::decode -> Tree::apply
-//!               '----------------- Follower::feed ------------------------'
+//! MANIFEST file -> log::LogReader -> records -> VersionEdit::decode -> Tree::apply
+//!               '---------------------- Follower::feed ------------------------'
 //! ```
 //!
 //! All of it works on the bytes appended since the last call, so that a live database is followed
@@ -13,7 +13,6 @@
 mod edit;
 mod file_meta;
 mod follower;
-mod log_reader;
 mod tree;
 
 #[cfg(test)]
@@ -26,5 +25,4 @@ mod tests;
 pub use edit::VersionEdit;
 pub use file_meta::{FileMeta, Temperature, UNKNOWN_CHECKSUM_FUNC_NAME};
 pub use follower::Follower;
-pub use log_reader::{LogReader, Record};
 pub use tree::{ColumnFamily, Tree};

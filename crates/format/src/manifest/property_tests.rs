@@ -1,6 +1,7 @@
-use super::test_encoder::{encode_edit, encode_log};
+use super::test_encoder::encode_edit;
 use super::tests::{REAL, file, read_in_pieces};
 use super::*;
+use crate::log::test_encoder::encode_log;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeMap;

@@ -1,10 +1,7 @@
-//! Writes edits and logs for the tests, as `VersionEdit::EncodeTo` and `log::Writer` do.
+//! Writes edits for the tests, as `VersionEdit::EncodeTo` does.
 
 use super::edit::{VersionEdit, tag};
 use super::file_meta::{FileMeta, UNKNOWN_CHECKSUM_FUNC_NAME, field};
-use super::log_reader::{
-    BLOCK_LEN, FIRST, FULL, HEADER_LEN, LAST, MASK_DELTA, MASK_ROTATION, MIDDLE,
-};
 use crate::coding::{put_length_prefixed, put_varint};
 
 pub(super) fn put_number(out: &mut Vec<u8>, tag: u32, value: u64) {
@@ -134,41 +131,4 @@ fn encode_file(out: &mut Vec<u8>, level: u32, file: &FileMeta) {
         put_slice(out, field::MIN_TIMESTAMP, b"12345678");
     }
     put_varint(out, u64::from(field::TERMINATE));
-}
-
-/// A log of these records.
-pub(super) fn encode_log<T: AsRef<[u8]>>(records: &[T]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for record in records {
-        let mut rest = record.as_ref();
-        let mut first = true;
-        while first || !rest.is_empty() {
-            let left = BLOCK_LEN - out.len() % BLOCK_LEN;
-            if left < HEADER_LEN {
-                out.resize(out.len() + left, 0);
-            }
-            let room = BLOCK_LEN - out.len() % BLOCK_LEN - HEADER_LEN;
-            let (part, behind) = rest.split_at(rest.len().min(room));
-            let kind = match (first, behind.is_empty()) {
-                (true, true) => FULL,
-                (true, false) => FIRST,
-                (false, false) => MIDDLE,
-                (false, true) => LAST,
-            };
-            put_fragment(&mut out, kind, part);
-            rest = behind;
-            first = false;
-        }
-    }
-    out
-}
-
-pub(super) fn put_fragment(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
-    let mut body = vec![kind];
-    body.extend_from_slice(payload);
-    let crc = crc32c::crc32c(&body).rotate_right(MASK_ROTATION);
-    out.extend_from_slice(&crc.wrapping_add(MASK_DELTA).to_le_bytes());
-    let len = u16::try_from(payload.len()).expect("a fragment fits a block");
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&body);
 }

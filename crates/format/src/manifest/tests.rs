@@ -1,10 +1,12 @@
 use super::edit::tag;
 use super::file_meta::field;
-use super::log_reader::{BLOCK_LEN, FIRST, FULL, HEADER_LEN, LAST, MIDDLE};
-use super::test_encoder::{encode_edit, encode_log, put_fragment, put_number, put_slice};
+use super::test_encoder::{encode_edit, put_number, put_slice};
 use super::*;
 use crate::coding::put_varint;
 use crate::error::ErrorKind;
+use crate::log::test_encoder::{encode_log, put_fragment};
+use crate::log::{BLOCK_LEN, FIRST, FULL, HEADER_LEN, LAST, MIDDLE};
+use crate::log::{LogReader, Record};
 
 /// Three column families, flushed and compacted by RocksDB 11.12.
 pub(super) const REAL: &[u8] = include_bytes!("../../tests/data/manifest-11.12.bin");
@@ -85,6 +87,9 @@ fn a_real_manifest_gives_the_files_that_rocksdb_reports() {
     assert!(tree.by_name(b"blobs").unwrap().1.has_blob_files);
     assert!(!tree.by_name(other).unwrap().1.has_blob_files);
     assert_eq!((tree.db_id.len(), tree.last_sequence), (36, 3310));
+    let log_numbers = tree.column_families.values().map(|cf| cf.log_number);
+    assert_eq!(log_numbers.collect::<Vec<_>>(), [31, 24, 26]);
+    assert_eq!(tree.min_log_number_to_keep, 31);
     let (_, file) = tree.column_families[&0].file(29).unwrap();
     assert_eq!(file.smallest, b"k00000\x01\0\0\0\0\0\0\0");
     assert_eq!(file.largest, b"k00999\x01\0\0\0\0\0\0\0");
@@ -168,6 +173,31 @@ fn column_families_come_and_go() {
 
     let again = follow(&[create.clone(), fill, drop, create]).unwrap();
     assert!(again.tree().by_name(b"cf").unwrap().1.levels.is_empty());
+}
+
+#[test]
+fn log_numbers_do_not_go_back() {
+    let edit = |column_family, log_number, min_log_number_to_keep| VersionEdit {
+        column_family,
+        log_number: Some(log_number),
+        min_log_number_to_keep,
+        ..VersionEdit::default()
+    };
+    let create = VersionEdit {
+        column_family_add: Some(b"cf".to_vec()),
+        ..edit(3, 5, None)
+    };
+    let edits = [
+        create,
+        edit(0, 9, Some(8)),
+        edit(0, 7, Some(6)),
+        edit(3, 6, None),
+    ];
+    let follower = follow(&edits).unwrap();
+    let tree = follower.tree();
+    let numbers = tree.column_families.values().map(|cf| cf.log_number);
+    assert_eq!(numbers.collect::<Vec<_>>(), [9, 6]);
+    assert_eq!(tree.min_log_number_to_keep, 8);
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub struct ColumnFamily {
     pub comparator: Vec<u8>,
     /// Files by level and number; a level without files is absent.
     pub levels: BTreeMap<u32, BTreeMap<u64, FileMeta>>,
+    /// Write-ahead logs below this number hold nothing of the column family that is not in SST files.
+    pub log_number: u64,
     /// Whether the column family has ever had blob files, as far as the MANIFEST says.
     pub has_blob_files: bool,
     /// Whether user-defined timestamps, if the comparator has them, are kept in SST files; `None`
@@ -43,6 +45,8 @@ pub struct Tree {
     pub next_file_number: u64,
     /// Last sequence number in SST files.
     pub last_sequence: u64,
+    /// Write-ahead logs below this number are obsolete.
+    pub min_log_number_to_keep: u64,
 }
 
 impl Default for Tree {
@@ -56,6 +60,7 @@ impl Default for Tree {
             db_id: Vec::new(),
             next_file_number: 0,
             last_sequence: 0,
+            min_log_number_to_keep: 0,
         }
     }
 }
@@ -98,6 +103,8 @@ impl Tree {
         }
         self.next_file_number = edit.next_file_number.unwrap_or(self.next_file_number);
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
+        let kept = edit.min_log_number_to_keep.unwrap_or(0);
+        self.min_log_number_to_keep = self.min_log_number_to_keep.max(kept);
         Ok(())
     }
 
@@ -134,6 +141,8 @@ impl ColumnFamily {
         if let Some(comparator) = &edit.comparator {
             self.comparator.clone_from(comparator);
         }
+        // RocksDB ignores a smaller number, too.
+        self.log_number = self.log_number.max(edit.log_number.unwrap_or(0));
         if let Some(timestamp) = &edit.full_history_ts_low {
             self.full_history_ts_low.clone_from(timestamp);
         }

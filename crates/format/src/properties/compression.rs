@@ -74,6 +74,22 @@ pub fn is_uncompressed(property: &[u8]) -> bool {
     }
 }
 
+/// Names of the types that a file whose property `rocksdb.compression` is `property` may have blocks of, `LZ4+ZSTD`.
+pub fn compression_types(property: &[u8]) -> String {
+    let property = String::from_utf8_lossy(property);
+    let Some(types) = property.split(';').nth(1) else {
+        return property.into_owned();
+    };
+    let codes = types.as_bytes().chunks(2);
+    let codes =
+        codes.filter_map(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+    let names: Vec<_> = codes.map(type_name).collect();
+    match names.is_empty() {
+        true => type_name(NO_COMPRESSION),
+        false => names.join("+"),
+    }
+}
+
 /// RocksDB's name of a compression type's code (`util/compression.cc:CompressionTypeToString`).
 pub fn type_name(compression_type: u8) -> String {
     let name = match compression_type {

@@ -11,7 +11,7 @@ mod fields;
 mod tests;
 
 pub use compression::{
-    CompressionOptions, compression_name, is_uncompressed, may_use_compression,
+    CompressionOptions, compression_name, compression_types, is_uncompressed, may_use_compression,
     type_name as compression_type_name,
 };
 

@@ -1,0 +1,182 @@
+use super::test_encoder::{encode_log_of, put_fragment, put_numbered_fragment};
+use super::*;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// Number of the log, of which headers have 32 bits.
+const NUMBER: u64 = (1 << 32) + 12;
+const LOW: u32 = 12;
+
+/// The payloads of a write-ahead log's records, fed in pieces of `piece` bytes, and where it is torn.
+fn read(log: &[u8], piece: usize) -> Result<(Vec<Vec<u8>>, Option<u64>)> {
+    let mut reader = LogReader::write_ahead_log(NUMBER);
+    let mut payloads = Vec::new();
+    for bytes in log.chunks(piece) {
+        reader.push(bytes);
+        while let Some(record) = reader.next_record()? {
+            payloads.push(record.payload);
+        }
+    }
+    Ok((payloads, reader.torn_at()))
+}
+
+fn payloads(lens: &[usize]) -> Vec<Vec<u8>> {
+    lens.iter()
+        .map(|&n| (0..n).map(|i| (i % 251) as u8 | 1).collect())
+        .collect()
+}
+
+fn any_lens() -> impl Strategy<Value = Vec<usize>> {
+    let len = prop_oneof![0usize..40, 32_700usize..32_800, 0usize..100_000];
+    prop::collection::vec(len, 0..6)
+}
+
+proptest! {
+    #[test]
+    fn logs_round_trip_and_what_a_log_before_left_is_not_read(
+        lens in any_lens(),
+        before in any_lens(),
+        recycled: bool,
+        piece in 1usize..70_000,
+    ) {
+        let records = payloads(&lens);
+        let mut log = encode_log_of(&records, recycled.then_some(LOW));
+        prop_assert_eq!(read(&log, piece).unwrap(), (records.clone(), None));
+        if recycled {
+            let end = log.len() as u64;
+            let before = encode_log_of(&payloads(&before), Some(LOW - 1));
+            log.extend(before.get(log.len()..).unwrap_or_default());
+            let torn = (log.len() as u64 > end).then_some(end);
+            let (found, found_torn) = read(&log, piece).unwrap();
+            prop_assert_eq!(found, records);
+            // Padding belongs to what is before it.
+            prop_assert!(found_torn <= torn.map(|at| at + RECYCLABLE_HEADER_LEN as u64));
+            prop_assert!(found_torn.is_none() || found_torn >= torn);
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_cut_ends_behind_its_last_whole_record(
+        lens in any_lens(),
+        recycled: bool,
+        cut: Index,
+    ) {
+        let records = payloads(&lens);
+        let number = recycled.then_some(LOW);
+        let log = encode_log_of(&records, number);
+        let cut = cut.index(log.len() + 1);
+        let ends = (0..=records.len()).map(|n| encode_log_of(&records[..n], number).len());
+        let whole = ends.clone().take_while(|&end| end <= cut).count() - 1;
+        let (found, torn) = read(&log[..cut], 4096).unwrap();
+        prop_assert_eq!(&found[..], &records[..whole]);
+        let end = ends.clone().nth(whole).unwrap() as u64;
+        match torn {
+            Some(at) => prop_assert!(at >= end && at < end + RECYCLABLE_HEADER_LEN as u64 && at < cut as u64),
+            None => prop_assert!(cut as u64 - end < RECYCLABLE_HEADER_LEN as u64),
+        }
+    }
+
+    #[test]
+    fn damage_gives_an_error_or_the_records_before_it(
+        lens in prop::collection::vec(1usize..50_000, 1..4),
+        recycled: bool,
+        at: Index,
+        flip in 1u8..,
+    ) {
+        let records = payloads(&lens);
+        let mut log = encode_log_of(&records, recycled.then_some(LOW));
+        let at = at.index(log.len());
+        log[at] ^= flip;
+        match read(&log, 4096) {
+            Err(error) => prop_assert!(error.offset <= at as u64),
+            Ok((found, torn)) => {
+                prop_assert!(records.starts_with(&found));
+                prop_assert!(found.len() == records.len() || torn.is_some_and(|torn| torn <= at as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn reading_is_total(
+        bytes: Vec<u8>,
+        fragments in prop::collection::vec((any::<u8>(), LOW - 1..LOW + 2, any::<Vec<u8>>()), 0..6),
+        piece in 1usize..99,
+    ) {
+        let _ = read(&bytes, piece);
+        let mut log = Vec::new();
+        for (kind, number, payload) in fragments {
+            if is_recyclable(kind) {
+                put_numbered_fragment(&mut log, kind, number, &payload);
+            } else {
+                put_fragment(&mut log, kind, &payload);
+            }
+        }
+        let at_once = read(&log, usize::MAX);
+        prop_assert_eq!(read(&log, piece), at_once);
+    }
+}
+
+#[test]
+fn records_about_other_logs_and_timestamps_are_skipped() {
+    let mut log = Vec::new();
+    for kind in [RECYCLABLE_PREDECESSOR, RECYCLABLE_TIMESTAMP_SIZE] {
+        put_numbered_fragment(&mut log, kind, LOW, b"whatever");
+    }
+    put_numbered_fragment(&mut log, RECYCLABLE_FULL, LOW, b"a");
+    assert_eq!(read(&log, 1).unwrap(), (vec![b"a".to_vec()], None));
+    let mut log = Vec::new();
+    for kind in [130, 10, 200] {
+        put_fragment(&mut log, kind, b"whatever");
+        put_fragment(&mut log, FULL, b"a");
+    }
+    assert_eq!(read(&log, 1).unwrap(), (vec![b"a".to_vec(); 3], None));
+    put_fragment(&mut log, FIRST, b"a");
+    put_fragment(&mut log, 130, b"whatever");
+    assert!(read(&log, 1).is_err());
+}
+
+#[test]
+fn a_recycled_record_in_a_log_that_is_not_recycled_is_corruption() {
+    let mut log = Vec::new();
+    put_fragment(&mut log, FULL, b"a");
+    put_numbered_fragment(&mut log, RECYCLABLE_FULL, LOW, b"b");
+    let error = read(&log, usize::MAX).unwrap_err();
+    assert_eq!((error.kind, error.offset), (ErrorKind::Corruption, 8));
+}
+
+#[test]
+fn records_are_decompressed() {
+    let record: Vec<u8> = (0..90_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
+    let frame = zstd::stream::encode_all(&record[..], 3).unwrap();
+    let mut log = Vec::new();
+    put_fragment(&mut log, SET_COMPRESSION, &ZSTD.to_le_bytes());
+    let (first, last) = frame.split_at(100);
+    put_fragment(&mut log, FIRST, first);
+    put_fragment(&mut log, LAST, last);
+    assert_eq!(read(&log, usize::MAX).unwrap(), (vec![record], None));
+    put_fragment(&mut log, FULL, first);
+    assert_eq!(
+        read(&log, usize::MAX).unwrap_err().kind,
+        ErrorKind::Corruption
+    );
+
+    let mut log = Vec::new();
+    put_fragment(&mut log, SET_COMPRESSION, &4u32.to_le_bytes());
+    assert_eq!(
+        read(&log, usize::MAX).unwrap_err().kind,
+        ErrorKind::Unsupported
+    );
+}
+
+#[test]
+fn damage_tells_where_its_fragment_ends() {
+    let mut reader = LogReader::write_ahead_log(NUMBER);
+    let mut log = encode_log_of(&payloads(&[9, 5, 7]), None);
+    let second = HEADER_LEN + 9;
+    log[second + HEADER_LEN] ^= 4;
+    reader.push(&log);
+    assert!(reader.next_record().unwrap().is_some());
+    assert_eq!(reader.next_record().unwrap_err().offset, second as u64);
+    assert_eq!(reader.failed_until(), (second + HEADER_LEN + 5) as u64);
+    assert_eq!(reader.torn_at(), Some(second as u64));
+}

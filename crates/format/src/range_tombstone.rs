@@ -1,0 +1,82 @@
+//! Range tombstones: the range-deletion block of an SST (`table/range_del_block.h`).
+//!
+//! One entry a tombstone: the internal key of the range's first user key, and the user key at which it ends.
+
+use crate::error::{Error, Result};
+use crate::key::{ValueType, split, tag_sequence, tag_type};
+use crate::table::for_each_meta;
+
+/// It deletes what older entries say of the keys from `begin` to before `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeTombstone {
+    /// First user key.
+    pub begin: Vec<u8>,
+    /// User key behind the last one.
+    pub end: Vec<u8>,
+    /// Sequence number; entries with a smaller one are older.
+    pub sequence: u64,
+}
+
+/// The tombstones of a range-deletion block, in its order. The ranges may overlap.
+///
+/// # Errors
+/// Corruption if the block is malformed or has an entry that is no range tombstone.
+pub fn decode_range_tombstones(block: &[u8]) -> Result<Vec<RangeTombstone>> {
+    let mut out = Vec::new();
+    for_each_meta(block, |key, end| {
+        let of_type = |&(_, tag): &(_, u64)| tag_type(tag) == ValueType::RangeDeletion as u8;
+        let (begin, tag) = split(key)
+            .filter(of_type)
+            .ok_or_else(|| Error::corruption(0, "an entry that is no range tombstone"))?;
+        out.push(RangeTombstone {
+            begin: begin.to_vec(),
+            end: end.to_vec(),
+            sequence: tag_sequence(tag),
+        });
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::{BlockBuilder, BlockLayout};
+    use crate::key::{join, pack_tag};
+    use proptest::prelude::*;
+
+    fn block_of(kind: ValueType, ranges: &[(&[u8], &[u8], u64)]) -> Vec<u8> {
+        let mut builder = BlockBuilder::new(BlockLayout::plain(1));
+        for &(begin, end, sequence) in ranges {
+            builder.add(&join(begin, pack_tag(sequence, kind as u8)), end);
+        }
+        builder.finish().to_vec()
+    }
+
+    #[test]
+    fn tombstones_are_read_in_order() {
+        let ranges: [(&[u8], &[u8], u64); 3] = [(b"", b"b", 9), (b"a", b"c", 7), (b"a", b"b", 2)];
+        let found = decode_range_tombstones(&block_of(ValueType::RangeDeletion, &ranges)).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|t| (&t.begin[..], &t.end[..], t.sequence))
+            .collect();
+        assert_eq!(found, ranges);
+    }
+
+    #[test]
+    fn another_entry_is_corruption() {
+        let block = block_of(ValueType::Value, &[(b"a", b"b", 1)]);
+        assert!(decode_range_tombstones(&block).is_err());
+        let mut builder = BlockBuilder::new(BlockLayout::plain(1));
+        builder.add(b"short", b"b");
+        assert!(decode_range_tombstones(builder.finish()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_is_total(bytes: Vec<u8>) {
+            let _ = decode_range_tombstones(&bytes);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Write batches, of which a write-ahead log consists (`db/write_batch.cc`).
+//!
+//! ```text
+//! batch  := u64 sequence number of its first entry, u32 number of entries, record*
+//! record := u8 type [varint32 column family] [key] [value]
+//! ```
+//!
+//! Keys and values have a varint32 length in front. Records of the default column family have types of their own.
+
+use crate::coding::Cursor;
+use crate::error::{Error, Result};
+use crate::key::{MAX_SEQUENCE, ValueType};
+
+/// Length of a batch's header (`WriteBatchInternal::kHeader`).
+pub const HEADER_LEN: usize = 8 + 4;
+
+/// Offset of the number of entries.
+const COUNT_AT: usize = 8;
+
+/// Bytes of the write time at the end of a timed put's value.
+const WRITE_TIME_LEN: usize = 8;
+
+/// Types of records beyond those of [`ValueType`] (`db/dbformat.h:ValueType`).
+mod tag {
+    pub const LOG_DATA: u8 = 0x03;
+    pub const FAMILY_DELETION: u8 = 0x04;
+    pub const FAMILY_VALUE: u8 = 0x05;
+    pub const FAMILY_MERGE: u8 = 0x06;
+    pub const FAMILY_SINGLE_DELETION: u8 = 0x08;
+    pub const BEGIN_PREPARE: u8 = 0x09;
+    pub const END_PREPARE: u8 = 0x0a;
+    pub const COMMIT: u8 = 0x0b;
+    pub const ROLLBACK: u8 = 0x0c;
+    pub const NOOP: u8 = 0x0d;
+    pub const FAMILY_RANGE_DELETION: u8 = 0x0e;
+    pub const FAMILY_BLOB_INDEX: u8 = 0x10;
+    pub const BEGIN_PERSISTED_PREPARE: u8 = 0x12;
+    pub const BEGIN_UNPREPARE: u8 = 0x13;
+    pub const COMMIT_WITH_TIMESTAMP: u8 = 0x15;
+    pub const FAMILY_WIDE_COLUMN_ENTITY: u8 = 0x17;
+    pub const FAMILY_VALUE_PREFERRED_SEQNO: u8 = 0x19;
+}
+
+/// One entry as RocksDB inserts it into a memtable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchEntry<'a> {
+    /// Offset of the record in the batch.
+    pub offset: usize,
+    /// Id of the column family, which may have been dropped since.
+    pub column_family: u32,
+    /// Sequence number.
+    pub sequence: u64,
+    /// What the entry does.
+    pub kind: ValueType,
+    /// User key; of a range deletion the first one.
+    pub key: &'a [u8],
+    /// Value as a memtable holds it; of a range deletion the user key at which it ends. Deletions have none.
+    pub value: &'a [u8],
+}
+
+/// Forward reader over a batch's entries.
+///
+/// Each entry has a sequence number of its own, as in all databases but those that write prepared transactions
+/// before they are committed. Keys have no user-defined timestamps.
+#[derive(Debug, Clone)]
+pub struct WriteBatch<'a> {
+    first_sequence: u64,
+    count: u32,
+    cursor: Cursor<'a>,
+    /// Entries so far, as the header counts them.
+    found: u32,
+    sequence: u64,
+}
+
+impl<'a> WriteBatch<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// Corruption if it is cut off or has an impossible sequence number.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes);
+        let (sequence, count) = (cursor.u64()?, cursor.u32()?);
+        let is_possible = sequence <= MAX_SEQUENCE && u64::from(count) <= MAX_SEQUENCE - sequence;
+        if !is_possible {
+            let what = format!("batch of {count} entries with sequence number {sequence}");
+            return Err(Error::corruption(0, what));
+        }
+        Ok(Self {
+            first_sequence: sequence,
+            count,
+            cursor,
+            found: 0,
+            sequence,
+        })
+    }
+
+    /// Sequence number of the first entry.
+    pub fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
+    /// Last sequence number that RocksDB took for the batch, or that before the batch if it counts no entries.
+    pub fn last_sequence(&self) -> u64 {
+        (self.first_sequence + u64::from(self.count)).saturating_sub(1)
+    }
+
+    /// Sequence number behind that of the entry that was given last.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The next entry, or `None` behind the last. Comments (`PutLogData`) and empty ranges are passed over.
+    ///
+    /// # Errors
+    /// Corruption if a record is malformed or not known, or the header gives another number of entries;
+    /// Unsupported for the records of two-phase commits. The reader must not be used further then.
+    pub fn next_entry(&mut self) -> Result<Option<BatchEntry<'a>>> {
+        while !self.cursor.is_empty() {
+            let offset = self.cursor.offset();
+            let Some((kind, has_family)) = self.next_kind()? else {
+                continue;
+            };
+            let column_family = if has_family {
+                self.cursor.varint32()?
+            } else {
+                0
+            };
+            let key = self.cursor.length_prefixed()?;
+            let value = if kind.is_tombstone() {
+                &[]
+            } else {
+                self.cursor.length_prefixed()?
+            };
+            if kind == ValueType::ValuePreferredSeqno && value.len() < WRITE_TIME_LEN {
+                return Err(Error::corruption(offset, "timed put without its time"));
+            }
+            if self.found == self.count {
+                return Err(self.wrong_count("more"));
+            }
+            self.found += 1;
+            // RocksDB inserts nothing then, and counts on from the same number. (Its recovery counts it where the column
+            // family is flushed, which changes neither the order of entries nor what the next batch has.)
+            if kind == ValueType::RangeDeletion && key == value {
+                continue;
+            }
+            let sequence = self.sequence;
+            self.sequence += 1;
+            return Ok(Some(BatchEntry {
+                offset,
+                column_family,
+                sequence,
+                kind,
+                key,
+                value,
+            }));
+        }
+        if self.found < self.count {
+            return Err(self.wrong_count("fewer"));
+        }
+        Ok(None)
+    }
+
+    /// The next record's type and whether it names a column family; `None` behind a record that is no entry.
+    fn next_kind(&mut self) -> Result<Option<(ValueType, bool)>> {
+        let at = self.cursor.offset();
+        let code = self.cursor.u8()?;
+        let of_family = match code {
+            tag::LOG_DATA => {
+                self.cursor.length_prefixed()?;
+                return Ok(None);
+            }
+            tag::NOOP => return Ok(None),
+            tag::BEGIN_PREPARE
+            | tag::END_PREPARE
+            | tag::COMMIT
+            | tag::ROLLBACK
+            | tag::BEGIN_PERSISTED_PREPARE
+            | tag::BEGIN_UNPREPARE
+            | tag::COMMIT_WITH_TIMESTAMP => {
+                return Err(Error::unsupported(at, "two-phase records"));
+            }
+            tag::FAMILY_DELETION => Some(ValueType::Deletion),
+            tag::FAMILY_VALUE => Some(ValueType::Value),
+            tag::FAMILY_MERGE => Some(ValueType::Merge),
+            tag::FAMILY_SINGLE_DELETION => Some(ValueType::SingleDeletion),
+            tag::FAMILY_RANGE_DELETION => Some(ValueType::RangeDeletion),
+            tag::FAMILY_BLOB_INDEX => Some(ValueType::BlobIndex),
+            tag::FAMILY_WIDE_COLUMN_ENTITY => Some(ValueType::WideColumnEntity),
+            tag::FAMILY_VALUE_PREFERRED_SEQNO => Some(ValueType::ValuePreferredSeqno),
+            _ => None,
+        };
+        if let Some(kind) = of_family {
+            return Ok(Some((kind, true)));
+        }
+        match ValueType::from_code(code) {
+            // RocksDB makes it of a deletion when it inserts.
+            None | Some(ValueType::DeletionWithTimestamp) => {
+                let what = format!("write batch record of type {code}");
+                Err(Error::corruption(at, what))
+            }
+            Some(kind) => Ok(Some((kind, false))),
+        }
+    }
+
+    fn wrong_count(&self, than: &str) -> Error {
+        let what = format!(
+            "write batch has {than} entries than the {} it says",
+            self.count
+        );
+        Error::corruption(COUNT_AT, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::{put_length_prefixed, put_varint};
+    use crate::error::ErrorKind;
+    use crate::log::LogReader;
+    use proptest::prelude::*;
+
+    /// All types of entries; those of the default column family, then of the others.
+    const KINDS: [(ValueType, u8, u8); 8] = [
+        (ValueType::Deletion, 0x00, 0x04),
+        (ValueType::Value, 0x01, 0x05),
+        (ValueType::Merge, 0x02, 0x06),
+        (ValueType::SingleDeletion, 0x07, 0x08),
+        (ValueType::RangeDeletion, 0x0f, 0x0e),
+        (ValueType::BlobIndex, 0x11, 0x10),
+        (ValueType::WideColumnEntity, 0x16, 0x17),
+        (ValueType::ValuePreferredSeqno, 0x18, 0x19),
+    ];
+
+    type Owned = (u32, usize, Vec<u8>, Vec<u8>);
+
+    fn put(out: &mut Vec<u8>, (family, kind, key, value): &Owned) {
+        let (kind, default, of_family) = KINDS[*kind];
+        if *family == 0 {
+            out.push(default);
+        } else {
+            out.push(of_family);
+            put_varint(out, u64::from(*family));
+        }
+        put_length_prefixed(out, key);
+        if !kind.is_tombstone() {
+            put_length_prefixed(out, value);
+        }
+    }
+
+    fn batch(sequence: u64, count: u32) -> Vec<u8> {
+        [&sequence.to_le_bytes()[..], &count.to_le_bytes()].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Vec<BatchEntry<'_>>, u64)> {
+        let mut reader = WriteBatch::parse(bytes)?;
+        let mut out = Vec::new();
+        while let Some(entry) = reader.next_entry()? {
+            out.push(entry);
+        }
+        Ok((out, reader.next_sequence()))
+    }
+
+    prop_compose! {
+        fn any_entry()(
+            family in prop_oneof![Just(0u32), any::<u32>()],
+            kind in 0..KINDS.len(),
+            key: Vec<u8>,
+            value in prop::collection::vec(any::<u8>(), 8..200),
+        ) -> Owned {
+            (family, kind, key, value)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn entries_round_trip_with_consecutive_sequence_numbers(
+            sequence in 0..=MAX_SEQUENCE / 2,
+            entries in prop::collection::vec(any_entry(), 0..20),
+            noise in prop::collection::vec(0u8..4, 20),
+        ) {
+            let mut bytes = batch(sequence, entries.len() as u32);
+            for (entry, noise) in entries.iter().zip(noise) {
+                match noise {
+                    0 => bytes.push(tag::NOOP),
+                    1 => {
+                        bytes.push(tag::LOG_DATA);
+                        put_length_prefixed(&mut bytes, b"comment");
+                    }
+                    _ => {}
+                }
+                put(&mut bytes, entry);
+            }
+            let (found, next) = read(&bytes).unwrap();
+            prop_assert_eq!(found.len(), entries.len());
+            let mut expected = sequence;
+            for (found, (family, kind, key, value)) in found.iter().zip(&entries) {
+                let kind = KINDS[*kind].0;
+                let value: &[u8] = if kind.is_tombstone() { &[] } else { value };
+                prop_assert_eq!((found.column_family, found.sequence, found.kind), (*family, expected, kind));
+                prop_assert_eq!((found.key, found.value), (&key[..], value));
+                expected += 1;
+            }
+            prop_assert_eq!(next, expected);
+            for cut in 0..bytes.len() {
+                prop_assert!(read(&bytes[..cut]).is_err() || entries.is_empty() && cut >= HEADER_LEN);
+            }
+        }
+
+        #[test]
+        fn reading_any_bytes_is_total(bytes: Vec<u8>, records in prop::collection::vec(0u8..0x1c, 0..60)) {
+            for bytes in [bytes, [batch(7, 3), records].concat()] {
+                if let Err(error) = read(&bytes) {
+                    prop_assert!(error.offset <= bytes.len() as u64);
+                }
+            }
+        }
+    }
+
+    /// Four batches of two column families, written by RocksDB 11.12; the first one ends with an empty range.
+    const REAL: &[u8] = include_bytes!("../tests/data/log-11.12.bin");
+
+    #[test]
+    fn a_real_log_gives_the_entries_that_were_written() {
+        let mut log = LogReader::write_ahead_log(4);
+        log.push(REAL);
+        let mut found = Vec::new();
+        let mut ends = Vec::new();
+        while let Some(record) = log.next_record().unwrap() {
+            let (entries, _) = read(&record.payload).unwrap();
+            for entry in entries {
+                let text = [entry.key, entry.value].map(|bytes| bytes.escape_ascii().to_string());
+                found.push((
+                    entry.column_family,
+                    entry.sequence,
+                    entry.kind,
+                    text.join("="),
+                ));
+            }
+            let batch = WriteBatch::parse(&record.payload).unwrap();
+            ends.push((batch.first_sequence(), batch.last_sequence()));
+        }
+        assert_eq!(log.torn_at(), None);
+        assert_eq!(ends, [(1, 6), (7, 11), (12, 12), (13, 13)]);
+        let expected = [
+            (0, 1, ValueType::Value, "put=value"),
+            (0, 2, ValueType::Deletion, "deleted="),
+            (0, 3, ValueType::SingleDeletion, "deleted once="),
+            (0, 4, ValueType::Merge, "merged=operand"),
+            (0, 5, ValueType::RangeDeletion, "a=b"),
+            (1, 7, ValueType::Value, "put=other value"),
+            (1, 8, ValueType::Deletion, "deleted="),
+            (1, 9, ValueType::SingleDeletion, "deleted once="),
+            (1, 10, ValueType::Merge, "merged=other operand"),
+            (1, 11, ValueType::RangeDeletion, "c=d"),
+            (
+                0,
+                12,
+                ValueType::WideColumnEntity,
+                "entity=\\x01\\x02\\x00\\n\\x04name\\x05of columnsother",
+            ),
+            (
+                0,
+                13,
+                ValueType::ValuePreferredSeqno,
+                "timed=value\\x00\\xf1Se\\x00\\x00\\x00\\x00",
+            ),
+        ];
+        let expected = expected
+            .map(|(family, sequence, kind, text)| (family, sequence, kind, text.to_owned()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_empty_range_is_counted_but_takes_no_sequence_number() {
+        let mut bytes = batch(5, 3);
+        for (kind, end) in [(4, b"k"), (4, b"l"), (1, b"v")] {
+            put(&mut bytes, &(0, kind, b"k".to_vec(), end.to_vec()));
+        }
+        let (found, next) = read(&bytes).unwrap();
+        let found: Vec<_> = found.iter().map(|e| (e.sequence, e.kind)).collect();
+        assert_eq!(
+            found,
+            [(5, ValueType::RangeDeletion), (6, ValueType::Value)]
+        );
+        assert_eq!(next, 7);
+    }
+
+    #[test]
+    fn the_header_counts_the_entries() {
+        for (count, is_right) in [(0, false), (1, true), (2, false)] {
+            let mut bytes = batch(1, count);
+            put(&mut bytes, &(0, 0, b"k".to_vec(), Vec::new()));
+            match read(&bytes) {
+                Ok(_) => assert!(is_right),
+                Err(error) => assert_eq!((error.offset, is_right), (COUNT_AT as u64, false)),
+            }
+        }
+    }
+
+    #[test]
+    fn two_phase_records_are_unsupported_and_others_corruption() {
+        for code in 0..=u8::MAX {
+            let mut bytes = batch(1, 1);
+            bytes.push(code);
+            let is_entry = KINDS.iter().any(|&(_, a, b)| code == a || code == b);
+            if is_entry || matches!(code, tag::LOG_DATA | tag::NOOP) {
+                continue;
+            }
+            let error = read(&bytes).unwrap_err();
+            let two_phase = [0x09, 0x0a, 0x0b, 0x0c, 0x12, 0x13, 0x15];
+            if two_phase.contains(&code) {
+                assert_eq!(
+                    (error.kind, &*error.what),
+                    (ErrorKind::Unsupported, "two-phase records")
+                );
+            } else {
+                assert_eq!(error.kind, ErrorKind::Corruption, "{code}");
+            }
+            assert_eq!(error.offset, HEADER_LEN as u64);
+        }
+    }
+
+    #[test]
+    fn impossible_sequence_numbers_are_corruption() {
+        assert!(read(&batch(MAX_SEQUENCE + 1, 0)).is_err());
+        assert!(read(&batch(MAX_SEQUENCE, 1)).is_err());
+        assert!(read(&batch(MAX_SEQUENCE, 0)).is_ok());
+        let mut bytes = batch(1, 1);
+        put(&mut bytes, &(0, 7, b"k".to_vec(), b"short".to_vec()));
+        assert!(read(&bytes).is_err());
+    }
+}
