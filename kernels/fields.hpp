@@ -40,6 +40,10 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(RetainRules, snapshots, num_snapshots, earliest, deeper, level_ends, num_levels,
                     bottommost, deeper_unknown, enforce_single_delete)
     ROCKMILL_RECORD(SnapshotRules, sequence, keep_tombstones, mark_undecided)
+    ROCKMILL_RECORD(ScanOp, code, to, a, b, c, detail)
+    ROCKMILL_RECORD(ScanConstant, low, high, is_set, part)
+    ROCKMILL_RECORD(ScanColumn, operand, stored, bytes, unused, flags, validity, values, packed, lens, data)
+    ROCKMILL_RECORD(ScanTotals, hash)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
                     rows_hash)
@@ -59,6 +63,9 @@ constexpr FieldPlace FIELDS[] = {
                     survivors, totals, errors, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
+    ROCKMILL_RECORD(ScanArgs, arena, rows, n, key_bytes, values, ops, constants, literals, num_filter, num_ops, columns,
+                    num_columns, row_bytes, has_bytes, unused, batch_rows, batch_bytes, keep, places, wanted, num_wanted,
+                    sizes, offsets, out, errors)
     ROCKMILL_RECORD(LayoutArgs, arena, survivors, n, key_bytes, values, hashes, layout, index, splitting,
                     filter, compression, shared, sizes, prefix, begins, before, block_starts, key_sums, last_with_prefix,
                     grandparent_places, prefix_lens, raw_sizes, block_sizes, block_offsets, raw_offsets,

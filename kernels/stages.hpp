@@ -12,6 +12,7 @@
 #include "read/retain.hpp"
 #include "read/snapshot.hpp"
 #include "rows/rows.hpp"
+#include "scan/columns.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
 
@@ -127,6 +128,45 @@ inline int measure_rows(const Exec* exec, const RowArgs* a) {
 inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8* out) {
   return for_each_group(*exec, end - first,
                         CopyRows{a->arena, a->rows, a->key_bytes, a->values, a->offsets, first, out});
+}
+
+inline ScanProgram scan_program(const ScanArgs* a) {
+  return {a->arena, a->rows, a->key_bytes, a->values, a->ops, a->constants, a->literals};
+}
+
+inline int scan_filter(const Exec* exec, const ScanArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->n, FilterRows{scan_program(a), a->num_filter, a->keep, a->errors}));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n + 1));
+  return for_each(*exec, a->n, GatherWanted{a->keep, a->places, a->wanted});
+}
+
+inline int scan_measure(const Exec* exec, const ScanArgs* a) {
+  const MeasureWanted measure{scan_program(a), a->num_filter, a->num_ops,   a->wanted, a->columns,
+                              a->num_columns,  a->row_bytes,  a->has_bytes, a->sizes,  a->errors};
+  ROCKMILL_STEP(for_each(*exec, a->num_wanted, measure));
+  ROCKMILL_STEP(exclusive_sum(*exec, a->sizes, a->offsets, a->num_wanted + 1));
+  return for_each(*exec, 1, CutBatches{a->offsets, a->num_wanted, a->batch_rows, a->batch_bytes, a->sizes});
+}
+
+inline int scan_fill(const Exec* exec, const ScanArgs* a, const ScanColumn* columns, u64 first, u64 rows) {
+  const FillColumns fill{scan_program(a), a->num_filter,  a->num_ops, a->wanted + first, rows,
+                         a->columns,      a->num_columns, a->out,     a->errors};
+  ROCKMILL_STEP(for_each(*exec, rows, fill));
+  for (u32 i = 0; i < a->num_columns; ++i) {
+    if (columns[i].stored != STORED_BYTES) continue;
+    const u32* lens = reinterpret_cast<const u32*>(a->out + columns[i].lens);
+    ROCKMILL_STEP(exclusive_sum(*exec, lens, reinterpret_cast<u32*>(a->out + columns[i].packed), rows + 1));
+  }
+  return for_each(*exec, a->num_columns * ((rows + 7) / 8), PackBits{rows, a->columns, a->out});
+}
+
+inline int scan_copy(const Exec* exec, const ScanArgs* a, u64 first, u64 rows) {
+  return for_each_group(*exec, a->num_columns * rows,
+                        CopyCells{scan_program(a), a->wanted + first, rows, a->columns, a->out});
+}
+
+inline int scan_hash(const Exec* exec, const u8* bytes, u64 len, u64 position, ScanTotals* totals) {
+  return accumulate<ScanSums>(*exec, (len + 7) / 8, HashWords{bytes, len, position}, totals);
 }
 
 inline FilterKeys filter_keys(const LayoutArgs* a) {
@@ -315,6 +355,11 @@ inline KernelTable table() {
   t.see_snapshot = see_snapshot;
   t.measure_rows = measure_rows;
   t.copy_rows = copy_rows;
+  t.scan_filter = scan_filter;
+  t.scan_measure = scan_measure;
+  t.scan_fill = scan_fill;
+  t.scan_copy = scan_copy;
+  t.scan_hash = scan_hash;
   t.split = split;
   t.measure_blocks = measure_blocks;
   t.place_raw = place_raw;

@@ -104,6 +104,38 @@ struct RowArgs {
   u64* offsets;
 };
 
+// What a scan works on.
+struct ScanArgs {
+  const u8* arena;
+  const Key* rows;
+  u64 n;
+  KeyBytes key_bytes;
+  const ValueRef* values;
+  // The steps of the filter, then those of the output.
+  const ScanOp* ops;
+  const ScanConstant* constants;
+  const u8* literals;
+  u32 num_filter, num_ops;
+  const ScanColumn* columns;
+  u32 num_columns;
+  // Bytes that each row takes in all columns, but for those of byte columns; and whether there are some.
+  u32 row_bytes, has_bytes;
+  u32 unused;
+  // A batch has at most so many rows and bytes.
+  u64 batch_rows, batch_bytes;
+  // n + 1 each; the last of `places` is the number of wanted rows.
+  u32* keep;
+  u32* places;
+  u32* wanted;
+  u64 num_wanted;
+  // num_wanted + 1 each; sizes become where batches end, behind their number.
+  u64* sizes;
+  u64* offsets;
+  // Memory of the batch.
+  u8* out;
+  u64* errors;
+};
+
 struct LayoutArgs {
   const u8* arena;
   const Key* survivors;
@@ -277,6 +309,15 @@ struct KernelTable {
   int (*measure_rows)(const Exec*, const RowArgs*);
   // Copies the rows from `first` to `end`, one behind another.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
+  // Fills keep, places and wanted.
+  int (*scan_filter)(const Exec*, const ScanArgs*);
+  // Fills sizes and offsets.
+  int (*scan_measure)(const Exec*, const ScanArgs*);
+  // Fills the columns of so many wanted rows from `first` on, but for the bytes of byte columns; then these.
+  int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
+  int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
+  // Adds some bytes, whose first word has a position among all words.
+  int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.
   int (*split)(const Exec*, const LayoutArgs*);
   // Raw sizes of blocks.

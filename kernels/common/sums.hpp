@@ -23,6 +23,7 @@ struct Added : Record {
 
 using InputSums = Added<InputTotals>;
 using RetainSums = Added<RetainTotals>;
+using ScanSums = Added<ScanTotals>;
 
 // FileTotals, in which two words are a minimum and a maximum.
 struct FileSums : FileTotals {

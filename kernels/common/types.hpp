@@ -246,6 +246,86 @@ struct FilterRules {
   u64 prefix_len;
 };
 
+// A step of a scan's program. Operands are slots, or constants (SCAN_CONSTANT).
+struct ScanOp {
+  // ScanCode.
+  u32 code;
+  // Slot of the result.
+  u32 to;
+  u32 a, b, c;
+  // Of a load `format << 16 | is_big_endian << 8 | bytes`; of a comparison `kind << 8` and a bit for each of less, equal
+  // and greater that it accepts; of arithmetic `range << 8 | bytes`; of a list its kind; of a pattern Pattern. The
+  // constants of lists and patterns are `c` from `b` on.
+  u32 detail;
+};
+
+// A constant, in the form of program.hpp:ScanValue.
+struct ScanConstant {
+  u64 low, high;
+  u32 is_set;
+  // Part, of a pattern.
+  u32 part;
+};
+
+// A column, and where its parts lie among the memory of a batch.
+struct ScanColumn {
+  u32 operand;
+  // Stored.
+  u32 stored;
+  // Of a value.
+  u32 bytes;
+  u32 unused;
+  // A byte for each row that is not null, and a bit.
+  u64 flags, validity;
+  // Values; a byte for each boolean; a ScanValue for each row's bytes.
+  u64 values;
+  // A bit for each boolean; offsets of bytes, as u32.
+  u64 packed;
+  // Of bytes: how many, as u32, one more than rows; and all of them.
+  u64 lens, data;
+};
+
+// Sum over what a scan hands over.
+struct ScanTotals {
+  u64 hash;
+};
+
+enum ScanCode : u32 {
+  SCAN_KEY = 0,
+  SCAN_VALUE = 1,
+  SCAN_LENGTH = 2,
+  SCAN_LOAD = 3,
+  SCAN_SLICE = 4,
+  SCAN_COMPARE = 5,
+  SCAN_AND = 6,
+  SCAN_OR = 7,
+  SCAN_NOT = 8,
+  SCAN_IS_NULL = 9,
+  SCAN_LIKE = 10,
+  SCAN_ONE_OF = 11,
+  SCAN_ADD = 12,
+  SCAN_SUBTRACT = 13,
+  SCAN_MULTIPLY = 14,
+  SCAN_REQUIRE = 15,
+  SCAN_CHECK = 16,
+  SCAN_VARINT = 17,
+  SCAN_VARINT_SIZE = 18,
+  SCAN_BIT = 19,
+  SCAN_NULL_IF = 20,
+};
+
+// Results that a thread keeps of a row.
+constexpr u32 SCAN_SLOTS = 64;
+constexpr u32 SCAN_CONSTANT = 1u << 31;
+
+enum NumberFormat : u32 { NUMBER_UNSIGNED = 0, NUMBER_SIGNED = 1, NUMBER_SIGNED_INVERTED = 2, NUMBER_FLOAT = 3 };
+enum IntegerRange : u32 { RANGE_SIGNED = 0, RANGE_UNSIGNED = 1, RANGE_EXACT = 2 };
+enum ValueKind : u32 { KIND_BOOLEAN = 0, KIND_INTEGER = 1, KIND_BYTES = 2 };
+enum Pattern : u32 { PATTERN_PREFIX = 0, PATTERN_SUFFIX = 1, PATTERN_CONTAINS = 2, PATTERN_PARTS = 3 };
+enum PatternPart : u32 { PART_BYTES = 0, PART_ANY_CHARACTER = 1, PART_ANY_BYTES = 2 };
+enum Stored : u32 { STORED_BOOLEAN = 0, STORED_INTEGER = 1, STORED_FLOAT = 2, STORED_BYTES = 3 };
+enum ByteSource : u64 { SOURCE_KEY = 0, SOURCE_VALUE = 1, SOURCE_LITERAL = 2 };
+
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.
 constexpr u64 NO_ERROR = ~u64{0};
 enum ErrorCode : u32 {
@@ -262,6 +342,8 @@ enum ErrorCode : u32 {
   ERROR_FILTER = 11,
   ERROR_SEQUENCE = 12,
   ERROR_UNDECIDED = 13,
+  ERROR_OUT_OF_RANGE = 14,
+  ERROR_CHECK = 15,
 };
 
 // How a block is compressed: its type in RocksDB's trailers.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rockmill_core::{
     DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
-    Resource, Result, StageTime, Subcompaction, Support, open_table,
+    Resource, Result, StageTime, Subcompaction, Support, borders, open_table,
 };
 use rockmill_format::compression::Implementation;
 use rockmill_format::unique_id::internal_unique_id;
@@ -95,12 +95,12 @@ pub fn prepare(
     let (subcompactions, cpu_of_splitting) =
         subcompactions::split(&planned.plan, &tables, threads, context.cancel)?;
     let inputs = |subcompaction: &Subcompaction| {
-        subcompactions::inputs(&subcompaction.range, &tables).count() as u64
+        borders::overlapping(&subcompaction.range, &tables).count() as u64
     };
     let max_inputs = subcompactions.iter().map(inputs).max();
     context.descriptors.require(max_inputs.unwrap_or(0))?;
     let bytes =
-        |subcompaction: &Subcompaction| subcompactions::stored_bytes(&subcompaction.range, &tables);
+        |subcompaction: &Subcompaction| borders::stored_bytes(&subcompaction.range, &tables);
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
     let job_size = |plan: &Plan| JobSize::new(input_size(plan, &tables), &subcompaction_bytes);
     let size = job_size(&planned.plan);

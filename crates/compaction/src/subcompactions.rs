@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use rockmill_core::borders::{borders, grains};
 use rockmill_core::{
     CancelToken, InputTable, KeyRange, OutputSplitting, Plan, Result, Subcompaction,
 };
@@ -65,63 +66,6 @@ fn subcompaction_bytes(splitting: &OutputSplitting) -> u64 {
         .saturating_mul(FILES_PER_SUBCOMPACTION)
 }
 
-/// Returns the positions of the inputs that may contain keys of a range.
-pub fn inputs(range: &KeyRange, tables: &[InputTable]) -> impl Iterator<Item = usize> {
-    let tables = tables.iter().enumerate();
-    let overlapping = tables.filter(|(_, table)| table.overlaps(range));
-    overlapping.map(|(position, _)| position)
-}
-
-/// Returns the stored bytes of the data blocks that may contain keys of a range.
-pub fn stored_bytes(range: &KeyRange, tables: &[InputTable]) -> u64 {
-    tables.iter().map(|table| table.stored_bytes(range)).sum()
-}
-
 /// Number of candidate borders per subcompaction in each table. Indexes have up to a million entries, so not every one
 /// is a candidate.
 const GRAINS_PER_SUBCOMPACTION: u64 = 128;
-
-/// Groups a table's blocks in the range into grains of `grain_bytes` or slightly more. Returns the last separator and
-/// the stored bytes of each.
-fn grains<'a>(table: &'a InputTable, range: &KeyRange, grain_bytes: u64) -> Vec<(&'a [u8], u64)> {
-    let mut grains = Vec::new();
-    let mut bytes = 0;
-    let mut last = None;
-    for block in &table.meta.index[table.blocks_in_range(range)] {
-        bytes += block.handle.size;
-        if !range.contains(&block.separator) {
-            continue;
-        }
-        if bytes >= grain_bytes {
-            grains.push((block.separator.as_slice(), bytes));
-            (bytes, last) = (0, None);
-        } else {
-            last = Some(block.separator.as_slice());
-        }
-    }
-    // Small tables have less than one grain, and there may be thousands of them.
-    grains.extend(last.map(|separator| (separator, bytes)));
-    grains
-}
-
-/// Returns the first keys of all subcompactions except the first one, strictly ascending and inside the range.
-fn borders(range: &KeyRange, subcompaction_bytes: u64, mut all: Vec<(&[u8], u64)>) -> Vec<Vec<u8>> {
-    all.sort_unstable();
-    let total: u64 = all.iter().map(|(_, size)| size).sum();
-    let subcompactions = total.div_ceil(subcompaction_bytes.max(1)).max(1);
-    let mut borders: Vec<Vec<u8>> = Vec::new();
-    let mut passed = 0;
-    for (separator, size) in all {
-        passed += size;
-        let next = borders.len() as u64 + 1;
-        // Border `next` is due at next/subcompactions of the bytes.
-        let due =
-            u128::from(passed) * u128::from(subcompactions) >= u128::from(total) * u128::from(next);
-        let first = range.begin.as_deref().unwrap_or_default();
-        let before = borders.last().map_or(first, Vec::as_slice);
-        if next < subcompactions && due && separator > before {
-            borders.push(separator.to_vec());
-        }
-    }
-    borders
-}

@@ -14,6 +14,7 @@ use crate::io::SstSink;
 use crate::report::TaskReport;
 use crate::request::{Footprint, ReadTask, Request, Support};
 use crate::row::RowSink;
+use crate::scan::BatchSink;
 
 /// A device that reads tables and applies operators to the rows.
 ///
@@ -65,6 +66,11 @@ pub enum Operator<'a> {
         /// Takes the rows.
         rows: &'a mut dyn RowSink,
     },
+    /// Hands over what a program makes of them.
+    Scan {
+        /// Takes the batches.
+        batches: &'a mut dyn BatchSink,
+    },
 }
 
 impl Operator<'_> {
@@ -79,6 +85,7 @@ impl Debug for Operator<'_> {
         f.write_str(match self {
             Self::WriteSst { .. } => "WriteSst",
             Self::Inspect { .. } => "Inspect",
+            Self::Scan { .. } => "Scan",
         })
     }
 }

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Device,
     /// The database is closing.
     Cancelled,
+    /// A result of a scan exceeds its type, whatever computes it.
+    OutOfRange,
     /// Rockmill broke one of its own rules. Please report it.
     Internal,
 }
@@ -36,6 +38,7 @@ impl ErrorKind {
             Self::Storage => "storage",
             Self::Verification => "verification",
             Self::Device => "device",
+            Self::OutOfRange => "out-of-range",
             Self::Internal => "internal",
         }
     }

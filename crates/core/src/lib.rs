@@ -14,6 +14,7 @@
 mod backend;
 mod block_stream;
 mod blocks;
+pub mod borders;
 mod cancel;
 mod contents;
 mod cpu_time;
@@ -26,9 +27,11 @@ mod job;
 mod keys;
 mod plan;
 mod progress;
+mod range_tombstones;
 mod report;
 mod request;
 mod row;
+pub mod scan;
 mod sst_file;
 mod table;
 
@@ -52,9 +55,10 @@ pub use plan::{
     Plan, PropertiesPlan, Subcompaction, TablePlan,
 };
 pub use progress::Progress;
+pub use range_tombstones::range_tombstones;
 pub use report::{
-    Output, OutputFile, ReadReport, Resource, RowOutput, SizeSample, SstOutput, StageTime,
-    TaskReport,
+    BatchOutput, Output, OutputFile, ReadReport, Resource, RowOutput, SizeSample, SstOutput,
+    StageTime, TaskReport,
 };
 pub use request::{
     Footprint, Purpose, ReadTask, Request, SnapshotRules, Support, Tombstones, Undecided,

@@ -7,6 +7,7 @@ use rockmill_format::compression::CompressionSettings;
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::range_tombstone::RangeTombstone;
 
 use crate::keys::key_prefix;
 
@@ -35,6 +36,14 @@ impl KeyRange {
     #[inline]
     pub fn is_below(&self, user_key: &[u8]) -> bool {
         self.end.as_deref().is_some_and(|end| user_key >= end)
+    }
+
+    /// Whether a tombstone deletes a key of the range, if there is one.
+    pub fn meets(&self, tombstone: &RangeTombstone) -> bool {
+        let RangeTombstone { begin, end, .. } = tombstone;
+        let ends_behind = self.begin.as_ref().is_none_or(|first| first < end);
+        let begins_before = self.end.as_ref().is_none_or(|last| begin < last);
+        begin < end && ends_behind && begins_before
     }
 
     /// [`key_prefix`] of begin and end: whatever has a prefix between the two lies in the range.

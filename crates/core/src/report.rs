@@ -41,7 +41,8 @@ pub struct ReadReport {
     pub above_snapshot: u64,
     /// Entries left: the rows.
     pub kept: u64,
-    /// Sum of [`crate::entry_hash`] over all entries read.
+    /// Sum of [`crate::entry_hash`] over all entries read. A scan may leave out keys and values, whose hash counts as 0:
+    /// then the sums tell of sequence numbers and types alone.
     pub hash_in: u64,
     /// Sum over those kept, as they were read.
     pub hash_kept: u64,
@@ -65,7 +66,7 @@ impl ReadReport {
         self.hash_dropped = self.hash_dropped.wrapping_add(part.hash_dropped);
     }
 
-    /// Whether every entry read was either kept or dropped, as far as hashes tell.
+    /// Whether every entry read was either kept or dropped, as far as the sums of hashes tell.
     pub fn is_balanced(&self) -> bool {
         self.hash_in == self.hash_kept.wrapping_add(self.hash_dropped)
     }
@@ -78,6 +79,8 @@ pub enum Output {
     Ssts(SstOutput),
     /// Rows handed over.
     Rows(RowOutput),
+    /// Batches handed over.
+    Batches(BatchOutput),
 }
 
 /// No files.
@@ -92,7 +95,7 @@ impl Output {
     pub fn ssts(&self) -> Option<&SstOutput> {
         match self {
             Self::Ssts(ssts) => Some(ssts),
-            Self::Rows(_) => None,
+            Self::Rows(_) | Self::Batches(_) => None,
         }
     }
 
@@ -100,7 +103,7 @@ impl Output {
     pub fn ssts_mut(&mut self) -> Option<&mut SstOutput> {
         match self {
             Self::Ssts(ssts) => Some(ssts),
-            Self::Rows(_) => None,
+            Self::Rows(_) | Self::Batches(_) => None,
         }
     }
 }
@@ -124,6 +127,15 @@ pub struct RowOutput {
     pub rows: u64,
     /// Bytes of their user keys and values.
     pub bytes: u64,
+}
+
+/// What a scan has handed over.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct BatchOutput {
+    /// Rows that the filter was asked about: those that a reader finds.
+    pub rows: u64,
+    /// Of those, wanted.
+    pub wanted: u64,
 }
 
 /// SST files that a task has written.

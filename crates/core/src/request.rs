@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use rockmill_format::table::{is_bytewise, names};
+use rockmill_format::table::{names, orders_by_bytes};
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{CompactionRules, KeyRange, OutputPlan, Plan};
 use crate::progress::Progress;
+use crate::scan::ScanPlan;
 use crate::table::InputTable;
 
 /// Which rows of which tables, and what for.
@@ -31,13 +32,21 @@ impl Request<'_> {
     /// must not have, its plan has looked at.
     pub fn support(&self) -> Support {
         let Visibility::Snapshot(rules) = self.visibility else {
-            return Support::Yes;
+            return match self.purpose {
+                Purpose::Scan(_) => Support::No(Unsupported::Purpose),
+                Purpose::WriteSst(_) | Purpose::Inspect => Support::Yes,
+            };
         };
+        let scans = matches!(self.purpose, Purpose::Scan(_));
+        if scans && (rules.undecided, rules.tombstones) != (Undecided::Error, Tombstones::Drop) {
+            return Support::No(Unsupported::Purpose);
+        }
         let writes = self.purpose.output_plan().is_some();
         if writes && rules.undecided == Undecided::Mark {
             return Support::No(Unsupported::UndecidedInFiles);
         }
-        let refused = self.tables.iter().find_map(unsupported_snapshot);
+        let refused = |table| unsupported_snapshot(table, self.range, rules.sequence);
+        let refused = self.tables.iter().find_map(refused);
         refused.map_or(Support::Yes, Support::No)
     }
 }
@@ -64,13 +73,22 @@ impl Plan {
 /// (`GetGlobalSequenceNumber`).
 const FIRST_GLOBAL_SEQUENCE: u32 = 2;
 
-/// Why a table alone does not tell what a snapshot sees.
-fn unsupported_snapshot(table: &InputTable) -> Option<Unsupported> {
+/// Why a table alone does not tell what a snapshot sees of a range.
+fn unsupported_snapshot(
+    table: &InputTable,
+    range: &KeyRange,
+    snapshot: u64,
+) -> Option<Unsupported> {
     let properties = &table.meta.properties;
-    let is_ordered_by_bytes = is_bytewise(&properties.comparator_name)
+    let is_ordered_by_bytes = orders_by_bytes(&properties.comparator_name)
         && properties.user_defined_timestamps_persisted != 0;
-    let has_range_tombstones = properties.num_range_deletions > 0
-        || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS);
+    let has_range_tombstones = match table.range_tombstones(snapshot) {
+        Some(mut seen) => seen.any(|tombstone| range.meets(tombstone)),
+        None => {
+            properties.num_range_deletions > 0
+                || (table.meta.metaindex).contains_key(names::RANGE_DELETIONS)
+        }
+    };
     let version = properties.external_sst_file_version.unwrap_or(0);
     let has_global_sequence = version >= FIRST_GLOBAL_SEQUENCE;
     if !is_ordered_by_bytes {
@@ -131,6 +149,9 @@ pub enum Purpose<'a> {
     WriteSst(&'a OutputPlan),
     /// To be handed over one by one ([`crate::Operator::Inspect`]).
     Inspect,
+    /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds, so tombstones are to be
+    /// dropped, and what does not decide alone is to be an error.
+    Scan(&'a ScanPlan),
 }
 
 impl<'a> Purpose<'a> {
@@ -138,7 +159,7 @@ impl<'a> Purpose<'a> {
     pub fn output_plan(self) -> Option<&'a OutputPlan> {
         match self {
             Self::WriteSst(plan) => Some(plan),
-            Self::Inspect => None,
+            Self::Inspect | Self::Scan(_) => None,
         }
     }
 }
@@ -194,7 +215,7 @@ pub enum Unsupported {
     SizeIsUpperBound,
     /// To read keys that are ordered by something else than bytes.
     Comparator,
-    /// To read a table whose range tombstones hide entries.
+    /// To read a range in which a table has range tombstones, or may have some ([`InputTable::with_range_tombstones`]).
     RangeTombstones,
     /// To read a table whose entries all have a sequence number that is not given ([`InputTable::with_global_sequence`]).
     UnknownSequence,
@@ -210,12 +231,12 @@ impl fmt::Display for Unsupported {
             Self::Compression => "the device does not write blocks of this compression",
             Self::SizeIsUpperBound => "the device does not do target_file_size_is_upper_bound yet",
             Self::Comparator => "keys are ordered by something else than bytes",
-            Self::RangeTombstones => "a table has range tombstones",
+            Self::RangeTombstones => "a table has range tombstones there",
             Self::UnknownSequence => {
                 "the sequence number of a table that was ingested is not known"
             }
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
-            Self::Purpose => "the device only writes files",
+            Self::Purpose => "the device does not do what the rows are for",
         })
     }
 }

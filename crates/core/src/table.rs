@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rockmill_format::index::IndexEntry;
 use rockmill_format::key::MAX_SEQUENCE;
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::TableMeta;
 
 use crate::error::{Error, Result};
@@ -26,6 +27,8 @@ pub struct InputTable {
     global_sequence: Option<u64>,
     /// No user key in it is less; the index does not say with which key its first block begins.
     smallest: Arc<[u8]>,
+    /// Its range tombstones, once they were read.
+    range_tombstones: Option<Arc<[RangeTombstone]>>,
 }
 
 impl InputTable {
@@ -42,6 +45,7 @@ impl InputTable {
             separator_bytes,
             global_sequence: None,
             smallest: Arc::default(),
+            range_tombstones: None,
         }
     }
 
@@ -74,6 +78,23 @@ impl InputTable {
             smallest: Arc::from(smallest),
             ..self
         }
+    }
+
+    /// The same table, whose range tombstones [`crate::range_tombstones`] has read.
+    #[must_use]
+    pub fn with_range_tombstones(self, tombstones: Vec<RangeTombstone>) -> Self {
+        Self {
+            range_tombstones: Some(Arc::from(tombstones)),
+            ..self
+        }
+    }
+
+    /// The range tombstones that a snapshot sees; `None` if nobody has read them.
+    pub fn range_tombstones(&self, snapshot: u64) -> Option<impl Iterator<Item = &RangeTombstone>> {
+        let all = self.range_tombstones.as_deref()?.iter();
+        let sequence =
+            |tombstone: &RangeTombstone| self.global_sequence.unwrap_or(tombstone.sequence);
+        Some(all.filter(move |&tombstone| sequence(tombstone) <= snapshot))
     }
 
     /// The same table, read through another reader of its file.

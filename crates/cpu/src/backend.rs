@@ -1,5 +1,6 @@
 //! The stages behind the [`Backend`] trait.
 
+use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
     Backend, FileEstimate, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
     ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink, TaskReport,
@@ -11,6 +12,7 @@ use crate::read::decode::{Accepted, RunReader};
 use crate::read::merge::Merge;
 use crate::read::retain::{RetainTotals, Sink, retain};
 use crate::read::snapshot::see;
+use crate::scan::Scanner;
 use crate::sst::writer::SstWriter;
 
 /// Reads on the calling thread.
@@ -37,6 +39,7 @@ impl Backend for CpuBackend {
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => sst_memory_bytes(plan, request.tables),
             Purpose::Inspect => 0,
+            Purpose::Scan(plan) => plan.memory_bytes(request.tables),
         };
         Footprint {
             host_bytes: read_memory_bytes(request).saturating_add(applying),
@@ -48,10 +51,6 @@ impl Backend for CpuBackend {
         let request = task.request;
         let mut runs = Vec::new();
         let mut ordinals = Vec::new();
-        let accepted = match request.visibility {
-            Visibility::Compaction(_) => Accepted::Decided,
-            Visibility::Snapshot(_) => Accepted::All,
-        };
         for (ordinal, input) in request.tables.iter().enumerate() {
             if !input.overlaps(request.range) {
                 continue;
@@ -60,8 +59,16 @@ impl Backend for CpuBackend {
                 true => request.read_ahead_bytes,
                 false => cached_window_bytes(request.read_ahead_bytes, request.tables.len()),
             };
-            let run = RunReader::open(input, request.range, accepted, window_bytes, task.cancel)?;
-            runs.push(run.reporting(task.progress));
+            let (range, cancel) = (request.range, task.cancel);
+            let open = |accepted| RunReader::open(input, range, accepted, window_bytes, cancel);
+            let run = match (request.purpose, request.visibility) {
+                (Purpose::Scan(_), _) => {
+                    RunReader::open_unhashed(input, range, window_bytes, cancel)
+                }
+                (_, Visibility::Compaction(_)) => open(Accepted::Decided),
+                (_, Visibility::Snapshot(_)) => open(Accepted::All),
+            };
+            runs.push(run?.reporting(task.progress));
             ordinals.push(ordinal);
         }
         Ok(CpuRows {
@@ -75,6 +82,7 @@ impl Backend for CpuBackend {
         match (operator, rows.request.purpose) {
             (Operator::WriteSst { sink }, Purpose::WriteSst(plan)) => rows.write_ssts(plan, sink),
             (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
+            (Operator::Scan { batches }, Purpose::Scan(plan)) => rows.scan(plan, batches),
             (operator, _) => Err(operator.unannounced()),
         }
     }
@@ -105,6 +113,16 @@ impl CpuRows<'_> {
         Ok(TaskReport {
             read: self.report(&totals),
             output: Output::Rows(inspector.output),
+            ..TaskReport::default()
+        })
+    }
+
+    fn scan(&mut self, plan: &ScanPlan, batches: &mut dyn BatchSink) -> Result<TaskReport> {
+        let mut scanner = Scanner::new(plan, batches)?;
+        let totals = self.pass_to(&mut scanner)?;
+        Ok(TaskReport {
+            output: Output::Batches(scanner.finish()?),
+            read: self.report(&totals),
             ..TaskReport::default()
         })
     }

@@ -7,6 +7,7 @@
 //!              --see-->       what a snapshot sees
 //!              --SstWriter--> blocks --checked--> files                  sst
 //!              --Inspector--> rows, one by one                           inspect
+//!              --Scanner-->   batches of columns                         scan
 //! ```
 //!
 //! Memory is a read-ahead buffer and a decoded block an input, plus one block, index and filter
@@ -17,6 +18,7 @@
 mod backend;
 mod inspect;
 mod read;
+pub mod scan;
 mod sst;
 
 pub use backend::{CpuBackend, CpuRows};

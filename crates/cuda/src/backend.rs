@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
     Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
     ReadTask, Request, Resource, Result, RowSink, SstSink, Support, TaskReport,
@@ -11,6 +12,7 @@ use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
+use crate::scan::{self, Encoded, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
 use crate::support;
@@ -83,6 +85,9 @@ impl CudaBackend {
                 SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
+            Purpose::Scan(plan) => Encoded::new(plan).map_or(0, |encoded| {
+                ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
+            }),
         };
         Workspace::bytes(self.device(), read.blocks, read.entries)
             .saturating_add(ReadBuffers::bytes(&read))
@@ -137,6 +142,7 @@ impl Backend for CudaBackend {
     fn footprint(&self, request: &Request<'_>) -> Footprint {
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => self.storing_bytes(plan, request.tables),
+            Purpose::Scan(plan) => scan::host_bytes(request, plan),
             Purpose::Inspect => {
                 let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
                 inspect::HOST_BYTES.saturating_add(blocks.max().unwrap_or(0))
@@ -210,6 +216,7 @@ impl Backend for CudaBackend {
                 rows.write_ssts(&self.pool, plan, sink)
             }
             (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
+            (Operator::Scan { batches }, Purpose::Scan(plan)) => rows.scan(plan, batches),
             (operator, _) => Err(operator.unannounced()),
         }
     }
@@ -236,6 +243,11 @@ impl CudaRows<'_> {
     fn inspect(&mut self, sink: &mut dyn RowSink) -> Result<TaskReport> {
         let rows = inspect(&self.read, &self.survivors, self.cancel, sink)?;
         self.finish(Output::Rows(rows), rows.bytes)
+    }
+
+    fn scan(&mut self, plan: &ScanPlan, batches: &mut dyn BatchSink) -> Result<TaskReport> {
+        let (output, bytes) = scan(&mut self.read, &self.survivors, plan, self.cancel, batches)?;
+        self.finish(Output::Batches(output), bytes)
     }
 
     /// Waits for the device, and tells of the task, whose output came to so many bytes.

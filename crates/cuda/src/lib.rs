@@ -10,6 +10,7 @@
 //!                               --verify--> decoded again, compared
 //!   SstSink <--store-- pinned chunks <-- images
 //!   RowSink <--------- pieces <--------- rows                               inspect
+//!   BatchSink <------- batches <-------- columns of what a program wants    scan
 //! ```
 //!
 //! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the
@@ -17,7 +18,7 @@
 //!
 //! ```text
 //!   backend    the trait, and what a task takes
-//!   sst, inspect    operators
+//!   sst, inspect, scan    operators
 //!   read       tables to rows
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
 //!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
@@ -31,6 +32,7 @@ mod driver;
 mod inspect;
 mod memory;
 mod read;
+mod scan;
 mod settings;
 mod sst;
 mod support;

@@ -1,12 +1,18 @@
 //! What the stages leave to other backends.
 
-use rockmill_core::{OutputPlan, Request, Support, Unsupported};
+use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported};
 use rockmill_format::compression::{CompressionSettings, CompressionType, Implementation};
 
 use crate::driver::ffi::Compression;
+use crate::scan::Encoded;
 
 /// Whether the stages do what `request` asks for.
 pub fn support(request: &Request<'_>) -> Support {
+    if let Purpose::Scan(plan) = request.purpose
+        && Encoded::new(plan).is_none()
+    {
+        return Support::No(Unsupported::Purpose);
+    }
     let refused = request.purpose.output_plan().and_then(unsupported_output);
     refused.map_or_else(|| request.support(), Support::No)
 }

@@ -58,7 +58,9 @@ impl std::error::Error for Failure {}
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.kind {
-            ErrorKind::Corruption | ErrorKind::Verification => Self::Data(error.to_string()),
+            ErrorKind::Corruption | ErrorKind::Verification | ErrorKind::OutOfRange => {
+                Self::Data(error.to_string())
+            }
             ErrorKind::Declined(DeclineReason::InputMissing) => {
                 Self::Environment(placed("", &error))
             }

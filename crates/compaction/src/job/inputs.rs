@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rockmill_core::{CancelToken, InputTable, KeyRange, ReadAt, Result};
+use rockmill_core::{CancelToken, InputTable, KeyRange, ReadAt, Result, borders};
 
-use crate::subcompactions;
 use rockmill_storage::descriptors::{Descriptors, Held, OUTPUT_FILES};
 use rockmill_storage::io::{ClosedInput, JobInput};
 
@@ -43,7 +42,7 @@ impl Inputs {
     /// # Errors
     /// Cancelled, Storage.
     pub fn open(&self, range: &KeyRange, stop: &CancelToken) -> Result<(Vec<InputTable>, Held)> {
-        let positions: Vec<_> = subcompactions::inputs(range, &self.tables).collect();
+        let positions: Vec<_> = borders::overlapping(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
             // Holding them keeps them open.
             let known = positions.iter().map(|&at| lock(&self.open[at]).upgrade());

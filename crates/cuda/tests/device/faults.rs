@@ -1,9 +1,13 @@
 //! Whatever goes wrong on the device, a task ends with an error or with the right files, nothing stays behind,
 //! and the next task is done.
 
+use rockmill_core::scan::{
+    Batch, BatchSink, ColumnType, Comparison, Instruction, Literal, Number, NumberFormat,
+    OutputColumn, ScanOutput, ScanPlan,
+};
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, InputTable, KeyRange, Operator, Plan, Purpose,
-    ReadTask, Request, Row, RowSink,
+    Backend, CancelToken, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator, Plan,
+    Purpose, ReadTask, Request, Row, RowSink, SnapshotRules, Tombstones, Undecided, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
@@ -19,6 +23,7 @@ use crate::common::{self, Entry, MemOutput, open};
 struct Job {
     inputs: Vec<InputTable>,
     plan: Plan,
+    scan: ScanPlan,
     files: Vec<MemOutput>,
 }
 
@@ -54,6 +59,7 @@ impl Job {
         let mut job = Self {
             inputs: (0..3).map(run).collect(),
             plan,
+            scan: scan_plan(),
             files: Vec::new(),
         };
         job.files = job
@@ -109,6 +115,91 @@ impl Job {
     }
 }
 
+impl Job {
+    /// What goes wrong where rows are scanned, or `None` if the batches are right.
+    fn trouble_with_scan(&self, backend: &CudaBackend) -> Option<Error> {
+        let scan = |backend: &dyn DynBackend| {
+            let (range, cancel) = (KeyRange::default(), CancelToken::new());
+            let task = ReadTask {
+                request: Request {
+                    tables: &self.inputs,
+                    range: &range,
+                    visibility: Visibility::Snapshot(SnapshotRules {
+                        sequence: u64::from(u32::MAX),
+                        tombstones: Tombstones::Drop,
+                        undecided: Undecided::Error,
+                    }),
+                    read_ahead_bytes: 0,
+                    purpose: Purpose::Scan(&self.scan),
+                },
+                cancel: &cancel,
+                progress: None,
+            };
+            let mut kept = Kept(Vec::new());
+            let done = backend.run(task, Operator::Scan { batches: &mut kept });
+            done.map(|_| kept.0)
+        };
+        match scan(backend) {
+            Ok(batches) => {
+                assert!(
+                    batches == scan(&CpuBackend).expect("sound"),
+                    "wrong batches"
+                );
+                assert_eq!(batches.len(), 1);
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+}
+
+/// A plan that wants the rows with small numbers in their keys, and of these the keys, the values and the numbers.
+fn scan_plan() -> ScanPlan {
+    let number = Number {
+        bytes: 4,
+        is_big_endian: true,
+        format: NumberFormat::Unsigned,
+    };
+    let int = |integer| Instruction::Constant(Literal::Integer(integer));
+    let compare = Instruction::Compare {
+        comparison: Comparison::Less,
+        left: 3,
+        right: 4,
+    };
+    let (from, at) = (0, 2);
+    ScanPlan {
+        checks: Vec::new(),
+        instructions: vec![
+            Instruction::Key,
+            Instruction::Value,
+            int(8),
+            Instruction::Load { from, at, number },
+            int(400),
+            compare,
+        ],
+        filter: Some(5),
+        output: ScanOutput::Rows(
+            [
+                (0, ColumnType::Bytes),
+                (1, ColumnType::Bytes),
+                (3, ColumnType::Integer { bytes: 8 }),
+            ]
+            .map(|(register, stored)| OutputColumn { register, stored })
+            .to_vec(),
+        ),
+    }
+}
+
+/// Keeps batches.
+struct Kept(Vec<Batch>);
+
+impl BatchSink for Kept {
+    fn batch(&mut self, batch: Batch) -> Result<(), Error> {
+        self.0.push(batch);
+        Ok(())
+    }
+}
+
 /// Counts rows.
 struct Count(u64);
 
@@ -121,20 +212,20 @@ impl RowSink for Count {
 
 /// What a job may be done for.
 type Trouble = fn(&Job, &CudaBackend) -> Option<Error>;
-const WAYS: [Trouble; 2] = [Job::trouble, Job::trouble_with_rows];
+const WAYS: [Trouble; 3] = [Job::trouble, Job::trouble_with_rows, Job::trouble_with_scan];
 
 fn device() -> Result<CudaBackend, Error> {
     CudaBackend::new(Target::Faulty, CudaSettings::default())
 }
 
-/// Opens a device and does a job on it in both ways, with the call of each number failing in turn. Says how often
+/// Opens a device and does a job on it in all ways, with the call of each number failing in turn. Says how often
 /// that ended with an error, where it seldom did.
 fn fail_each(call: Call, plan: impl Fn(&Faults, u64)) -> u64 {
     let errors = WAYS.map(|trouble| {
         fail_each_so(call, CompressionType::Lz4, &plan, trouble);
         fail_each_so(call, CompressionType::None, &plan, trouble)
     });
-    errors[0].min(errors[1])
+    errors.into_iter().min().unwrap_or(0)
 }
 
 fn fail_each_so(
@@ -348,6 +439,21 @@ fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
         }
         assert!(job.trouble_with_rows(&backend).is_none());
     }
+}
+
+#[test]
+fn a_batch_altered_on_the_way_back_does_not_pass() {
+    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
+    let backend = device().expect("it opens");
+    for byte in bytes_of(Moment::CopiedBack, Region::Rows) {
+        let (region, bit) = (Region::Rows, (byte % 8) as u32);
+        faults.flip(Moment::CopiedBack, Place { region, byte, bit });
+        let trouble = job.trouble_with_scan(&backend);
+        assert_eq!(faults.struck(), 1, "{byte}");
+        let error = trouble.unwrap_or_else(|| panic!("{byte} passed"));
+        assert_eq!(error.kind, ErrorKind::Verification, "{byte}");
+    }
+    assert!(job.trouble_with_scan(&backend).is_none());
 }
 
 #[test]

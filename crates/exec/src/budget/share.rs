@@ -77,6 +77,11 @@ impl JobRef {
         Ok(())
     }
 
+    /// Takes back some of what [`JobRef::hold`] has counted.
+    pub fn release(&self, bytes: u64) {
+        self.budget.change(|state| state.release(self.job, bytes));
+    }
+
     /// Bytes that the job has allocated so far and keeps until it ends, without the memory of its tasks.
     pub fn held_bytes(&self) -> u64 {
         self.budget.state().held_bytes(self.job)

@@ -191,6 +191,13 @@ impl State {
         job.held_bytes
     }
 
+    /// Subtracts `bytes` from a job's held memory.
+    pub fn release(&mut self, job: JobId, bytes: u64) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.held_bytes = job.held_bytes.saturating_sub(bytes);
+        }
+    }
+
     /// Held memory of a job, without its tasks.
     pub fn held_bytes(&self, job: JobId) -> u64 {
         self.jobs.get(&job).map_or(0, |job| job.held_bytes)

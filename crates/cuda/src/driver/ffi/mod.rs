@@ -119,6 +119,12 @@ pub struct KernelTable {
     pub see_snapshot: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,
     pub copy_rows: unsafe extern "C" fn(*const Exec, *const RowArgs, u64, u64, *mut u8) -> c_int,
+    pub scan_filter: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
+    pub scan_measure: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
+    pub scan_fill:
+        unsafe extern "C" fn(*const Exec, *const ScanArgs, *const ScanColumn, u64, u64) -> c_int,
+    pub scan_copy: unsafe extern "C" fn(*const Exec, *const ScanArgs, u64, u64) -> c_int,
+    pub scan_hash: unsafe extern "C" fn(*const Exec, *const u8, u64, u64, *mut ScanTotals) -> c_int,
     pub split: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub measure_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub place_raw: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,

@@ -161,6 +161,47 @@ records! {
         pub mark_undecided: u32,
     }
 
+    /// `ScanOp`: a step of a scan's program.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanOp {
+        pub code: u32,
+        pub to: u32,
+        pub a: u32,
+        pub b: u32,
+        pub c: u32,
+        pub detail: u32,
+    }
+
+    /// `ScanConstant`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanConstant {
+        pub low: u64,
+        pub high: u64,
+        pub is_set: u32,
+        pub part: u32,
+    }
+
+    /// `ScanColumn`: a column, and where its parts lie.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanColumn {
+        pub operand: u32,
+        pub stored: u32,
+        pub bytes: u32,
+        pub unused: u32,
+        pub flags: u64,
+        pub validity: u64,
+        pub values: u64,
+        pub packed: u64,
+        pub lens: u64,
+        pub data: u64,
+    }
+
+    /// `ScanTotals`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanTotals {
+        pub hash: u64,
+    }
+
     /// `InputTotals`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct InputTotals {
@@ -334,6 +375,36 @@ records! {
         pub values: *const ValueRef,
         pub sizes: *mut u64,
         pub offsets: *mut u64,
+    }
+
+    /// `ScanArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct ScanArgs {
+        pub arena: *const u8,
+        pub rows: *const Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub values: *const ValueRef,
+        pub ops: *const ScanOp,
+        pub constants: *const ScanConstant,
+        pub literals: *const u8,
+        pub num_filter: u32,
+        pub num_ops: u32,
+        pub columns: *const ScanColumn,
+        pub num_columns: u32,
+        pub row_bytes: u32,
+        pub has_bytes: u32,
+        pub unused: u32,
+        pub batch_rows: u64,
+        pub batch_bytes: u64,
+        pub keep: *mut u32,
+        pub places: *mut u32,
+        pub wanted: *mut u32,
+        pub num_wanted: u64,
+        pub sizes: *mut u64,
+        pub offsets: *mut u64,
+        pub out: *mut u8,
+        pub errors: *mut u64,
     }
 
     /// `LayoutArgs`.

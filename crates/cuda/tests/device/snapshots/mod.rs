@@ -4,6 +4,7 @@
 mod drawn;
 mod model;
 mod refused;
+mod scans;
 mod sizes;
 
 use proptest::prelude::*;

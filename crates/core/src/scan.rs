@@ -1,0 +1,394 @@
+//! A scan: which of the rows are wanted, and what is made of them.
+//!
+//! A [`ScanPlan`] is a small program in single assignment form. Every backend runs it for each row, and hands over the
+//! same [`Batch`]es in the memory layout of Apache Arrow.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+
+mod batches;
+mod cell;
+mod check;
+mod groups;
+mod schedule;
+mod size;
+
+pub use batches::{Batches, too_many_bytes};
+pub use cell::Cell;
+pub use groups::{Groups, exceeds};
+pub use schedule::{Schedule, Step};
+
+/// Most rows of a batch.
+pub const BATCH_ROWS: usize = 262_144;
+
+/// Most bytes of a batch's columns, unless a single row has more. A row counts [`ColumnType::row_bytes`] for each column
+/// and the bytes of its byte columns. A batch ends before the row with which it would have more rows or bytes.
+pub const BATCH_BYTES: usize = 64 << 20;
+
+/// Most instructions of a plan.
+pub const MAX_INSTRUCTIONS: usize = 1024;
+
+/// The position of an instruction in its plan, which names the instruction's result.
+pub type Register = u16;
+
+/// What a scan computes from each row.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScanPlan {
+    /// Each computes one value, of which the operands are earlier results.
+    pub instructions: Vec<Instruction>,
+    /// What holds in every row that the snapshot sees, whether it is wanted or not.
+    pub checks: Vec<Check>,
+    /// Rows are wanted where this is true, not where it is false or null. Without one, all rows are wanted.
+    pub filter: Option<Register>,
+    /// What is made of the wanted rows.
+    pub output: ScanOutput,
+}
+
+/// A condition on which the meaning of a row rests: that its bytes are what the table's columns say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// It holds if this is true, not if this is false or null.
+    pub holds: Register,
+    /// What the error says where it does not hold, as a clause. The error also gives the key.
+    pub what: String,
+}
+
+/// What is made of the wanted rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ScanOutput {
+    /// A row of each, in the order of the keys. May have no columns: then the number of rows is the result.
+    Rows(Vec<OutputColumn>),
+    /// A row of each group.
+    Groups(Aggregation),
+}
+
+impl Default for ScanOutput {
+    fn default() -> Self {
+        Self::Rows(Vec::new())
+    }
+}
+
+/// Rows are put together by the values of some columns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Aggregation {
+    /// Rows with equal values as they are stored, nulls included, are one group. Without keys, all rows are one group,
+    /// which exists even without rows.
+    pub keys: Vec<OutputColumn>,
+    /// The columns that follow the keys.
+    pub aggregates: Vec<Aggregate>,
+    /// Most groups to keep. When another one comes, the groups so far are handed over and forgotten, so a group may be
+    /// handed over several times, with a part of its rows each. The same happens once the keys and the least and greatest
+    /// values that are kept have more than [`BATCH_BYTES`]. Groups are handed over in the order of their first rows.
+    pub max_groups: u32,
+}
+
+/// An aggregate over the rows of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Aggregate {
+    /// Number of rows, or of those in which a value is not null. An integer of 8 bytes.
+    Count(Option<Register>),
+    /// Sum of an integer's values that are not null; null without any.
+    Sum {
+        /// The integer.
+        of: Register,
+        /// What happens to a sum that is out of range.
+        range: IntegerRange,
+        /// How it is stored.
+        stored: ColumnType,
+    },
+    /// Least value that is not null; null without any.
+    Min(OutputColumn),
+    /// Greatest value that is not null; null without any.
+    Max(OutputColumn),
+}
+
+/// A value to hand over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputColumn {
+    /// The value.
+    pub register: Register,
+    /// How it is stored.
+    pub stored: ColumnType,
+}
+
+/// Memory layout of a column: that of Apache Arrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ColumnType {
+    /// A bit for each row, from the lowest bit of the first byte on.
+    Boolean,
+    /// The lowest bytes of an integer, little-endian: 1, 2, 4, 8 or 16.
+    Integer {
+        /// Bytes of a value.
+        bytes: u8,
+    },
+    /// An IEEE 754 number of an integer that [`NumberFormat::Float`] has made: 4 or 8 bytes.
+    Float {
+        /// Bytes of a value.
+        bytes: u8,
+    },
+    /// Bytes, with the 4-byte offset of each row's first byte, and one of the end.
+    Bytes,
+}
+
+impl ColumnType {
+    /// Bytes that each row takes of a column, of a column of bytes those of its offset.
+    pub fn row_bytes(self) -> usize {
+        match self {
+            Self::Boolean => 1,
+            Self::Integer { bytes } | Self::Float { bytes } => usize::from(bytes),
+            Self::Bytes => size_of::<i32>(),
+        }
+    }
+}
+
+/// Type of a value while a program runs. Any value may be null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ValueKind {
+    /// True or false.
+    Boolean,
+    /// A signed integer of 128 bits: numbers, decimals without their point, dates. Floats are integers with the same
+    /// order, see [`NumberFormat::Float`].
+    Integer,
+    /// Bytes.
+    Bytes,
+}
+
+/// Computes one value. The result is null if an operand is null, except where it says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Instruction {
+    /// The row's user key.
+    Key,
+    /// The row's value.
+    Value,
+    /// A constant.
+    Constant(Literal),
+    /// Number of bytes.
+    Length(Register),
+    /// The number stored at an offset in bytes; null if the bytes do not reach so far, or if the offset is negative.
+    Load {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the number.
+        at: Register,
+        /// How it is stored.
+        number: Number,
+    },
+    /// Some of the bytes; null if they do not reach so far, or if offset or length are negative.
+    Slice {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte.
+        at: Register,
+        /// Number of bytes.
+        length: Register,
+    },
+    /// The LEB128 number at an offset in bytes, of 10 bytes at most; null if the bytes do not reach so far, if the offset
+    /// is negative, or if the number exceeds 64 bits.
+    Varint {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the number.
+        at: Register,
+    },
+    /// Bytes that a [`Instruction::Varint`] takes; null where that is.
+    VarintSize {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the number.
+        at: Register,
+    },
+    /// Whether a bit is set, counted from the lowest of the first byte; null if the bytes do not reach so far, or if the
+    /// position is negative.
+    Bit {
+        /// The bytes.
+        from: Register,
+        /// Position of the bit.
+        at: Register,
+    },
+    /// A value, or null where a condition is true.
+    NullIf {
+        /// The value.
+        of: Register,
+        /// The condition; a null is not true.
+        when: Register,
+    },
+    /// Compares two values of one kind: integers by value, bytes as RocksDB's bytewise comparator, false before true.
+    Compare {
+        /// The comparison.
+        comparison: Comparison,
+        /// Its left side.
+        left: Register,
+        /// Its right side.
+        right: Register,
+    },
+    /// Whether both are true, in three-valued logic: false if one is false, else null if one is null.
+    And(Register, Register),
+    /// Whether one is true, in three-valued logic: true if one is true, else null if one is null.
+    Or(Register, Register),
+    /// Whether it is false.
+    Not(Register),
+    /// Whether it is null. Never null.
+    IsNull(Register),
+    /// Whether bytes match a pattern.
+    Like {
+        /// The bytes.
+        of: Register,
+        /// The pattern.
+        pattern: Pattern,
+    },
+    /// Whether a value is one of some. All are of its kind, none is null.
+    OneOf {
+        /// The value.
+        of: Register,
+        /// Ascending, without duplicates.
+        values: Vec<Literal>,
+    },
+    /// Arithmetic of two integers.
+    Arithmetic {
+        /// The operation.
+        operation: Operation,
+        /// Its left side.
+        left: Register,
+        /// Its right side.
+        right: Register,
+        /// What happens to a result that is out of range.
+        range: IntegerRange,
+    },
+}
+
+/// A constant value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Literal {
+    /// Null, of some kind.
+    Null(ValueKind),
+    /// True or false.
+    Boolean(bool),
+    /// An integer.
+    Integer(i128),
+    /// Bytes.
+    Bytes(Vec<u8>),
+}
+
+/// How a number is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Number {
+    /// Bytes: 1, 2, 4, 8 or 16, of a float 4 or 8.
+    pub bytes: u8,
+    /// Order of the bytes.
+    pub is_big_endian: bool,
+    /// What they mean.
+    pub format: NumberFormat,
+}
+
+/// What the bytes of a number mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NumberFormat {
+    /// An unsigned integer, of 8 bytes at most.
+    Unsigned,
+    /// Two's complement.
+    Signed,
+    /// Two's complement with its highest bit inverted: as big-endian bytes, these sort as the numbers do.
+    SignedInverted,
+    /// An IEEE 754 number. Its bits become a signed integer of as many bits, whose lower bits are inverted if the
+    /// highest one is set. These integers sort as Arrow orders floats: `totalOrder`.
+    Float,
+}
+
+/// A comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Comparison {
+    /// =
+    Equal,
+    /// <>
+    NotEqual,
+    /// <
+    Less,
+    /// <=
+    LessOrEqual,
+    /// >
+    Greater,
+    /// >=
+    GreaterOrEqual,
+}
+
+/// An operation of two integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// +
+    Add,
+    /// -
+    Subtract,
+    /// *
+    Multiply,
+}
+
+/// What happens to an integer that is out of range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IntegerRange {
+    /// Its lowest bytes are kept, as two's complement: 1, 2, 4, 8 or 16.
+    WrapSigned {
+        /// Bytes of the result.
+        bytes: u8,
+    },
+    /// Its lowest bytes are kept, as an unsigned number: 1, 2, 4 or 8.
+    WrapUnsigned {
+        /// Bytes of the result.
+        bytes: u8,
+    },
+    /// It is an error if it exceeds 128 bits. Of a sum, all rows of a group count at once.
+    Exact,
+}
+
+/// What bytes are to look like.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pattern {
+    /// They begin so.
+    Prefix(Vec<u8>),
+    /// They end so.
+    Suffix(Vec<u8>),
+    /// They contain these.
+    Contains(Vec<u8>),
+    /// They consist of these parts, as of SQL's LIKE.
+    Parts(Vec<PatternPart>),
+}
+
+/// A part of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PatternPart {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// `_`: one character of UTF-8, or one byte that belongs to none. It begins where a character does.
+    AnyCharacter,
+    /// `%`: any bytes, or none.
+    AnyBytes,
+}
+
+/// Rows in columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Number of rows.
+    pub rows: usize,
+    /// The columns, in the order of the plan.
+    pub columns: Vec<Column>,
+}
+
+/// A column of a batch, in the memory layout of [`ColumnType`]. Bits behind the last row's are 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Column {
+    /// Values, or the bytes of all rows. A null has zeros, or no bytes.
+    pub values: Vec<u8>,
+    /// Of a column of bytes, where each row's begin, and the end of the last: one more than rows.
+    pub offsets: Vec<i32>,
+    /// A bit for each row, set if the value is not null; `None` if none is null.
+    pub validity: Option<Vec<u8>>,
+}
+
+/// Takes batches, in the order of the keys.
+pub trait BatchSink {
+    /// Takes the next batch. It has a row at least.
+    ///
+    /// # Errors
+    /// Any, with which the task ends.
+    fn batch(&mut self, batch: Batch) -> Result<()>;
+}

@@ -1,0 +1,92 @@
+//! Values as they go into columns, and integers as they are stored.
+
+use super::{ColumnType, IntegerRange, Number, NumberFormat};
+
+/// A value that borrows its bytes. Of one kind, values are in the order of [`super::Instruction::Compare`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cell<'a> {
+    /// None.
+    Null,
+    /// True or false.
+    Boolean(bool),
+    /// An integer.
+    Integer(i128),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+impl IntegerRange {
+    /// What is kept of the lowest 128 bits of an integer.
+    #[inline]
+    pub fn wrap(self, integer: i128) -> i128 {
+        match self {
+            Self::WrapSigned { bytes } => sign_extend(integer, bytes),
+            Self::WrapUnsigned { bytes } => integer & ones(bits(bytes)),
+            Self::Exact => integer,
+        }
+    }
+}
+
+impl Number {
+    /// The number that lies at the beginning of some bytes, if there are enough.
+    #[inline]
+    pub fn read(self, bytes: &[u8]) -> Option<i128> {
+        // Each type on its own: shifts of 128 bits by a number that is not known take longer than all the rest.
+        macro_rules! read {
+            ($signed:ty, $unsigned:ty) => {{
+                let stored = *bytes.first_chunk()?;
+                let raw = match self.is_big_endian {
+                    true => <$signed>::from_be_bytes(stored),
+                    false => <$signed>::from_le_bytes(stored),
+                };
+                match self.format {
+                    NumberFormat::Unsigned => raw as $unsigned as i128,
+                    NumberFormat::Signed => i128::from(raw),
+                    NumberFormat::SignedInverted => i128::from(raw ^ <$signed>::MIN),
+                    NumberFormat::Float if raw < 0 => i128::from(raw ^ <$signed>::MAX),
+                    NumberFormat::Float => i128::from(raw),
+                }
+            }};
+        }
+        Some(match self.bytes {
+            1 => read!(i8, u8),
+            2 => read!(i16, u16),
+            4 => read!(i32, u32),
+            8 => read!(i64, u64),
+            _ => read!(i128, u128),
+        })
+    }
+}
+
+impl ColumnType {
+    /// The integer whose lowest bytes are stored for one in a column.
+    #[inline]
+    pub(super) fn stored(self, integer: i128) -> i128 {
+        match self {
+            Self::Float { bytes } => {
+                let bits = sign_extend(integer, bytes);
+                match bits < 0 {
+                    true => bits ^ ones(8 * u32::from(bytes) - 1),
+                    false => bits,
+                }
+            }
+            Self::Boolean | Self::Integer { .. } | Self::Bytes => integer,
+        }
+    }
+}
+
+fn bits(bytes: u8) -> u32 {
+    8 * u32::from(bytes.clamp(1, 16))
+}
+
+/// An integer whose lowest bits are set, of which there is one at least.
+fn ones(bits: u32) -> i128 {
+    (u128::MAX >> (u128::BITS - bits)) as i128
+}
+
+/// The integer of the lowest bytes of one, as two's complement.
+#[inline]
+pub(super) fn sign_extend(integer: i128, bytes: u8) -> i128 {
+    let above = i128::BITS - bits(bytes);
+    integer << above >> above
+}

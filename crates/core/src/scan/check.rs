@@ -1,0 +1,227 @@
+//! Whether a plan can be run: what a backend relies on.
+
+use super::{
+    Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
+    NumberFormat, OutputColumn, Register, ScanOutput, ScanPlan, ValueKind,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+impl ScanPlan {
+    /// The kind of each instruction's result.
+    ///
+    /// # Errors
+    /// Internal if an operand is not an earlier result of the kind that the instruction takes, or if a size is not one
+    /// of those that the types name.
+    pub fn kinds(&self) -> Result<Vec<ValueKind>> {
+        if self.instructions.len() > MAX_INSTRUCTIONS {
+            return Err(malformed(format!(
+                "it has {} instructions; the most are {MAX_INSTRUCTIONS}",
+                self.instructions.len()
+            )));
+        }
+        let mut kinds = Kinds(Vec::with_capacity(self.instructions.len()));
+        for instruction in &self.instructions {
+            let kind = kinds.result(instruction)?;
+            kinds.0.push(kind);
+        }
+        for check in &self.checks {
+            kinds.expect(check.holds, ValueKind::Boolean)?;
+        }
+        if let Some(filter) = self.filter {
+            kinds.expect(filter, ValueKind::Boolean)?;
+        }
+        match &self.output {
+            ScanOutput::Rows(columns) => kinds.columns(columns)?,
+            ScanOutput::Groups(aggregation) => {
+                kinds.columns(&aggregation.keys)?;
+                aggregation
+                    .aggregates
+                    .iter()
+                    .try_for_each(|aggregate| kinds.aggregate(aggregate))?;
+                if aggregation.max_groups == 0 {
+                    return Err(malformed("it keeps no group"));
+                }
+            }
+        }
+        Ok(kinds.0)
+    }
+}
+
+impl Check {
+    /// The error of a row in which it does not hold.
+    pub fn failed(&self, user_key: &[u8]) -> Error {
+        /// Longer keys are cut.
+        const MAX_BYTES: usize = 64;
+        let shown = &user_key[..user_key.len().min(MAX_BYTES)];
+        let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+        let dots = if shown.len() < user_key.len() {
+            ".."
+        } else {
+            ""
+        };
+        let what = format!("{} (key 0x{digits}{dots})", self.what);
+        Error::new(ErrorKind::Corruption, what)
+    }
+}
+
+impl Literal {
+    /// Its kind.
+    pub fn kind(&self) -> ValueKind {
+        match self {
+            Self::Null(kind) => *kind,
+            Self::Boolean(_) => ValueKind::Boolean,
+            Self::Integer(_) => ValueKind::Integer,
+            Self::Bytes(_) => ValueKind::Bytes,
+        }
+    }
+}
+
+fn malformed(what: impl AsRef<str>) -> Error {
+    Error::internal(format!(
+        "the plan of a scan is malformed: {}",
+        what.as_ref()
+    ))
+}
+
+/// Kinds of the results so far.
+struct Kinds(Vec<ValueKind>);
+
+impl Kinds {
+    fn of(&self, register: Register) -> Result<ValueKind> {
+        let kind = self.0.get(usize::from(register));
+        kind.copied()
+            .ok_or_else(|| malformed(format!("register {register} is not computed before")))
+    }
+
+    fn expect(&self, register: Register, kind: ValueKind) -> Result<()> {
+        let found = self.of(register)?;
+        if found == kind {
+            return Ok(());
+        }
+        Err(malformed(format!(
+            "register {register} is {found:?}, not {kind:?}"
+        )))
+    }
+
+    fn result(&self, instruction: &Instruction) -> Result<ValueKind> {
+        use ValueKind::{Boolean, Bytes, Integer};
+        match instruction {
+            Instruction::Key | Instruction::Value => Ok(Bytes),
+            Instruction::Constant(literal) => Ok(literal.kind()),
+            Instruction::Length(of) => self.expect(*of, Bytes).map(|()| Integer),
+            Instruction::Load { from, at, number } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer)?;
+                check_number(*number).map(|()| Integer)
+            }
+            Instruction::Slice { from, at, length } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer)?;
+                self.expect(*length, Integer).map(|()| Bytes)
+            }
+            Instruction::Varint { from, at } | Instruction::VarintSize { from, at } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer).map(|()| Integer)
+            }
+            Instruction::Bit { from, at } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer).map(|()| Boolean)
+            }
+            Instruction::NullIf { of, when } => {
+                self.expect(*when, Boolean)?;
+                self.of(*of)
+            }
+            Instruction::Compare { left, right, .. } => {
+                self.expect(*right, self.of(*left)?).map(|()| Boolean)
+            }
+            Instruction::And(left, right) | Instruction::Or(left, right) => {
+                self.expect(*left, Boolean)?;
+                self.expect(*right, Boolean).map(|()| Boolean)
+            }
+            Instruction::Not(of) => self.expect(*of, Boolean).map(|()| Boolean),
+            Instruction::IsNull(of) => self.of(*of).map(|_| Boolean),
+            Instruction::Like { of, .. } => self.expect(*of, Bytes).map(|()| Boolean),
+            Instruction::OneOf { of, values } => {
+                let kind = self.of(*of)?;
+                let is_of_kind =
+                    |value: &Literal| value.kind() == kind && !matches!(value, Literal::Null(_));
+                if !values.iter().all(is_of_kind) || !values.is_sorted_by(|a, b| a < b) {
+                    return Err(malformed("a list does not ascend or is of another kind"));
+                }
+                Ok(Boolean)
+            }
+            Instruction::Arithmetic {
+                left, right, range, ..
+            } => {
+                self.expect(*left, Integer)?;
+                self.expect(*right, Integer)?;
+                check_range(*range).map(|()| Integer)
+            }
+        }
+    }
+
+    fn columns(&self, columns: &[OutputColumn]) -> Result<()> {
+        columns.iter().try_for_each(|column| self.column(*column))
+    }
+
+    fn column(&self, column: OutputColumn) -> Result<()> {
+        let (kind, is_known) = match column.stored {
+            ColumnType::Boolean => (ValueKind::Boolean, true),
+            ColumnType::Integer { bytes } => (ValueKind::Integer, is_integer_size(bytes)),
+            ColumnType::Float { bytes } => (ValueKind::Integer, is_float_size(bytes)),
+            ColumnType::Bytes => (ValueKind::Bytes, true),
+        };
+        if !is_known {
+            return Err(malformed(format!("no column is {:?}", column.stored)));
+        }
+        self.expect(column.register, kind)
+    }
+
+    fn aggregate(&self, aggregate: &Aggregate) -> Result<()> {
+        match *aggregate {
+            Aggregate::Count(None) => Ok(()),
+            Aggregate::Count(Some(of)) => self.of(of).map(|_| ()),
+            Aggregate::Sum { of, range, stored } => {
+                check_range(range)?;
+                if !matches!(stored, ColumnType::Integer { .. }) {
+                    return Err(malformed(format!("no sum is {stored:?}")));
+                }
+                let register = of;
+                self.column(OutputColumn { register, stored })
+            }
+            Aggregate::Min(column) | Aggregate::Max(column) => self.column(column),
+        }
+    }
+}
+
+fn is_integer_size(bytes: u8) -> bool {
+    matches!(bytes, 1 | 2 | 4 | 8 | 16)
+}
+
+fn is_float_size(bytes: u8) -> bool {
+    matches!(bytes, 4 | 8)
+}
+
+fn check_number(number: Number) -> Result<()> {
+    let is_known = match number.format {
+        NumberFormat::Unsigned => is_integer_size(number.bytes) && number.bytes < 16,
+        NumberFormat::Signed | NumberFormat::SignedInverted => is_integer_size(number.bytes),
+        NumberFormat::Float => is_float_size(number.bytes),
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err(malformed(format!("no number is {number:?}"))),
+    }
+}
+
+fn check_range(range: IntegerRange) -> Result<()> {
+    let is_known = match range {
+        IntegerRange::WrapSigned { bytes } => is_integer_size(bytes),
+        IntegerRange::WrapUnsigned { bytes } => is_integer_size(bytes) && bytes < 16,
+        IntegerRange::Exact => true,
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err(malformed(format!("no range is {range:?}"))),
+    }
+}

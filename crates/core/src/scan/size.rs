@@ -1,0 +1,52 @@
+//! How much memory a scan takes.
+
+use super::{BATCH_BYTES, BATCH_ROWS, ColumnType, Instruction, Literal, ScanOutput, ScanPlan};
+use crate::table::InputTable;
+
+impl ScanPlan {
+    /// Host memory of the batch that is being made of rows of some tables, and of groups.
+    pub fn memory_bytes(&self, inputs: &[InputTable]) -> u64 {
+        /// What an aggregate knows, or where a group's keys are and its places in a table of them.
+        const STATE_BYTES: u64 = 64;
+        /// A vector may have grown to twice what it holds.
+        const GROWTH: u64 = 2;
+        let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
+        let rows = sum(|table| table.meta.properties.num_entries);
+        let bytes = sum(|table| {
+            let properties = &table.meta.properties;
+            (properties.raw_key_size).saturating_add(properties.raw_value_size)
+        });
+        let blocks = inputs.iter().map(InputTable::largest_block_bytes);
+        let row = blocks.max().unwrap_or(0);
+        let types = self.output.columns();
+        let row_bytes: usize = types.iter().map(|stored| stored.row_bytes()).sum();
+        let fixed = rows.min(BATCH_ROWS as u64).saturating_mul(row_bytes as u64);
+        let batch = (self.data_bytes(&types, rows, bytes, row))
+            .saturating_add(fixed)
+            .saturating_mul(GROWTH);
+        let ScanOutput::Groups(aggregation) = &self.output else {
+            return batch;
+        };
+        // Keys and values that are kept may have as many bytes as the batch.
+        let groups = rows.min(u64::from(aggregation.max_groups));
+        let aggregates = aggregation.aggregates.len() as u64;
+        let states = groups.saturating_mul(STATE_BYTES * (1 + aggregates));
+        batch.saturating_add(states).saturating_mul(2)
+    }
+
+    /// Bytes that byte columns of such types have in a batch at most, of so many rows with so many bytes together, of which
+    /// the largest has at most `row`.
+    pub fn data_bytes(&self, types: &[ColumnType], rows: u64, bytes: u64, row: u64) -> u64 {
+        let columns = types.iter().filter(|stored| **stored == ColumnType::Bytes);
+        let columns = columns.count() as u64;
+        let literal = |instruction: &Instruction| match instruction {
+            Instruction::Constant(Literal::Bytes(bytes)) => bytes.len() as u64,
+            _ => 0,
+        };
+        let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
+        let all = rows.saturating_mul(literal).saturating_add(bytes);
+        // A single row may have more than a batch.
+        let largest = row.saturating_add(literal).saturating_mul(columns);
+        (all.saturating_mul(columns)).min(largest.max(BATCH_BYTES as u64))
+    }
+}

@@ -1,0 +1,256 @@
+//! What each instruction computes.
+
+use std::cmp::Ordering;
+
+use rockmill_core::Result;
+use rockmill_core::scan::{
+    Cell, Comparison, Instruction, IntegerRange, Literal, Operation, Register, exceeds,
+};
+
+use super::pattern::matches;
+use super::program::Op;
+use super::value::{Row, Source, Span, Value};
+
+impl Row<'_> {
+    /// Does a step of a row. False if the row is not wanted.
+    #[inline(always)]
+    pub fn step(&self, step: &Op, values: &mut [Value]) -> Result<bool> {
+        match *step {
+            Op::Load {
+                from_key,
+                at,
+                number,
+                to,
+            } => {
+                let bytes = if from_key { self.key } else { self.value };
+                let loaded = bytes.get(at..).and_then(|bytes| number.read(bytes));
+                values[usize::from(to)] = loaded.map_or(Value::Null, Value::Integer);
+            }
+            Op::RequireOrder {
+                left,
+                comparison,
+                right,
+                to,
+            } => match &values[usize::from(left)] {
+                Value::Integer(left) if holds(comparison, left.cmp(&right)) => {
+                    values[usize::from(to)] = Value::Boolean(true);
+                }
+                _ => return Ok(false),
+            },
+            Op::Compute(register) => self.compute(register, values)?,
+            Op::Check(check) => {
+                let check = &self.plan.checks[check];
+                if values[usize::from(check.holds)] != Value::Boolean(true) {
+                    return Err(check.failed(self.key));
+                }
+            }
+            Op::Require(register) => {
+                return Ok(matches!(
+                    values[usize::from(register)],
+                    Value::Boolean(true)
+                ));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Computes the result of an instruction, whose operands are computed, and puts it in its place.
+    fn compute(&self, register: Register, values: &mut [Value]) -> Result<()> {
+        let operands = Operands { row: self, values };
+        let result = match &self.plan.instructions[usize::from(register)] {
+            Instruction::Key => Value::all(Source::Key, self.key),
+            Instruction::Value => Value::all(Source::Value, self.value),
+            Instruction::Constant(literal) => Value::of_literal(literal, register),
+            Instruction::Length(of) => {
+                (operands.span(*of)).map_or(Value::Null, |span| Value::Integer(span.len as i128))
+            }
+            Instruction::Load { from, at, number } => {
+                let load = || {
+                    let bytes = operands.bytes(*from)?;
+                    let at = usize::try_from(operands.integer(*at)?).ok()?;
+                    number.read(bytes.get(at..)?)
+                };
+                load().map_or(Value::Null, Value::Integer)
+            }
+            Instruction::Slice { from, at, length } => {
+                let slice = || {
+                    let span = operands.span(*from)?;
+                    let at = usize::try_from(operands.integer(*at)?).ok()?;
+                    let len = usize::try_from(operands.integer(*length)?).ok()?;
+                    let is_inside = at.checked_add(len)? <= span.len;
+                    is_inside.then(|| Span {
+                        start: span.start + at,
+                        len,
+                        ..span
+                    })
+                };
+                slice().map_or(Value::Null, Value::Bytes)
+            }
+            Instruction::Varint { from, at } => operands
+                .varint(*from, *at)
+                .map_or(Value::Null, |(number, _)| {
+                    Value::Integer(i128::from(number))
+                }),
+            Instruction::VarintSize { from, at } => operands
+                .varint(*from, *at)
+                .map_or(Value::Null, |(_, size)| Value::Integer(size as i128)),
+            Instruction::Bit { from, at } => {
+                let bit = || {
+                    let at = usize::try_from(operands.integer(*at)?).ok()?;
+                    let byte = operands.bytes(*from)?.get(at / 8)?;
+                    Some(byte >> (at % 8) & 1 == 1)
+                };
+                bit().map_or(Value::Null, Value::Boolean)
+            }
+            Instruction::NullIf { of, when } => match operands.value(*when) {
+                Value::Boolean(true) => Value::Null,
+                _ => *operands.value(*of),
+            },
+            Instruction::Compare {
+                comparison,
+                left,
+                right,
+            } => operands.order(*left, *right).map_or(Value::Null, |order| {
+                Value::Boolean(holds(*comparison, order))
+            }),
+            Instruction::And(left, right) => operands.join(*left, *right, false),
+            Instruction::Or(left, right) => operands.join(*left, *right, true),
+            Instruction::Not(of) => match operands.value(*of) {
+                Value::Boolean(is_true) => Value::Boolean(!is_true),
+                _ => Value::Null,
+            },
+            Instruction::IsNull(of) => Value::Boolean(*operands.value(*of) == Value::Null),
+            Instruction::Like { of, pattern } => (operands.bytes(*of))
+                .map_or(Value::Null, |bytes| Value::Boolean(matches(pattern, bytes))),
+            Instruction::OneOf { of, values } => match self.cell(operands.value(*of)) {
+                Cell::Null => Value::Null,
+                cell => {
+                    let found = values.binary_search_by(|value| cell_of(value).cmp(&cell));
+                    Value::Boolean(found.is_ok())
+                }
+            },
+            Instruction::Arithmetic {
+                operation,
+                left,
+                right,
+                range,
+            } => match (operands.integer(*left), operands.integer(*right)) {
+                (Some(left), Some(right)) => {
+                    Value::Integer(arithmetic(*operation, left, right, *range)?)
+                }
+                _ => Value::Null,
+            },
+        };
+        values[usize::from(register)] = result;
+        Ok(())
+    }
+}
+
+/// Results of earlier instructions.
+struct Operands<'a> {
+    row: &'a Row<'a>,
+    values: &'a [Value],
+}
+
+impl<'a> Operands<'a> {
+    #[inline]
+    fn value(&self, register: Register) -> &'a Value {
+        &self.values[usize::from(register)]
+    }
+
+    #[inline]
+    fn integer(&self, register: Register) -> Option<i128> {
+        match self.value(register) {
+            Value::Integer(integer) => Some(*integer),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn span(&self, register: Register) -> Option<Span> {
+        match self.value(register) {
+            Value::Bytes(span) => Some(*span),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self, register: Register) -> Option<&'a [u8]> {
+        self.span(register).map(|span| self.row.bytes(span))
+    }
+
+    /// A LEB128 number, and how many bytes it takes.
+    #[inline]
+    fn varint(&self, from: Register, at: Register) -> Option<(u64, usize)> {
+        const MAX_BYTES: usize = 10;
+        let at = usize::try_from(self.integer(at)?).ok()?;
+        let bytes = self.bytes(from)?.get(at..)?;
+        let mut number = 0u128;
+        for (position, byte) in bytes.iter().take(MAX_BYTES).enumerate() {
+            number |= u128::from(byte & 0x7f) << (7 * position);
+            if byte & 0x80 == 0 {
+                return Some((u64::try_from(number).ok()?, position + 1));
+            }
+        }
+        None
+    }
+
+    /// The order of two values of one kind.
+    #[inline]
+    fn order(&self, left: Register, right: Register) -> Option<Ordering> {
+        match (self.value(left), self.value(right)) {
+            (Value::Null, _) | (_, Value::Null) => None,
+            (Value::Integer(left), Value::Integer(right)) => Some(left.cmp(right)),
+            (left, right) => Some(self.row.cell(left).cmp(&self.row.cell(right))),
+        }
+    }
+
+    /// The And of two booleans, which one false decides, or the Or, which one true decides.
+    #[inline]
+    fn join(&self, left: Register, right: Register, deciding: bool) -> Value {
+        let boolean = |register| match self.value(register) {
+            Value::Boolean(is_true) => Some(*is_true),
+            _ => None,
+        };
+        match (boolean(left), boolean(right)) {
+            (Some(left), _) if left == deciding => Value::Boolean(deciding),
+            (_, Some(right)) if right == deciding => Value::Boolean(deciding),
+            (Some(_), Some(_)) => Value::Boolean(!deciding),
+            _ => Value::Null,
+        }
+    }
+}
+
+#[inline]
+fn holds(comparison: Comparison, order: Ordering) -> bool {
+    match comparison {
+        Comparison::Equal => order.is_eq(),
+        Comparison::NotEqual => order.is_ne(),
+        Comparison::Less => order.is_lt(),
+        Comparison::LessOrEqual => order.is_le(),
+        Comparison::Greater => order.is_gt(),
+        Comparison::GreaterOrEqual => order.is_ge(),
+    }
+}
+
+fn cell_of(literal: &Literal) -> Cell<'_> {
+    match literal {
+        Literal::Null(_) => Cell::Null,
+        Literal::Boolean(is_true) => Cell::Boolean(*is_true),
+        Literal::Integer(integer) => Cell::Integer(*integer),
+        Literal::Bytes(bytes) => Cell::Bytes(bytes),
+    }
+}
+
+#[inline]
+fn arithmetic(operation: Operation, left: i128, right: i128, range: IntegerRange) -> Result<i128> {
+    let (result, is_over) = match operation {
+        Operation::Add => left.overflowing_add(right),
+        Operation::Subtract => left.overflowing_sub(right),
+        Operation::Multiply => left.overflowing_mul(right),
+    };
+    match range {
+        IntegerRange::Exact if is_over => Err(exceeds("a number")),
+        range => Ok(range.wrap(result)),
+    }
+}

@@ -1,0 +1,109 @@
+//! Rows to batches, as the program of a scan says.
+
+mod evaluate;
+mod pattern;
+mod program;
+mod value;
+
+use rockmill_core::scan::{
+    BatchSink, Batches, Groups, Instruction, OutputColumn, Register, ScanOutput, ScanPlan,
+};
+use rockmill_core::{BatchOutput, Result};
+
+use crate::read::retain::Sink;
+use program::Program;
+use value::{Row, Value};
+
+/// Runs a plan over rows that are shown to it one by one.
+pub struct Scanner<'a> {
+    plan: &'a ScanPlan,
+    program: Program,
+    /// Results of the instructions, as far as they were computed for the row at hand.
+    values: Vec<Value>,
+    output: Output<'a>,
+    sink: &'a mut dyn BatchSink,
+    counts: BatchOutput,
+}
+
+/// What is made of wanted rows.
+enum Output<'a> {
+    Rows(&'a [OutputColumn], Batches),
+    Groups(Groups),
+}
+
+impl<'a> Scanner<'a> {
+    /// A scanner that has seen no row yet.
+    ///
+    /// # Errors
+    /// Internal if the plan is malformed.
+    pub fn new(plan: &'a ScanPlan, sink: &'a mut dyn BatchSink) -> Result<Self> {
+        let schedule = plan.schedule()?;
+        let types = plan.output.columns();
+        let output = match &plan.output {
+            ScanOutput::Rows(columns) => Output::Rows(columns, Batches::new(types)),
+            ScanOutput::Groups(aggregation) => Output::Groups(Groups::new(aggregation, types)),
+        };
+        let constant = |(register, instruction): (usize, &Instruction)| match instruction {
+            Instruction::Constant(literal) => Value::of_literal(literal, register as Register),
+            _ => Value::Null,
+        };
+        Ok(Self {
+            program: Program::new(plan, &schedule),
+            values: plan.instructions.iter().enumerate().map(constant).collect(),
+            plan,
+            output,
+            sink,
+            counts: BatchOutput::default(),
+        })
+    }
+
+    /// Shows the next row. Rows come in the order of their keys.
+    ///
+    /// # Errors
+    /// OutOfRange if a number exceeds 128 bits or a column's row 2 GiB, and those of the sink.
+    #[inline]
+    pub fn row(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
+        let row = Row {
+            plan: self.plan,
+            key: user_key,
+            value,
+        };
+        self.counts.rows += 1;
+        for step in &self.program.filter {
+            if !row.step(step, &mut self.values)? {
+                return Ok(());
+            }
+        }
+        self.counts.wanted += 1;
+        for step in &self.program.output {
+            row.step(step, &mut self.values)?;
+        }
+        let values = &self.values;
+        let cell = |register: Register| row.cell(&values[usize::from(register)]);
+        match &mut self.output {
+            Output::Rows(columns, batches) => {
+                batches.row(self.sink, |column| cell(columns[column].register))
+            }
+            Output::Groups(groups) => groups.row(self.sink, cell),
+        }
+    }
+
+    /// Hands over the last batch.
+    ///
+    /// # Errors
+    /// As [`Scanner::row`].
+    pub fn finish(self) -> Result<BatchOutput> {
+        match self.output {
+            Output::Rows(_, mut batches) => batches.flush(self.sink)?,
+            Output::Groups(groups) => groups.finish(self.sink)?,
+        }
+        Ok(self.counts)
+    }
+}
+
+impl Sink for Scanner<'_> {
+    #[inline]
+    fn emit(&mut self, user_key: &[u8], _: u64, value: &[u8], _: u64, _: bool) -> Result<()> {
+        self.row(user_key, value)
+    }
+}

@@ -1,0 +1,103 @@
+//! The schedule of a plan, in which what most filters consist of is one step.
+
+use rockmill_core::scan::{
+    Comparison, Instruction, Literal, Number, Register, ScanPlan, Schedule, Step,
+};
+
+/// What is done for each row.
+pub struct Program {
+    /// Until a step finds that the row is not wanted.
+    pub filter: Vec<Op>,
+    /// For each wanted row.
+    pub output: Vec<Op>,
+}
+
+/// A step.
+pub enum Op {
+    /// Loads a number from where it lies in every row.
+    Load {
+        from_key: bool,
+        at: usize,
+        number: Number,
+        to: Register,
+    },
+    /// Compares an integer with a constant, and requires that it holds.
+    RequireOrder {
+        left: Register,
+        comparison: Comparison,
+        right: i128,
+        to: Register,
+    },
+    /// Computes anything.
+    Compute(Register),
+    /// Requires that a check of the plan holds.
+    Check(usize),
+    /// Requires that a value is true.
+    Require(Register),
+}
+
+impl Program {
+    pub fn new(plan: &ScanPlan, schedule: &Schedule) -> Self {
+        let mut filter: Vec<Op> = Vec::new();
+        for step in &schedule.filter {
+            match (step, filter.last()) {
+                (Step::Compute(register), _) => filter.push(compute(plan, *register)),
+                (Step::Check(check), _) => filter.push(Op::Check(*check)),
+                (Step::Require(register), Some(Op::Compute(last))) if last == register => {
+                    if let Some(required) = require_order(plan, *register) {
+                        filter.pop();
+                        filter.push(required);
+                    } else {
+                        filter.push(Op::Require(*register));
+                    }
+                }
+                (Step::Require(register), _) => filter.push(Op::Require(*register)),
+            }
+        }
+        let output = schedule.output.iter();
+        Self {
+            filter,
+            output: output.map(|register| compute(plan, *register)).collect(),
+        }
+    }
+}
+
+fn compute(plan: &ScanPlan, register: Register) -> Op {
+    let instruction = |register: Register| &plan.instructions[usize::from(register)];
+    if let Instruction::Load { from, at, number } = instruction(register)
+        && let source @ (Instruction::Key | Instruction::Value) = instruction(*from)
+        && let Some(at) = integer(plan, *at).and_then(|at| usize::try_from(at).ok())
+    {
+        return Op::Load {
+            from_key: *source == Instruction::Key,
+            at,
+            number: *number,
+            to: register,
+        };
+    }
+    Op::Compute(register)
+}
+
+fn require_order(plan: &ScanPlan, register: Register) -> Option<Op> {
+    match plan.instructions[usize::from(register)] {
+        Instruction::Compare {
+            comparison,
+            left,
+            right,
+        } => Some(Op::RequireOrder {
+            left,
+            comparison,
+            right: integer(plan, right)?,
+            to: register,
+        }),
+        _ => None,
+    }
+}
+
+/// The constant at a register.
+fn integer(plan: &ScanPlan, register: Register) -> Option<i128> {
+    match plan.instructions[usize::from(register)] {
+        Instruction::Constant(Literal::Integer(integer)) => Some(integer),
+        _ => None,
+    }
+}

@@ -1,0 +1,345 @@
+//! Plans and rows of scans, drawn from bytes. Needs nothing but core, so that fuzzing takes it by its path.
+
+use rockmill_core::scan::{
+    Aggregate, Aggregation, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
+    NumberFormat, Operation, OutputColumn, Pattern, PatternPart, Register, ScanOutput, ScanPlan,
+    ValueKind,
+};
+
+/// Takes bytes one after another, and zeros behind the last.
+pub struct Draw<'a>(pub &'a [u8]);
+
+impl Draw<'_> {
+    fn byte(&mut self) -> u8 {
+        self.0.split_off_first().copied().unwrap_or_default()
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        match n {
+            0..=256 => usize::from(self.byte()) % n.max(1),
+            _ => (usize::from(self.byte()) << 8 | usize::from(self.byte())) % n,
+        }
+    }
+
+    fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    fn integer(&mut self) -> i128 {
+        let small = i128::from(self.byte());
+        match self.below(10) {
+            0..=4 => small % 24,
+            5 => -small % 24,
+            6 => 1 << (small % 127),
+            7 => -1 << (small % 128),
+            8 => self.one_of(&[
+                i128::MAX,
+                i128::MIN,
+                i128::from(u64::MAX),
+                i128::from(i64::MIN),
+            ]),
+            _ => (0..16).fold(0, |n: i128, _| n << 8 | i128::from(self.byte())),
+        }
+    }
+
+    /// Bytes of few kinds, so that some occur in others; some are characters of UTF-8, or parts of them.
+    pub fn bytes(&mut self, most: usize) -> Vec<u8> {
+        const PIECES: [&[u8]; 12] = [
+            b"a",
+            b"b",
+            b"ab",
+            b"\0",
+            b"\x7f",
+            b"\xff",
+            b"\xc3\xa9",
+            b"\xe2\x82\xac",
+            b"\xe2\x82",
+            b"\xf0\x9f\xa6\x80",
+            b"\xed\xa0\x80",
+            b"\xac",
+        ];
+        let mut bytes = Vec::new();
+        for _ in 0..self.below(most + 1) {
+            match self.below(PIECES.len() + 4) {
+                piece if piece < PIECES.len() => bytes.extend_from_slice(PIECES[piece]),
+                _ => bytes.push(self.byte()),
+            }
+        }
+        bytes
+    }
+
+    fn literal(&mut self, kind: ValueKind) -> Literal {
+        match kind {
+            ValueKind::Boolean => Literal::Boolean(self.below(2) == 0),
+            ValueKind::Integer => Literal::Integer(self.integer()),
+            ValueKind::Bytes => Literal::Bytes(self.bytes(4)),
+        }
+    }
+
+    fn range(&mut self) -> IntegerRange {
+        match self.below(3) {
+            0 => IntegerRange::WrapSigned {
+                bytes: self.one_of(&[1, 2, 4, 8, 16]),
+            },
+            1 => IntegerRange::WrapUnsigned {
+                bytes: self.one_of(&[1, 2, 4, 8]),
+            },
+            _ => IntegerRange::Exact,
+        }
+    }
+
+    fn number(&mut self) -> Number {
+        let format = self.one_of(&[
+            NumberFormat::Unsigned,
+            NumberFormat::Signed,
+            NumberFormat::SignedInverted,
+            NumberFormat::Float,
+        ]);
+        let sizes: &[u8] = match format {
+            NumberFormat::Unsigned => &[1, 2, 4, 8],
+            NumberFormat::Signed | NumberFormat::SignedInverted => &[1, 2, 4, 8, 16],
+            NumberFormat::Float => &[4, 8],
+        };
+        Number {
+            bytes: self.one_of(sizes),
+            is_big_endian: self.below(2) == 0,
+            format,
+        }
+    }
+
+    fn pattern(&mut self) -> Pattern {
+        match self.below(6) {
+            0 => Pattern::Prefix(self.bytes(2)),
+            1 => Pattern::Suffix(self.bytes(2)),
+            2 => Pattern::Contains(self.bytes(2)),
+            _ => {
+                let part = |draw: &mut Self| match draw.below(3) {
+                    0 => PatternPart::Bytes(draw.bytes(2)),
+                    1 => PatternPart::AnyCharacter,
+                    _ => PatternPart::AnyBytes,
+                };
+                let parts = self.below(6);
+                Pattern::Parts((0..parts).map(|_| part(self)).collect())
+            }
+        }
+    }
+
+    /// A plan that is sound. It draws some two bytes for each instruction.
+    pub fn plan(&mut self) -> ScanPlan {
+        let mut program = Program {
+            instructions: vec![
+                Instruction::Key,
+                Instruction::Value,
+                Instruction::Constant(Literal::Integer(0)),
+                Instruction::Constant(Literal::Boolean(true)),
+            ],
+            kinds: vec![
+                ValueKind::Bytes,
+                ValueKind::Bytes,
+                ValueKind::Integer,
+                ValueKind::Boolean,
+            ],
+        };
+        for _ in 0..self.below(20) {
+            self.instruction(&mut program);
+        }
+        let filter = (self.below(4) > 0).then(|| self.register(&program, ValueKind::Boolean));
+        let output = match self.below(2) {
+            0 => ScanOutput::Rows(self.columns(&program)),
+            _ => ScanOutput::Groups(Aggregation {
+                keys: self.columns(&program),
+                aggregates: (0..self.below(4))
+                    .map(|_| self.aggregate(&program))
+                    .collect(),
+                max_groups: 1 + self.below(8) as u32,
+            }),
+        };
+        ScanPlan {
+            checks: Vec::new(),
+            instructions: program.instructions,
+            filter,
+            output,
+        }
+    }
+
+    /// A result of a kind, most often a late one.
+    fn register(&mut self, program: &Program, kind: ValueKind) -> Register {
+        let of_kind: Vec<_> = (0..program.kinds.len())
+            .filter(|&i| program.kinds[i] == kind)
+            .collect();
+        let back = self.below(of_kind.len()).min(self.below(of_kind.len()));
+        of_kind[of_kind.len() - 1 - back] as Register
+    }
+
+    fn kind(&mut self) -> ValueKind {
+        self.one_of(&[ValueKind::Integer, ValueKind::Bytes, ValueKind::Boolean])
+    }
+
+    fn instruction(&mut self, program: &mut Program) {
+        use ValueKind::{Boolean, Bytes, Integer};
+        let (instruction, kind) = match self.below(20) {
+            0 => {
+                let kind = self.kind();
+                let literal = match self.below(4) {
+                    0 => Literal::Null(kind),
+                    _ => self.literal(kind),
+                };
+                (Instruction::Constant(literal), kind)
+            }
+            1 => (Instruction::Length(self.register(program, Bytes)), Integer),
+            2 | 3 => {
+                let load = Instruction::Load {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                    number: self.number(),
+                };
+                (load, Integer)
+            }
+            4 => {
+                let slice = Instruction::Slice {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                    length: self.register(program, Integer),
+                };
+                (slice, Bytes)
+            }
+            5..=7 => {
+                let kind = self.kind();
+                let compare = Instruction::Compare {
+                    comparison: self.one_of(&[
+                        Comparison::Equal,
+                        Comparison::NotEqual,
+                        Comparison::Less,
+                        Comparison::LessOrEqual,
+                        Comparison::Greater,
+                        Comparison::GreaterOrEqual,
+                    ]),
+                    left: self.register(program, kind),
+                    right: self.register(program, kind),
+                };
+                (compare, Boolean)
+            }
+            8 => {
+                let (left, right) = (
+                    self.register(program, Boolean),
+                    self.register(program, Boolean),
+                );
+                (Instruction::And(left, right), Boolean)
+            }
+            9 => {
+                let (left, right) = (
+                    self.register(program, Boolean),
+                    self.register(program, Boolean),
+                );
+                (Instruction::Or(left, right), Boolean)
+            }
+            10 => (Instruction::Not(self.register(program, Boolean)), Boolean),
+            11 => {
+                let kind = self.kind();
+                (Instruction::IsNull(self.register(program, kind)), Boolean)
+            }
+            12 => {
+                let of = self.register(program, Bytes);
+                let pattern = self.pattern();
+                (Instruction::Like { of, pattern }, Boolean)
+            }
+            13 => {
+                let kind = self.kind();
+                let of = self.register(program, kind);
+                let mut values: Vec<_> = (0..self.below(6)).map(|_| self.literal(kind)).collect();
+                values.sort();
+                values.dedup();
+                (Instruction::OneOf { of, values }, Boolean)
+            }
+            14 => {
+                let varint = Instruction::Varint {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                };
+                (varint, Integer)
+            }
+            15 => {
+                let size = Instruction::VarintSize {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                };
+                (size, Integer)
+            }
+            16 => {
+                let bit = Instruction::Bit {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                };
+                (bit, Boolean)
+            }
+            17 => {
+                let kind = self.kind();
+                let null_if = Instruction::NullIf {
+                    of: self.register(program, kind),
+                    when: self.register(program, Boolean),
+                };
+                (null_if, kind)
+            }
+            _ => {
+                let arithmetic = Instruction::Arithmetic {
+                    operation: self.one_of(&[
+                        Operation::Add,
+                        Operation::Subtract,
+                        Operation::Multiply,
+                    ]),
+                    left: self.register(program, Integer),
+                    right: self.register(program, Integer),
+                    range: self.range(),
+                };
+                (arithmetic, Integer)
+            }
+        };
+        program.instructions.push(instruction);
+        program.kinds.push(kind);
+    }
+
+    fn columns(&mut self, program: &Program) -> Vec<OutputColumn> {
+        (0..self.below(4)).map(|_| self.column(program)).collect()
+    }
+
+    fn column(&mut self, program: &Program) -> OutputColumn {
+        let kind = self.kind();
+        OutputColumn {
+            register: self.register(program, kind),
+            stored: match (kind, self.below(3)) {
+                (ValueKind::Boolean, _) => ColumnType::Boolean,
+                (ValueKind::Bytes, _) => ColumnType::Bytes,
+                (ValueKind::Integer, 0) => ColumnType::Float {
+                    bytes: self.one_of(&[4, 8]),
+                },
+                (ValueKind::Integer, _) => ColumnType::Integer {
+                    bytes: self.one_of(&[1, 2, 4, 8, 16]),
+                },
+            },
+        }
+    }
+
+    fn aggregate(&mut self, program: &Program) -> Aggregate {
+        match self.below(5) {
+            0 => Aggregate::Count(None),
+            1 => {
+                let kind = self.kind();
+                Aggregate::Count(Some(self.register(program, kind)))
+            }
+            2 => Aggregate::Sum {
+                of: self.register(program, ValueKind::Integer),
+                range: self.range(),
+                stored: ColumnType::Integer {
+                    bytes: self.one_of(&[8, 16]),
+                },
+            },
+            3 => Aggregate::Min(self.column(program)),
+            _ => Aggregate::Max(self.column(program)),
+        }
+    }
+}
+
+struct Program {
+    instructions: Vec<Instruction>,
+    kinds: Vec<ValueKind>,
+}

@@ -1,0 +1,449 @@
+//! What a plan makes of rows, written as plainly as possible: values are computed anew wherever they are needed.
+
+use std::cmp::Ordering;
+
+use rockmill_core::scan::{
+    Aggregate, Aggregation, Batch, Column, ColumnType, Comparison, Instruction, IntegerRange,
+    Literal, Number, NumberFormat, Operation, Pattern, PatternPart, Register, ScanOutput, ScanPlan,
+};
+
+/// A number is out of range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfRange;
+
+type Found<T> = Result<T, OutOfRange>;
+
+/// A value; `None` is null.
+type Value = Option<Literal>;
+
+/// Batches, none of which is full, and how many rows are wanted.
+pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, u64)> {
+    let mut wanted = Vec::new();
+    for (key, value) in rows {
+        let row = Row { plan, key, value };
+        if plan
+            .filter
+            .map_or(Ok(true), |filter| row.is_wanted(filter))?
+        {
+            wanted.push(row);
+        }
+    }
+    let batches = match &plan.output {
+        ScanOutput::Rows(columns) => {
+            let cells = |row: &Row<'_>| columns.iter().map(|c| row.value(c.register)).collect();
+            let rows: Vec<Vec<Value>> = wanted.iter().map(cells).collect::<Found<_>>()?;
+            batch(&plan.output.columns(), &rows).into_iter().collect()
+        }
+        ScanOutput::Groups(aggregation) => groups(aggregation, &plan.output.columns(), &wanted)?,
+    };
+    Ok((batches, wanted.len() as u64))
+}
+
+struct Row<'a> {
+    plan: &'a ScanPlan,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl Row<'_> {
+    fn is_wanted(&self, filter: Register) -> Found<bool> {
+        match self.plan.instructions[usize::from(filter)] {
+            Instruction::And(left, right) => Ok(self.is_wanted(left)? && self.is_wanted(right)?),
+            _ => Ok(self.value(filter)? == Some(Literal::Boolean(true))),
+        }
+    }
+
+    fn boolean(&self, register: Register) -> Found<Option<bool>> {
+        Ok(self.value(register)?.map(|value| match value {
+            Literal::Boolean(is_true) => is_true,
+            other => panic!("{other:?} is no boolean"),
+        }))
+    }
+
+    fn integer(&self, register: Register) -> Found<Option<i128>> {
+        Ok(self.value(register)?.map(|value| match value {
+            Literal::Integer(integer) => integer,
+            other => panic!("{other:?} is no integer"),
+        }))
+    }
+
+    fn bytes(&self, register: Register) -> Found<Option<Vec<u8>>> {
+        Ok(self.value(register)?.map(|value| match value {
+            Literal::Bytes(bytes) => bytes,
+            other => panic!("{other:?} are no bytes"),
+        }))
+    }
+
+    /// A number, and the bytes that it takes.
+    fn varint(&self, from: Register, at: Register) -> Found<Option<(i128, i128)>> {
+        let (Some(bytes), Some(at)) = (self.bytes(from)?, self.integer(at)?) else {
+            return Ok(None);
+        };
+        let rest = usize::try_from(at)
+            .ok()
+            .and_then(|at| bytes.get(at..))
+            .unwrap_or_default();
+        let last = rest.iter().take(10).position(|byte| *byte < 0x80);
+        let sevens = last.map(|last| &rest[..=last]);
+        Ok(sevens.and_then(|sevens| {
+            let number = sevens
+                .iter()
+                .rev()
+                .fold(0, |number, byte| number << 7 | i128::from(byte & 0x7f));
+            (number <= i128::from(u64::MAX)).then_some((number, sevens.len() as i128))
+        }))
+    }
+
+    fn value(&self, register: Register) -> Found<Value> {
+        Ok(match &self.plan.instructions[usize::from(register)] {
+            Instruction::Key => Some(Literal::Bytes(self.key.to_vec())),
+            Instruction::Value => Some(Literal::Bytes(self.value.to_vec())),
+            Instruction::Constant(Literal::Null(_)) => None,
+            Instruction::Constant(literal) => Some(literal.clone()),
+            Instruction::Length(of) => {
+                (self.bytes(*of)?).map(|bytes| Literal::Integer(bytes.len() as i128))
+            }
+            Instruction::Load { from, at, number } => {
+                let (bytes, at) = (self.bytes(*from)?, self.integer(*at)?);
+                let (Some(bytes), Some(at)) = (bytes, at) else {
+                    return Ok(None);
+                };
+                let stored = part(&bytes, at, i128::from(number.bytes));
+                stored.map(|stored| Literal::Integer(load(*number, stored)))
+            }
+            Instruction::Slice { from, at, length } => {
+                let bytes = self.bytes(*from)?;
+                let (at, length) = (self.integer(*at)?, self.integer(*length)?);
+                let (Some(bytes), Some(at), Some(length)) = (bytes, at, length) else {
+                    return Ok(None);
+                };
+                part(&bytes, at, length).map(|bytes| Literal::Bytes(bytes.to_vec()))
+            }
+            Instruction::Varint { from, at } => {
+                (self.varint(*from, *at)?).map(|(number, _)| Literal::Integer(number))
+            }
+            Instruction::VarintSize { from, at } => {
+                (self.varint(*from, *at)?).map(|(_, size)| Literal::Integer(size))
+            }
+            Instruction::Bit { from, at } => {
+                let (bytes, at) = (self.bytes(*from)?, self.integer(*at)?);
+                let (Some(bytes), Some(at)) = (bytes, at) else {
+                    return Ok(None);
+                };
+                let bits = bytes
+                    .iter()
+                    .flat_map(|byte| (0..8).map(move |bit| byte & (1 << bit) != 0));
+                let bit = usize::try_from(at).ok().and_then(|at| bits.clone().nth(at));
+                bit.map(Literal::Boolean)
+            }
+            Instruction::NullIf { of, when } => match self.boolean(*when)? {
+                Some(true) => None,
+                _ => self.value(*of)?,
+            },
+            Instruction::Compare {
+                comparison,
+                left,
+                right,
+            } => match (self.value(*left)?, self.value(*right)?) {
+                (Some(left), Some(right)) => {
+                    let accepted: &[Ordering] = match comparison {
+                        Comparison::Equal => &[Ordering::Equal],
+                        Comparison::NotEqual => &[Ordering::Less, Ordering::Greater],
+                        Comparison::Less => &[Ordering::Less],
+                        Comparison::LessOrEqual => &[Ordering::Less, Ordering::Equal],
+                        Comparison::Greater => &[Ordering::Greater],
+                        Comparison::GreaterOrEqual => &[Ordering::Greater, Ordering::Equal],
+                    };
+                    Some(Literal::Boolean(accepted.contains(&left.cmp(&right))))
+                }
+                _ => None,
+            },
+            Instruction::And(left, right) => match (self.boolean(*left)?, self.boolean(*right)?) {
+                (Some(false), _) | (_, Some(false)) => Some(Literal::Boolean(false)),
+                (Some(true), Some(true)) => Some(Literal::Boolean(true)),
+                _ => None,
+            },
+            Instruction::Or(left, right) => match (self.boolean(*left)?, self.boolean(*right)?) {
+                (Some(true), _) | (_, Some(true)) => Some(Literal::Boolean(true)),
+                (Some(false), Some(false)) => Some(Literal::Boolean(false)),
+                _ => None,
+            },
+            Instruction::Not(of) => self.boolean(*of)?.map(|is_true| Literal::Boolean(!is_true)),
+            Instruction::IsNull(of) => Some(Literal::Boolean(self.value(*of)?.is_none())),
+            Instruction::Like { of, pattern } => {
+                (self.bytes(*of)?).map(|bytes| Literal::Boolean(is_like(&bytes, pattern)))
+            }
+            Instruction::OneOf { of, values } => {
+                (self.value(*of)?).map(|value| Literal::Boolean(values.contains(&value)))
+            }
+            Instruction::Arithmetic {
+                operation,
+                left,
+                right,
+                range,
+            } => match (self.integer(*left)?, self.integer(*right)?) {
+                (Some(left), Some(right)) => {
+                    let exact = match operation {
+                        Operation::Add => left.checked_add(right),
+                        Operation::Subtract => left.checked_sub(right),
+                        Operation::Multiply => left.checked_mul(right),
+                    };
+                    let wrapped = match operation {
+                        Operation::Add => left.wrapping_add(right),
+                        Operation::Subtract => left.wrapping_sub(right),
+                        Operation::Multiply => left.wrapping_mul(right),
+                    };
+                    Some(Literal::Integer(match range {
+                        IntegerRange::Exact => exact.ok_or(OutOfRange)?,
+                        range => wrap(*range, wrapped),
+                    }))
+                }
+                _ => None,
+            },
+        })
+    }
+}
+
+fn part(bytes: &[u8], at: i128, length: i128) -> Option<&[u8]> {
+    let len = bytes.len() as i128;
+    if at < 0 || length < 0 || at > len || length > len - at {
+        return None;
+    }
+    Some(&bytes[at as usize..][..length as usize])
+}
+
+fn load(number: Number, stored: &[u8]) -> i128 {
+    let mut bytes = stored.to_vec();
+    if number.is_big_endian {
+        bytes.reverse();
+    }
+    if number.format == NumberFormat::SignedInverted {
+        bytes[stored.len() - 1] ^= 0x80;
+    }
+    let is_negative = number.format != NumberFormat::Unsigned && bytes[stored.len() - 1] >= 0x80;
+    let rest = if is_negative { 0xff } else { 0 };
+    if number.format == NumberFormat::Float && is_negative {
+        let last = bytes.len() - 1;
+        bytes[..last].iter_mut().for_each(|byte| *byte = !*byte);
+        bytes[last] ^= 0x7f;
+    }
+    bytes.resize(16, rest);
+    i128::from_le_bytes(bytes.try_into().expect("16 bytes"))
+}
+
+fn wrap(range: IntegerRange, integer: i128) -> i128 {
+    match range {
+        IntegerRange::WrapSigned { bytes: 1 } => integer as i8 as i128,
+        IntegerRange::WrapSigned { bytes: 2 } => integer as i16 as i128,
+        IntegerRange::WrapSigned { bytes: 4 } => integer as i32 as i128,
+        IntegerRange::WrapSigned { bytes: 8 } => integer as i64 as i128,
+        IntegerRange::WrapUnsigned { bytes: 1 } => integer as u8 as i128,
+        IntegerRange::WrapUnsigned { bytes: 2 } => integer as u16 as i128,
+        IntegerRange::WrapUnsigned { bytes: 4 } => integer as u32 as i128,
+        IntegerRange::WrapUnsigned { bytes: 8 } => integer as u64 as i128,
+        _ => integer,
+    }
+}
+
+fn is_like(bytes: &[u8], pattern: &Pattern) -> bool {
+    match pattern {
+        Pattern::Prefix(own) => bytes.len() >= own.len() && bytes[..own.len()] == own[..],
+        Pattern::Suffix(own) => {
+            bytes.len() >= own.len() && bytes[bytes.len() - own.len()..] == own[..]
+        }
+        Pattern::Contains(own) => (0..=bytes.len())
+            .any(|at| bytes[at..].len() >= own.len() && bytes[at..][..own.len()] == own[..]),
+        Pattern::Parts(parts) => has_parts(bytes, &begins(bytes), 0, parts),
+    }
+}
+
+/// Where characters begin, and the end.
+fn begins(bytes: &[u8]) -> Vec<usize> {
+    let mut begins = vec![0];
+    let mut at = 0;
+    while at < bytes.len() {
+        let is_character = |len: &usize| {
+            let text = bytes.get(at..at + len).map(std::str::from_utf8);
+            text.is_some_and(|text| text.is_ok_and(|text| text.chars().count() == 1))
+        };
+        at += (1..=4).find(is_character).unwrap_or(1);
+        begins.push(at);
+    }
+    begins
+}
+
+fn has_parts(bytes: &[u8], begins: &[usize], at: usize, parts: &[PatternPart]) -> bool {
+    match parts.split_first() {
+        None => at == bytes.len(),
+        Some((PatternPart::Bytes(own), rest)) => {
+            bytes[at..].starts_with(own) && has_parts(bytes, begins, at + own.len(), rest)
+        }
+        Some((PatternPart::AnyCharacter, rest)) => {
+            let place = begins.iter().position(|begin| *begin == at);
+            let next = place.and_then(|place| begins.get(place + 1));
+            next.is_some_and(|next| has_parts(bytes, begins, *next, rest))
+        }
+        Some((PatternPart::AnyBytes, rest)) => {
+            (at..=bytes.len()).any(|at| has_parts(bytes, begins, at, rest))
+        }
+    }
+}
+
+/// One batch of some rows, if there are any.
+pub fn batch(types: &[ColumnType], rows: &[Vec<Value>]) -> Option<Batch> {
+    let column = |(i, stored): (usize, &ColumnType)| {
+        let cells: Vec<_> = rows.iter().map(|row| row[i].as_ref()).collect();
+        column(*stored, &cells)
+    };
+    (!rows.is_empty()).then(|| Batch {
+        rows: rows.len(),
+        columns: types.iter().enumerate().map(column).collect(),
+    })
+}
+
+fn bits(bits: impl Iterator<Item = bool>) -> Vec<u8> {
+    let bits: Vec<_> = bits.collect();
+    let byte = |bits: &[bool]| (0..bits.len()).map(|i| u8::from(bits[i]) << i).sum();
+    bits.chunks(8).map(byte).collect()
+}
+
+fn column(stored: ColumnType, cells: &[Option<&Literal>]) -> Column {
+    let mut column = Column::default();
+    if cells.iter().any(Option::is_none) {
+        column.validity = Some(bits(cells.iter().map(Option::is_some)));
+    }
+    if stored == ColumnType::Boolean {
+        column.values = bits(
+            cells
+                .iter()
+                .map(|cell| *cell == Some(&Literal::Boolean(true))),
+        );
+        return column;
+    }
+    if stored == ColumnType::Bytes {
+        column.offsets.push(0);
+    }
+    for cell in cells {
+        column.values.extend(stored_bytes(stored, *cell));
+        if stored == ColumnType::Bytes {
+            column.offsets.push(column.values.len() as i32);
+        }
+    }
+    column
+}
+
+fn stored_bytes(stored: ColumnType, cell: Option<&Literal>) -> Vec<u8> {
+    let integer = match cell {
+        Some(Literal::Bytes(bytes)) => return bytes.clone(),
+        Some(Literal::Boolean(is_true)) => i128::from(*is_true),
+        Some(Literal::Integer(integer)) => *integer,
+        _ => 0,
+    };
+    let lowest = |integer: i128, bytes: u8| integer.to_le_bytes()[..usize::from(bytes)].to_vec();
+    match stored {
+        ColumnType::Boolean => lowest(integer, 1),
+        ColumnType::Integer { bytes } => lowest(integer, bytes),
+        ColumnType::Float { bytes: 4 } => {
+            let bits = integer as i32;
+            let bits = if bits < 0 { bits ^ i32::MAX } else { bits };
+            bits.to_le_bytes().to_vec()
+        }
+        ColumnType::Float { .. } => {
+            let bits = integer as i64;
+            let bits = if bits < 0 { bits ^ i64::MAX } else { bits };
+            bits.to_le_bytes().to_vec()
+        }
+        ColumnType::Bytes => Vec::new(),
+    }
+}
+
+/// Keys as they are stored, and rows.
+type Group<'a> = (Vec<Option<Vec<u8>>>, Vec<&'a Row<'a>>);
+
+fn groups(aggregation: &Aggregation, types: &[ColumnType], rows: &[Row<'_>]) -> Found<Vec<Batch>> {
+    let mut batches = Vec::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    if aggregation.keys.is_empty() {
+        groups.push((Vec::new(), Vec::new()));
+    }
+    for row in rows {
+        let key = |key: &rockmill_core::scan::OutputColumn| {
+            let value = row.value(key.register)?;
+            Ok(value.map(|value| stored_bytes(key.stored, Some(&value))))
+        };
+        let key: Vec<_> = aggregation.keys.iter().map(key).collect::<Found<_>>()?;
+        // All that is needed of a row is computed when it comes.
+        for aggregate in &aggregation.aggregates {
+            arguments(aggregate, &[row])?;
+        }
+        match groups.iter_mut().find(|group| group.0 == key) {
+            Some(group) => group.1.push(row),
+            None => {
+                if groups.len() == aggregation.max_groups as usize {
+                    batches.extend(batch(types, &results(aggregation, &groups)?));
+                    groups.clear();
+                }
+                groups.push((key, vec![row]));
+            }
+        }
+    }
+    batches.extend(batch(types, &results(aggregation, &groups)?));
+    Ok(batches)
+}
+
+fn results(aggregation: &Aggregation, groups: &[Group<'_>]) -> Found<Vec<Vec<Value>>> {
+    let mut out = Vec::new();
+    for (_, rows) in groups {
+        let mut cells = Vec::new();
+        for key in &aggregation.keys {
+            cells.push(rows[0].value(key.register)?);
+        }
+        for aggregate in &aggregation.aggregates {
+            cells.push(result(aggregate, rows)?);
+        }
+        out.push(cells);
+    }
+    Ok(out)
+}
+
+/// What an aggregate takes of some rows, without nulls.
+fn arguments(aggregate: &Aggregate, rows: &[&Row<'_>]) -> Found<Vec<Literal>> {
+    let register = match aggregate {
+        Aggregate::Count(None) => return Ok(vec![Literal::Boolean(true); rows.len()]),
+        Aggregate::Count(Some(of)) | Aggregate::Sum { of, .. } => *of,
+        Aggregate::Min(column) | Aggregate::Max(column) => column.register,
+    };
+    let values: Vec<_> = rows
+        .iter()
+        .map(|row| row.value(register))
+        .collect::<Found<_>>()?;
+    Ok(values.into_iter().flatten().collect())
+}
+
+fn result(aggregate: &Aggregate, rows: &[&Row<'_>]) -> Found<Value> {
+    let values = arguments(aggregate, rows)?;
+    Ok(match aggregate {
+        Aggregate::Count(_) => Some(Literal::Integer(values.len() as i128)),
+        Aggregate::Sum { .. } if values.is_empty() => None,
+        Aggregate::Sum { range, .. } => {
+            // Digits of 64 bits: no sum of some thousand numbers exceeds them.
+            let (mut high, mut low) = (0i128, 0i128);
+            for value in values {
+                let Literal::Integer(integer) = value else {
+                    panic!("{value:?} is summed")
+                };
+                high += integer >> 64;
+                low += integer & i128::from(u64::MAX);
+            }
+            high += low >> 64;
+            low &= i128::from(u64::MAX);
+            let fits = high == i128::from(high as i64);
+            if *range == IntegerRange::Exact && !fits {
+                return Err(OutOfRange);
+            }
+            Some(Literal::Integer(wrap(*range, high << 64 | low)))
+        }
+        Aggregate::Min(_) => values.into_iter().min(),
+        Aggregate::Max(_) => values.into_iter().max(),
+    })
+}

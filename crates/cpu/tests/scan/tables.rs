@@ -1,0 +1,146 @@
+//! Scans of tables at snapshots through the backend.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rockmill_core::scan::{Batch, ScanPlan};
+use rockmill_core::{
+    Backend, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadTask, Request,
+    Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported, Visibility,
+};
+use rockmill_cpu::CpuBackend;
+
+use super::common::{self, DELETE, Entry, PUT, SINGLE_DELETE, config};
+use super::{Kept, drawn_plan, model};
+
+fn rules(sequence: u64) -> SnapshotRules {
+    SnapshotRules {
+        sequence,
+        tombstones: Tombstones::Drop,
+        undecided: Undecided::Error,
+    }
+}
+
+fn request<'a>(
+    tables: &'a [InputTable],
+    range: &'a KeyRange,
+    plan: &'a ScanPlan,
+    rules: SnapshotRules,
+) -> Request<'a> {
+    Request {
+        tables,
+        range,
+        visibility: Visibility::Snapshot(rules),
+        read_ahead_bytes: 4096,
+        purpose: Purpose::Scan(plan),
+    }
+}
+
+/// Batches, and how many rows are wanted.
+fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, u64)> {
+    CpuBackend.supports(&request).check()?;
+    let task = ReadTask {
+        request,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let mut kept = Kept::default();
+    let operator = Operator::Scan { batches: &mut kept };
+    let report = CpuBackend.apply(CpuBackend.read(task)?, operator)?;
+    let Output::Batches(output) = report.output else {
+        panic!("{:?}", report.output);
+    };
+    assert_eq!((output.rows, report.read.kept), (rows, rows));
+    assert!(report.read.is_balanced());
+    Ok((kept.0, output.wanted))
+}
+
+/// Entries of tables, in which a few keys have many versions.
+fn runs() -> impl Strategy<Value = Vec<Vec<Entry>>> {
+    let kind = prop_oneof![4 => Just(PUT), 1 => Just(DELETE), 1 => Just(SINGLE_DELETE)];
+    let key = proptest::collection::vec(prop::sample::select(vec![0u8, b'a', 0xff]), 0..4);
+    let value = proptest::collection::vec(any::<u8>(), 0..40);
+    let entry = (key, kind, value, 0usize..3);
+    proptest::collection::vec(entry, 1..80).prop_map(|entries| {
+        let mut runs = vec![Vec::new(); 3];
+        for (i, (key, kind, value, run)) in entries.into_iter().enumerate() {
+            let value = if kind == PUT { value } else { Vec::new() };
+            runs[run].push(Entry::new(&key, i as u64 + 1, kind, &value));
+        }
+        runs.retain(|run: &Vec<Entry>| !run.is_empty());
+        runs.iter_mut()
+            .for_each(|run| run.sort_by_key(Entry::order));
+        runs
+    })
+}
+
+/// What a snapshot sees in a range.
+fn seen(runs: &[Vec<Entry>], range: &KeyRange, sequence: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut newest = BTreeMap::<_, &Entry>::new();
+    let is_seen = |entry: &&Entry| {
+        let key = entry.key.as_slice();
+        entry.seq() <= sequence && !range.is_above(key) && !range.is_below(key)
+    };
+    for entry in runs.iter().flatten().filter(is_seen) {
+        let known = newest.entry(entry.key.clone()).or_insert(entry);
+        if known.seq() < entry.seq() {
+            *known = entry;
+        }
+    }
+    let puts = newest.into_values().filter(|entry| entry.kind() == PUT);
+    puts.map(|entry| (entry.key.clone(), entry.value.clone()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(config(1000))]
+
+    #[test]
+    fn a_scan_makes_batches_of_what_its_snapshot_sees(
+        runs in runs(),
+        plan in proptest::collection::vec(any::<u8>(), 0..300),
+        sequence in 0u64..100,
+        bounds in any::<[Option<prop::sample::Index>; 2]>(),
+    ) {
+        let (tables, plan) = (common::tables(&common::plan(), &runs), drawn_plan(&plan));
+        let all = runs.concat();
+        let [begin, end] = bounds.map(|at| at.map(|at| all[at.index(all.len())].key.clone()));
+        let range = KeyRange { begin, end };
+        let rows = seen(&runs, &range, sequence);
+        let found = scan(request(&tables, &range, &plan, rules(sequence)), rows.len() as u64);
+        prop_assert_eq!(found.map_err(|_| model::OutOfRange), model::scan(&plan, &rows));
+    }
+}
+
+#[test]
+fn rows_that_do_not_decide_alone_are_refused() {
+    let (range, plan) = (KeyRange::default(), ScanPlan::default());
+    for other in [
+        SnapshotRules {
+            tombstones: Tombstones::Keep,
+            ..rules(1)
+        },
+        SnapshotRules {
+            undecided: Undecided::Mark,
+            ..rules(1)
+        },
+    ] {
+        let support = CpuBackend.supports(&request(&[], &range, &plan, other));
+        assert_eq!(support, Support::No(Unsupported::Purpose));
+    }
+}
+
+#[test]
+fn a_scan_holds_a_batch_of_memory_at_most() {
+    let plan = drawn_plan(&[]);
+    let run = vec![Entry::new(b"key", 1, PUT, b"value")];
+    let tables = common::tables(&common::plan(), &[run]);
+    let range = KeyRange::default();
+    let scan = request(&tables, &range, &plan, rules(1));
+    let inspect = Request {
+        purpose: Purpose::Inspect,
+        ..scan
+    };
+    let [scan, inspect] = [scan, inspect].map(|r| Backend::footprint(&CpuBackend, &r).host_bytes);
+    assert!(scan >= inspect && scan < inspect + 4096, "{scan} {inspect}");
+}

@@ -1,0 +1,187 @@
+//! Where the parts of a batch's columns lie on the device, and how they come back.
+
+use rockmill_core::Result;
+use rockmill_core::scan::{Batch, Cell, Column, ColumnType};
+
+use super::encode::EncodedColumn;
+use super::returned::Returned;
+use crate::driver::altered;
+use crate::driver::ffi::ScanColumn;
+use crate::memory::DeviceBuffer;
+use crate::read::ReadState;
+
+/// Of each part.
+const ALIGNMENT: u64 = 16;
+
+/// `program.hpp:ScanValue`.
+const VALUE_BYTES: u64 = 24;
+
+const BYTE_BITS: u64 = 8;
+
+/// Where the parts of columns lie.
+#[derive(Debug)]
+pub struct Layout {
+    pub columns: Vec<ScanColumn>,
+    rows: usize,
+    /// Of all but the bytes of byte columns.
+    end: u64,
+}
+
+impl Layout {
+    /// Columns of so many rows.
+    pub fn new(columns: &[EncodedColumn], rows: usize) -> Self {
+        let (n, bits) = (rows as u64, (rows as u64).div_ceil(BYTE_BITS));
+        let mut end = 0;
+        let mut take = |bytes: u64| {
+            let at = end;
+            end = aligned(at + bytes);
+            at
+        };
+        let mut place = |column: &EncodedColumn| {
+            let (stored, bytes) = match column.stored {
+                ColumnType::Boolean => (0, 1),
+                ColumnType::Integer { bytes } => (1, u64::from(bytes)),
+                ColumnType::Float { bytes } => (2, u64::from(bytes)),
+                ColumnType::Bytes => (3, VALUE_BYTES),
+            };
+            let is_bytes = column.stored == ColumnType::Bytes;
+            let lens = if is_bytes { offset_bytes(n) } else { 0 };
+            ScanColumn {
+                operand: column.operand,
+                stored,
+                bytes: bytes as u32,
+                unused: 0,
+                flags: take(n),
+                validity: take(bits),
+                values: take(n * bytes),
+                packed: take(if is_bytes { lens } else { bits }),
+                lens: take(lens),
+                data: 0,
+            }
+        };
+        Self {
+            columns: columns.iter().map(&mut place).collect(),
+            rows,
+            end,
+        }
+    }
+
+    /// Memory of all, with so many bytes in byte columns.
+    pub fn bytes(&self, data: u64) -> u64 {
+        let padding = ALIGNMENT * self.columns.len() as u64;
+        self.end.saturating_add(data).saturating_add(padding)
+    }
+
+    /// Copies back all but the bytes of byte columns.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn download(
+        &self,
+        read: &ReadState,
+        memory: &DeviceBuffer<u8>,
+        returned: &mut Returned,
+    ) -> Result<Batch> {
+        let bits = self.rows.div_ceil(BYTE_BITS as usize);
+        let mut part = |at: u64, len: usize| returned.bytes(read, memory, at, len);
+        let mut column = |place: &ScanColumn| {
+            let validity = part(place.validity, bits)?;
+            let set: u32 = validity.iter().map(|byte| byte.count_ones()).sum();
+            let mut column = Column {
+                validity: (set as usize != self.rows).then_some(validity),
+                ..Column::default()
+            };
+            match place.stored {
+                0 => column.values = part(place.packed, bits)?,
+                3 => {
+                    let offsets = part(place.packed, offset_bytes(self.rows as u64) as usize)?;
+                    let (offsets, _) = offsets.as_chunks();
+                    column.offsets = offsets.iter().map(|&o| i32::from_le_bytes(o)).collect();
+                }
+                _ => column.values = part(place.values, self.rows * place.bytes as usize)?,
+            }
+            Ok(column)
+        };
+        Ok(Batch {
+            rows: self.rows,
+            columns: self
+                .columns
+                .iter()
+                .map(&mut column)
+                .collect::<Result<_>>()?,
+        })
+    }
+
+    /// Finds where the bytes of byte columns go, which are so many together.
+    ///
+    /// # Errors
+    /// Verification if the offsets cannot be.
+    pub fn place_data(&mut self, batch: &Batch, data: u64) -> Result<()> {
+        let mut at = self.end;
+        let mut left = data;
+        for (place, column) in self.columns.iter_mut().zip(&batch.columns) {
+            let Some(&last) = column.offsets.last() else {
+                continue;
+            };
+            let is_sound = column.offsets.first() == Some(&0) && column.offsets.is_sorted();
+            let rest = left.checked_sub(last as u64).filter(|_| is_sound);
+            left = rest.ok_or_else(|| altered("offsets changed on their way back"))?;
+            place.data = at;
+            at = aligned(at + last as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies back the bytes of byte columns.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn download_data(
+        &self,
+        read: &ReadState,
+        memory: &DeviceBuffer<u8>,
+        returned: &mut Returned,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        for (place, column) in self.columns.iter().zip(&mut batch.columns) {
+            if let Some(&len) = column.offsets.last() {
+                column.values = returned.bytes(read, memory, place.data, len as usize)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn aligned(at: u64) -> u64 {
+    at.next_multiple_of(ALIGNMENT)
+}
+
+/// Offsets of so many rows.
+fn offset_bytes(rows: u64) -> u64 {
+    (rows + 1) * size_of::<i32>() as u64
+}
+
+/// A row's cell of a column.
+pub fn cell(column: &Column, stored: ColumnType, row: usize) -> Cell<'_> {
+    let bit = |bits: &[u8]| bits[row / 8] >> (row % 8) & 1 == 1;
+    if column.validity.as_deref().is_some_and(|bits| !bit(bits)) {
+        return Cell::Null;
+    }
+    match stored {
+        ColumnType::Boolean => Cell::Boolean(bit(&column.values)),
+        ColumnType::Bytes => {
+            let [start, end] = [0, 1].map(|i| column.offsets[row + i] as usize);
+            Cell::Bytes(&column.values[start..end])
+        }
+        ColumnType::Integer { bytes } | ColumnType::Float { bytes } => {
+            let bytes = usize::from(bytes);
+            let stored = &column.values[row * bytes..][..bytes];
+            let mut word = [0; size_of::<i128>()];
+            if stored.last().is_some_and(|last| last >> 7 == 1) {
+                word.fill(u8::MAX);
+            }
+            word[..bytes].copy_from_slice(stored);
+            Cell::Integer(i128::from_le_bytes(word))
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Rows to batches: the program decides on the device which rows are wanted, and makes their columns, which are copied back
+//! batch by batch. Groups are put together on the host from the columns of their keys and arguments.
+
+mod encode;
+mod layout;
+mod returned;
+
+use rockmill_core::scan::{
+    BATCH_BYTES, BATCH_ROWS, Batch, BatchSink, Cell, ColumnType, Groups, ScanOutput, ScanPlan,
+    exceeds,
+};
+use rockmill_core::{BatchOutput, CancelToken, Error, ErrorKind, InputTable, Request, Result};
+
+use crate::driver::altered;
+use crate::driver::ffi::{ScanArgs, ScanColumn, ScanConstant, ScanOp};
+use crate::memory::buffers;
+use crate::read::{ReadSize, ReadState, Survivors, download_checked};
+use layout::{Layout, cell};
+use returned::Returned;
+
+pub use encode::Encoded;
+
+/// `types.hpp:ERROR_CHECK`.
+const ERROR_CHECK: u64 = 15;
+
+/// How much of everything a scan takes.
+#[derive(Debug, Clone, Copy)]
+pub struct ScanSize {
+    entries: u64,
+    ops: u64,
+    constants: u64,
+    literal_bytes: u64,
+    columns: u64,
+    /// Memory of a batch.
+    batch_bytes: u64,
+}
+
+impl ScanSize {
+    /// What is foreseen.
+    pub fn foreseen(
+        read: &ReadSize,
+        request: &Request<'_>,
+        plan: &ScanPlan,
+        encoded: &Encoded,
+    ) -> Self {
+        let types: Vec<_> = encoded.columns.iter().map(|column| column.stored).collect();
+        let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
+        let bytes = read.block_bytes().saturating_add(read.key_bytes);
+        let row = blocks.max().unwrap_or(0);
+        let rows = read.entries.min(BATCH_ROWS as u64);
+        let data = plan.data_bytes(&types, read.entries, bytes, row);
+        Self {
+            entries: read.entries,
+            ops: encoded.ops.len() as u64,
+            constants: encoded.constants.len() as u64,
+            literal_bytes: encoded.literals.len() as u64,
+            columns: encoded.columns.len() as u64,
+            batch_bytes: Layout::new(&encoded.columns, rows as usize).bytes(data),
+        }
+    }
+}
+
+/// Host memory of a scan.
+pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan) -> u64 {
+    let batch = Encoded::new(plan).map_or(0, |encoded| {
+        ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, &encoded).batch_bytes
+    });
+    batch.saturating_add(plan.memory_bytes(request.tables))
+}
+
+buffers! {
+    /// What a scan needs beside rows.
+    ScanBuffers of ScanSize, |x|
+    ops: ScanOp = x.ops;
+    constants: ScanConstant = x.constants;
+    literals: u8 = x.literal_bytes;
+    columns: ScanColumn = x.columns;
+    wanted: u32 = x.entries;
+    sizes: u64 = x.entries + 1;
+    offsets: u64 = x.entries + 1;
+    batch: u8 = x.batch_bytes;
+}
+
+/// Hands over what a plan makes of all rows, and says how many bytes that is.
+///
+/// # Errors
+/// Those of `sink`; OutOfRange; Verification if what came back cannot be; Device, Cancelled.
+pub fn scan(
+    read: &mut ReadState,
+    survivors: &Survivors,
+    plan: &ScanPlan,
+    cancel: &CancelToken,
+    sink: &mut dyn BatchSink,
+) -> Result<(BatchOutput, u64)> {
+    let encoded = Encoded::new(plan)
+        .ok_or_else(|| Error::internal("a scan that the device does not do was not refused"))?;
+    let buffers = &mut ScanBuffers::new(&read.ws.arena);
+    let mut groups = match &plan.output {
+        ScanOutput::Groups(aggregation) => Some(Groups::new(aggregation, plan.output.columns())),
+        ScanOutput::Rows(_) => None,
+    };
+    let mut columns_of = vec![0; plan.instructions.len()];
+    for (i, column) in encoded.columns.iter().enumerate() {
+        columns_of[usize::from(column.register)] = i;
+    }
+    let mut output = BatchOutput {
+        rows: survivors.len as u64,
+        wanted: 0,
+    };
+    let mut bytes = 0;
+    if survivors.len > 0 {
+        let mut scan = Scan::begin(read, survivors, &encoded, buffers)?;
+        output.wanted = scan.filter()?;
+        for end in scan.cut()? {
+            cancel.check()?;
+            let batch = scan.batch(end)?;
+            let columns = batch.columns.iter();
+            bytes += columns
+                .map(|column| column.values.len() as u64)
+                .sum::<u64>();
+            let Some(groups) = &mut groups else {
+                sink.batch(batch)?;
+                continue;
+            };
+            for row in 0..batch.rows {
+                let cell = |register| -> Cell<'_> {
+                    let at = columns_of[usize::from(register)];
+                    cell(&batch.columns[at], encoded.columns[at].stored, row)
+                };
+                groups.row(sink, cell)?;
+            }
+        }
+    }
+    if let Some(groups) = groups {
+        groups.finish(sink)?;
+    }
+    Ok((output, bytes))
+}
+
+/// A scan on its way.
+struct Scan<'a> {
+    read: &'a mut ReadState,
+    encoded: &'a Encoded,
+    buffers: &'a mut ScanBuffers,
+    args: ScanArgs,
+    returned: Returned,
+    /// Wanted rows that were handed over.
+    done: usize,
+}
+
+impl<'a> Scan<'a> {
+    /// Copies the program to the device.
+    fn begin(
+        read: &'a mut ReadState,
+        survivors: &Survivors,
+        encoded: &'a Encoded,
+        buffers: &'a mut ScanBuffers,
+    ) -> Result<Self> {
+        let n = survivors.len;
+        read.ws.make_scratch(&read.device, n + 1)?;
+        let returned = Returned::new(read)?;
+        let stream = &read.ws.stream;
+        let row_bytes: usize = (encoded.columns.iter())
+            .map(|column| column.stored.row_bytes())
+            .sum();
+        let has_bytes = (encoded.columns.iter()).any(|column| column.stored == ColumnType::Bytes);
+        let columns = Layout::new(&encoded.columns, 0).columns;
+        let args = ScanArgs {
+            arena: read.buffers.arena.as_ptr(),
+            rows: read.buffers.keys_on(survivors.side).as_ptr(),
+            n: n as u64,
+            key_bytes: read.key_bytes(survivors.wide),
+            values: read.buffers.values.as_ptr(),
+            ops: buffers.ops.upload(&encoded.ops, stream)?,
+            constants: buffers.constants.upload(&encoded.constants, stream)?,
+            literals: buffers.literals.upload(&encoded.literals, stream)?,
+            num_filter: encoded.num_filter as u32,
+            num_ops: encoded.ops.len() as u32,
+            columns: buffers.columns.upload(&columns, stream)?,
+            num_columns: columns.len() as u32,
+            row_bytes: row_bytes as u32,
+            has_bytes: u32::from(has_bytes),
+            unused: 0,
+            batch_rows: BATCH_ROWS as u64,
+            batch_bytes: BATCH_BYTES as u64,
+            keep: read.buffers.keep.room(n + 1)?,
+            places: read.buffers.places.room(n + 1)?,
+            wanted: buffers.wanted.room(n)?,
+            num_wanted: 0,
+            sizes: buffers.sizes.room(n + 1)?,
+            offsets: buffers.offsets.room(n + 1)?,
+            out: buffers.batch.as_ptr(),
+            errors: read.ws.errors.as_ptr().cast(),
+        };
+        Ok(Self {
+            read,
+            encoded,
+            buffers,
+            args,
+            returned,
+            done: 0,
+        })
+    }
+
+    /// Finds the wanted rows and how many they are.
+    fn filter(&mut self) -> Result<u64> {
+        let (read, n) = (&*self.read, self.args.n as usize);
+        read.buffers.keep.fill(n, 1, 0, &read.ws.stream)?;
+        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        let code =
+            unsafe { (read.device.table().scan_filter)(&read.ws.exec(), &raw const self.args) };
+        read.device.check(code, "filter rows")?;
+        self.check()?;
+        let wanted = (self.returned).count(read, &read.buffers.places, n)?;
+        self.returned.check(read)?;
+        if wanted as usize > n {
+            return Err(altered("more rows are wanted than there are"));
+        }
+        self.args.num_wanted = u64::from(wanted);
+        self.read.mark("filter rows", 0)?;
+        Ok(u64::from(wanted))
+    }
+
+    /// Finds where batches end among the wanted rows.
+    fn cut(&mut self) -> Result<Vec<usize>> {
+        let wanted = self.args.num_wanted as usize;
+        if wanted == 0 {
+            return Ok(Vec::new());
+        }
+        let read = &*self.read;
+        let stream = &read.ws.stream;
+        self.buffers.sizes.fill(wanted, 1, 0, stream)?;
+        // SAFETY: there is room for one more than there are wanted rows.
+        let code =
+            unsafe { (read.device.table().scan_measure)(&read.ws.exec(), &raw const self.args) };
+        read.device.check(code, "measure columns")?;
+        self.check()?;
+        let batches = self.buffers.sizes.download(0, 1, stream)?[0] as usize;
+        if batches == 0 || batches > wanted {
+            return Err(altered("where batches end changed on its way back"));
+        }
+        let ends = self.buffers.sizes.download(1, batches, stream)?;
+        let ends: Vec<_> = ends.into_iter().map(|end| end as usize).collect();
+        match ends.is_sorted_by(|a, b| a < b) && ends.last() == Some(&wanted) && ends[0] > 0 {
+            true => Ok(ends),
+            false => Err(altered("where batches end changed on its way back")),
+        }
+    }
+
+    /// Makes the batch that ends before a wanted row, and copies it back.
+    fn batch(&mut self, end: usize) -> Result<Batch> {
+        let (first, rows) = (self.done, end - self.done);
+        self.done = end;
+        let read = &*self.read;
+        let (stream, table) = (&read.ws.stream, read.device.table());
+        let fixed = u64::from(self.args.row_bytes) * rows as u64;
+        let data = match self.args.has_bytes {
+            0 => 0,
+            _ => {
+                let at = |row| Ok(self.buffers.offsets.download(row, 1, stream)?[0]);
+                let (start, end) = (at(first)?, at(end)?);
+                let data = end
+                    .checked_sub(start)
+                    .and_then(|all| all.checked_sub(fixed));
+                data.ok_or_else(|| altered("sizes of rows changed on their way back"))?
+            }
+        };
+        let mut layout = Layout::new(&self.encoded.columns, rows);
+        self.args.out = (self.buffers.batch).room(layout.bytes(data) as usize)?;
+        self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
+        // SAFETY: the columns have room for so many of the wanted rows.
+        let code = unsafe {
+            let columns = layout.columns.as_ptr();
+            (table.scan_fill)(
+                &read.ws.exec(),
+                &raw const self.args,
+                columns,
+                first as u64,
+                rows as u64,
+            )
+        };
+        read.device.check(code, "fill columns")?;
+        self.check()?;
+        let mut batch = layout.download(read, &self.buffers.batch, &mut self.returned)?;
+        if self.args.has_bytes != 0 {
+            layout.place_data(&batch, data)?;
+            self.args.columns = self.buffers.columns.upload(&layout.columns, stream)?;
+            // SAFETY: offsets say where the bytes go, for which there is room.
+            let code = unsafe {
+                (table.scan_copy)(
+                    &read.ws.exec(),
+                    &raw const self.args,
+                    first as u64,
+                    rows as u64,
+                )
+            };
+            read.device.check(code, "copy bytes of columns")?;
+            layout.download_data(read, &self.buffers.batch, &mut self.returned, &mut batch)?;
+        }
+        self.returned.check(read)?;
+        self.read.mark("make columns", fixed + data)?;
+        Ok(batch)
+    }
+
+    /// The error that the device has met, if there was one.
+    fn check(&self) -> Result<()> {
+        let (_, error) = download_checked(&self.read.ws, &self.buffers.batch, 0)?;
+        error.map_or(Ok(()), |error| {
+            Err(match error.code {
+                // The CPU, which does the task again, names the row.
+                ERROR_CHECK => {
+                    let what = "a row is not what the table's columns say";
+                    Error::new(ErrorKind::Corruption, what)
+                }
+                _ => exceeds("a number"),
+            })
+        })
+    }
+}

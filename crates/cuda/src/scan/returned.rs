@@ -1,0 +1,100 @@
+//! What is copied back, and whether it came as it was on the device.
+
+use rockmill_core::{Result, placed_hash};
+
+use crate::driver::altered;
+use crate::driver::ffi::ScanTotals;
+use crate::memory::DeviceBuffer;
+use crate::read::ReadState;
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// Copies bytes back, while the device sums the words that it has and the host those that come.
+pub struct Returned {
+    totals: DeviceBuffer<ScanTotals>,
+    words: u64,
+    sum: u64,
+}
+
+impl Returned {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn new(read: &ReadState) -> Result<Self> {
+        let mut totals = DeviceBuffer::new(&read.ws.arena);
+        totals.upload(&[ScanTotals::default()], &read.ws.stream)?;
+        Ok(Self {
+            totals,
+            words: 0,
+            sum: 0,
+        })
+    }
+
+    /// Copies back `len` bytes from `first` on.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn bytes(
+        &mut self,
+        read: &ReadState,
+        buffer: &DeviceBuffer<u8>,
+        first: u64,
+        len: usize,
+    ) -> Result<Vec<u8>> {
+        let view = buffer.view(first as usize..first as usize + len);
+        self.sum_on_device(read, view.as_ptr(), len)?;
+        let bytes = buffer.download(first as usize, len, &read.ws.stream)?;
+        self.sum_here(&bytes);
+        Ok(bytes)
+    }
+
+    /// Copies back a count.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn count(
+        &mut self,
+        read: &ReadState,
+        buffer: &DeviceBuffer<u32>,
+        at: usize,
+    ) -> Result<u32> {
+        let view = buffer.view(at..at + 1);
+        self.sum_on_device(read, view.as_ptr().cast(), size_of::<u32>())?;
+        let count = buffer.download(at, 1, &read.ws.stream)?[0];
+        self.sum_here(&count.to_le_bytes());
+        Ok(count)
+    }
+
+    fn sum_on_device(&self, read: &ReadState, from: *const u8, len: usize) -> Result<()> {
+        let (exec, totals) = (read.ws.exec(), self.totals.as_ptr());
+        // SAFETY: a view says that so many bytes lie there.
+        let code =
+            unsafe { (read.device.table().scan_hash)(&exec, from, len as u64, self.words, totals) };
+        read.device.check(code, "sum what is copied back")
+    }
+
+    fn sum_here(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<WORD_BYTES>();
+        let mut last = [0; WORD_BYTES];
+        last[..rest.len()].copy_from_slice(rest);
+        let last = (!rest.is_empty()).then_some(last);
+        for word in words.iter().copied().chain(last) {
+            let placed = placed_hash(u64::from_le_bytes(word), self.words);
+            self.sum = self.sum.wrapping_add(placed);
+            self.words += 1;
+        }
+    }
+
+    /// Whether all that came so far is what was on the device.
+    ///
+    /// # Errors
+    /// Verification if it is not; Device.
+    pub fn check(&self, read: &ReadState) -> Result<()> {
+        let found = self.totals.download(0, 1, &read.ws.stream)?[0];
+        match found.hash == self.sum {
+            true => Ok(()),
+            false => Err(altered("a batch changed on its way back")),
+        }
+    }
+}

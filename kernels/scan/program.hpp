@@ -1,0 +1,188 @@
+// The program of a scan, run for one row by one thread (rockmill_core::scan::Instruction says what each step means).
+#pragma once
+
+#include "../common/key.hpp"
+#include "number.hpp"
+#include "pattern.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// A result: an integer, a boolean, or where bytes begin, how many they are, and of what they are a part.
+struct ScanValue {
+  u64 low, high;
+  u32 is_set;
+
+  ROCKMILL_HD i128 integer() const { return i128(u128(high) << 64 | low); }
+  ROCKMILL_HD bool is(bool value) const { return is_set && low == value; }
+  // Not negative and not above `most`.
+  ROCKMILL_HD bool is_up_to(u64 most) const { return is_set && high == 0 && low <= most; }
+  ROCKMILL_HD u32 len() const { return u32(low >> 32); }
+};
+
+ROCKMILL_HD ScanValue null_value() { return {0, 0, 0}; }
+ROCKMILL_HD ScanValue of_boolean(bool value) { return {value, 0, 1}; }
+ROCKMILL_HD ScanValue of_integer(i128 value) { return {u64(value), u64(u128(value) >> 64), 1}; }
+ROCKMILL_HD ScanValue of_bytes(u64 start, u64 len, u64 source) { return {len << 32 | start, source, 1}; }
+
+enum ScanOutcome : u32 { ROW_IS_WANTED, ROW_IS_NOT_WANTED, ROW_IS_OUT_OF_RANGE, ROW_IS_MALFORMED };
+
+struct ScanProgram {
+  const u8* arena;
+  const Key* rows;
+  KeyBytes key_bytes;
+  const ValueRef* values;
+  const ScanOp* ops;
+  const ScanConstant* constants;
+  const u8* literals;
+};
+
+// A row, and the results of the steps so far.
+struct ScanRow {
+  const ScanProgram& program;
+  ByteSpan key, value;
+  u8 short_key[WORD_KEY_BYTES];
+  ScanValue slots[SCAN_SLOTS];
+
+  ROCKMILL_HD ScanRow(const ScanProgram& program, u64 i) : program(program) {
+    const Key record = program.rows[i];
+    const ValueRef place = program.values[record.entry];
+    value = {program.arena + place.at, place.len};
+    key = {short_key, record.len};
+    if (record.len > WORD_KEY_BYTES) key.at = program.key_bytes.of(record);
+    else
+      for (u32 k = 0; k < record.len; ++k) short_key[k] = program.key_bytes.byte(record, k);
+  }
+
+  ROCKMILL_HD ScanValue operand(u32 of) const {
+    if ((of & SCAN_CONSTANT) == 0) return slots[of];
+    const ScanConstant& constant = program.constants[of & ~SCAN_CONSTANT];
+    return {constant.low, constant.high, constant.is_set};
+  }
+
+  ROCKMILL_HD ByteSpan bytes(const ScanValue& of) const {
+    const u8* source = of.high == SOURCE_KEY ? key.at : of.high == SOURCE_VALUE ? value.at : program.literals;
+    return {source + u32(of.low), of.len()};
+  }
+
+  // Order of two values of a kind.
+  ROCKMILL_HD int compare(const ScanValue& a, const ScanValue& b, u32 kind) const {
+    if (kind == KIND_BYTES) return compare_bytes(bytes(a), bytes(b));
+    const i128 x = a.integer(), y = b.integer();
+    return x < y ? -1 : x > y;
+  }
+
+  ROCKMILL_HD bool is_one_of(const ScanValue& of, const ScanOp& op) const {
+    u32 from = op.b, to = op.b + op.c;
+    while (from < to) {
+      const u32 middle = from + (to - from) / 2;
+      const int order = compare(operand(middle | SCAN_CONSTANT), of, op.detail);
+      if (order == 0) return true;
+      if (order < 0) from = middle + 1;
+      else to = middle;
+    }
+    return false;
+  }
+
+  ROCKMILL_HD bool is_like(const ByteSpan& of, const ScanOp& op) const {
+    const ScanConstant* constants = program.constants + op.b;
+    const u8* literals = program.literals;
+    const auto bytes_of = [literals](const ScanConstant& c) { return ByteSpan{literals + u32(c.low), c.low >> 32}; };
+    if (op.detail == PATTERN_PARTS)
+      return matches_parts(of, op.c, [constants](u32 i) -> const ScanConstant& { return constants[i]; }, bytes_of);
+    const ByteSpan own = bytes_of(constants[0]);
+    if (op.detail == PATTERN_PREFIX) return starts_with(of, own);
+    if (op.detail == PATTERN_CONTAINS) return contains(of, own);
+    return own.len <= of.len && starts_with(of.from(of.len - own.len), own);
+  }
+
+  // A LEB128 number of 64 bits at most, or how many bytes it takes.
+  static ROCKMILL_HD ScanValue varint(const ByteSpan& of, const ScanValue& at, bool is_size) {
+    constexpr u32 MAX_BYTES = 10;
+    if (!at.is_up_to(of.len)) return null_value();
+    u128 number = 0;
+    for (u32 i = 0; i < MAX_BYTES && at.low + i < of.len; ++i) {
+      const u8 byte = of.at[at.low + i];
+      number |= u128(byte & 0x7f) << (7 * i);
+      if ((byte & 0x80) == 0) return number >> 64 != 0 ? null_value() : of_integer(is_size ? i128(i) + 1 : i128(number));
+    }
+    return null_value();
+  }
+
+  // The result of a step that does not decide over the row.
+  ROCKMILL_HD ScanValue result(const ScanOp& op, bool& is_over) const {
+    const ScanValue a = op.code == SCAN_KEY || op.code == SCAN_VALUE ? null_value() : operand(op.a);
+    const auto join = [&](bool deciding) {
+      const ScanValue b = operand(op.b);
+      if (a.is(deciding) || b.is(deciding)) return of_boolean(deciding);
+      return a.is_set && b.is_set ? of_boolean(!deciding) : null_value();
+    };
+    switch (op.code) {
+      case SCAN_KEY: return of_bytes(0, key.len, SOURCE_KEY);
+      case SCAN_VALUE: return of_bytes(0, value.len, SOURCE_VALUE);
+      case SCAN_AND: return join(false);
+      case SCAN_OR: return join(true);
+      case SCAN_IS_NULL: return of_boolean(!a.is_set);
+      default: break;
+    }
+    if (!a.is_set) return null_value();
+    switch (op.code) {
+      case SCAN_LENGTH: return of_integer(a.len());
+      case SCAN_LOAD: {
+        const ScanValue at = operand(op.b);
+        const u32 bytes = op.detail & 0xff;
+        if (!at.is_up_to(a.len()) || a.len() - at.low < bytes) return null_value();
+        const u8* from = this->bytes(a).at + at.low;
+        return of_integer(load_number(from, bytes, op.detail >> 8 & 0xff, op.detail >> 16));
+      }
+      case SCAN_SLICE: {
+        const ScanValue at = operand(op.b), len = operand(op.c);
+        if (!at.is_up_to(a.len()) || !len.is_up_to(a.len() - at.low)) return null_value();
+        return of_bytes(u32(a.low) + at.low, len.low, a.high);
+      }
+      case SCAN_VARINT: return varint(bytes(a), operand(op.b), false);
+      case SCAN_VARINT_SIZE: return varint(bytes(a), operand(op.b), true);
+      case SCAN_BIT: {
+        const ScanValue at = operand(op.b);
+        if (!at.is_up_to(~u64{0}) || at.low / 8 >= a.len()) return null_value();
+        return of_boolean(bytes(a).at[at.low / 8] >> (at.low % 8) & 1);
+      }
+      case SCAN_NULL_IF: return operand(op.b).is(true) ? null_value() : a;
+      case SCAN_COMPARE: {
+        const ScanValue b = operand(op.b);
+        if (!b.is_set) return null_value();
+        // A bit for each of less, equal, greater.
+        return of_boolean(op.detail & 1 << (compare(a, b, op.detail >> 8) + 1));
+      }
+      case SCAN_NOT: return of_boolean(!a.low);
+      case SCAN_LIKE: return of_boolean(is_like(bytes(a), op));
+      case SCAN_ONE_OF: return of_boolean(is_one_of(a, op));
+      default: {
+        const ScanValue b = operand(op.b);
+        if (!b.is_set) return null_value();
+        const u128 integer = compute(op.code, a.integer(), b.integer(), is_over);
+        is_over &= op.detail >> 8 == RANGE_EXACT;
+        return of_integer(wrap(integer, op.detail >> 8, op.detail & 0xff));
+      }
+    }
+  }
+
+  ROCKMILL_HD ScanOutcome run(u32 first, u32 end) {
+    for (u32 i = first; i < end; ++i) {
+      const ScanOp op = program.ops[i];
+      if (op.code == SCAN_REQUIRE) {
+        if (!operand(op.a).is(true)) return ROW_IS_NOT_WANTED;
+        continue;
+      }
+      if (op.code == SCAN_CHECK) {
+        if (!operand(op.a).is(true)) return ROW_IS_MALFORMED;
+        continue;
+      }
+      bool is_over = false;
+      slots[op.to] = result(op, is_over);
+      if (is_over) return ROW_IS_OUT_OF_RANGE;
+    }
+    return ROW_IS_WANTED;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET
