@@ -1,0 +1,356 @@
+//! Runs pieces on devices.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::scan::ScanPlan;
+use rockmill_core::{
+    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, Output, Result, Support, borders,
+};
+use rockmill_cuda::CudaSettings;
+use rockmill_exec::Patience;
+use rockmill_exec::auto;
+use rockmill_exec::budget::{Budget, Entry, HOST, JobShare, Priority};
+use rockmill_exec::device::DeviceList;
+use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
+use rockmill_exec::device_trouble::is_device_trouble;
+use rockmill_exec::executor::{Executor, OwnedTasks};
+use rockmill_format::compression::Implementation;
+use rockmill_storage::clock::Worker;
+use rockmill_storage::io::{IoOptions, JobIo};
+use rockmill_storage::{LocalStorage, Storage};
+
+use crate::lock;
+use crate::memory::KeptMemory;
+use crate::piece::{Piece, PieceOutput, PieceReport, Through};
+use crate::table::{TableFolder, Tables, absolute};
+use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
+use crate::view::FamilyView;
+
+/// Settings of an engine. The defaults suit most uses.
+#[derive(Debug, Clone, Default)]
+pub struct ScanSettings {
+    /// Devices that run pieces.
+    pub devices: DeviceList,
+    /// Settings of GPUs.
+    pub cuda: CudaSettings,
+    /// Maximum number of pieces at a time on each device. By default, the number of CPUs that this process may use.
+    pub max_threads: Option<usize>,
+    /// Maximum host memory in bytes: of pieces that run, and half of it for indexes and unflushed entries that are kept.
+    /// The default is 512 MiB.
+    pub memory_bytes: Option<u64>,
+}
+
+/// As that of compactions.
+const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
+
+/// Bytes of each table that are read ahead, and how few they may become where memory is short.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
+
+/// Runs pieces of scans over any number of databases, and keeps opened tables between scans.
+#[derive(Debug)]
+pub struct ScanEngine {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) tables: Tables,
+    pub(crate) memory: Arc<KeptMemory>,
+    /// How the files of each directory are read.
+    folders: Mutex<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
+    /// Pieces so far: each is a job of its own.
+    pieces: AtomicU64,
+}
+
+impl ScanEngine {
+    /// Creates an engine over the operating system's file system. It opens its devices in the background; see
+    /// [`ScanEngine::wait_for_device`].
+    ///
+    /// # Errors
+    /// None now.
+    pub fn new(settings: ScanSettings) -> Result<Arc<Self>> {
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+        let clock = storage.clock();
+        let threads = settings.max_threads.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+        });
+        let memory_bytes = settings.memory_bytes.unwrap_or(DEFAULT_MEMORY_BYTES);
+        let registry = DeviceRegistry::open(settings.devices, settings.cuda, &clock);
+        let budget = Arc::new(Budget::new(threads, memory_bytes, Arc::clone(&clock)));
+        let executor = Executor::new(registry, budget, Patience::default(), clock);
+        Ok(Self::sharing(Arc::new(executor), storage))
+    }
+
+    /// Creates an engine that shares devices, threads and memory with others, such as a compaction service.
+    pub fn sharing(executor: Arc<Executor>, storage: Arc<dyn Storage>) -> Arc<Self> {
+        let memory = KeptMemory::new(executor.budget());
+        Arc::new(Self {
+            executor,
+            storage,
+            tables: Tables::new(&memory),
+            memory,
+            folders: Mutex::default(),
+            pieces: AtomicU64::new(0),
+        })
+    }
+
+    /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all pieces.
+    ///
+    /// # Errors
+    /// Device, with one sentence, if a device that the settings name cannot be used.
+    pub fn wait_for_device(&self) -> Result<()> {
+        let opened = self.executor.registry().wait();
+        opened.map_err(|what| Error::new(ErrorKind::Device, what))
+    }
+
+    /// Returns where the tables of a database lie, and how they are read.
+    pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
+        let path = absolute(path);
+        let mut folders = lock(&self.folders);
+        match folders.get(&path) {
+            Some((known, folder)) if *known == options => folder.clone(),
+            _ => {
+                let io = JobIo::new(Arc::clone(&self.storage), CancelToken::new());
+                let folder = TableFolder {
+                    path: path.clone(),
+                    io: Arc::new(io.with_options(options)),
+                };
+                folders.insert(path, (options, folder.clone()));
+                folder
+            }
+        }
+    }
+
+    /// Runs a piece of the view, and waits for it. If a device fails at it, the CPU does it again.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`]; then there are no rows of it.
+    pub fn run(
+        &self,
+        view: &Arc<FamilyView>,
+        piece: &Piece,
+        plan: &Arc<ScanPlan>,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        cancel.check()?;
+        if let Through::Iterators(reason) = &piece.through {
+            return self.run_through_iterators(view, piece, plan, reason.clone(), cancel);
+        }
+        match self.run_from_tables(view, piece, plan, cancel) {
+            Err(error) if is_for_iterators(&error) => {
+                let reason = error.to_string();
+                self.run_through_iterators(view, piece, plan, reason, cancel)
+            }
+            done => done,
+        }
+    }
+
+    fn run_from_tables(
+        &self,
+        view: &FamilyView,
+        piece: &Piece,
+        plan: &Arc<ScanPlan>,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        let mut tables = Vec::new();
+        let mut inputs = Vec::new();
+        for at in borders::overlapping(&piece.range, &view.inputs) {
+            tables.extend(view.tables.get(at).cloned());
+            inputs.push(view.inputs[at].clone());
+        }
+        let blocks = inputs
+            .iter()
+            .map(|input| input.blocks_in_range(&piece.range).len() as u64);
+        let blocks = blocks.sum();
+        let mut reading = FromTables {
+            tables,
+            inputs,
+            range: piece.range.clone(),
+            sequence: view.sequence,
+            read_ahead_bytes: 0,
+            plan: Arc::clone(plan),
+        };
+        let request = reading.request(&reading.inputs);
+        if let Support::No(what) = request.support() {
+            return Err(Error::declined(
+                DeclineReason::UnsupportedFormat,
+                what.to_string(),
+            ));
+        }
+        let mut refused = None;
+        let size = reading.size();
+        let budget = self.executor.budget();
+        let mut devices = self.executor.registry().opened();
+        devices.retain(|entry| {
+            let queues = auto::Queues {
+                device_bytes: budget.queued_bytes(entry.number),
+                cpu_bytes: budget.queued_bytes(HOST),
+                slots: budget.slots(),
+            };
+            let name = entry.device.backend.name();
+            let is_sooner = !entry.only_if_sooner
+                || auto::takes(
+                    self.executor.paces(),
+                    name,
+                    &size,
+                    Implementation::Library,
+                    queues,
+                );
+            let trouble = entry.device.backend.supports(&request).check().err();
+            let is_able = trouble.is_none();
+            refused = refused.take().or(trouble.map(|error| error.to_string()));
+            is_sooner && is_able
+        });
+        let mut fitted = self.fit_memory(view, &reading, &devices);
+        if let Err(error) = &fitted
+            && !devices.is_empty()
+            && is_device_trouble(error)
+        {
+            refused = refused.or(Some(error.to_string()));
+            devices.clear();
+            fitted = self.fit_memory(view, &reading, &devices);
+        }
+        let (read_ahead_bytes, task_bytes) = fitted?;
+        reading.read_ahead_bytes = read_ahead_bytes;
+        let task = PieceTask::new(Reading::Tables(reading), size);
+        let mut output = self.submit(task, devices, task_bytes, cancel)?;
+        output.report.blocks = blocks;
+        output.report.device_refused = output.report.device_refused.or(refused);
+        Ok(output)
+    }
+
+    fn run_through_iterators(
+        &self,
+        view: &Arc<FamilyView>,
+        piece: &Piece,
+        plan: &Arc<ScanPlan>,
+        reason: String,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        if view.iterators.is_none() {
+            let what = format!(
+                "column family {:?} has keys that only RocksDB's iterators read, and there are none: {reason}",
+                view.name
+            );
+            return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
+        }
+        let reading = ThroughIterators {
+            view: Arc::clone(view),
+            range: piece.range.clone(),
+            plan: Arc::clone(plan),
+        };
+        let task_bytes = output_bytes(plan, piece.bytes).min(self.memory.task_bytes());
+        let task = PieceTask::new(
+            Reading::Iterators(reading),
+            FromTables::size_of(piece.bytes, 0),
+        );
+        let mut output = self.submit(task, Vec::new(), task_bytes, cancel)?;
+        output.report.through_iterators = Some(reason);
+        Ok(output)
+    }
+
+    /// Returns how much of each table is read ahead, and the memory of the task.
+    fn fit_memory(
+        &self,
+        view: &FamilyView,
+        reading: &FromTables,
+        devices: &[DeviceEntry],
+    ) -> Result<(usize, u64)> {
+        let io = view.tables.first().map(|table| table.io());
+        let mut read_ahead = READ_AHEAD_BYTES;
+        loop {
+            let (window, held) =
+                io.map_or((read_ahead, read_ahead), |io| io.read_ahead(read_ahead));
+            let mut request = reading.request(&reading.inputs);
+            request.read_ahead_bytes = held;
+            let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
+            let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
+            let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
+            let most = self.memory.task_bytes();
+            if bytes <= most {
+                let output = output_bytes(&reading.plan, reading.raw_bytes());
+                return Ok((window, bytes.saturating_add(output).min(most)));
+            }
+            if read_ahead == MIN_READ_AHEAD_BYTES {
+                let what = format!(
+                    "a piece of a scan over {} tables needs {bytes} bytes; half of the memory budget is {most}",
+                    reading.inputs.len()
+                );
+                return Err(Error::declined(DeclineReason::MemoryBudget, what));
+            }
+            read_ahead = (read_ahead / 2).max(MIN_READ_AHEAD_BYTES);
+        }
+    }
+
+    /// Runs the task as a job of its own.
+    fn submit(
+        &self,
+        task: Arc<PieceTask>,
+        devices: Vec<DeviceEntry>,
+        task_bytes: u64,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        let share = self.enter(cancel)?;
+        share.admit(task_bytes, cancel)?;
+        let owned = OwnedTasks {
+            tasks: Arc::clone(&task) as _,
+            devices: devices.clone(),
+            task_memory_bytes: task_bytes,
+            stop: cancel.child(),
+        };
+        let handle = Worker::new(&self.storage.clock()).run(|| {
+            let handle = self.executor.submit(&share, owned);
+            handle.wait()?;
+            handle.verdict(0, Ok(()))?;
+            Ok(handle)
+        })?;
+        let made = handle.take().pop();
+        let made = made.ok_or_else(|| Error::internal("a piece has no result"))?;
+        let read = &made.report.read;
+        let Output::Batches(counts) = made.report.output else {
+            return Err(Error::internal("a piece has no batches"));
+        };
+        let device = devices.iter().find(|entry| entry.number == made.device);
+        let backend: &dyn DynBackend = match device {
+            Some(entry) => &*entry.device.backend,
+            None => self.executor.cpu(),
+        };
+        Ok(PieceOutput {
+            batches: task.take(),
+            report: PieceReport {
+                device: backend.name().to_owned(),
+                through_iterators: None,
+                device_refused: handle.device_refused(),
+                bytes: read.bytes,
+                blocks: 0,
+                rows: counts.rows,
+                hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
+                wanted: counts.wanted,
+            },
+        })
+    }
+
+    fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
+        let entry = Entry {
+            database: self.pieces.fetch_add(1, Ordering::Relaxed),
+            expected_bytes: 0,
+        };
+        self.executor
+            .budget()
+            .enter(entry, Priority::Normal, cancel)
+    }
+}
+
+/// Whether RocksDB's iterators can do what could not be done.
+fn is_for_iterators(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
+}
+
+/// Memory of the batches of a piece with so many bytes of keys and values.
+fn output_bytes(plan: &ScanPlan, bytes: u64) -> u64 {
+    match plan.output.columns().is_empty() {
+        true => 0,
+        false => bytes,
+    }
+}

@@ -1,0 +1,33 @@
+//! RocksDB's own iterators, for what tables alone do not tell.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use rockmill_core::{CancelToken, KeyRange, Result};
+
+/// Takes key and value of a row.
+pub type RowFn<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
+/// Reads rows as RocksDB does.
+pub trait Iterators: Debug + Send + Sync {
+    /// Calls `row` with key and value of each row, in the order of the keys.
+    ///
+    /// # Errors
+    /// Storage or Declined if RocksDB does not read them; the errors of `row`; Cancelled.
+    fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
+}
+
+/// The rows to read.
+#[derive(Debug, Clone, Copy)]
+pub struct IteratorRead<'a> {
+    /// Directory of the database.
+    pub path: &'a Path,
+    /// Name of the column family.
+    pub family: &'a str,
+    /// Sequence number of the view: the rows are those that a snapshot there sees.
+    pub sequence: u64,
+    /// Range of their keys.
+    pub range: &'a KeyRange,
+    /// Checked now and then.
+    pub cancel: &'a CancelToken,
+}

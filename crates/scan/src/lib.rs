@@ -1,0 +1,60 @@
+//! Scans over consistent views of RocksDB databases.
+//!
+//! ```text
+//!   Database --view--> View: the files and unflushed entries of each column family at one sequence number
+//!   FamilyView --pieces--> Piece ..   disjoint ranges of keys, cut at the borders of index blocks
+//!   ScanEngine::run(Piece, ScanPlan) --> PieceOutput: batches in Arrow's layout
+//! ```
+//!
+//! A piece is one task of the executor. Where tables alone do not tell what a reader finds, RocksDB's iterators read the
+//! piece in their place. Nothing is written, and nothing here is asynchronous.
+
+#![forbid(unsafe_code)]
+
+mod directory;
+mod engine;
+mod iterators;
+#[cfg(feature = "rust-rocksdb")]
+pub mod live;
+mod memory;
+mod memory_table;
+mod options;
+mod piece;
+mod ranges;
+mod table;
+mod task;
+mod view;
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::Result;
+
+pub use directory::Directory;
+pub use engine::{ScanEngine, ScanSettings};
+pub use iterators::{IteratorRead, Iterators, RowFn};
+pub use piece::{Piece, PieceOutput, PieceReport, Through};
+pub use view::{FamilyView, FileInfo, View};
+
+/// A database of which views can be had.
+pub trait Database: Debug + Send + Sync {
+    /// Its directory.
+    fn path(&self) -> &Path;
+
+    /// Names of its column families.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`].
+    fn families(&self) -> Result<Vec<String>>;
+
+    /// Takes a view of all column families as they are now.
+    ///
+    /// # Errors
+    /// Any of [`rockmill_core::ErrorKind`].
+    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,222 @@
+//! What is needed of a database that rust-rocksdb has open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rockmill_core::{DeclineReason, Error, Result};
+use rust_rocksdb::{
+    DBAccess, DBRawIteratorWithThreadMode, DBWALIterator, DBWithThreadMode, MultiThreaded,
+    OptimisticTransactionDB, ReadOptions, ReadTier, SingleThreaded, SnapshotWithThreadMode,
+};
+
+use super::failed;
+use crate::iterators::{IteratorRead, RowFn};
+
+/// Name of the column family that every database has.
+const DEFAULT: &str = "default";
+
+/// A database that is open: `DB`, also with another thread mode, or `OptimisticTransactionDB`.
+pub trait Handle: Send + Sync + 'static {
+    /// Its directory.
+    fn path(&self) -> &Path;
+
+    /// Names of its column families.
+    fn names(&self) -> BTreeSet<String>;
+
+    /// Sequence number of the last write.
+    fn latest_sequence(&self) -> u64;
+
+    /// A property of a column family that is a number; nothing if there is no such column family.
+    #[doc(hidden)]
+    fn property(&self, family: &str, name: &str) -> Result<Option<u64>>;
+
+    /// Numbers of the files of each column family that has some.
+    #[doc(hidden)]
+    fn files(&self) -> Result<BTreeMap<String, BTreeSet<u64>>>;
+
+    /// Number and first sequence number of each log that has one.
+    #[doc(hidden)]
+    fn logs(&self) -> Result<BTreeMap<u64, u64>>;
+
+    /// The writes of the log that begin after a sequence number.
+    #[doc(hidden)]
+    fn logged_after(&self, sequence: u64) -> Result<DBWALIterator>;
+
+    /// Flushes a column family and waits for it.
+    #[doc(hidden)]
+    fn flush(&self, family: &str) -> Result<()>;
+
+    /// Takes a snapshot.
+    #[doc(hidden)]
+    fn pin(&self) -> BoxedPin<'_>;
+}
+
+/// A snapshot, and super versions that are held.
+pub type BoxedPin<'a> = Box<dyn Pin + 'a>;
+
+/// A snapshot, and super versions that are held.
+pub trait Pin: Send + Sync {
+    /// Sequence number of the snapshot.
+    fn sequence(&self) -> Option<u64>;
+
+    /// Holds the super version of a column family in place of one that was held; false if there is no such one.
+    fn hold(&mut self, family: &str) -> bool;
+
+    /// As [`crate::Iterators::read`], at the snapshot.
+    fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
+}
+
+/// A [`Pin`] of a database. What is held is dropped before the snapshot.
+struct PinOf<'a, D: DBAccess> {
+    held: BTreeMap<String, DBRawIteratorWithThreadMode<'a, D>>,
+    snapshot: SnapshotWithThreadMode<'a, D>,
+    db: &'a D,
+}
+
+/// The names of column families, as handles know them and with the one that every database has.
+fn with_default(names: Vec<String>) -> BTreeSet<String> {
+    names.into_iter().chain([DEFAULT.to_owned()]).collect()
+}
+
+/// Number in the name of a file, such as `/000012.sst`.
+fn number(name: &str) -> Option<u64> {
+    let name = name.rsplit('/').next()?;
+    name.split('.').next()?.parse().ok()
+}
+
+macro_rules! handle {
+    ($($db:ty),+) => { $(
+        impl Handle for $db {
+            fn path(&self) -> &Path {
+                Self::path(self)
+            }
+
+            fn names(&self) -> BTreeSet<String> {
+                with_default(self.cf_names())
+            }
+
+            fn latest_sequence(&self) -> u64 {
+                self.latest_sequence_number()
+            }
+
+            fn property(&self, family: &str, name: &str) -> Result<Option<u64>> {
+                let value = match self.cf_handle(family) {
+                    Some(family) => self.property_int_value_cf(&family, name),
+                    None if family == DEFAULT => self.property_int_value(name),
+                    None => Ok(None),
+                };
+                value.map_err(|e| failed("tell a property", &e))
+            }
+
+            fn files(&self) -> Result<BTreeMap<String, BTreeSet<u64>>> {
+                let files = self.live_files().map_err(|e| failed("list its files", &e))?;
+                let mut numbers = BTreeMap::<_, BTreeSet<_>>::new();
+                for file in files {
+                    let of_family = numbers.entry(file.column_family_name).or_default();
+                    of_family.extend(number(&file.name));
+                }
+                Ok(numbers)
+            }
+
+            fn logs(&self) -> Result<BTreeMap<u64, u64>> {
+                let logs = self.get_sorted_wal_files();
+                let logs = logs.map_err(|e| failed("list its logs", &e))?;
+                let logs = logs.iter().map(|log| (log.log_number(), log.start_sequence()));
+                Ok(logs.filter(|(_, first)| *first > 0).collect())
+            }
+
+            fn logged_after(&self, sequence: u64) -> Result<DBWALIterator> {
+                self.get_updates_since(sequence).map_err(|e| failed("read its log", &e))
+            }
+
+            fn flush(&self, family: &str) -> Result<()> {
+                let flushed = match self.cf_handle(family) {
+                    Some(family) => self.flush_cf(&family),
+                    None if family == DEFAULT => Self::flush(self),
+                    None => Ok(()),
+                };
+                flushed.map_err(|e| failed("flush", &e))
+            }
+
+            fn pin(&self) -> BoxedPin<'_> {
+                Box::new(PinOf {
+                    held: BTreeMap::new(),
+                    snapshot: self.snapshot(),
+                    db: self,
+                })
+            }
+        }
+
+        impl Pin for PinOf<'_, $db> {
+            fn sequence(&self) -> Option<u64> {
+                self.snapshot.sequence_number()
+            }
+
+            fn hold(&mut self, family: &str) -> bool {
+                let mut options = ReadOptions::default();
+                options.set_read_tier(ReadTier::Memtable);
+                let iterator = match self.db.cf_handle(family) {
+                    Some(family) => self.db.raw_iterator_cf_opt(&family, options),
+                    None if family == DEFAULT => self.db.raw_iterator_opt(options),
+                    None => return false,
+                };
+                self.held.insert(family.to_owned(), iterator);
+                true
+            }
+
+            fn read(
+                &self,
+                what: &IteratorRead<'_>,
+                row: RowFn<'_>,
+            ) -> Result<()> {
+                let mut options = ReadOptions::default();
+                options.set_snapshot(&self.snapshot);
+                options.set_total_order_seek(true);
+                options.fill_cache(false);
+                if let Some(begin) = &what.range.begin {
+                    options.set_iterate_lower_bound(begin.clone());
+                }
+                if let Some(end) = &what.range.end {
+                    options.set_iterate_upper_bound(end.clone());
+                }
+                let iterator = match self.db.cf_handle(what.family) {
+                    Some(family) => self.db.raw_iterator_cf_opt(&family, options),
+                    None if what.family == DEFAULT => self.db.raw_iterator_opt(options),
+                    None => {
+                        let reason = format!("column family {:?} was dropped", what.family);
+                        return Err(Error::declined(DeclineReason::Manifest, reason));
+                    }
+                };
+                read(iterator, what, row)
+            }
+        }
+    )+ };
+}
+
+handle!(
+    DBWithThreadMode<SingleThreaded>,
+    DBWithThreadMode<MultiThreaded>,
+    OptimisticTransactionDB<SingleThreaded>,
+    OptimisticTransactionDB<MultiThreaded>
+);
+
+fn read<D: DBAccess>(
+    mut iterator: DBRawIteratorWithThreadMode<'_, D>,
+    what: &IteratorRead<'_>,
+    row: RowFn<'_>,
+) -> Result<()> {
+    /// Rows between two looks at the token.
+    const ROWS: usize = 1024;
+    iterator.seek_to_first();
+    for number in 0.. {
+        if number % ROWS == 0 {
+            what.cancel.check()?;
+        }
+        let Some((key, value)) = iterator.item() else {
+            break;
+        };
+        row(key, value)?;
+        iterator.next();
+    }
+    iterator.status().map_err(|e| failed("read rows", &e))
+}

@@ -1,0 +1,260 @@
+//! Unflushed entries of a database that is open, from its log.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rockmill_core::{CancelToken, ErrorKind, Result};
+use rockmill_snapshot::unflushed::Unflushed;
+
+use super::{Handle, NOT_IN_LOG, failed};
+use crate::memory_table::MemoryTable;
+use crate::table::Tables;
+
+/// Tables of a column family, above which they are made anew as one.
+const MAX_TABLES: usize = 8;
+
+/// The unflushed entries of all column families up to the last view, which go on with the next one.
+#[derive(Debug, Default)]
+pub struct LogEntries(BTreeMap<u32, FamilyEntries>);
+
+/// The unflushed entries of a column family.
+#[derive(Debug, Default)]
+struct FamilyEntries {
+    log_number: u64,
+    tables: Vec<Arc<MemoryTable>>,
+    /// The entries are those with sequence numbers up to this one.
+    until: u64,
+    /// How many they are.
+    entries: u64,
+    /// Whether these are all: none has passed by the log.
+    is_complete: bool,
+}
+
+/// A column family whose entries are wanted.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Its unflushed entries are in logs from this number on.
+    pub log_number: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// Entries of all memtables by column family, and the sequence number of the last write before they were counted.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// The sequence number.
+    pub at: u64,
+    /// The entries.
+    pub entries: BTreeMap<String, u64>,
+}
+
+/// What is to be read.
+#[derive(Debug)]
+pub struct Read {
+    /// The column families by their ids.
+    pub families: BTreeMap<u32, Wanted>,
+    /// Several counts, since a write may have come between.
+    pub counted: Vec<Counted>,
+    /// Sequence number of the view.
+    pub sequence: u64,
+}
+
+/// Number of new entries of a column family, and of those that each count had to find.
+#[derive(Debug)]
+struct Found {
+    all: Cell<u64>,
+    of_counts: Vec<Cell<u64>>,
+}
+
+/// What was read of the log.
+struct Run {
+    unflushed: Unflushed,
+    /// From the first of these sequence numbers up to the view's, each is in the log.
+    since: u64,
+    /// Why it was not read to the end.
+    trouble: Option<String>,
+}
+
+impl LogEntries {
+    /// The tables of a column family.
+    pub fn tables(&self, id: u32) -> Vec<Arc<MemoryTable>> {
+        self.0
+            .get(&id)
+            .map_or_else(Vec::new, |family| family.tables.clone())
+    }
+
+    /// Adds the entries up to the view's sequence number. Returns the column families whose entries may be incomplete, and
+    /// why.
+    ///
+    /// All are there if the log has every sequence number since they were all there, or if the memtables have no more
+    /// entries.
+    ///
+    /// # Errors
+    /// Storage; Cancelled; Corruption if the log is damaged.
+    pub fn go_on(
+        &mut self,
+        db: &dyn Handle,
+        read: &Read,
+        tables: &Tables,
+        cancel: &CancelToken,
+    ) -> Result<BTreeMap<u32, String>> {
+        self.0.retain(|id, _| read.families.contains_key(id));
+        self.begin(db, read)?;
+        let of_all = self.0.values().map(|family| family.until);
+        let from = of_all.min().unwrap_or(read.sequence);
+        let nothing = || Found {
+            all: Cell::default(),
+            of_counts: read.counted.iter().map(|_| Cell::default()).collect(),
+        };
+        let found: BTreeMap<u32, Found> = self.0.keys().map(|&id| (id, nothing())).collect();
+        let takes = |id: u32, sequence: u64| {
+            let is_new = self
+                .0
+                .get(&id)
+                .is_some_and(|family| family.until < sequence);
+            let takes = is_new && sequence <= read.sequence;
+            if let Some(found) = found.get(&id).filter(|_| takes) {
+                found.all.update(|all| all + 1);
+                for (of_count, counted) in found.of_counts.iter().zip(&read.counted) {
+                    of_count.update(|count| count + u64::from(sequence <= counted.at));
+                }
+            }
+            takes
+        };
+        let most = tables.max_unflushed_bytes();
+        let mut run = run(db, from, read.sequence, most, &takes, cancel)?;
+        let mut incomplete = BTreeMap::new();
+        for (id, family) in &mut self.0 {
+            let added = match run.unflushed.families.get_mut(id) {
+                Some(memtable) => {
+                    memtable.sort();
+                    MemoryTable::new(memtable, tables, cancel).map(|table| Some(Arc::new(table)))
+                }
+                None => Ok(None),
+            };
+            let mut trouble = None;
+            match added {
+                Ok(added) => family.tables.extend(added),
+                Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => {
+                    trouble = Some(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+            let (wanted, found) = (&read.families[id], &found[id]);
+            let were_all = family.is_complete && run.since <= family.until + 1;
+            let mut counts = read.counted.iter().zip(&found.of_counts);
+            let has_all = counts.any(|(counted, of_count)| {
+                let entries = family.entries + of_count.get();
+                counted.entries.get(&wanted.name) == Some(&entries) && run.since <= counted.at + 1
+            });
+            family.is_complete = trouble.is_none() && (were_all || has_all);
+            family.entries += found.all.get();
+            family.until = family.until.max(read.sequence);
+            if !family.is_complete {
+                let reason = trouble.or_else(|| run.trouble.clone());
+                incomplete.insert(*id, reason.unwrap_or_else(|| NOT_IN_LOG.to_owned()));
+            }
+        }
+        for id in incomplete.keys() {
+            self.0.remove(id);
+        }
+        Ok(incomplete)
+    }
+
+    /// Begins anew with column families whose log number has changed, or that have too many tables.
+    fn begin(&mut self, db: &dyn Handle, read: &Read) -> Result<()> {
+        let mut logs = None;
+        for (&id, wanted) in &read.families {
+            let known = self.0.get(&id);
+            let goes_on = known.is_some_and(|family| {
+                family.log_number == wanted.log_number && family.tables.len() < MAX_TABLES
+            });
+            if goes_on {
+                continue;
+            }
+            let logs = match &mut logs {
+                Some(logs) => logs,
+                none => none.insert(db.logs()?),
+            };
+            // Without such a log, nothing was logged.
+            let first = logs.range(wanted.log_number..).next();
+            let first = first.map_or(read.sequence + 1, |(_, first)| *first);
+            let until = first.saturating_sub(1).min(read.sequence);
+            let family = FamilyEntries {
+                log_number: wanted.log_number,
+                until,
+                is_complete: known
+                    .is_some_and(|family| family.is_complete && family.until >= until),
+                ..FamilyEntries::default()
+            };
+            self.0.insert(id, family);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the writes after `from` up to `sequence`.
+fn run(
+    db: &dyn Handle,
+    from: u64,
+    sequence: u64,
+    max_bytes: usize,
+    takes: &impl Fn(u32, u64) -> bool,
+    cancel: &CancelToken,
+) -> Result<Run> {
+    let mut run = Run {
+        unflushed: Unflushed::new(max_bytes),
+        since: from + 1,
+        trouble: None,
+    };
+    let mut next = from + 1;
+    let mut after = from;
+    while next <= sequence {
+        cancel.check()?;
+        let found = read_after(db, after, sequence, takes, cancel, &mut run, &mut next);
+        run.trouble = None;
+        let Err(error) = found else {
+            break;
+        };
+        run.trouble = Some(format!("{NOT_IN_LOG}: {error}"));
+        // The log is read on behind a gap: files may have been ingested there.
+        let goes_on = error.kind == ErrorKind::Storage && next > after;
+        if !goes_on {
+            break;
+        }
+        after = next;
+    }
+    if next <= sequence {
+        run.since = sequence + 1;
+    }
+    Ok(run)
+}
+
+/// Reads the writes after a sequence number up to `sequence`. `next` is the first one that was not read.
+fn read_after(
+    db: &dyn Handle,
+    after: u64,
+    sequence: u64,
+    takes: &impl Fn(u32, u64) -> bool,
+    cancel: &CancelToken,
+    run: &mut Run,
+    next: &mut u64,
+) -> Result<()> {
+    let mut batches = db.logged_after(after)?;
+    while *next <= sequence
+        && let Some(batch) = batches.next()
+    {
+        cancel.check()?;
+        let (first, batch) = batch.map_err(|e| failed("read its log", &e))?;
+        if first > sequence {
+            break;
+        }
+        if first != *next {
+            run.since = first;
+        }
+        run.unflushed.add_batch(batch.data(), takes)?;
+        *next = run.unflushed.last_sequence + 1;
+    }
+    batches.status().map_err(|e| failed("read its log", &e))
+}

@@ -1,0 +1,306 @@
+//! Databases that this process has open and writes to.
+//!
+//! A view is a snapshot, and of each column family an iterator over the memtables that is never moved: it keeps RocksDB's
+//! super version, that is these files and memtables, whatever is flushed, compacted or ingested. Nothing is written for
+//! it, so that nothing is left after a crash.
+
+mod handle;
+mod log;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_format::manifest::ColumnFamily;
+use rockmill_snapshot::tree::TreeFollower;
+use self_cell::self_cell;
+
+use handle::BoxedPin;
+pub use handle::Handle;
+use log::{Counted, LogEntries};
+
+use crate::Database;
+use crate::engine::ScanEngine;
+use crate::iterators::{IteratorRead, Iterators, RowFn};
+use crate::lock;
+use crate::options::ReadOptions;
+use crate::view::{Family, View};
+
+/// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
+const PIN_ATTEMPTS: usize = 100;
+
+/// How often a view is taken anew because writes came between, and then after a flush.
+const ATTEMPTS: usize = 3;
+
+/// Why all of a column family is read through iterators although its files are known.
+const NOT_IN_LOG: &str = "its unflushed entries are not all in the log";
+
+/// A database that is open.
+pub struct LiveDatabase<D: Handle> {
+    db: Arc<D>,
+    path: PathBuf,
+    may_flush: bool,
+    state: Mutex<State>,
+    /// Number of flushes so far. Who wants one waits for another that has begun.
+    flushes: Mutex<u64>,
+}
+
+/// What is kept from view to view.
+#[derive(Debug, Default)]
+struct State {
+    follower: TreeFollower,
+    log: LogEntries,
+}
+
+impl<D: Handle> fmt::Debug for LiveDatabase<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveDatabase")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Handle> LiveDatabase<D> {
+    /// The database behind a handle.
+    pub fn new(db: Arc<D>) -> Self {
+        Self {
+            path: db.path().to_owned(),
+            db,
+            may_flush: true,
+            state: Mutex::default(),
+            flushes: Mutex::default(),
+        }
+    }
+
+    /// Whether a view may flush memtables whose entries are not all in the log: it was switched off for some writes, files
+    /// were ingested since, or there are prepared transactions. It may by default. If not, RocksDB's iterators read
+    /// these column families.
+    #[must_use]
+    pub fn may_flush(self, may_flush: bool) -> Self {
+        Self { may_flush, ..self }
+    }
+
+    /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
+    fn try_view(&self, engine: &Arc<ScanEngine>) -> Result<(View, BTreeSet<String>)> {
+        let cancel = CancelToken::new();
+        let mut state = lock(&self.state);
+        let counted = self.count_entries()?;
+        let mut pinned = Pinned::new(Arc::clone(&self.db) as Arc<dyn Handle>, |db| db.pin());
+        let sequence = pinned.with_dependent(|_, pin| pin.sequence());
+        let sequence = sequence.ok_or_else(|| Error::internal("a snapshot without a number"))?;
+        let options = ReadOptions::read(&*engine.storage, &self.path)?;
+        let mut families = self.pin(engine, &mut state.follower, &mut pinned)?;
+        for (name, FamilyAt { family, .. }) in &mut families {
+            if options.in_place.contains(name.as_bytes()) {
+                let reason = "inplace_update_support changes entries that are not flushed";
+                family.unread.get_or_insert_with(|| reason.to_owned());
+            }
+        }
+        let wanted = families.iter();
+        let wanted = wanted.filter(|(_, at)| at.family.unread.is_none());
+        let wanted = wanted.map(|(name, at)| {
+            let (name, log_number) = (name.clone(), at.log_number);
+            (at.id, log::Wanted { name, log_number })
+        });
+        let read = log::Read {
+            families: wanted.collect(),
+            counted,
+            sequence,
+        };
+        let incomplete = (state.log).go_on(&*self.db, &read, &engine.tables, &cancel)?;
+        let iterators: Arc<dyn Iterators> = Arc::new(pinned);
+        for FamilyAt { id, family, .. } in families.values_mut() {
+            family.unflushed = state.log.tables(*id);
+            family.iterators = Some(Arc::clone(&iterators));
+            if let Some(reason) = incomplete.get(id) {
+                family.unread.get_or_insert_with(|| reason.clone());
+            }
+        }
+        let families = families.into_iter();
+        let view = View {
+            engine: Arc::clone(engine),
+            folder: engine.folder(&self.path, options.io),
+            sequence,
+            families: families.map(|(name, at)| (name, at.family)).collect(),
+        };
+        let names = incomplete.keys().map(|id| read.families[id].name.clone());
+        Ok((view, names.collect()))
+    }
+
+    /// Counts the entries of all memtables, some times between two writes if that is possible.
+    fn count_entries(&self) -> Result<Vec<Counted>> {
+        const ACTIVE: &str = "rocksdb.num-entries-active-mem-table";
+        const IMMUTABLE: &str = "rocksdb.num-entries-imm-mem-tables";
+        const ATTEMPTS: usize = 100;
+        const COUNTS: usize = 4;
+        let names = self.db.names();
+        let mut counts = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let mut counted = Counted {
+                at: self.db.latest_sequence(),
+                entries: BTreeMap::new(),
+            };
+            for name in &names {
+                let active = self.db.property(name, ACTIVE)?;
+                let immutable = self.db.property(name, IMMUTABLE)?;
+                if let (Some(active), Some(immutable)) = (active, immutable) {
+                    counted.entries.insert(name.clone(), active + immutable);
+                }
+            }
+            if self.db.latest_sequence() == counted.at {
+                counts.push(counted);
+            }
+            if counts.len() == COUNTS {
+                break;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Holds the super versions of all column families when the follower has read their files.
+    fn pin(
+        &self,
+        engine: &ScanEngine,
+        follower: &mut TreeFollower,
+        pinned: &mut Pinned,
+    ) -> Result<BTreeMap<String, FamilyAt>> {
+        const NUMBER: &str = "rocksdb.current-super-version-number";
+        let mut missing = self.db.names();
+        let mut families = BTreeMap::new();
+        for attempt in 0..PIN_ATTEMPTS {
+            // An edit is read before RocksDB has synced it and installs what it says.
+            let pause = Duration::from_millis(attempt.min(10) as u64);
+            engine.storage.clock().pause(pause);
+            let mut numbers = BTreeMap::new();
+            for name in &missing {
+                numbers.insert(name.clone(), self.db.property(name, NUMBER)?);
+                pinned.with_dependent_mut(|_, pin| pin.hold(name));
+            }
+            let files = self.db.files()?;
+            follower.refresh(&*engine.storage, &self.path, (0, 0), &CancelToken::new())?;
+            for (name, number) in numbers {
+                let tree = follower.tree().by_name(name.as_bytes());
+                let is_same = number.is_some() && number == self.db.property(&name, NUMBER)?;
+                if let Some((id, tree)) = tree
+                    && is_same
+                    && files_of(tree) == files.get(&name).cloned().unwrap_or_default()
+                {
+                    missing.remove(&name);
+                    families.insert(name, FamilyAt::new(id, tree));
+                }
+            }
+            if missing.is_empty() {
+                break;
+            }
+        }
+        for name in missing {
+            // It may have been dropped meanwhile.
+            if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
+                let mut at = FamilyAt::new(id, tree);
+                let reason = "its files change all the time";
+                at.family.unread.get_or_insert_with(|| reason.to_owned());
+                families.insert(name, at);
+            }
+        }
+        Ok(families)
+    }
+
+    /// Flushes the column families, unless somebody has done so since `before`.
+    fn flush(&self, families: &BTreeSet<String>, before: u64) -> Result<()> {
+        let mut flushes = lock(&self.flushes);
+        if *flushes == before {
+            for family in families {
+                self.db.flush(family)?;
+            }
+            *flushes += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A column family as the MANIFEST describes it.
+#[derive(Debug)]
+struct FamilyAt {
+    id: u32,
+    /// What is not in the files is in logs from this number on.
+    log_number: u64,
+    family: Family,
+}
+
+impl FamilyAt {
+    fn new(id: u32, tree: &ColumnFamily) -> Self {
+        Self {
+            id,
+            log_number: tree.log_number,
+            family: Family::new(tree),
+        }
+    }
+}
+
+/// Numbers of a column family's files, as the MANIFEST names them.
+fn files_of(tree: &ColumnFamily) -> BTreeSet<u64> {
+    let levels = tree.levels.values().flat_map(BTreeMap::keys);
+    levels.copied().collect()
+}
+
+impl<D: Handle> Database for LiveDatabase<D> {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn families(&self) -> Result<Vec<String>> {
+        Ok(self.db.names().into_iter().collect())
+    }
+
+    fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
+        let mut attempts = 0;
+        loop {
+            let flushes = *lock(&self.flushes);
+            let (view, incomplete) = self.try_view(engine)?;
+            attempts += 1;
+            let may_go_on = match self.may_flush {
+                true => attempts < 2 * ATTEMPTS,
+                false => attempts < ATTEMPTS,
+            };
+            if incomplete.is_empty() || !may_go_on {
+                return Ok(Arc::new(view));
+            }
+            if attempts >= ATTEMPTS {
+                drop(view);
+                self.flush(&incomplete, flushes)?;
+            }
+        }
+    }
+}
+
+self_cell! {
+    /// A snapshot and the super versions that are held, with the database.
+    struct Pinned {
+        owner: Arc<dyn Handle>,
+        #[covariant]
+        dependent: BoxedPin,
+    }
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned").finish_non_exhaustive()
+    }
+}
+
+impl Iterators for Pinned {
+    fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()> {
+        self.with_dependent(|_, pin| pin.read(what, row))
+    }
+}
+
+/// The error of RocksDB.
+fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
+    Error::new(
+        ErrorKind::Storage,
+        format!("RocksDB cannot {doing}: {error}"),
+    )
+}

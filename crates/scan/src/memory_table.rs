@@ -1,0 +1,134 @@
+//! Entries that are in no file yet, as a table in memory.
+
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::{
+    CancelToken, Error, InputTable, OutputPlan, ReadAt, Result, SstFile, SstSink, kv_hash,
+    open_table,
+};
+use rockmill_cpu::retain::Sink;
+use rockmill_cpu::writer::SstWriter;
+use rockmill_format::key;
+use rockmill_format::range_tombstone::RangeTombstone;
+use rockmill_snapshot::unflushed::MemTable;
+
+use crate::lock;
+use crate::memory::Kept;
+use crate::table::Tables;
+
+/// Unflushed entries of a column family.
+#[derive(Debug)]
+pub struct MemoryTable {
+    /// The entries that have a key, if there are any.
+    pub table: Option<InputTable>,
+    /// Range tombstones.
+    pub tombstones: Vec<RangeTombstone>,
+    _kept: Kept,
+}
+
+impl MemoryTable {
+    /// Makes a table of a memtable, which is sorted.
+    ///
+    /// # Errors
+    /// Declined if there is no memory for it; Cancelled; Internal if it is not sorted.
+    pub fn new(memtable: &MemTable, tables: &Tables, cancel: &CancelToken) -> Result<Self> {
+        let entries = memtable
+            .entries()
+            .map(|(key, value)| key.len() + value.len());
+        let _memtable = tables.keep(entries.sum::<usize>() as u64, cancel)?;
+        let bytes = write(memtable, cancel)?;
+        let tombstones = memtable.range_tombstones().to_vec();
+        let table = match bytes.is_empty() {
+            true => None,
+            false => {
+                let table = open_table(Box::new(MemoryFile(bytes)))?;
+                Some(table.with_range_tombstones(tombstones.clone()))
+            }
+        };
+        let of_table = table
+            .as_ref()
+            .map_or(0, |table| table.meta.file_size + table.index_memory_bytes());
+        let of_tombstones = tombstones.iter().map(|t| t.begin.len() + t.end.len());
+        let bytes = of_table + of_tombstones.sum::<usize>() as u64;
+        Ok(Self {
+            _kept: tables.keep(bytes, cancel)?,
+            table,
+            tombstones,
+        })
+    }
+}
+
+/// An uncompressed SST file of the entries; nothing if there are none.
+fn write(memtable: &MemTable, cancel: &CancelToken) -> Result<Vec<u8>> {
+    /// Entries between two looks at the token.
+    const ENTRIES: usize = 4096;
+    let plan = OutputPlan::default();
+    let mut sink = MemorySink::default();
+    let mut writer = SstWriter::new(&plan, &mut sink)?;
+    let mut last: Option<&[u8]> = None;
+    for (number, (internal_key, value)) in memtable.entries().enumerate() {
+        if number % ENTRIES == 0 {
+            cancel.check()?;
+        }
+        let (user_key, tag) = key::split(internal_key)
+            .ok_or_else(|| Error::internal("an unflushed entry has no internal key"))?;
+        let hash = kv_hash(user_key, value);
+        writer.emit(user_key, tag, value, hash, last != Some(user_key))?;
+        last = Some(user_key);
+    }
+    writer.finish()?;
+    Ok(std::mem::take(&mut lock(&sink.bytes)))
+}
+
+/// Takes one file in memory.
+#[derive(Debug, Default)]
+struct MemorySink {
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl SstSink for MemorySink {
+    fn create(&mut self) -> Result<(u64, Box<dyn SstFile>)> {
+        Ok((
+            1,
+            Box::new(Self {
+                bytes: Arc::clone(&self.bytes),
+            }),
+        ))
+    }
+}
+
+impl SstFile for MemorySink {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        lock(&self.bytes).extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A file in memory.
+#[derive(Debug)]
+struct MemoryFile(Vec<u8>);
+
+impl ReadAt for MemoryFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = start
+            .checked_add(buf.len())
+            .and_then(|end| self.0.get(start..end));
+        let bytes =
+            bytes.ok_or_else(|| Error::corruption(self.name(), offset, "ends too early"))?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn name(&self) -> &str {
+        "unflushed entries"
+    }
+}

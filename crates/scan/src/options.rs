@@ -1,0 +1,61 @@
+//! What a database's OPTIONS file says of reading its files.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rockmill_core::{DeclineReason, Error, Result};
+use rockmill_format::options_file::OptionsFile;
+use rockmill_snapshot::closed_database::{options_number, read_options};
+use rockmill_storage::Storage;
+use rockmill_storage::io::IoOptions;
+
+/// How the files of a database are read, and where its logs are.
+#[derive(Debug)]
+pub struct ReadOptions {
+    /// How files are read.
+    pub io: IoOptions,
+    /// Folder of the logs.
+    pub log_folder: PathBuf,
+    /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
+    pub in_place: BTreeSet<Vec<u8>>,
+}
+
+impl ReadOptions {
+    /// Reads the newest OPTIONS file in `dir`. Without one, everything is as by default.
+    ///
+    /// # Errors
+    /// Storage; Declined if the file is malformed.
+    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Self> {
+        let name = dir.display().to_string();
+        let names = storage.list(dir);
+        let names = names.map_err(|e| Error::storage(&name, "list the directory", &e))?;
+        let newest = names.iter().filter_map(|name| options_number(name)).max();
+        let Some(number) = newest else {
+            return Ok(Self {
+                io: IoOptions::default(),
+                log_folder: dir.to_owned(),
+                in_place: BTreeSet::new(),
+            });
+        };
+        let text = read_options(storage, dir, number)?;
+        let malformed =
+            |e: rockmill_format::Error| Error::declined(DeclineReason::OptionsFile, e.to_string());
+        let options = OptionsFile::parse(&text).map_err(malformed)?;
+        let mut in_place = BTreeSet::new();
+        for family in &options.column_families {
+            let is_in_place = family.options.bool("inplace_update_support", false);
+            if is_in_place.map_err(malformed)? {
+                in_place.insert(family.name.clone());
+            }
+        }
+        let log_folder = options
+            .db
+            .str("wal_dir")
+            .filter(|folder| !folder.is_empty());
+        Ok(Self {
+            io: IoOptions::read(&options.db)?,
+            log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
+            in_place,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! A part of a scan, and what comes of it.
+
+use rockmill_core::KeyRange;
+use rockmill_core::scan::Batch;
+
+/// A range of keys that one task reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The keys.
+    pub range: KeyRange,
+    /// Stored bytes of the blocks that may have them.
+    pub bytes: u64,
+    /// How they are read.
+    pub through: Through,
+}
+
+/// How a piece is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Through {
+    /// From the tables. If an entry does not decide alone, it is read through RocksDB's iterators after all.
+    Tables,
+    /// Through RocksDB's iterators, for this reason.
+    Iterators(String),
+}
+
+/// What came of a piece.
+#[derive(Debug, Clone, Default)]
+pub struct PieceOutput {
+    /// The batches, in the order of the keys.
+    pub batches: Vec<Batch>,
+    /// How they were made.
+    pub report: PieceReport,
+}
+
+/// How a piece was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PieceReport {
+    /// Name of the device that did it.
+    pub device: String,
+    /// Why it was read through RocksDB's iterators, if it was.
+    pub through_iterators: Option<String>,
+    /// Why a device did not do it, if one did not and the CPU did.
+    pub device_refused: Option<String>,
+    /// Bytes read from tables; 0 through iterators.
+    pub bytes: u64,
+    /// Data blocks read from tables; 0 through iterators.
+    pub blocks: u64,
+    /// Rows that a reader finds.
+    pub rows: u64,
+    /// Entries that a reader does not find: older ones, deleted ones, and those after the view; 0 through iterators.
+    pub hidden: u64,
+    /// Rows that the plan wants.
+    pub wanted: u64,
+}

@@ -1,0 +1,232 @@
+//! Opened tables, which are kept between queries.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
+use rockmill_format::manifest::FileMeta;
+use rockmill_snapshot::tree::user_key;
+use rockmill_storage::base_name;
+use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
+
+use crate::lock;
+use crate::memory::{Kept, KeptMemory};
+
+/// First version of ingested files whose entries all have one sequence number, which the MANIFEST says.
+const FIRST_GLOBAL_SEQUENCE: u32 = 2;
+
+/// A table of a database.
+#[derive(Debug)]
+pub struct Table {
+    /// The table; reads of it open its file anew.
+    pub input: InputTable,
+    io: Arc<JobIo>,
+    closed: Arc<ClosedInput>,
+    open: Mutex<Weak<JobInput>>,
+    last_used: AtomicU64,
+    _kept: Kept,
+}
+
+impl Table {
+    /// How its file is read.
+    pub fn io(&self) -> &JobIo {
+        &self.io
+    }
+
+    /// The table with an open file, which tasks share while one holds it.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self) -> Result<InputTable> {
+        let known = lock(&self.open).upgrade();
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let file = Arc::new(self.closed.open()?);
+                *lock(&self.open) = Arc::downgrade(&file);
+                file
+            }
+        };
+        Ok(self.input.read_through(file as Arc<dyn ReadAt>))
+    }
+}
+
+/// Where the tables of a database lie.
+#[derive(Debug, Clone)]
+pub struct TableFolder {
+    /// The directory.
+    pub path: PathBuf,
+    /// How files are read.
+    pub io: Arc<JobIo>,
+}
+
+impl TableFolder {
+    /// Path of a table's file.
+    pub fn file(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{number:06}.sst"))
+    }
+
+    /// Opens a table's file.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn open(&self, number: u64) -> std::io::Result<Arc<JobInput>> {
+        JobInput::open(&self.io, &self.file(number)).map(Arc::new)
+    }
+}
+
+/// Names a table: its file's directory, number and size, and its unique id.
+type Key = (PathBuf, u64, u64, Option<[u64; 2]>);
+
+/// The tables that are kept.
+#[derive(Debug)]
+pub struct Tables {
+    memory: Arc<KeptMemory>,
+    kept: Mutex<HashMap<Key, Arc<Table>>>,
+    uses: AtomicU64,
+}
+
+impl Tables {
+    /// No tables are kept yet.
+    pub fn new(memory: &Arc<KeptMemory>) -> Self {
+        Self {
+            memory: Arc::clone(memory),
+            kept: Mutex::default(),
+            uses: AtomicU64::new(0),
+        }
+    }
+
+    /// The table that the MANIFEST describes by `meta`. If its file is open already, it is read there, and stays open as
+    /// long as the caller holds it.
+    ///
+    /// # Errors
+    /// Storage, Corruption or Declined if it cannot be read; Declined if there is no memory for its index; Cancelled.
+    pub fn get(
+        &self,
+        folder: &TableFolder,
+        meta: &FileMeta,
+        file: Option<&Arc<JobInput>>,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Table>> {
+        cancel.check()?;
+        let key = (folder.path.clone(), meta.number, meta.size, meta.unique_id);
+        let known = lock(&self.kept).get(&key).cloned();
+        let table = match known {
+            Some(table) => table,
+            None => {
+                let table = self.open(folder, meta, file, cancel)?;
+                // Another thread may have opened it meanwhile.
+                let mut kept = lock(&self.kept);
+                Arc::clone(kept.entry(key).or_insert(table))
+            }
+        };
+        if let Some(file) = file {
+            *lock(&table.open) = Arc::downgrade(file);
+        }
+        let now = self.uses.fetch_add(1, Ordering::Relaxed);
+        table.last_used.store(now, Ordering::Relaxed);
+        Ok(table)
+    }
+
+    fn open(
+        &self,
+        folder: &TableFolder,
+        meta: &FileMeta,
+        file: Option<&Arc<JobInput>>,
+        cancel: &CancelToken,
+    ) -> Result<Arc<Table>> {
+        let path = folder.file(meta.number);
+        let name = base_name(&path);
+        let file = match file {
+            Some(file) => Arc::clone(file),
+            None => {
+                let opened = folder.open(meta.number);
+                opened.map_err(|e| Error::storage(&name, "open it", &e))?
+            }
+        };
+        if file.len() != meta.size {
+            let what = format!("the MANIFEST says that the file has {} bytes", meta.size);
+            return Err(Error::corruption(&name, file.len(), what));
+        }
+        let closed = Arc::new(file.closed(path));
+        let table = open_table(Box::new(Shared(file)))?;
+        let table = with_sequence(table, meta)?.beginning_at(user_key(&meta.smallest));
+        let deletions = range_tombstones(&table)?;
+        let deleted: usize = deletions.iter().map(|d| d.begin.len() + d.end.len()).sum();
+        let bytes = table.index_memory_bytes() + deleted as u64;
+        Ok(Arc::new(Table {
+            _kept: self.keep(bytes, cancel)?,
+            input: table
+                .with_range_tombstones(deletions)
+                .read_through(Arc::clone(&closed) as Arc<dyn ReadAt>),
+            io: Arc::clone(&folder.io),
+            closed,
+            open: Mutex::default(),
+            last_used: AtomicU64::new(0),
+        }))
+    }
+
+    /// Counts bytes that are kept. Tables that nobody uses are dropped for them, first those that were not used for the
+    /// longest time.
+    ///
+    /// # Errors
+    /// Declined if there is no room; Cancelled.
+    pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Kept> {
+        while self.memory.room() < bytes {
+            let mut kept = lock(&self.kept);
+            let unused = kept
+                .iter()
+                .filter(|(_, table)| Arc::strong_count(table) == 1);
+            let oldest = unused.min_by_key(|(_, table)| table.last_used.load(Ordering::Relaxed));
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
+                break;
+            };
+            let table = kept.remove(&key);
+            drop(kept);
+            drop(table);
+        }
+        self.memory.keep(bytes, cancel)
+    }
+
+    /// Bytes that unflushed entries may take.
+    pub fn max_unflushed_bytes(&self) -> usize {
+        /// The entries, and the table that is made of them.
+        const TIMES: u64 = 2;
+        usize::try_from(self.memory.most() / TIMES).unwrap_or(usize::MAX)
+    }
+}
+
+/// The table, whose entries have the sequence number of the MANIFEST if it was ingested
+/// (`block_based_table_reader.cc:GetGlobalSequenceNumber`).
+fn with_sequence(table: InputTable, meta: &FileMeta) -> Result<InputTable> {
+    let version = table.meta.properties.external_sst_file_version;
+    match version.unwrap_or(0) >= FIRST_GLOBAL_SEQUENCE {
+        true => table.with_global_sequence(meta.largest_seqno),
+        false => Ok(table),
+    }
+}
+
+/// A file that others have open as well.
+#[derive(Debug)]
+struct Shared(Arc<JobInput>);
+
+impl ReadAt for Shared {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+/// Paths of the same directory are the same.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}

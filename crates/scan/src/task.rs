@@ -1,0 +1,260 @@
+//! A piece as a task of the executor.
+
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
+use rockmill_core::{
+    Error, ErrorKind, InputTable, KeyRange, Operator, Output, Purpose, ReadTask, Request, Result,
+    SnapshotRules, TaskReport, Tombstones, Undecided, Visibility,
+};
+use rockmill_cpu::scan::Scanner;
+use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
+use rockmill_exec::pace::{JobSize, TaskSize};
+use rockmill_format::compression::{CompressionType, Implementation};
+
+use crate::iterators::IteratorRead;
+use crate::lock;
+use crate::table::Table;
+use crate::view::FamilyView;
+
+/// One piece, which is all of its job.
+#[derive(Debug)]
+pub struct PieceTask {
+    reading: Reading,
+    size: JobSize,
+    bytes: [u64; 1],
+    /// The batches, once they are all there.
+    done: Mutex<Vec<Batch>>,
+}
+
+/// How a piece is read.
+#[derive(Debug)]
+pub enum Reading {
+    Tables(FromTables),
+    Iterators(ThroughIterators),
+}
+
+/// A piece that is read from tables. An abandoned call may keep it long after the scan has ended, so it keeps no view.
+#[derive(Debug)]
+pub struct FromTables {
+    /// Tables that are opened for the piece: the first ones of `inputs`.
+    pub tables: Vec<Arc<Table>>,
+    pub inputs: Vec<InputTable>,
+    pub range: KeyRange,
+    pub sequence: u64,
+    pub read_ahead_bytes: usize,
+    pub plan: Arc<ScanPlan>,
+}
+
+impl FromTables {
+    /// What is asked of a device, over `inputs` as they were opened.
+    pub fn request<'a>(&'a self, inputs: &'a [InputTable]) -> Request<'a> {
+        Request {
+            tables: inputs,
+            range: &self.range,
+            visibility: Visibility::Snapshot(SnapshotRules {
+                sequence: self.sequence,
+                tombstones: Tombstones::Drop,
+                undecided: Undecided::Error,
+            }),
+            read_ahead_bytes: self.read_ahead_bytes,
+            purpose: Purpose::Scan(&self.plan),
+        }
+    }
+
+    /// The size of the piece.
+    pub fn size(&self) -> JobSize {
+        let of = |input: &InputTable| {
+            let (bytes, properties) = (input.stored_bytes(&self.range), &input.meta.properties);
+            let share = bytes as f64 / properties.data_size.max(1) as f64;
+            (bytes, (properties.num_entries as f64 * share) as u64)
+        };
+        let sizes = self.inputs.iter().map(of);
+        let (bytes, entries) = sizes.fold((0u64, 0u64), |sum, size| {
+            (sum.0.saturating_add(size.0), sum.1.saturating_add(size.1))
+        });
+        Self::size_of(bytes, entries)
+    }
+
+    /// The size of a piece with so many stored bytes and entries.
+    pub fn size_of(bytes: u64, entries: u64) -> JobSize {
+        let all = TaskSize {
+            bytes,
+            entries,
+            compression: (CompressionType::None, Implementation::Library),
+        };
+        JobSize::new(all, &[bytes])
+    }
+
+    /// Bytes of the piece's keys and values, roughly.
+    pub fn raw_bytes(&self) -> u64 {
+        let raw = |input: &InputTable| {
+            let properties = &input.meta.properties;
+            let raw = properties
+                .raw_key_size
+                .saturating_add(properties.raw_value_size);
+            let growth = raw as f64 / properties.data_size.max(1) as f64;
+            (input.stored_bytes(&self.range) as f64 * growth) as u64
+        };
+        self.inputs.iter().map(raw).fold(0, u64::saturating_add)
+    }
+}
+
+/// A piece that RocksDB's iterators read.
+#[derive(Debug)]
+pub struct ThroughIterators {
+    pub view: Arc<FamilyView>,
+    pub range: KeyRange,
+    pub plan: Arc<ScanPlan>,
+}
+
+impl PieceTask {
+    pub fn new(reading: Reading, size: JobSize) -> Arc<Self> {
+        Arc::new(Self {
+            reading,
+            bytes: [size.bytes()],
+            size,
+            done: Mutex::default(),
+        })
+    }
+
+    /// Takes the batches.
+    pub fn take(&self) -> Vec<Batch> {
+        std::mem::take(&mut lock(&self.done))
+    }
+}
+
+impl Tasks for PieceTask {
+    fn size(&self) -> &JobSize {
+        &self.size
+    }
+
+    fn input_bytes(&self) -> &[u64] {
+        &self.bytes
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        0
+    }
+
+    fn begin(self: Arc<Self>, _: Start<'_>) -> Arc<dyn TaskRun> {
+        Arc::new(PieceRun {
+            of: self,
+            inputs: Mutex::default(),
+            batches: Mutex::default(),
+        })
+    }
+
+    fn discard(&self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn help(&self, _: &TaskHandle) {}
+
+    fn on_event(&self, event: Event<'_>) {
+        match event {
+            Event::Redone { device, error, .. } => {
+                tracing::warn!(device, %error, "the CPU has done the piece of a scan instead");
+            }
+            Event::Quarantined { device } => tracing::warn!(device, "quarantined for a while"),
+            Event::Moved { .. } | Event::Abandoned { .. } | Event::Failed { .. } => {}
+        }
+    }
+}
+
+/// One run of a piece.
+#[derive(Debug)]
+struct PieceRun {
+    of: Arc<PieceTask>,
+    /// Its tables, open, until it runs.
+    inputs: Mutex<Vec<InputTable>>,
+    /// Its batches, until it is complete.
+    batches: Mutex<Vec<Batch>>,
+}
+
+impl TaskRun for PieceRun {
+    fn prepare(&self) -> Result<()> {
+        if let Reading::Tables(from) = &self.of.reading {
+            let (opened, in_memory) = (from.tables.iter(), &from.inputs[from.tables.len()..]);
+            let opened = opened
+                .map(|table| table.open())
+                .collect::<Result<Vec<_>>>()?;
+            *lock(&self.inputs) = [&opened, in_memory].concat();
+        }
+        Ok(())
+    }
+
+    fn run(&self, call: &Call) -> Result<TaskReport> {
+        let mut batches = Collected(Vec::new());
+        let report = match &self.of.reading {
+            Reading::Tables(from) => {
+                let inputs = std::mem::take(&mut *lock(&self.inputs));
+                let task = ReadTask {
+                    request: from.request(&inputs),
+                    cancel: call.stop(),
+                    progress: None,
+                };
+                let operator = Operator::Scan {
+                    batches: &mut batches,
+                };
+                call.backend().run(task, operator)?
+            }
+            Reading::Iterators(through) => through.run(call, &mut batches)?,
+        };
+        *lock(&self.batches) = batches.0;
+        Ok(report)
+    }
+
+    fn complete(&self, report: TaskReport, _: &TaskHandle) -> Result<()> {
+        if !report.read.is_balanced() {
+            let what = "entries read do not equal entries kept and dropped";
+            return Err(Error::new(ErrorKind::Verification, what));
+        }
+        *lock(&self.of.done) = std::mem::take(&mut *lock(&self.batches));
+        Ok(())
+    }
+
+    fn end(&self) {}
+}
+
+impl ThroughIterators {
+    fn run(&self, call: &Call, batches: &mut Collected) -> Result<TaskReport> {
+        let view = &*self.view;
+        let Some(iterators) = &view.iterators else {
+            return Err(Error::internal("there are no iterators"));
+        };
+        let every_key = KeyRange::default();
+        let read = IteratorRead {
+            path: &view.path,
+            family: &view.name,
+            sequence: view.sequence,
+            // Other comparators have other ranges.
+            range: if view.orders_by_bytes {
+                &self.range
+            } else {
+                &every_key
+            },
+            cancel: call.stop(),
+        };
+        let mut scanner = Scanner::new(&self.plan, batches)?;
+        iterators.read(&read, &mut |key, value| match self.range.contains(key) {
+            true => scanner.row(key, value),
+            false => Ok(()),
+        })?;
+        Ok(TaskReport {
+            output: Output::Batches(scanner.finish()?),
+            ..TaskReport::default()
+        })
+    }
+}
+
+/// Keeps batches.
+#[derive(Debug)]
+struct Collected(Vec<Batch>);
+
+impl BatchSink for Collected {
+    fn batch(&mut self, batch: Batch) -> Result<()> {
+        self.0.push(batch);
+        Ok(())
+    }
+}

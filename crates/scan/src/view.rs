@@ -1,0 +1,320 @@
+//! A database at one sequence number.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use rockmill_core::{
+    CancelToken, DeclineReason, Error, ErrorKind, InputTable, KeyRange, Result, borders,
+};
+use rockmill_exec::parallel;
+use rockmill_format::manifest::{ColumnFamily, FileMeta};
+use rockmill_format::properties::{TableProperties, compression_types};
+use rockmill_format::table::orders_by_bytes;
+use rockmill_snapshot::tree::user_key;
+use rockmill_storage::io::JobInput;
+
+use crate::engine::ScanEngine;
+use crate::iterators::Iterators;
+use crate::lock;
+use crate::memory_table::MemoryTable;
+use crate::piece::{Piece, Through};
+use crate::ranges;
+use crate::table::{Table, TableFolder};
+
+/// All column families of a database at one sequence number.
+#[derive(Debug)]
+pub struct View {
+    pub(crate) engine: Arc<ScanEngine>,
+    pub(crate) folder: TableFolder,
+    pub(crate) sequence: u64,
+    pub(crate) families: BTreeMap<String, Family>,
+}
+
+/// A column family whose tables may still be closed.
+#[derive(Debug)]
+pub(crate) struct Family {
+    files: Vec<File>,
+    orders_by_bytes: bool,
+    pub unflushed: Vec<Arc<MemoryTable>>,
+    /// Why all of it is read through iterators, if it is.
+    pub unread: Option<String>,
+    pub iterators: Option<Arc<dyn Iterators>>,
+    view: Mutex<Option<Arc<FamilyView>>>,
+}
+
+/// A file of a column family.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub level: u32,
+    pub meta: FileMeta,
+    /// The open file, if somebody may delete it.
+    pub held: Option<Arc<JobInput>>,
+}
+
+impl Family {
+    /// The column family with the files that the MANIFEST names.
+    pub fn new(tree: &ColumnFamily) -> Self {
+        let files = tree.levels.iter().flat_map(|(&level, files)| {
+            let files = files.values().cloned();
+            files.map(move |meta| File {
+                level,
+                meta,
+                held: None,
+            })
+        });
+        let files: Vec<_> = files.collect();
+        let unread = if !orders_by_bytes(&tree.comparator) {
+            let name = String::from_utf8_lossy(&tree.comparator);
+            Some(format!(
+                "its comparator {name} may not order keys by their bytes"
+            ))
+        } else if files.iter().any(|file| file.meta.path_id != 0) {
+            Some("its files lie in more than one directory".to_owned())
+        } else {
+            None
+        };
+        Self {
+            files,
+            orders_by_bytes: orders_by_bytes(&tree.comparator),
+            unflushed: Vec::new(),
+            unread,
+            iterators: None,
+            view: Mutex::default(),
+        }
+    }
+
+    /// The files, to be opened.
+    pub fn files_mut(&mut self) -> &mut [File] {
+        &mut self.files
+    }
+}
+
+impl View {
+    /// The sequence number: the view has what was written up to it.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Names of the column families.
+    pub fn families(&self) -> impl Iterator<Item = &str> {
+        self.families.keys().map(String::as_str)
+    }
+
+    /// Opens the tables of a column family.
+    ///
+    /// # Errors
+    /// Declined if there is no such column family; Storage or Corruption if a table cannot be read; Declined if there is no
+    /// memory for its index.
+    pub fn family(&self, name: &str) -> Result<Arc<FamilyView>> {
+        let none = || {
+            let what = format!("there is no column family {name:?}");
+            Error::declined(DeclineReason::Manifest, what)
+        };
+        let family = self.families.get(name).ok_or_else(none)?;
+        let mut view = lock(&family.view);
+        if let Some(view) = &*view {
+            return Ok(Arc::clone(view));
+        }
+        let opened = Arc::new(self.open(name, family)?);
+        *view = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn open(&self, name: &str, family: &Family) -> Result<FamilyView> {
+        let cancel = CancelToken::new();
+        let engine = &self.engine;
+        let mut unread = family.unread.clone();
+        let open = |file: &File| {
+            let table = (engine.tables).get(&self.folder, &file.meta, file.held.as_ref(), &cancel);
+            match table {
+                Ok(table) => Ok(Ok(table)),
+                Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),
+                Err(error) => Err(error),
+            }
+        };
+        let mut tables = Vec::new();
+        if family.orders_by_bytes {
+            let threads = engine.executor.budget().slots();
+            let clock = engine.storage.clock();
+            let opened = parallel::map_in(&clock, &family.files, threads, open)?.0;
+            match opened.into_iter().collect::<std::result::Result<_, _>>() {
+                Ok(opened) => tables = opened,
+                Err(reason) => unread = unread.or(Some(reason)),
+            }
+        }
+        Ok(FamilyView::new(self, name, family, tables, unread))
+    }
+}
+
+/// Whether RocksDB may read a table although it is not read here.
+fn is_of_table(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
+}
+
+/// A column family at one sequence number, with its tables opened.
+#[derive(Debug)]
+pub struct FamilyView {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) sequence: u64,
+    pub(crate) tables: Vec<Arc<Table>>,
+    /// Those of `tables`, and behind them those of unflushed entries.
+    pub(crate) inputs: Vec<InputTable>,
+    pub(crate) orders_by_bytes: bool,
+    pub(crate) iterators: Option<Arc<dyn Iterators>>,
+    files: Vec<FileInfo>,
+    /// Keys that range tombstones delete, as disjoint ranges.
+    deleted: Vec<KeyRange>,
+    unread: Option<String>,
+    _unflushed: Vec<Arc<MemoryTable>>,
+}
+
+/// A file of a column family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Number of the file.
+    pub number: u64,
+    /// Its level.
+    pub level: u32,
+    /// Smallest user key.
+    pub smallest: Vec<u8>,
+    /// Largest user key.
+    pub largest: Vec<u8>,
+    /// Entries; 0 if the table is not read here.
+    pub entries: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// How blocks are compressed; empty if the table is not read here.
+    pub compression: String,
+}
+
+impl FamilyView {
+    fn new(
+        view: &View,
+        name: &str,
+        family: &Family,
+        tables: Vec<Arc<Table>>,
+        unread: Option<String>,
+    ) -> Self {
+        let files = family.files.iter().enumerate().map(|(at, file)| {
+            let table = tables.get(at);
+            let properties = table.map(|table| &table.input.meta.properties);
+            FileInfo {
+                number: file.meta.number,
+                level: file.level,
+                smallest: user_key(&file.meta.smallest).to_vec(),
+                largest: user_key(&file.meta.largest).to_vec(),
+                entries: properties.map_or(0, |properties| properties.num_entries),
+                bytes: file.meta.size,
+                compression: properties.map_or_else(String::new, compression),
+            }
+        });
+        let files = files.collect();
+        let unflushed = family.unflushed.iter();
+        let in_memory = unflushed.clone().filter_map(|part| part.table.clone());
+        let inputs = tables.iter().map(|table| table.input.clone());
+        let inputs: Vec<_> = inputs.chain(in_memory).collect();
+        let of_tables = inputs
+            .iter()
+            .filter_map(|input| input.range_tombstones(view.sequence));
+        let of_unflushed = unflushed.flat_map(|part| &part.tombstones);
+        let deleted = ranges::deleted(of_tables.flatten().chain(of_unflushed));
+        Self {
+            path: view.folder.path.clone(),
+            name: name.to_owned(),
+            sequence: view.sequence,
+            tables,
+            inputs,
+            orders_by_bytes: family.orders_by_bytes,
+            iterators: family.iterators.clone(),
+            files,
+            deleted,
+            unread,
+            _unflushed: family.unflushed.clone(),
+        }
+    }
+
+    /// Name of the column family.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The sequence number: the view has what was written up to it.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether keys are ordered by their bytes. If not, rows come in another order.
+    pub fn orders_by_bytes(&self) -> bool {
+        self.orders_by_bytes
+    }
+
+    /// The files, by level and number.
+    pub fn files(&self) -> &[FileInfo] {
+        &self.files
+    }
+
+    /// Entries of all files, and those that are not flushed: more than there are rows.
+    pub fn entries(&self) -> u64 {
+        let inputs = self.inputs.iter();
+        let entries = inputs.map(|input| input.meta.properties.num_entries);
+        entries.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.files.iter().map(|file| file.bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Cuts the keys of `ranges` into pieces of about so many stored bytes. They are disjoint, ascend, and have exactly
+    /// these keys.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn pieces(&self, ranges: &[KeyRange], piece_bytes: u64) -> Result<Vec<Piece>> {
+        let ranges = ranges::disjoint(ranges);
+        if !self.orders_by_bytes {
+            let reason = self.unread.clone().unwrap_or_default();
+            let piece = |range| Piece {
+                range,
+                bytes: self.bytes(),
+                through: Through::Iterators(reason.clone()),
+            };
+            return Ok(ranges.into_iter().map(piece).collect());
+        }
+        let mut pieces = Vec::new();
+        for range in &ranges {
+            for (part, is_deleted) in ranges::cut(range, &self.deleted) {
+                let through = match &self.unread {
+                    Some(reason) => Through::Iterators(reason.clone()),
+                    None if is_deleted => Through::Iterators("a range tombstone".to_owned()),
+                    None => Through::Tables,
+                };
+                let piece = |range: KeyRange| Piece {
+                    bytes: borders::stored_bytes(&range, &self.inputs),
+                    range,
+                    through: through.clone(),
+                };
+                pieces.extend(self.split(&part, piece_bytes).into_iter().map(piece));
+            }
+        }
+        Ok(pieces)
+    }
+
+    fn split(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
+        /// Candidates for a border in each table, for each piece.
+        const GRAINS: u64 = 128;
+        let grains = self.inputs.iter();
+        let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
+        ranges::split(
+            range,
+            borders::borders(range, piece_bytes, grains.collect()),
+        )
+    }
+}
+
+fn compression(properties: &TableProperties) -> String {
+    compression_types(&properties.compression_name)
+}

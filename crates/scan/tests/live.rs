@@ -1,0 +1,271 @@
+//! Databases that are open and written to.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use proptest::prelude::*;
+use rockmill_core::KeyRange;
+use rockmill_scan::live::LiveDatabase;
+use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
+use rust_rocksdb::{DB, OptimisticTransactionDB, SingleThreaded, WriteBatch};
+
+fn engine() -> Arc<ScanEngine> {
+    ScanEngine::new(ScanSettings::default()).expect("an engine")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_view_has_what_iterators_found_when_it_was_taken(
+        steps in history(Kinds { unlogged: true, merges: true }),
+        parts in 1usize..6,
+        may_flush: bool,
+        scans in prop::collection::vec(scans(), 1..3),
+    ) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let db = Arc::new(open(&dir.path().join("db")));
+        let live = LiveDatabase::new(Arc::clone(&db)).may_flush(may_flush);
+        let engine = engine();
+        let part = steps.len().div_ceil(parts);
+        // Each view is scanned at once and again when more was done.
+        let mut views = Vec::new();
+        for steps in steps.chunks(part) {
+            run(&db, dir.path(), steps);
+            let view = live.view(&engine).expect("a view");
+            let expected: Vec<_> = scans.iter().map(|(ranges, _)| rows_in(&db, ranges)).collect();
+            views.push((view, expected));
+            for (view, expected) in views.iter().rev().take(2) {
+                for ((ranges, piece_bytes), expected) in scans.iter().zip(expected) {
+                    for (family, expected) in expected {
+                        let view = view.family(family).expect("a family");
+                        let (found, reports) = scan(&engine, &view, ranges, *piece_bytes);
+                        prop_assert_eq!(&found, expected, "{}: {:?}", family, reports);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = Arc::new(open(&dir.path().join("db")));
+    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let all = [KeyRange::default()];
+    for number in 0..20u32 {
+        db.put(number.to_be_bytes(), b"value").expect("written");
+        if number == 7 {
+            db.flush().expect("flushed");
+        }
+        let files = db.live_files().expect("files").len();
+        let view = live
+            .view(&engine)
+            .expect("a view")
+            .family("default")
+            .expect("a family");
+        let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+        assert_eq!(found.len() as u32, number + 1);
+        assert!(
+            reports
+                .iter()
+                .all(|report| report.through_iterators.is_none()),
+            "{reports:?}"
+        );
+        assert_eq!(db.live_files().expect("files").len(), files);
+    }
+    let mut unlogged = rust_rocksdb::WriteOptions::default();
+    unlogged.disable_wal(true);
+    db.put_opt(b"unlogged", b"value", &unlogged)
+        .expect("written");
+    let files = db.live_files().expect("files").len();
+    let patient = LiveDatabase::new(Arc::clone(&db)).may_flush(false);
+    for (database, flushes) in [(&patient, false), (&live, true)] {
+        let view = database
+            .view(&engine)
+            .expect("a view")
+            .family("default")
+            .expect("a family");
+        let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+        assert_eq!(found.len(), 21);
+        assert_eq!(
+            reports
+                .iter()
+                .any(|report| report.through_iterators.is_some()),
+            !flushes
+        );
+        assert_eq!(
+            db.live_files().expect("files").len(),
+            files + usize::from(flushes)
+        );
+    }
+}
+
+const ACCOUNTS: u32 = 50;
+const AMOUNT: u64 = 1000;
+
+fn amount(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// Moves amounts between rows of both families in one batch.
+fn move_amounts(db: &DB, random: &mut u64, accounts: std::ops::Range<u32>) {
+    let mut next = |below: u32| {
+        *random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (*random >> 33) as u32 % below
+    };
+    let families = FAMILIES.map(|name| db.cf_handle(name).expect("a family"));
+    let len = accounts.end - accounts.start;
+    let mut pick = || (next(2) as usize, (accounts.start + next(len)).to_be_bytes());
+    let (from, to) = (pick(), pick());
+    if from == to {
+        return;
+    }
+    let read = |(family, key): (usize, [u8; 4])| {
+        let value = db
+            .get_cf(&families[family], key)
+            .expect("read")
+            .expect("it is there");
+        amount(&value)
+    };
+    let moved = read(from).min(u64::from(next(10)));
+    let mut batch = WriteBatch::default();
+    batch.put_cf(
+        &families[from.0],
+        from.1,
+        (read(from) - moved).to_le_bytes(),
+    );
+    batch.put_cf(&families[to.0], to.1, (read(to) + moved).to_le_bytes());
+    db.write(&batch).expect("written");
+}
+
+#[test]
+fn every_view_has_the_same_total_whatever_others_do() {
+    const WRITERS: u32 = 4;
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = Arc::new(open(&dir.path().join("db")));
+    let families = FAMILIES.map(|name| db.cf_handle(name).expect("a family"));
+    for account in 0..ACCOUNTS * WRITERS {
+        for family in &families {
+            db.put_cf(family, account.to_be_bytes(), AMOUNT.to_le_bytes())
+                .expect("written");
+        }
+    }
+    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let (ends, views) = (AtomicBool::new(false), AtomicU64::new(0));
+    let seed = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(1, |t| t.as_nanos() as u64);
+    println!("seed {seed}");
+    let directory = Directory::open(Database::path(&live)).expect("a database");
+    let (mut through_iterators, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, ends) = (&db, &ends);
+            scope.spawn(move || {
+                let mut random = seed ^ u64::from(writer);
+                while !ends.load(Ordering::Relaxed) {
+                    let accounts = writer * ACCOUNTS..(writer + 1) * ACCOUNTS;
+                    move_amounts(db, &mut random, accounts);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for number in 0.. {
+                let step = match number % 5 {
+                    0 => Step::Flush(0),
+                    1 => Step::Flush(1),
+                    2 => Step::Ingest(number % 2, 200, 3),
+                    3 => Step::Compact(number % 2),
+                    _ => Step::DeleteRange(number % 2, 200, 20),
+                };
+                run_one(&db, dir.path(), number, &step);
+                std::thread::sleep(Duration::from_millis(1));
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let began = Instant::now();
+        let _end = End(&ends);
+        let bounds = (0u32.to_be_bytes(), (ACCOUNTS * WRITERS).to_be_bytes());
+        let accounts = [KeyRange {
+            begin: Some(bounds.0.to_vec()),
+            end: Some(bounds.1.to_vec()),
+        }];
+        while began.elapsed() < Duration::from_secs(4) {
+            let number = views.fetch_add(1, Ordering::Relaxed);
+            let before = db.latest_sequence_number();
+            let view = match number % 2 {
+                0 => live.view(&engine),
+                _ => directory.view(&engine),
+            };
+            let view = match view {
+                Err(error) if error.to_string().contains("another process changes") => {
+                    refused += 1;
+                    continue;
+                }
+                view => view.expect("a view"),
+            };
+            assert!(
+                view.sequence() >= before,
+                "it sees what was committed before"
+            );
+            let mut total = 0;
+            for family in FAMILIES {
+                let view = view.family(family).expect("a family");
+                let (rows, reports) = scan(&engine, &view, &accounts, 2000);
+                assert_eq!(rows.len() as u32, ACCOUNTS * WRITERS, "{reports:?}");
+                total += rows.iter().map(|(_, value)| amount(value)).sum::<u64>();
+                through_iterators += reports
+                    .iter()
+                    .filter(|r| r.through_iterators.is_some())
+                    .count();
+            }
+            let expected = u64::from(ACCOUNTS * WRITERS) * AMOUNT * FAMILIES.len() as u64;
+            assert_eq!(total, expected, "sequence number {}", view.sequence());
+        }
+    });
+    let views = views.into_inner();
+    println!("{views} views, {refused} refused, {through_iterators} pieces through iterators");
+    assert!(views > 1 && refused < views / 2);
+}
+
+/// Ends other threads when the test does.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_transaction_database_is_one_as_well() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = OptimisticTransactionDB::<SingleThreaded>::open_default(dir.path().join("db"));
+    let db = Arc::new(db.expect("it opens"));
+    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let transaction = db.transaction();
+    transaction.put(b"first", b"1").expect("written");
+    let all = [KeyRange::default()];
+    let rows = || {
+        let view = live
+            .view(&engine)
+            .expect("a view")
+            .family("default")
+            .expect("a family");
+        scan(&engine, &view, &all, 1 << 30)
+    };
+    assert!(rows().0.is_empty());
+    transaction.commit().expect("committed");
+    let (found, reports) = rows();
+    assert_eq!(found, [(b"first".to_vec(), b"1".to_vec())]);
+    assert_eq!(reports[0].through_iterators, None);
+}
