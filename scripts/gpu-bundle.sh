@@ -12,7 +12,9 @@ max_mib=45
 
 # What each purpose builds.
 for_compaction() {
-    build build -p rockmill-cli -p rockmill-bench
+    # Without SQL, which needs no GPU to be tested and takes as much room as everything else.
+    build build -p rockmill-cli --no-default-features
+    build build -p rockmill-bench
     build build -p rockmill-tests --bin crash
     build test --no-run -p rockmill-compaction --test gpu_tests
     # Unit tests, some of which run on the device as well.

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
-readonly MIN_RUST=1.91
+readonly MIN_RUST=1.94
 readonly EXIT_ENVIRONMENT=3
 
 stop() {

@@ -87,7 +87,7 @@ fn not_shown(what: &str, why: &Error) -> String {
 
 /// Returns the range tombstones, and the parts of them that are not shown.
 fn range_deletions(table: &InputTable) -> Result<(Vec<RangeDeletionRow>, NotShown), Stop> {
-    Ok(match understood(sst::range_deletions(table))? {
+    Ok(match understood(rockmill_core::range_tombstones(table))? {
         Ok(found) => {
             let rows = found.into_iter().map(RangeDeletionRow::from);
             (rows.collect(), NotShown::new())

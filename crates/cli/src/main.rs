@@ -16,6 +16,8 @@ mod inspect;
 mod job;
 mod removed;
 mod service_args;
+#[cfg(feature = "sql")]
+mod sql;
 mod sst;
 #[cfg(test)]
 mod test_tables;
@@ -52,6 +54,10 @@ enum Command {
     /// Checks every block, key and count of an SST file or of a database.
     #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
+    /// Runs SQL over a database: every column family is a table of key and value.
+    #[cfg(feature = "sql")]
+    #[command(after_help = sql::EXAMPLES)]
+    Sql(sql::SqlArgs),
     /// Records and repeats compaction jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args),
+        #[cfg(feature = "sql")]
+        Command::Sql(args) => sql::run(&args),
         Command::Job(command) => job::run(command),
         Command::Worker => worker::serve(rockmill::Builder::device),
     })

@@ -3,13 +3,9 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use rockmill_core::read_block;
 use rockmill_core::{Error, ErrorKind, InputTable, ReadAt, Result, open_known_table};
-use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::handle::BlockHandle;
-use rockmill_format::key;
-use rockmill_format::table::names;
 use rockmill_storage::{InputFileReader, LocalStorage};
 
 /// An opened SST file, and why parts of its index are not understood.
@@ -83,48 +79,4 @@ pub fn checksum_name(checksum: ChecksumType) -> &'static str {
         .into_iter()
         .find(|name| ChecksumType::from_option(name) == Some(checksum))
         .unwrap_or("unknown")
-}
-
-/// A range tombstone: it deletes older entries with user keys from `start` up to but excluding `end`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RangeDeletion {
-    /// First user key.
-    pub start: Vec<u8>,
-    /// Sequence number and type.
-    pub tag: u64,
-    /// Exclusive end, a user key.
-    pub end: Vec<u8>,
-}
-
-/// Reads the range tombstones of a table. They are unordered and may overlap.
-///
-/// # Errors
-/// Storage if reading fails; Corruption or Declined if their block is damaged or not understood.
-pub fn range_deletions(table: &InputTable) -> Result<Vec<RangeDeletion>> {
-    let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
-        return Ok(Vec::new());
-    };
-    let name = table.file.name();
-    let fail = |e: rockmill_format::Error| Error::format(name, e.at(handle.offset));
-    let corrupt = |what: &str| Error::corruption(name, handle.offset, what);
-    let payload = read_block(table, handle)?;
-    let block = Block::parse(&payload).map_err(fail)?;
-    // RocksDB always writes this block with a restart point for every entry.
-    let mut entries = block.entries(ValueForm::Sized, 1).map_err(fail)?;
-    let mut found = Vec::new();
-    let mut internal_key = Vec::new();
-    while let Some(entry) = entries.next_entry().map_err(fail)? {
-        entry.restore_key(&mut internal_key);
-        let (start, tag) = key::split(&internal_key)
-            .ok_or_else(|| corrupt("range tombstone's key shorter than 8 bytes"))?;
-        if key::tag_type(tag) != key::ValueType::RangeDeletion as u8 {
-            return Err(corrupt("an entry that is no range tombstone among them"));
-        }
-        found.push(RangeDeletion {
-            start: start.to_vec(),
-            tag,
-            end: entry.value.to_vec(),
-        });
-    }
-    Ok(found)
 }

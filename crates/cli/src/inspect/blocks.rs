@@ -6,11 +6,12 @@ use rockmill_format::compression::Decompressor;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{self, ValueType};
 use rockmill_format::properties::compression_type_name;
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_terminal::output::{self, Stop};
 use serde::Serialize;
 
 use super::{NotShown, not_shown};
-use crate::sst::{RangeDeletion, understood};
+use crate::sst::understood;
 
 /// One data block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,12 +72,12 @@ pub struct RangeDeletionRow {
     pub sequence: u64,
 }
 
-impl From<RangeDeletion> for RangeDeletionRow {
-    fn from(deletion: RangeDeletion) -> Self {
+impl From<RangeTombstone> for RangeDeletionRow {
+    fn from(tombstone: RangeTombstone) -> Self {
         Self {
-            sequence: key::tag_sequence(deletion.tag),
-            start: deletion.start,
-            end: deletion.end,
+            sequence: tombstone.sequence,
+            start: tombstone.begin,
+            end: tombstone.end,
         }
     }
 }

@@ -6,14 +6,15 @@ use rockmill_compaction::verify::table::scan_known;
 use rockmill_core::read_block;
 use rockmill_core::{CancelToken, Contents, Error, InputTable, Result};
 use rockmill_format::checksum::ChecksumType;
-use rockmill_format::key::{self, TAG_SIZE};
+use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
+use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::table::{is_bytewise, names};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
 use super::filter::FilterCheck;
-use crate::sst::{self, RangeDeletion, Sst, understood};
+use crate::sst::{Sst, understood};
 
 /// Contents of a file without errors.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ pub fn check(sst: &Sst) -> Result<Checked> {
     for why in check_other_blocks(table)? {
         leave_out("what a meta block holds", &why);
     }
-    let range_deletions = understood(sst::range_deletions(table))?
+    let range_deletions = understood(rockmill_core::range_tombstones(table))?
         .inspect_err(|why| leave_out("the range tombstones", why))
         .ok();
     let mut filter = understood(FilterCheck::load(table))?
@@ -131,14 +132,12 @@ fn check_other_blocks(table: &InputTable) -> Result<Vec<Error>> {
     Ok(unknown)
 }
 
-fn sequences(contents: &Contents, range_deletions: &[RangeDeletion]) -> Option<(u64, u64)> {
+fn sequences(contents: &Contents, range_deletions: &[RangeTombstone]) -> Option<(u64, u64)> {
     let points = (contents.entries() > 0)
         .then_some([contents.smallest_seqno, contents.largest_seqno])
         .into_iter()
         .flatten();
-    let ranges = range_deletions
-        .iter()
-        .map(|deletion| key::tag_sequence(deletion.tag));
+    let ranges = range_deletions.iter().map(|deletion| deletion.sequence);
     let all = points.chain(ranges);
     Some((all.clone().min()?, all.max()?))
 }
@@ -160,12 +159,12 @@ fn misstated(table: &InputTable, property: &str, said: u64, found: u64) -> Error
 fn check_counts(
     table: &InputTable,
     contents: &Contents,
-    range_deletions: &[RangeDeletion],
+    range_deletions: &[RangeTombstone],
 ) -> Result<()> {
     let ranges = range_deletions.len() as u64;
     let key_bytes: usize = range_deletions
         .iter()
-        .map(|deletion| deletion.start.len() + TAG_SIZE)
+        .map(|deletion| deletion.begin.len() + TAG_SIZE)
         .sum();
     let value_bytes: usize = range_deletions
         .iter()

@@ -1,0 +1,209 @@
+//! `rockmill sql`: queries over a database's files.
+
+mod format;
+mod prompt;
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SessionState;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParser, Statement};
+use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_sql::{ReadOnly, Scans};
+use rockmill_terminal::outcome::Failure;
+use tokio::runtime::Runtime;
+
+use crate::{database_dir, device};
+use format::Format;
+
+/// Arguments of `rockmill sql`.
+#[derive(Debug, clap::Args)]
+pub struct SqlArgs {
+    /// Folder of the database. It is only read; the database may be open.
+    db: PathBuf,
+    /// Statements, separated by semicolons [default: those of standard input].
+    statements: Option<String>,
+    /// Runs the statements of this file first, such as CREATE EXTERNAL TABLE .. STORED AS ROCKSDB. Without it, those of
+    /// tables.sql in the database's folder are run, if that file exists.
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How rows are printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Threads [default: all cores].
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
+    #[arg(long)]
+    explain: bool,
+}
+
+/// Help below the arguments.
+pub const EXAMPLES: &str = "Examples:
+  rockmill sql ./db \"select count(*), sum(octet_length(value)) from \\\"default\\\" where starts_with(key, 'user:')\"
+  rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
+  rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
+
+/// Name of the file of statements that a database's folder may have.
+const TABLES: &str = "tables.sql";
+
+/// Runs `rockmill sql`.
+///
+/// # Errors
+/// Usage for a statement that is wrong, Data for damaged files, else Environment.
+pub fn run(args: &SqlArgs) -> Result<(), Failure> {
+    database_dir::require(&args.db)?;
+    let first = first_statements(args)?;
+    let mut settings = ScanSettings {
+        devices: device::parse(&args.device)?,
+        ..ScanSettings::default()
+    };
+    let mut config = SessionConfig::new().with_information_schema(true);
+    if let Some(threads) = args.threads {
+        settings.max_threads = Some(threads);
+        config = config.with_target_partitions(threads.max(1));
+    }
+    let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
+    let of_database = |error| database_dir::failure(&args.db, error);
+    let engine = ScanEngine::new(settings).map_err(of_database)?;
+    let database = Directory::open(&args.db).map_err(of_database)?;
+    let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let context = rockmill_sql::session(config, &engine).map_err(failure)?;
+    let scans = Scans::new(engine, Arc::new(database));
+    scans.register(&context).map_err(failure)?;
+    let shell = Shell {
+        context,
+        runtime,
+        format: args.format,
+        explain: args.explain,
+    };
+    match first {
+        First::None => {}
+        First::Named(first) => shell.run(&first)?,
+        First::OfDatabase(first) => {
+            let defined = shell.runtime.block_on(scans.define(&shell.context, &first));
+            defined.map_err(failure)?;
+        }
+    }
+    match &args.statements {
+        Some(statements) => shell.run(statements),
+        None if std::io::stdin().is_terminal() => prompt::prompt(&shell),
+        None => {
+            let mut statements = String::new();
+            let read = std::io::stdin().read_to_string(&mut statements);
+            read.map_err(|e| Failure::Environment(format!("cannot read standard input: {e}")))?;
+            shell.run(&statements)
+        }
+    }
+}
+
+/// Statements that come before the others.
+enum First {
+    None,
+    /// Of a file that was named.
+    Named(String),
+    /// Of the file that lies in the database's folder.
+    OfDatabase(String),
+}
+
+fn first_statements(args: &SqlArgs) -> Result<First, Failure> {
+    let default = args.db.join(TABLES);
+    let path = match &args.file {
+        Some(path) => path,
+        None if default.is_file() => &default,
+        None => return Ok(First::None),
+    };
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+    Ok(match args.file {
+        Some(_) => First::Named(text),
+        None => First::OfDatabase(text),
+    })
+}
+
+/// A session that prints what statements return.
+struct Shell {
+    context: SessionContext,
+    runtime: Runtime,
+    format: Format,
+    explain: bool,
+}
+
+impl Shell {
+    /// Runs statements that are separated by semicolons, up to the first that fails.
+    fn run(&self, statements: &str) -> Result<(), Failure> {
+        let statements = DFParser::parse_sql(statements).map_err(failure)?;
+        for statement in statements {
+            self.runtime.block_on(self.statement(statement))?;
+        }
+        Ok(())
+    }
+
+    async fn statement(&self, statement: Statement) -> Result<(), Failure> {
+        let is_query = matches!(&statement, Statement::Statement(sql) if is_query(sql));
+        let state = self.context.state();
+        let plan = state.statement_to_plan(statement).await.map_err(failure)?;
+        if self.explain && is_query {
+            let plan = state.create_physical_plan(&plan).await.map_err(failure)?;
+            return format::explain(&plan);
+        }
+        let frame = self
+            .context
+            .execute_logical_plan(plan)
+            .await
+            .map_err(failure)?;
+        // The schema of a statement that defines something is empty.
+        let plan = frame.create_physical_plan().await.map_err(failure)?;
+        if plan.schema().fields().is_empty() {
+            return drain(plan, &state).await;
+        }
+        format::print(self.format, plan, state.task_ctx()).await
+    }
+}
+
+fn is_query(statement: &datafusion::sql::sqlparser::ast::Statement) -> bool {
+    use datafusion::sql::sqlparser::ast::Statement;
+    matches!(statement, Statement::Query(_))
+}
+
+async fn drain(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<(), Failure> {
+    let drained = datafusion::physical_plan::collect(plan, state.task_ctx()).await;
+    drained.map(|_| ()).map_err(failure)
+}
+
+/// A statement's failure. Those of Rockmill keep their own exit code.
+fn failure(error: DataFusionError) -> Failure {
+    let root = error.find_root();
+    if let DataFusionError::External(external) = root
+        && let Some(error) = external.downcast_ref::<rockmill_core::Error>()
+    {
+        return error.clone().into();
+    }
+    let text = error.strip_backtrace();
+    match root {
+        DataFusionError::SQL(..)
+        | DataFusionError::Plan(_)
+        | DataFusionError::SchemaError(..)
+        | DataFusionError::NotImplemented(_)
+        | DataFusionError::Configuration(_) => Failure::Usage(text),
+        DataFusionError::IoError(_)
+        | DataFusionError::ResourcesExhausted(_)
+        | DataFusionError::ObjectStore(_) => Failure::Environment(text),
+        DataFusionError::Internal(_) => {
+            Failure::Environment(format!("internal error, please report it: {text}"))
+        }
+        _ => Failure::Data(text),
+    }
+}
+
+/// The plan as text.
+fn plan_text(plan: &Arc<dyn ExecutionPlan>) -> String {
+    displayable(plan.as_ref()).indent(false).to_string()
+}

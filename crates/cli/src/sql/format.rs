@@ -1,0 +1,246 @@
+//! Prints rows and plans.
+
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use comfy_table::Cell;
+use datafusion::arrow::array::{Array, RecordBatch, cast::AsArray};
+use datafusion::arrow::csv::WriterBuilder;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressStyle};
+use rockmill_terminal::outcome::Failure;
+use rockmill_terminal::output::{self, escape};
+
+use super::{failure, plan_text};
+
+/// How rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people: the first 1,000 rows, bytes as text where they are printable.
+    Table,
+    /// Comma-separated values with a header, bytes as hexadecimal digits.
+    Csv,
+    /// A JSON object on each line, bytes as hexadecimal digits.
+    Json,
+    /// Apache Arrow's stream format.
+    Arrow,
+}
+
+/// Most rows of a table for people.
+const MAX_TABLE_ROWS: usize = 1000;
+
+/// Runs a plan and prints its rows.
+///
+/// # Errors
+/// As those of the statement; Environment if the output cannot be written.
+pub async fn print(
+    format: Format,
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<(), Failure> {
+    let progress = Progress::of(&plan);
+    let mut rows = execute_stream(Arc::clone(&plan), context).map_err(failure)?;
+    let mut out = Printer::new(format, &plan)?;
+    loop {
+        let next = tokio::select! {
+            next = rows.next() => next,
+            () = tokio::time::sleep(Progress::INTERVAL) => {
+                progress.show(&plan);
+                continue;
+            }
+            _ = tokio::signal::ctrl_c() => {
+                return Err(Failure::Environment("interrupted".to_owned()));
+            }
+        };
+        let Some(batch) = next else {
+            break;
+        };
+        let batch = batch.map_err(failure)?;
+        progress.clear();
+        match out.batch(&batch) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => return written(Err(error)),
+        }
+    }
+    progress.clear();
+    written(out.finish())
+}
+
+/// A reader that closes early causes no failure.
+fn written(result: DataFusionResult<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        result => result.map_err(|e| match e {
+            DataFusionError::IoError(e) => Failure::Environment(format!("cannot print: {e}")),
+            e => failure(e),
+        }),
+    }
+}
+
+fn is_broken_pipe(error: &DataFusionError) -> bool {
+    let is_broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    match error.find_root() {
+        DataFusionError::IoError(e) => is_broken(e),
+        DataFusionError::ArrowError(e, _) => e.to_string().contains("Broken pipe"),
+        _ => false,
+    }
+}
+
+/// Writes batches in a format.
+enum Printer {
+    Table {
+        table: comfy_table::Table,
+        rows: usize,
+        is_cut: bool,
+    },
+    Csv(Box<datafusion::arrow::csv::Writer<BufWriter<io::Stdout>>>),
+    Json(LineDelimitedWriter<BufWriter<io::Stdout>>),
+    Arrow(Box<StreamWriter<BufWriter<io::Stdout>>>),
+}
+
+impl Printer {
+    fn new(format: Format, plan: &Arc<dyn ExecutionPlan>) -> Result<Self, Failure> {
+        let schema = plan.schema();
+        let out = || BufWriter::new(io::stdout());
+        Ok(match format {
+            Format::Table => {
+                let names = schema.fields().iter().map(|field| field.name().as_str());
+                let mut table = comfy_table::Table::new();
+                table.set_header(names);
+                output::fit(&mut table);
+                Self::Table {
+                    table,
+                    rows: 0,
+                    is_cut: false,
+                }
+            }
+            Format::Csv => Self::Csv(Box::new(
+                WriterBuilder::new().with_header(true).build(out()),
+            )),
+            Format::Json => Self::Json(LineDelimitedWriter::new(out())),
+            Format::Arrow => {
+                let writer = StreamWriter::try_new(out(), &schema);
+                Self::Arrow(Box::new(writer.map_err(|e| failure(e.into()))?))
+            }
+        })
+    }
+
+    /// Prints a batch. Returns whether more rows are wanted.
+    fn batch(&mut self, batch: &RecordBatch) -> DataFusionResult<bool> {
+        match self {
+            Self::Table {
+                table,
+                rows,
+                is_cut,
+            } => {
+                let wanted = batch.num_rows().min(MAX_TABLE_ROWS - *rows);
+                *rows += wanted;
+                *is_cut |= wanted < batch.num_rows();
+                add_rows(table, &batch.slice(0, wanted))?;
+                return Ok(!*is_cut);
+            }
+            Self::Csv(writer) => writer.write(batch)?,
+            Self::Json(writer) => writer.write(batch)?,
+            Self::Arrow(writer) => writer.write(batch)?,
+        }
+        Ok(true)
+    }
+
+    fn finish(self) -> DataFusionResult<()> {
+        match self {
+            Self::Table { table, is_cut, .. } => {
+                let mut out = BufWriter::new(io::stdout());
+                for line in table.lines() {
+                    writeln!(out, "{}", line.trim_end())?;
+                }
+                if is_cut {
+                    writeln!(
+                        out,
+                        "These are the first {MAX_TABLE_ROWS} rows. --format csv prints all."
+                    )?;
+                }
+                out.flush()?;
+            }
+            Self::Csv(writer) => writer.into_inner().flush()?,
+            Self::Json(mut writer) => {
+                writer.finish()?;
+                writer.into_inner().flush()?;
+            }
+            Self::Arrow(mut writer) => {
+                writer.finish()?;
+                writer.into_inner()?.flush()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_rows(table: &mut comfy_table::Table, batch: &RecordBatch) -> DataFusionResult<()> {
+    let options = FormatOptions::default().with_null("NULL");
+    let columns = batch.columns().iter();
+    let formats = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+    let formats = formats.collect::<Result<Vec<_>, _>>()?;
+    for row in 0..batch.num_rows() {
+        let cells = batch
+            .columns()
+            .iter()
+            .zip(&formats)
+            .map(|(column, format)| {
+                Cell::new(match column.data_type() {
+                    DataType::Binary if column.is_valid(row) => {
+                        escape(column.as_binary::<i32>().value(row))
+                    }
+                    _ => format.value(row).to_string(),
+                })
+            });
+        table.add_row(cells.collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+/// Prints a plan, and what is left to DataFusion.
+///
+/// # Errors
+/// Environment if the output cannot be written.
+pub fn explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
+    output::to_stdout(|out| {
+        write!(out, "{}", plan_text(plan))?;
+        for (expression, why) in rockmill_sql::left_out(plan) {
+            writeln!(out, "Left to DataFusion: {expression}, because {why}.")?;
+        }
+        Ok(())
+    })
+}
+
+/// A bar on standard error over the bytes that the scans read, if that is a terminal.
+struct Progress(ProgressBar);
+
+impl Progress {
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        const TEMPLATE: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let bar = ProgressBar::new(rockmill_sql::progress(plan).1);
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, plan: &Arc<dyn ExecutionPlan>) {
+        self.0.set_position(rockmill_sql::progress(plan).0);
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,279 @@
+//! Aggregates that a scan computes.
+//!
+//! DataFusion has no way to ask a table for aggregates. So this rule comes last, and replaces the first half of an
+//! aggregate over a scan by a scan that hands over the same states.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{Column, Literal as Constant};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
+use rockmill_core::scan::{
+    Aggregate, Aggregation, ColumnType, Instruction, IntegerRange, Literal, OutputColumn,
+};
+
+use crate::program::{Program, Reason};
+use crate::scan::{Aggregates, ScanExec};
+use crate::stored::column_type;
+
+/// Most groups that a scan keeps.
+const MAX_GROUPS: u32 = 4096;
+
+/// Replaces aggregates over scans.
+#[derive(Debug)]
+pub struct AggregateInScan;
+
+impl PhysicalOptimizerRule for AggregateInScan {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let replaced = plan.transform_down(|node| {
+            let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            Ok(match replace(aggregate)? {
+                Some(replaced) => Transformed::yes(replaced),
+                None => Transformed::no(node),
+            })
+        })?;
+        Ok(replaced.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "rockmill_aggregate_in_scan"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn replace(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    // Groups that come in the order of the keys may be taken as they come. A scan gives none of that.
+    let is_plain = *aggregate.input_order_mode() == InputOrderMode::Linear
+        && aggregate.limit_options().is_none()
+        && aggregate.group_expr().is_single()
+        && aggregate.filter_expr().iter().all(Option::is_none);
+    if !is_plain {
+        return Ok(None);
+    }
+    match aggregate.mode() {
+        AggregateMode::Partial => partial(aggregate),
+        AggregateMode::Single | AggregateMode::SinglePartitioned => {
+            let first = AggregateExec::try_new(
+                AggregateMode::Partial,
+                aggregate.group_expr().clone(),
+                aggregate.aggr_expr().to_vec(),
+                aggregate.filter_expr().to_vec(),
+                Arc::clone(aggregate.input()),
+                aggregate.input_schema(),
+            )?;
+            let Some(scan) = partial(&first)? else {
+                return Ok(None);
+            };
+            // Rows of a group may lie in several pieces, but never in two partitions of one.
+            let mode = match aggregate.mode() {
+                AggregateMode::Single => AggregateMode::Final,
+                _ => AggregateMode::FinalPartitioned,
+            };
+            let last = AggregateExec::try_new(
+                mode,
+                aggregate.group_expr().as_final(),
+                aggregate.aggr_expr().to_vec(),
+                aggregate.filter_expr().to_vec(),
+                scan,
+                aggregate.input_schema(),
+            )?;
+            Ok(Some(Arc::new(last)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The scan that hands over what a partial aggregate would.
+fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some((scan, projection)) = scan_below(aggregate.input()) else {
+        return Ok(None);
+    };
+    if scan.columns().is_none() {
+        return Ok(None);
+    }
+    let over_table = |expression: &Arc<dyn PhysicalExpr>| {
+        let expression = Arc::clone(expression);
+        let expression = match projection {
+            Some(projection) => inline(expression, projection)?,
+            None => expression,
+        };
+        scan.over_table(expression)
+    };
+    let groups = aggregate.group_expr().expr().iter();
+    let groups = groups.map(|(expression, _)| over_table(expression));
+    let groups = groups.collect::<Result<Vec<_>>>()?;
+    let mut calls = Vec::new();
+    for call in aggregate.aggr_expr() {
+        let arguments = call.expressions();
+        let arguments = arguments
+            .iter()
+            .map(over_table)
+            .collect::<Result<Vec<_>>>()?;
+        calls.push((Arc::clone(call), arguments));
+    }
+    let schema = aggregate.schema();
+    let states = Arc::clone(&schema);
+    let aggregates = Aggregates {
+        schema,
+        compile: Box::new(move |program| compile(program, &groups, &calls, &states)),
+    };
+    // Where a scan does not compute an aggregate, DataFusion does.
+    let scan = scan.with_aggregates(aggregates).ok();
+    Ok(scan.map(|scan| Arc::new(scan) as Arc<dyn ExecutionPlan>))
+}
+
+/// The scan of which a plan takes all rows, and what it computes of each.
+fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<(&ScanExec, Option<&ProjectionExec>)> {
+    let plan = without_repartition(plan);
+    if let Some(scan) = plan.downcast_ref::<ScanExec>() {
+        return Some((scan, None));
+    }
+    let projection = plan.downcast_ref::<ProjectionExec>()?;
+    let scan = without_repartition(projection.input()).downcast_ref::<ScanExec>()?;
+    Some((scan, Some(projection)))
+}
+
+/// The plan below what spreads rows over threads at will: there is nothing to spread when the scan aggregates.
+fn without_repartition(plan: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    match plan.downcast_ref::<RepartitionExec>() {
+        Some(repartition)
+            if matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)) =>
+        {
+            repartition.input()
+        }
+        _ => plan,
+    }
+}
+
+/// An expression over what a projection computes as one over its input.
+fn inline(
+    expression: Arc<dyn PhysicalExpr>,
+    projection: &ProjectionExec,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let inlined = expression.transform_up(|expression| {
+        let column = expression.downcast_ref::<Column>();
+        let computed = column.and_then(|column| projection.expr().get(column.index()));
+        Ok(match computed {
+            Some(computed) => Transformed::yes(Arc::clone(&computed.expr)),
+            None => Transformed::no(expression),
+        })
+    })?;
+    Ok(inlined.data)
+}
+
+type Call = (Arc<AggregateFunctionExpr>, Vec<Arc<dyn PhysicalExpr>>);
+
+fn compile(
+    program: &mut Program<'_>,
+    groups: &[Arc<dyn PhysicalExpr>],
+    calls: &[Call],
+    states: &Schema,
+) -> std::result::Result<Aggregation, Reason> {
+    let keys = groups.iter().map(|group| program.comparable(group));
+    let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
+    let mut aggregates = Vec::new();
+    for (call, arguments) in calls {
+        if call.is_distinct() || !call.order_bys().is_empty() {
+            return Err(format!("scans do not compute {}", call.name()));
+        }
+        let next = keys.len() + aggregates.len();
+        let state = |offset: usize| {
+            let field = states.fields().get(next + offset);
+            field.map(|field| field.data_type().clone())
+        };
+        match (call.fun().name(), &arguments[..]) {
+            ("count", [of]) => aggregates.push(count(program, of)?),
+            ("sum", [of]) => aggregates.push(sum(program, of, state(0))?),
+            ("avg", [of]) => {
+                aggregates.push(count_or_null(program, of)?);
+                aggregates.push(sum(program, of, state(1))?);
+            }
+            ("min", [of]) => aggregates.push(Aggregate::Min(extreme(program, of, state(0))?)),
+            ("max", [of]) => aggregates.push(Aggregate::Max(extreme(program, of, state(0))?)),
+            (other, _) => return Err(format!("scans do not compute {other}")),
+        }
+    }
+    if states.fields().len() != keys.len() + aggregates.len() {
+        return Err("the states of an aggregate are not those expected".to_owned());
+    }
+    Ok(Aggregation {
+        keys,
+        aggregates,
+        max_groups: MAX_GROUPS,
+    })
+}
+
+fn count(
+    program: &mut Program<'_>,
+    of: &Arc<dyn PhysicalExpr>,
+) -> std::result::Result<Aggregate, Reason> {
+    let constant = of.downcast_ref::<Constant>();
+    if constant.is_some_and(|constant| !constant.value().is_null()) {
+        return Ok(Aggregate::Count(None));
+    }
+    Ok(Aggregate::Count(Some(program.add(of)?)))
+}
+
+/// The count that DataFusion keeps for a mean: null where there is no value.
+fn count_or_null(
+    program: &mut Program<'_>,
+    of: &Arc<dyn PhysicalExpr>,
+) -> std::result::Result<Aggregate, Reason> {
+    let value = program.add(of)?;
+    let when = program.push(Instruction::IsNull(value));
+    let one = program.push(Instruction::Constant(Literal::Integer(1)));
+    let of = program.push(Instruction::NullIf { of: one, when });
+    Ok(Aggregate::Sum {
+        of,
+        range: IntegerRange::WrapUnsigned { bytes: 8 },
+        stored: ColumnType::Integer { bytes: 8 },
+    })
+}
+
+fn sum(
+    program: &mut Program<'_>,
+    of: &Arc<dyn PhysicalExpr>,
+    state: Option<DataType>,
+) -> std::result::Result<Aggregate, Reason> {
+    let (bytes, range) = match state {
+        Some(DataType::Int64) => (8, IntegerRange::WrapSigned { bytes: 8 }),
+        Some(DataType::UInt64) => (8, IntegerRange::WrapUnsigned { bytes: 8 }),
+        Some(DataType::Decimal128(..)) => (16, IntegerRange::WrapSigned { bytes: 16 }),
+        other => return Err(format!("scans do not sum {other:?}")),
+    };
+    let of = program.add(of)?;
+    let stored = ColumnType::Integer { bytes };
+    Ok(Aggregate::Sum { of, range, stored })
+}
+
+fn extreme(
+    program: &mut Program<'_>,
+    of: &Arc<dyn PhysicalExpr>,
+    state: Option<DataType>,
+) -> std::result::Result<OutputColumn, Reason> {
+    let column = program.comparable(of)?;
+    // DataFusion's least text may be of another type than its argument's.
+    let expected = state.as_ref().and_then(column_type);
+    match expected == Some(column.stored) {
+        true => Ok(column),
+        false => Err(format!("scans do not compute with {state:?}")),
+    }
+}

@@ -1,0 +1,181 @@
+//! `CREATE EXTERNAL TABLE .. STORED AS ROCKSDB`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::{DFParser, Statement};
+use rockmill_scan::{Directory, ScanEngine};
+
+use crate::read_only::ReadOnly;
+use crate::scan::external;
+use crate::stored::column_type;
+use crate::table::{Scans, blocking};
+
+/// The format's name in statements.
+pub const FORMAT: &str = "ROCKSDB";
+
+/// Makes tables of folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
+#[derive(Debug)]
+pub struct RocksTables {
+    engine: Arc<ScanEngine>,
+    /// Databases by their real paths.
+    databases: Mutex<HashMap<PathBuf, Scans>>,
+}
+
+impl RocksTables {
+    /// A factory whose tables are scanned by `engine`.
+    pub fn new(engine: Arc<ScanEngine>) -> Self {
+        Self {
+            engine,
+            databases: Mutex::default(),
+        }
+    }
+
+    async fn database(&self, location: &str) -> Result<Scans> {
+        let path = Path::new(location).to_owned();
+        let engine = Arc::clone(&self.engine);
+        let (path, scans) = blocking(move || {
+            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            let database = Directory::open(&path).map_err(external)?;
+            let database = database.with_iterators(Arc::new(ReadOnly::default()));
+            Ok((real, Scans::new(engine, Arc::new(database))))
+        })
+        .await?;
+        let mut databases = self
+            .databases
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(databases.entry(path).or_insert(scans).clone())
+    }
+}
+
+#[async_trait]
+impl TableProviderFactory for RocksTables {
+    async fn create(
+        &self,
+        _: &dyn Session,
+        statement: &CreateExternalTable,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let [location] = &statement.locations[..] else {
+            return plan_err!("a ROCKSDB table has one location: the folder of a database");
+        };
+        table(&self.database(location).await?, statement)
+    }
+}
+
+impl Scans {
+    /// Runs a statement of a file that belongs to the database: a relative LOCATION begins at the database's folder.
+    ///
+    /// # Errors
+    /// As those of the statement.
+    pub async fn define(&self, session: &SessionContext, statement: &str) -> Result<()> {
+        for mut statement in DFParser::parse_sql(statement)? {
+            if let Statement::CreateExternalTable(create) = &mut statement {
+                for location in &mut create.locations {
+                    let path = self.database().path().join(&location);
+                    *location = path.display().to_string();
+                }
+            }
+            let plan = session.state().statement_to_plan(statement).await?;
+            match &plan {
+                LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create))
+                    if self.is_at(create) =>
+                {
+                    session.register_table(create.name.clone(), table(self, create)?)?;
+                }
+                _ => {
+                    session.execute_logical_plan(plan).await?.collect().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a statement makes a table of this database.
+    fn is_at(&self, statement: &CreateExternalTable) -> bool {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        statement.file_type == FORMAT
+            && matches!(&statement.locations[..], [one] if real(Path::new(one)) == real(self.database().path()))
+    }
+}
+
+/// The table that a statement makes of a database.
+fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn TableProvider>> {
+    let mut options = Options::read(&statement.options)?;
+    let family = options
+        .take("family")
+        .unwrap_or_else(|| "default".to_owned());
+    let (key, value) = (options.take("key"), options.take("value"));
+    options.none_left()?;
+    let schema: SchemaRef = Arc::new(statement.schema.as_arrow().clone());
+    match (schema.fields().is_empty(), key, value) {
+        (true, None, None) => Ok(scans.table(&family)),
+        (false, Some(key), Some(value)) => {
+            let schema = stored_schema(&schema)?;
+            Ok(scans.table_with_layout(&family, schema, &key, &value)?)
+        }
+        (true, ..) => {
+            plan_err!("a layout needs columns: CREATE EXTERNAL TABLE name (column type, ..)")
+        }
+        (false, ..) => plan_err!(
+            "columns need a layout: OPTIONS ('key' 'u32be id', 'value' 'rest body'), or leave the columns out, \
+             for a table of key and value"
+        ),
+    }
+}
+
+/// The options of a statement. DataFusion puts the format's name before some of them.
+struct Options(HashMap<String, String>);
+
+impl Options {
+    fn read(options: &HashMap<String, String>) -> Result<Self> {
+        let named = options.iter().map(|(name, value)| {
+            let name = name.to_lowercase();
+            let name = name.strip_prefix("format.").unwrap_or(&name);
+            (name.to_owned(), value.clone())
+        });
+        Ok(Self(named.collect()))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    fn none_left(&self) -> Result<()> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(name) => plan_err!(
+                "{name} is no option of a ROCKSDB table; options are family, key and value"
+            ),
+        }
+    }
+}
+
+/// The columns as scans store them: text without views.
+fn stored_schema(schema: &Schema) -> Result<SchemaRef> {
+    use datafusion::arrow::datatypes::{DataType, Field};
+    let mut fields = Vec::new();
+    for field in schema.fields() {
+        let data_type = match field.data_type() {
+            DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
+            DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
+            other => other.clone(),
+        };
+        if column_type(&data_type).is_none() {
+            return plan_err!(
+                "column {} has type {data_type}, which layouts do not have",
+                field.name()
+            );
+        }
+        fields.push(Field::new(field.name(), data_type, field.is_nullable()));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}

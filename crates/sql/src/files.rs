@@ -1,0 +1,141 @@
+//! The tables `rocksdb_files` and `rocksdb_families`: what a database consists of.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{
+    ArrayRef, BinaryBuilder, RecordBatch, StringBuilder, UInt32Builder, UInt64Builder,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use rockmill_scan::View;
+
+use crate::scan::external;
+use crate::table::{Scans, blocking};
+
+/// Which of the two tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// A row of each SST file.
+    Files,
+    /// A row of each column family.
+    Families,
+}
+
+/// One of the two tables.
+#[derive(Debug)]
+pub struct ContentsTable {
+    scans: Scans,
+    contents: Contents,
+    schema: SchemaRef,
+}
+
+impl ContentsTable {
+    /// The table of a database.
+    pub fn new(scans: &Scans, contents: Contents) -> Self {
+        let column = |(name, data_type)| Field::new(name, data_type, false);
+        let columns: Vec<_> = match contents {
+            Contents::Files => vec![
+                ("family", DataType::Utf8),
+                ("file", DataType::UInt64),
+                ("level", DataType::UInt32),
+                ("smallest_key", DataType::Binary),
+                ("largest_key", DataType::Binary),
+                ("entries", DataType::UInt64),
+                ("bytes", DataType::UInt64),
+                ("compression", DataType::Utf8),
+            ],
+            Contents::Families => vec![
+                ("family", DataType::Utf8),
+                ("files", DataType::UInt64),
+                ("entries", DataType::UInt64),
+                ("bytes", DataType::UInt64),
+            ],
+        };
+        Self {
+            scans: scans.clone(),
+            contents,
+            schema: Arc::new(Schema::new(
+                columns.into_iter().map(column).collect::<Vec<_>>(),
+            )),
+        }
+    }
+
+    fn columns(contents: Contents, scans: &Scans, view: &View) -> Result<Vec<ArrayRef>> {
+        let mut names = StringBuilder::new();
+        let (mut numbers, mut levels) = (UInt64Builder::new(), UInt32Builder::new());
+        let (mut smallest, mut largest) = (BinaryBuilder::new(), BinaryBuilder::new());
+        let (mut entries, mut bytes) = (UInt64Builder::new(), UInt64Builder::new());
+        let mut compressions = StringBuilder::new();
+        for name in scans.database().families().map_err(external)? {
+            let family = view.family(&name).map_err(external)?;
+            if contents == Contents::Families {
+                names.append_value(&name);
+                numbers.append_value(family.files().len() as u64);
+                entries.append_value(family.entries());
+                bytes.append_value(family.bytes());
+                continue;
+            }
+            for file in family.files() {
+                names.append_value(&name);
+                numbers.append_value(file.number);
+                levels.append_value(file.level);
+                smallest.append_value(&file.smallest);
+                largest.append_value(&file.largest);
+                entries.append_value(file.entries);
+                bytes.append_value(file.bytes);
+                compressions.append_value(&file.compression);
+            }
+        }
+        let (names, numbers) = (Arc::new(names.finish()), Arc::new(numbers.finish()));
+        let (entries, bytes) = (Arc::new(entries.finish()), Arc::new(bytes.finish()));
+        Ok(match contents {
+            Contents::Families => vec![names, numbers, entries, bytes],
+            Contents::Files => vec![
+                names,
+                numbers,
+                Arc::new(levels.finish()),
+                Arc::new(smallest.finish()),
+                Arc::new(largest.finish()),
+                entries,
+                bytes,
+                Arc::new(compressions.finish()),
+            ],
+        })
+    }
+}
+
+#[async_trait]
+impl TableProvider for ContentsTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let view = self.scans.view(session).await?;
+        let (contents, scans) = (self.contents, self.scans.clone());
+        let schema = self.schema();
+        let batch = blocking(move || {
+            let columns = Self::columns(contents, &scans, &view)?;
+            Ok(RecordBatch::try_new(schema, columns)?)
+        });
+        let batch = batch.await?;
+        let plan =
+            MemorySourceConfig::try_new_exec(&[vec![batch]], self.schema(), projection.cloned())?;
+        Ok(plan)
+    }
+}

@@ -1,0 +1,464 @@
+//! How the columns of a table lie in keys and values.
+//!
+//! A layout is a list of parts for the key and one for the value, each in the order of the bytes:
+//!
+//! | part | bytes |
+//! |---|---|
+//! | `u8 a`, `i8 a`, `u16be a` .. `i64le a` | an integer |
+//! | `ordered(i32) a` | a signed integer as big-endian bytes whose highest bit is inverted, so that they sort as numbers |
+//! | `f32be a` .. `f64le a` | an IEEE 754 number |
+//! | `bytes(12) a` | so many bytes |
+//! | `varint a`, `len16be a`, `len32le a` .. | bytes behind their length |
+//! | `rest a` | all other bytes, as the last part |
+//! | `nulls(2)` | 2 bytes of bits, from the lowest of the first byte; each is set if a nullable column is null |
+//! | `skip(4)` | 4 bytes of any content |
+//! | `'text'`, `x'00ff'` | these bytes |
+//!
+//! The SQL type says what an integer means: a decimal without its point, days since 1970, a timestamp.
+
+mod parse;
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use rockmill_core::scan::{
+    Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat, Operation,
+    Register,
+};
+
+use crate::stored::{column_type, is_bytes};
+use parse::parts;
+
+/// A table's columns, and where they lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    schema: SchemaRef,
+    key: Vec<Part>,
+    value: Vec<Part>,
+}
+
+/// Some of the bytes of a key or a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    form: Form,
+    /// Position of the column in the table, if they are one.
+    column: Option<usize>,
+}
+
+/// What the bytes of a part are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Form {
+    Number(Number),
+    Bytes(u32),
+    /// Bytes behind their length.
+    Prefixed(Prefix),
+    Rest,
+    /// Bits of the nullable columns.
+    Nulls(u32),
+    Skip(u32),
+    Literal(Vec<u8>),
+}
+
+/// How the length of bytes is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prefix {
+    Varint,
+    Number(Number),
+}
+
+/// Where a part begins: so many bytes behind a position that is computed.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    computed: Option<Register>,
+    bytes: i128,
+}
+
+type Push<'a> = &'a mut dyn FnMut(Instruction) -> Register;
+
+impl Layout {
+    /// Column `key` with the user key and `value` with the value, both of any bytes.
+    pub fn raw() -> Self {
+        let column = |name| Field::new(name, DataType::Binary, false);
+        let rest = |column| Part {
+            form: Form::Rest,
+            column: Some(column),
+        };
+        Self {
+            schema: Arc::new(Schema::new(vec![column("key"), column("value")])),
+            key: vec![rest(0)],
+            value: vec![rest(1)],
+        }
+    }
+
+    /// The layout of the columns of `schema`, as texts for key and value give it.
+    ///
+    /// # Errors
+    /// One sentence if a text is malformed, or does not fit the columns.
+    pub fn parse(schema: SchemaRef, key: &str, value: &str) -> Result<Self, String> {
+        let layout = Self {
+            key: parts(key, &schema)?,
+            value: parts(value, &schema)?,
+            schema,
+        };
+        layout.check()?;
+        Ok(layout)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let all = || self.key.iter().chain(&self.value);
+        for (position, field) in self.schema.fields().iter().enumerate() {
+            let places = all().filter(|part| part.column == Some(position)).count();
+            if places != 1 {
+                let name = field.name();
+                return Err(format!(
+                    "column {name} lies in {places} parts of the layout, not in one"
+                ));
+            }
+        }
+        let nulls: Vec<_> = all().filter_map(|part| part.form.null_bits()).collect();
+        let nullable = self
+            .schema
+            .fields()
+            .iter()
+            .filter(|field| field.is_nullable())
+            .count();
+        match nulls[..] {
+            [] if nullable > 0 => {
+                return Err(
+                    "the layout has nullable columns and no part nulls(..): say NOT NULL"
+                        .to_owned(),
+                );
+            }
+            [bits] if bits < nullable => {
+                return Err(format!(
+                    "nulls(..) has {bits} bits for {nullable} nullable columns"
+                ));
+            }
+            [] | [_] => {}
+            _ => return Err("the layout has more than one part nulls(..)".to_owned()),
+        }
+        for part in all() {
+            if let Some(column) = part.column {
+                part.form.fits(self.schema.field(column))?;
+            }
+        }
+        for parts in [&self.key, &self.value] {
+            let rest = parts.iter().position(|part| part.form == Form::Rest);
+            if rest.is_some_and(|rest| rest + 1 < parts.len()) {
+                return Err("a part follows rest, which takes all bytes".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Position of the column that is the user key, if there is one.
+    pub fn key_column(&self) -> Option<usize> {
+        match &self.key[..] {
+            [
+                Part {
+                    form: Form::Rest,
+                    column,
+                },
+            ] => *column,
+            _ => None,
+        }
+    }
+
+    /// Whether the rows are in the order of a column's values.
+    pub fn ordered_by(&self) -> Option<usize> {
+        let first = self.key.first()?;
+        let is_ordered = match &first.form {
+            Form::Number(number) => is_ordered(*number),
+            Form::Bytes(_) | Form::Rest => true,
+            _ => false,
+        };
+        first.column.filter(|_| is_ordered)
+    }
+
+    /// Adds the instructions that compute a column.
+    pub fn column(&self, position: usize, push: Push<'_>) -> Register {
+        let find = |parts: &[Part]| parts.iter().position(|part| part.column == Some(position));
+        let (parts, source) = match find(&self.key) {
+            Some(_) => (&self.key, Instruction::Key),
+            None => (&self.value, Instruction::Value),
+        };
+        let from = push(source);
+        let mut at = Cursor::START;
+        for part in parts {
+            if part.column != Some(position) {
+                at = part.form.after(from, at, push);
+                continue;
+            }
+            let value = part.form.value(from, at, push);
+            if !self.schema.field(position).is_nullable() {
+                return value;
+            }
+            let when = self.is_null(position, push);
+            return push(Instruction::NullIf { of: value, when });
+        }
+        // `check` has found each column.
+        push(Instruction::Constant(Literal::Null(
+            rockmill_core::scan::ValueKind::Bytes,
+        )))
+    }
+
+    /// Whether a nullable column is null.
+    fn is_null(&self, position: usize, push: Push<'_>) -> Register {
+        let before = &self.schema.fields()[..position];
+        let bit = before.iter().filter(|field| field.is_nullable()).count();
+        for (parts, source) in [
+            (&self.key, Instruction::Key),
+            (&self.value, Instruction::Value),
+        ] {
+            let nulls = parts
+                .iter()
+                .position(|part| part.form.null_bits().is_some());
+            let Some(nulls) = nulls else {
+                continue;
+            };
+            let from = push(source);
+            let before = parts[..nulls].iter();
+            let at = before.fold(Cursor::START, |at, part| part.form.after(from, at, push));
+            let at = at.register(push);
+            let eight = push(Instruction::Constant(Literal::Integer(8)));
+            let first = push(arithmetic(Operation::Multiply, at, eight));
+            let bit = push(Instruction::Constant(Literal::Integer(bit as i128)));
+            let at = push(arithmetic(Operation::Add, first, bit));
+            return push(Instruction::Bit { from, at });
+        }
+        push(Instruction::Constant(Literal::Boolean(false)))
+    }
+
+    /// Adds the conditions under which the bytes of a row are what the layout says: that no part runs past the end, and
+    /// that no byte is left over.
+    pub fn checks(&self, push: Push<'_>) -> Vec<Check> {
+        let mut checks = Vec::new();
+        let both = [
+            (&self.key, Instruction::Key, "key"),
+            (&self.value, Instruction::Value, "value"),
+        ];
+        for (parts, source, name) in both {
+            if matches!(
+                &parts[..],
+                [Part {
+                    form: Form::Rest,
+                    ..
+                }]
+            ) {
+                continue;
+            }
+            let from = push(source);
+            let length = push(Instruction::Length(from));
+            let mut at = Cursor::START;
+            for part in parts {
+                if let Form::Literal(bytes) = &part.form {
+                    let found = Form::Bytes(bytes.len() as u32).value(from, at, push);
+                    let bytes = push(Instruction::Constant(Literal::Bytes(bytes.clone())));
+                    let holds = push(Instruction::Compare {
+                        comparison: Comparison::Equal,
+                        left: found,
+                        right: bytes,
+                    });
+                    let what = format!("the {name} lacks a literal of the layout");
+                    checks.push(Check { holds, what });
+                }
+                at = part.form.after(from, at, push);
+            }
+            let ends_with_rest = parts.last().is_some_and(|part| part.form == Form::Rest);
+            let (comparison, what) = match ends_with_rest {
+                true => (
+                    Comparison::LessOrEqual,
+                    format!("the layout runs past the end of the {name}"),
+                ),
+                false => (
+                    Comparison::Equal,
+                    format!(
+                        "the layout does not end with the {name}: it runs past its end, or leaves bytes over"
+                    ),
+                ),
+            };
+            let left = at.register(push);
+            let holds = push(Instruction::Compare {
+                comparison,
+                left,
+                right: length,
+            });
+            checks.push(Check { holds, what });
+        }
+        checks
+    }
+}
+
+fn is_ordered(number: Number) -> bool {
+    match number.format {
+        NumberFormat::Unsigned | NumberFormat::SignedInverted => {
+            number.is_big_endian || number.bytes == 1
+        }
+        NumberFormat::Signed | NumberFormat::Float => false,
+    }
+}
+
+fn arithmetic(operation: Operation, left: Register, right: Register) -> Instruction {
+    Instruction::Arithmetic {
+        operation,
+        left,
+        right,
+        range: IntegerRange::Exact,
+    }
+}
+
+impl Cursor {
+    const START: Self = Self {
+        computed: None,
+        bytes: 0,
+    };
+
+    fn register(self, push: Push<'_>) -> Register {
+        let Some(computed) = self.computed else {
+            return push(Instruction::Constant(Literal::Integer(self.bytes)));
+        };
+        if self.bytes == 0 {
+            return computed;
+        }
+        let bytes = push(Instruction::Constant(Literal::Integer(self.bytes)));
+        push(arithmetic(Operation::Add, computed, bytes))
+    }
+
+    fn plus(self, bytes: u32) -> Self {
+        let bytes = self.bytes + i128::from(bytes);
+        Self { bytes, ..self }
+    }
+}
+
+impl Form {
+    fn null_bits(&self) -> Option<usize> {
+        match self {
+            Self::Nulls(bytes) => Some(*bytes as usize * 8),
+            _ => None,
+        }
+    }
+
+    /// Where the bytes behind a prefix begin, and their number.
+    fn prefixed(prefix: Prefix, from: Register, at: Cursor, push: Push<'_>) -> (Cursor, Register) {
+        let register = at.register(push);
+        match prefix {
+            Prefix::Number(number) => {
+                let length = push(Instruction::Load {
+                    from,
+                    at: register,
+                    number,
+                });
+                (at.plus(u32::from(number.bytes)), length)
+            }
+            Prefix::Varint => {
+                let length = push(Instruction::Varint { from, at: register });
+                let size = push(Instruction::VarintSize { from, at: register });
+                let computed = push(arithmetic(Operation::Add, register, size));
+                let start = Cursor {
+                    computed: Some(computed),
+                    bytes: 0,
+                };
+                (start, length)
+            }
+        }
+    }
+
+    /// Where the next part begins.
+    fn after(&self, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
+        match self {
+            Self::Number(number) => at.plus(u32::from(number.bytes)),
+            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => at.plus(*bytes),
+            Self::Literal(bytes) => at.plus(bytes.len() as u32),
+            // Nothing follows.
+            Self::Rest => at,
+            Self::Prefixed(prefix) => {
+                let (start, length) = Self::prefixed(*prefix, from, at, push);
+                let start = start.register(push);
+                Cursor {
+                    computed: Some(push(arithmetic(Operation::Add, start, length))),
+                    bytes: 0,
+                }
+            }
+        }
+    }
+
+    fn value(&self, from: Register, at: Cursor, push: Push<'_>) -> Register {
+        let slice = |at: Register, length: Register| Instruction::Slice { from, at, length };
+        match self {
+            Self::Number(number) => {
+                let (at, number) = (at.register(push), *number);
+                push(Instruction::Load { from, at, number })
+            }
+            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => {
+                let at = at.register(push);
+                let length = push(Instruction::Constant(Literal::Integer(i128::from(*bytes))));
+                push(slice(at, length))
+            }
+            Self::Literal(bytes) => push(Instruction::Constant(Literal::Bytes(bytes.clone()))),
+            Self::Prefixed(prefix) => {
+                let (start, length) = Self::prefixed(*prefix, from, at, push);
+                let start = start.register(push);
+                push(slice(start, length))
+            }
+            Self::Rest if at.computed.is_none() && at.bytes == 0 => from,
+            Self::Rest => {
+                let at = at.register(push);
+                let all = push(Instruction::Length(from));
+                let length = push(arithmetic(Operation::Subtract, all, at));
+                push(slice(at, length))
+            }
+        }
+    }
+
+    /// Whether a column can have this form.
+    fn fits(&self, field: &Field) -> Result<(), String> {
+        let data_type = field.data_type();
+        let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
+        let fits = match self {
+            Self::Number(number) => match (number.format, data_type) {
+                (NumberFormat::Float, DataType::Float32) => number.bytes == 4,
+                (NumberFormat::Float, DataType::Float64) => number.bytes == 8,
+                (NumberFormat::Float, _) => false,
+                _ => !is_float && !is_bytes(data_type) && holds(data_type, *number),
+            },
+            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest => {
+                is_bytes(data_type) && column_type(data_type).is_some()
+            }
+            Self::Nulls(_) | Self::Skip(_) | Self::Literal(_) => false,
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(format!(
+                "column {} of type {data_type} cannot lie in its part of the layout",
+                field.name()
+            )),
+        }
+    }
+}
+
+/// Whether each number that is stored so is a value of the type.
+fn holds(data_type: &DataType, number: Number) -> bool {
+    let is_signed = number.format != NumberFormat::Unsigned;
+    let (bytes, signed) = match data_type {
+        DataType::Int8 => (1, true),
+        DataType::Int16 => (2, true),
+        DataType::Int32 | DataType::Date32 => (4, true),
+        DataType::Int64 | DataType::Timestamp(..) => (8, true),
+        DataType::UInt8 => (1, false),
+        DataType::UInt16 => (2, false),
+        DataType::UInt32 => (4, false),
+        DataType::UInt64 => (8, false),
+        DataType::Decimal128(..) => return true,
+        _ => return false,
+    };
+    match (is_signed, signed) {
+        (true, true) | (false, false) => number.bytes <= bytes,
+        (false, true) => number.bytes < bytes,
+        (true, false) => false,
+    }
+}

@@ -1,0 +1,34 @@
+//! SQL over RocksDB: its column families as tables of DataFusion.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `table` | A column family as a table; statements that see one snapshot |
+//! | `scan` | The physical plan of a scan |
+//! | `aggregate` | Aggregates that the scan computes |
+//! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
+//! | `layout`, `stored` | Columns in keys and values, and in Arrow's memory layout |
+//! | `functions` | Functions over bytes |
+//! | `external` | CREATE EXTERNAL TABLE .. STORED AS ROCKSDB |
+//! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
+//! | `read_only` | RocksDB's iterators over a directory |
+//! | `session` | Sessions with all of it |
+
+#![forbid(unsafe_code)]
+
+mod aggregate;
+mod external;
+mod files;
+mod functions;
+mod layout;
+mod program;
+mod ranges;
+mod read_only;
+mod scan;
+mod session;
+mod stored;
+mod table;
+
+pub use read_only::ReadOnly;
+pub use scan::{ScanExec, left_out, progress};
+pub use session::{session, with_rockmill};
+pub use table::{Reads, RocksTable, Scans};

@@ -1,0 +1,536 @@
+//! Compiles DataFusion's expressions to the program of a scan.
+//!
+//! What a program computes is what DataFusion would, to the bit. An expression that programs do not have is left to
+//! DataFusion, with a reason that `EXPLAIN` shows.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal as Constant, NotExpr,
+};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use rockmill_core::scan::{
+    Comparison, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Operation, OutputColumn,
+    Pattern, PatternPart, Register, ScanOutput, ScanPlan, ValueKind,
+};
+
+use crate::functions::number_of;
+use crate::layout::Layout;
+use crate::stored::{column_type, is_binary, is_bytes, is_text, literal, value_kind};
+
+/// Why an expression is left to DataFusion.
+pub type Reason = String;
+
+/// A program that grows.
+#[derive(Debug, Clone)]
+pub struct Program<'a> {
+    layout: &'a Layout,
+    /// Columns of the table that expressions name by position.
+    schema: &'a Schema,
+    /// Position in the table of each of them.
+    columns: &'a [usize],
+    pub instructions: Vec<Instruction>,
+}
+
+impl<'a> Program<'a> {
+    /// A program without instructions. Expressions name the `columns` of the table by their position in `schema`.
+    pub fn new(layout: &'a Layout, schema: &'a Schema, columns: &'a [usize]) -> Self {
+        Self {
+            layout,
+            schema,
+            columns,
+            instructions: Vec::new(),
+        }
+    }
+
+    /// Adds an instruction, unless its result is there already.
+    pub fn push(&mut self, instruction: Instruction) -> Register {
+        let at = (self.instructions.iter()).position(|earlier| *earlier == instruction);
+        let at = at.unwrap_or_else(|| {
+            self.instructions.push(instruction);
+            self.instructions.len() - 1
+        });
+        at as Register
+    }
+
+    /// The plan of a scan that filters and hands over so, and checks that rows are what the layout says.
+    pub fn plan(mut self, filter: Option<Register>, output: ScanOutput) -> ScanPlan {
+        let layout = self.layout;
+        ScanPlan {
+            checks: layout.checks(&mut |instruction| self.push(instruction)),
+            instructions: self.instructions,
+            filter,
+            output,
+        }
+    }
+
+    /// Adds an expression, or nothing.
+    ///
+    /// # Errors
+    /// Why the expression is left to DataFusion.
+    pub fn add(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
+        let before = self.instructions.len();
+        let added = self.expression(expression).and_then(|register| {
+            match self.instructions.len() <= MAX_INSTRUCTIONS {
+                true => Ok(register),
+                false => Err("the program is too long".to_owned()),
+            }
+        });
+        if added.is_err() {
+            self.instructions.truncate(before);
+        }
+        added
+    }
+
+    /// Adds an expression whose values are handed over.
+    ///
+    /// # Errors
+    /// As those of [`Program::add`].
+    pub fn output(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<OutputColumn, Reason> {
+        let data_type = self.type_of(expression)?;
+        let stored = column_type(&data_type).ok_or_else(|| unsupported_type(&data_type))?;
+        let register = self.add(expression)?;
+        Ok(OutputColumn { register, stored })
+    }
+
+    /// Adds an expression whose values are put together or ordered, which floats are not: DataFusion takes their two zeros
+    /// for equal.
+    ///
+    /// # Errors
+    /// As those of [`Program::add`].
+    pub fn comparable(
+        &mut self,
+        expression: &Arc<dyn PhysicalExpr>,
+    ) -> Result<OutputColumn, Reason> {
+        let data_type = self.type_of(expression)?;
+        match is_float(&data_type) {
+            true => Err(unsupported_type(&data_type)),
+            false => self.output(expression),
+        }
+    }
+
+    fn type_of(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<DataType, Reason> {
+        expression.data_type(self.schema).map_err(|e| e.to_string())
+    }
+
+    fn constant(&mut self, literal: Literal) -> Register {
+        self.push(Instruction::Constant(literal))
+    }
+
+    fn expression(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
+        let expr = expression;
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            let position = self.columns.get(column.index());
+            let position = *position.ok_or_else(|| format!("no column {}", column.name()))?;
+            let layout = self.layout;
+            return Ok(layout.column(position, &mut |instruction| self.push(instruction)));
+        }
+        if let Some(constant) = expr.downcast_ref::<Constant>() {
+            let literal = literal(constant.value())
+                .ok_or_else(|| unsupported_type(&constant.value().data_type()))?;
+            return Ok(self.constant(literal));
+        }
+        if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+            return self.binary(expression, binary);
+        }
+        if let Some(not) = expr.downcast_ref::<NotExpr>() {
+            let of = self.boolean(not.arg())?;
+            return Ok(self.push(Instruction::Not(of)));
+        }
+        if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
+            let of = self.expression(is_null.arg())?;
+            return Ok(self.push(Instruction::IsNull(of)));
+        }
+        if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
+            let of = self.expression(is_not_null.arg())?;
+            let is_null = self.push(Instruction::IsNull(of));
+            return Ok(self.push(Instruction::Not(is_null)));
+        }
+        if let Some(list) = expr.downcast_ref::<InListExpr>() {
+            return self.one_of(list);
+        }
+        if let Some(like) = expr.downcast_ref::<LikeExpr>() {
+            return self.like(like);
+        }
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            return self.cast(cast);
+        }
+        if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            return self.function(function);
+        }
+        Err(format!("scans do not compute {expression}"))
+    }
+
+    fn boolean(&mut self, expression: &Arc<dyn PhysicalExpr>) -> Result<Register, Reason> {
+        match self.type_of(expression)? {
+            DataType::Boolean => self.expression(expression),
+            other => Err(unsupported_type(&other)),
+        }
+    }
+
+    fn binary(
+        &mut self,
+        expression: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+    ) -> Result<Register, Reason> {
+        let (left, right) = (binary.left(), binary.right());
+        let comparison = match binary.op() {
+            Operator::And => {
+                let (left, right) = (self.boolean(left)?, self.boolean(right)?);
+                return Ok(self.push(Instruction::And(left, right)));
+            }
+            Operator::Or => {
+                let (left, right) = (self.boolean(left)?, self.boolean(right)?);
+                return Ok(self.push(Instruction::Or(left, right)));
+            }
+            Operator::Plus => return self.arithmetic(expression, binary, Operation::Add),
+            Operator::Minus => return self.arithmetic(expression, binary, Operation::Subtract),
+            Operator::Multiply => return self.arithmetic(expression, binary, Operation::Multiply),
+            Operator::Eq => Comparison::Equal,
+            Operator::NotEq => Comparison::NotEqual,
+            Operator::Lt => Comparison::Less,
+            Operator::LtEq => Comparison::LessOrEqual,
+            Operator::Gt => Comparison::Greater,
+            Operator::GtEq => Comparison::GreaterOrEqual,
+            other => return Err(format!("scans do not compute {other}")),
+        };
+        let (left_type, right_type) = (self.type_of(left)?, self.type_of(right)?);
+        let are_bytes = is_bytes(&left_type) && is_bytes(&right_type);
+        if !are_bytes && left_type != right_type {
+            return Err(format!("{left_type} is compared with {right_type}"));
+        }
+        value_kind(&left_type).ok_or_else(|| unsupported_type(&left_type))?;
+        if is_float(&left_type) {
+            return self.compare_float(left, comparison, right);
+        }
+        let (left, right) = (self.expression(left)?, self.expression(right)?);
+        Ok(self.push(Instruction::Compare {
+            comparison,
+            left,
+            right,
+        }))
+    }
+
+    /// Compares a float with a constant. DataFusion takes the two zeros for equal, and compares in total order otherwise.
+    fn compare_float(
+        &mut self,
+        left: &Arc<dyn PhysicalExpr>,
+        comparison: Comparison,
+        right: &Arc<dyn PhysicalExpr>,
+    ) -> Result<Register, Reason> {
+        /// The zeros as integers of the same order.
+        const NEGATIVE_ZERO: i128 = -1;
+        const ZERO: i128 = 0;
+        let constant = right.downcast_ref::<Constant>();
+        let Some(constant) = constant.and_then(|constant| literal(constant.value())) else {
+            return Err("scans compare floats with constants alone".to_owned());
+        };
+        let of = self.expression(left)?;
+        let is_zero = [NEGATIVE_ZERO, ZERO]
+            .map(Literal::Integer)
+            .contains(&constant);
+        let constant = match (is_zero, comparison) {
+            (false, _) => constant,
+            (true, Comparison::Less | Comparison::GreaterOrEqual) => {
+                Literal::Integer(NEGATIVE_ZERO)
+            }
+            (true, Comparison::LessOrEqual | Comparison::Greater) => Literal::Integer(ZERO),
+            (true, Comparison::Equal | Comparison::NotEqual) => {
+                let values = [NEGATIVE_ZERO, ZERO].map(Literal::Integer).to_vec();
+                let equal = self.push(Instruction::OneOf { of, values });
+                return Ok(match comparison {
+                    Comparison::NotEqual => self.push(Instruction::Not(equal)),
+                    _ => equal,
+                });
+            }
+        };
+        let right = self.constant(constant);
+        Ok(self.push(Instruction::Compare {
+            comparison,
+            left: of,
+            right,
+        }))
+    }
+
+    fn arithmetic(
+        &mut self,
+        expression: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+        operation: Operation,
+    ) -> Result<Register, Reason> {
+        let types = [self.type_of(binary.left())?, self.type_of(binary.right())?];
+        let result = self.type_of(expression)?;
+        let range = match (&types, &result) {
+            ([DataType::Decimal128(..), DataType::Decimal128(..)], DataType::Decimal128(..)) => {
+                IntegerRange::Exact
+            }
+            ([left, right], result) if left == right && left == result => {
+                wrapping(result).ok_or_else(|| unsupported_type(result))?
+            }
+            _ => return Err(unsupported_type(&result)),
+        };
+        let mut left = self.expression(binary.left())?;
+        let mut right = self.expression(binary.right())?;
+        if let (
+            [DataType::Decimal128(_, a), DataType::Decimal128(_, b)],
+            DataType::Decimal128(_, scale),
+        ) = (&types, &result)
+            && operation != Operation::Multiply
+        {
+            left = self.scaled(left, i32::from(*scale) - i32::from(*a))?;
+            right = self.scaled(right, i32::from(*scale) - i32::from(*b))?;
+        }
+        if let (
+            [DataType::Decimal128(_, a), DataType::Decimal128(_, b)],
+            DataType::Decimal128(_, scale),
+        ) = (&types, &result)
+            && operation == Operation::Multiply
+            && i32::from(*a) + i32::from(*b) != i32::from(*scale)
+        {
+            return Err("a product of decimals is rounded".to_owned());
+        }
+        Ok(self.push(Instruction::Arithmetic {
+            operation,
+            left,
+            right,
+            range,
+        }))
+    }
+
+    /// Appends so many decimal digits.
+    fn scaled(&mut self, register: Register, digits: i32) -> Result<Register, Reason> {
+        if digits == 0 {
+            return Ok(register);
+        }
+        let factor = u32::try_from(digits)
+            .ok()
+            .and_then(|d| 10i128.checked_pow(d));
+        let factor = factor.ok_or_else(|| "a decimal is rounded".to_owned())?;
+        let right = self.constant(Literal::Integer(factor));
+        Ok(self.push(Instruction::Arithmetic {
+            operation: Operation::Multiply,
+            left: register,
+            right,
+            range: IntegerRange::Exact,
+        }))
+    }
+
+    fn one_of(&mut self, list: &InListExpr) -> Result<Register, Reason> {
+        let data_type = self.type_of(list.expr())?;
+        if is_float(&data_type) {
+            return Err(unsupported_type(&data_type));
+        }
+        let mut values = Vec::with_capacity(list.len());
+        let mut has_null = false;
+        for item in list.list() {
+            let item_type = self.type_of(item)?;
+            let constant = item.downcast_ref::<Constant>();
+            let value = constant.and_then(|constant| literal(constant.value()));
+            match value {
+                Some(Literal::Null(_)) => has_null = true,
+                Some(value)
+                    if item_type == data_type || (is_bytes(&item_type) && is_bytes(&data_type)) =>
+                {
+                    values.push(value);
+                }
+                _ => return Err(format!("scans do not look for {item}")),
+            }
+        }
+        values.sort_unstable();
+        values.dedup();
+        let of = self.expression(list.expr())?;
+        let mut found = self.push(Instruction::OneOf { of, values });
+        if has_null {
+            let unknown = self.constant(Literal::Null(ValueKind::Boolean));
+            found = self.push(Instruction::Or(found, unknown));
+        }
+        Ok(match list.negated() {
+            true => self.push(Instruction::Not(found)),
+            false => found,
+        })
+    }
+
+    fn like(&mut self, like: &LikeExpr) -> Result<Register, Reason> {
+        let data_type = self.type_of(like.expr())?;
+        let constant = like.pattern().downcast_ref::<Constant>();
+        let pattern = constant.and_then(|constant| constant.value().try_as_str().flatten());
+        let Some(pattern) = pattern.filter(|_| is_text(&data_type) && !like.case_insensitive())
+        else {
+            return Err(format!("scans do not compute {like}"));
+        };
+        let pattern = parse_like(pattern);
+        let of = self.expression(like.expr())?;
+        let matches = self.push(Instruction::Like { of, pattern });
+        Ok(match like.negated() {
+            true => self.push(Instruction::Not(matches)),
+            false => matches,
+        })
+    }
+
+    /// A conversion that can neither fail nor round.
+    fn cast(&mut self, cast: &CastExpr) -> Result<Register, Reason> {
+        let (from, to) = (self.type_of(cast.expr())?, cast.cast_type().clone());
+        let of = self.expression(cast.expr())?;
+        let refused = || format!("scans do not convert {from} to {to}");
+        if from == to || (is_text(&from) && is_text(&to)) || (is_binary(&from) && is_binary(&to)) {
+            return Ok(of);
+        }
+        match (&from, &to) {
+            (DataType::Decimal128(p, s), DataType::Decimal128(to_p, to_s))
+                if to_s >= s
+                    && i32::from(*to_p) - i32::from(*to_s) >= i32::from(*p) - i32::from(*s) =>
+            {
+                self.scaled(of, i32::from(*to_s) - i32::from(*s))
+            }
+            (_, DataType::Decimal128(precision, scale)) => {
+                let digits = integer_digits(&from).ok_or_else(refused)?;
+                if *scale < 0 || i32::from(*precision) - i32::from(*scale) < digits {
+                    return Err(refused());
+                }
+                self.scaled(of, i32::from(*scale))
+            }
+            _ if widens(&from, &to) => Ok(of),
+            _ => Err(refused()),
+        }
+    }
+
+    fn function(&mut self, function: &ScalarFunctionExpr) -> Result<Register, Reason> {
+        let refused = || format!("scans do not compute {}", function.name());
+        let bytes = |program: &Self, argument: &Arc<dyn PhysicalExpr>| {
+            let data_type = program.type_of(argument)?;
+            match is_bytes(&data_type) {
+                true => Ok(()),
+                false => Err(refused()),
+            }
+        };
+        match (function.fun().name(), function.args()) {
+            ("octet_length", [of]) => {
+                bytes(self, of)?;
+                let of = self.expression(of)?;
+                Ok(self.push(Instruction::Length(of)))
+            }
+            (name @ ("starts_with" | "ends_with" | "contains"), [of, part]) => {
+                bytes(self, of)?;
+                let constant = part.downcast_ref::<Constant>();
+                let Some(Literal::Bytes(part)) = constant.and_then(|c| literal(c.value())) else {
+                    return Err(refused());
+                };
+                let pattern = match name {
+                    "starts_with" => Pattern::Prefix(part),
+                    "ends_with" => Pattern::Suffix(part),
+                    _ => Pattern::Contains(part),
+                };
+                let of = self.expression(of)?;
+                Ok(self.push(Instruction::Like { of, pattern }))
+            }
+            (name, [from, at]) => {
+                let number = number_of(name).ok_or_else(refused)?;
+                bytes(self, from)?;
+                if self.type_of(at)? != DataType::Int64 {
+                    return Err(refused());
+                }
+                let (from, at) = (self.expression(from)?, self.expression(at)?);
+                Ok(self.push(Instruction::Load { from, at, number }))
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+fn unsupported_type(data_type: &DataType) -> Reason {
+    format!("scans do not compute with {data_type}")
+}
+
+fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
+}
+
+/// How DataFusion's arithmetic of a type treats results that are out of range; `None` if it is not of integers.
+fn wrapping(data_type: &DataType) -> Option<IntegerRange> {
+    let signed = |bytes| Some(IntegerRange::WrapSigned { bytes });
+    let unsigned = |bytes| Some(IntegerRange::WrapUnsigned { bytes });
+    match data_type {
+        DataType::Int8 => signed(1),
+        DataType::Int16 => signed(2),
+        DataType::Int32 => signed(4),
+        DataType::Int64 => signed(8),
+        DataType::UInt8 => unsigned(1),
+        DataType::UInt16 => unsigned(2),
+        DataType::UInt32 => unsigned(4),
+        DataType::UInt64 => unsigned(8),
+        _ => None,
+    }
+}
+
+/// Bits of an integer, and whether it has a sign.
+fn integer_bits(data_type: &DataType) -> Option<(u8, bool)> {
+    match wrapping(data_type)? {
+        IntegerRange::WrapSigned { bytes } => Some((bytes * 8 - 1, true)),
+        IntegerRange::WrapUnsigned { bytes } => Some((bytes * 8, false)),
+        IntegerRange::Exact => None,
+    }
+}
+
+/// Whether each integer of one type is one of the other type.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    let (Some((bits, signed)), Some((to_bits, to_signed))) = (integer_bits(from), integer_bits(to))
+    else {
+        return false;
+    };
+    bits <= to_bits && (to_signed || !signed)
+}
+
+/// Most decimal digits of an integer.
+fn integer_digits(data_type: &DataType) -> Option<i32> {
+    let (bits, _) = integer_bits(data_type)?;
+    let largest = (1u128 << bits) - 1;
+    Some(largest.ilog10() as i32 + 1)
+}
+
+/// A pattern of SQL's LIKE, in which `\` escapes.
+pub fn parse_like(text: &str) -> Pattern {
+    let mut parts = Vec::new();
+    let mut bytes = Vec::new();
+    let mut characters = text.chars();
+    let mut buffer = [0; 4];
+    while let Some(character) = characters.next() {
+        let part = match character {
+            '%' => PatternPart::AnyBytes,
+            '_' => PatternPart::AnyCharacter,
+            '\\' => {
+                // A last backslash stands for itself.
+                let escaped = characters.next().unwrap_or('\\');
+                bytes.extend_from_slice(escaped.encode_utf8(&mut buffer).as_bytes());
+                continue;
+            }
+            other => {
+                bytes.extend_from_slice(other.encode_utf8(&mut buffer).as_bytes());
+                continue;
+            }
+        };
+        if !bytes.is_empty() {
+            parts.push(PatternPart::Bytes(std::mem::take(&mut bytes)));
+        }
+        parts.push(part);
+    }
+    if !bytes.is_empty() {
+        parts.push(PatternPart::Bytes(bytes));
+    }
+    match &mut parts[..] {
+        [PatternPart::Bytes(bytes), PatternPart::AnyBytes] => {
+            Pattern::Prefix(std::mem::take(bytes))
+        }
+        [PatternPart::AnyBytes, PatternPart::Bytes(bytes)] => {
+            Pattern::Suffix(std::mem::take(bytes))
+        }
+        [
+            PatternPart::AnyBytes,
+            PatternPart::Bytes(bytes),
+            PatternPart::AnyBytes,
+        ] => Pattern::Contains(std::mem::take(bytes)),
+        _ => Pattern::Parts(parts),
+    }
+}

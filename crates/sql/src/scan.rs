@@ -1,0 +1,673 @@
+//! The physical plan of a scan.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::SortOptions;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Statistics, internal_err, project_schema};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::{Column, DynamicFilterTracking};
+use datafusion::physical_expr::utils::conjunction;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType, apply_expression_roots,
+};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use rockmill_core::scan::{Aggregation, Instruction, ScanOutput, ScanPlan};
+use rockmill_core::{CancelToken, KeyRange};
+use rockmill_scan::{FamilyView, Piece, PieceReport, ScanEngine, Through, View};
+
+use crate::layout::Layout;
+use crate::program::{Program, Reason};
+use crate::ranges::key_ranges;
+use crate::stored::record_batch;
+use crate::table::Reads;
+
+/// What a scan reads.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub engine: Arc<ScanEngine>,
+    /// Keeps the snapshot and the files of a statement.
+    pub view: Arc<View>,
+    pub family: Arc<FamilyView>,
+    /// Name of the column family.
+    pub name: Arc<str>,
+    pub layout: Arc<Layout>,
+    pub reads: Reads,
+}
+
+/// Reads a column family: filters rows, and hands over columns or partial aggregates.
+#[derive(Debug, Clone)]
+pub struct ScanExec {
+    source: Source,
+    /// Positions in the table of the columns that are handed over. Not used by aggregates.
+    projection: Vec<usize>,
+    /// Conjuncts over all columns of the table.
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// Conjuncts over all columns of the table whose constants are known late. Whoever made them asks again.
+    dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    /// Filters that are left to DataFusion, and why.
+    left: Vec<(String, Reason)>,
+    /// Most rows of each partition that anybody takes.
+    limit: Option<usize>,
+    plan: Arc<ScanPlan>,
+    ranges: Vec<KeyRange>,
+    partitions: Arc<Vec<Vec<Piece>>>,
+    properties: Arc<PlanProperties>,
+    /// Bytes of the pieces that are done.
+    done: Arc<AtomicU64>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// Aggregates that a scan computes, over all columns of the table.
+pub(crate) struct Aggregates {
+    /// What DataFusion's own operator would hand over.
+    pub schema: SchemaRef,
+    /// Adds them to a program, or says why it cannot.
+    pub compile: Box<CompileAggregates>,
+}
+
+/// See [`Aggregates::compile`].
+type CompileAggregates = dyn FnOnce(&mut Program<'_>) -> std::result::Result<Aggregation, Reason>;
+
+impl ScanExec {
+    /// A scan of the columns of `projection` that satisfies `filters`, which are over all columns of the table.
+    ///
+    /// # Errors
+    /// If a filter cannot be compiled, or the files cannot be read.
+    pub(crate) fn new(
+        source: Source,
+        projection: Vec<usize>,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        limit: Option<usize>,
+        partitions: usize,
+    ) -> Result<Self> {
+        let table = source.layout.schema();
+        let schema = project_schema(table, Some(&projection))?;
+        let all = all_columns(table);
+        let mut program = Program::new(&source.layout, table, &all);
+        let filter = compile_filter(&mut program, &filters)?;
+        let columns = projection
+            .iter()
+            .map(|&position| column_at(table, position));
+        let columns = columns.map(|column| program.output(&column));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
+        let columns = columns.map_err(DataFusionError::Plan)?;
+        let plan = program.plan(filter, ScanOutput::Rows(columns));
+        let ranges = key_ranges_of(&source.layout, &filters);
+        let pieces = pieces(&source, &ranges, partitions)?;
+        let ordered_by = source
+            .layout
+            .ordered_by()
+            .filter(|_| source.family.orders_by_bytes());
+        let properties = properties(schema, &projection, ordered_by, pieces.len());
+        Ok(Self {
+            source,
+            projection,
+            filters,
+            dynamic: Vec::new(),
+            left: Vec::new(),
+            limit,
+            plan: Arc::new(plan),
+            ranges,
+            partitions: Arc::new(pieces),
+            properties: Arc::new(properties),
+            done: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    /// The same scan with partial aggregates in place of columns.
+    ///
+    /// # Errors
+    /// Why it is left to DataFusion.
+    pub(crate) fn with_aggregates(
+        &self,
+        aggregates: Aggregates,
+    ) -> std::result::Result<Self, Reason> {
+        if self.source.reads == Reads::Iterators {
+            return Err("DataFusion is to compute it".to_owned());
+        }
+        if self.limit.is_some() {
+            return Err("the scan has a limit".to_owned());
+        }
+        let table = self.source.layout.schema();
+        let all = all_columns(table);
+        let mut program = Program::new(&self.source.layout, table, &all);
+        let filter = compile_filter(&mut program, &self.filters).map_err(|e| e.to_string())?;
+        let aggregation = (aggregates.compile)(&mut program)?;
+        let plan = program.plan(filter, ScanOutput::Groups(aggregation));
+        let partitioning = Partitioning::UnknownPartitioning(self.partitions.len());
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(aggregates.schema),
+            partitioning,
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(Self {
+            plan: Arc::new(plan),
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            done: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
+        })
+    }
+
+    /// Positions in the table of the scan's columns; `None` if it hands over aggregates.
+    pub(crate) fn columns(&self) -> Option<&[usize]> {
+        matches!(self.plan.output, ScanOutput::Rows(_)).then_some(&self.projection)
+    }
+
+    /// All columns of the table.
+    pub(crate) fn table_schema(&self) -> &SchemaRef {
+        self.source.layout.schema()
+    }
+
+    /// An expression over the scan's columns as one over all columns of the table.
+    pub(crate) fn over_table(
+        &self,
+        expression: Arc<dyn PhysicalExpr>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let moved = expression.transform_down(|expression| {
+            let Some(column) = expression.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expression));
+            };
+            let Some(&position) = self.projection.get(column.index()) else {
+                return internal_err!("a scan has no column {}", column.index());
+            };
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), position));
+            Ok(Transformed::yes(column))
+        })?;
+        Ok(moved.data)
+    }
+
+    /// Why a filter over the scan's columns is left to DataFusion; `None` if it need not be.
+    fn reason(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<Reason> {
+        let table = self.table_schema();
+        let all = all_columns(table);
+        let mut program = Program::new(&self.source.layout, table, &all);
+        program.add(filter).err()
+    }
+}
+
+/// Filters and aggregates of a plan that DataFusion computes although a scan lies below them, and why.
+pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
+    let mut left = Vec::new();
+    let _ = plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<ScanExec>() {
+            left.extend(scan.left.iter().cloned());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    left
+}
+
+/// Bytes that the scans of a plan have read, and bytes that they read in all, both stored.
+pub fn progress(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
+    let (mut done, mut all) = (0, 0);
+    let _ = plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<ScanExec>() {
+            done += scan.done.load(Ordering::Relaxed);
+            all += scan
+                .partitions
+                .iter()
+                .flatten()
+                .map(|piece| piece.bytes)
+                .sum::<u64>();
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    (done, all)
+}
+
+/// The positions of all columns.
+pub(crate) fn all_columns(schema: &Schema) -> Vec<usize> {
+    (0..schema.fields().len()).collect()
+}
+
+fn column_at(schema: &Schema, position: usize) -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new(schema.field(position).name(), position))
+}
+
+fn compile_filter(
+    program: &mut Program<'_>,
+    filters: &[Arc<dyn PhysicalExpr>],
+) -> Result<Option<u16>> {
+    if filters.is_empty() {
+        return Ok(None);
+    }
+    let filter = conjunction(filters.iter().cloned());
+    let filter = program.add(&filter).map_err(DataFusionError::Plan)?;
+    Ok(Some(filter))
+}
+
+fn key_ranges_of(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyRange> {
+    match layout.key_column() {
+        Some(key) => key_ranges(filters, key),
+        None => vec![KeyRange::default()],
+    }
+}
+
+/// The pieces of each partition, in the order of their keys.
+fn pieces(source: &Source, ranges: &[KeyRange], partitions: usize) -> Result<Vec<Vec<Piece>>> {
+    /// Few enough that a batch in flight on each thread stays small.
+    const MAX_PIECE_BYTES: u64 = 64 << 20;
+    /// Enough that opening a piece's files does not count.
+    const MIN_PIECE_BYTES: u64 = 1 << 20;
+    /// So that partitions end at about the same time.
+    const PIECES_PER_PARTITION: u64 = 4;
+    let partitions = partitions.max(1) as u64;
+    let all: u64 = source.family.bytes();
+    let piece_bytes = all.div_ceil(partitions * PIECES_PER_PARTITION);
+    let piece_bytes = piece_bytes.clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES);
+    let mut pieces = source
+        .family
+        .pieces(ranges, piece_bytes)
+        .map_err(external)?;
+    if source.reads != Reads::Files {
+        for piece in &mut pieces {
+            piece.through = Through::Iterators("a comparison asks for them".to_owned());
+        }
+    }
+    let total: u64 = pieces.iter().map(|piece| piece.bytes.max(1)).sum();
+    let mut of_partitions: Vec<Vec<Piece>> = Vec::new();
+    let (mut passed, mut current) = (0, None);
+    for piece in pieces {
+        let partition = u128::from(passed) * u128::from(partitions) / u128::from(total);
+        passed += piece.bytes.max(1);
+        if current != Some(partition) {
+            of_partitions.push(Vec::new());
+            current = Some(partition);
+        }
+        if let Some(last) = of_partitions.last_mut() {
+            last.push(piece);
+        }
+    }
+    if of_partitions.is_empty() {
+        of_partitions.push(Vec::new());
+    }
+    Ok(of_partitions)
+}
+
+fn properties(
+    schema: SchemaRef,
+    projection: &[usize],
+    ordered_by: Option<usize>,
+    partitions: usize,
+) -> PlanProperties {
+    let key = ordered_by.and_then(|key| projection.iter().position(|&column| column == key));
+    let mut equivalences = EquivalenceProperties::new(Arc::clone(&schema));
+    if let Some(position) = key {
+        let ascending = PhysicalSortExpr::new(column_at(&schema, position), SortOptions::default());
+        equivalences.add_ordering([ascending]);
+    }
+    PlanProperties::new(
+        equivalences,
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    )
+    .with_scheduling_type(SchedulingType::Cooperative)
+}
+
+/// An error of Rockmill's as one of DataFusion's.
+pub(crate) fn external(error: rockmill_core::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl DisplayAs for ScanExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = &self.source;
+        let pieces = self.partitions.iter().map(Vec::len).sum::<usize>();
+        if matches!(format, DisplayFormatType::TreeRender) {
+            return write!(f, "family={}\npieces={pieces}", source.name);
+        }
+        write!(f, "RockmillScan: family={}", source.name)?;
+        match &self.plan.output {
+            ScanOutput::Rows(_) => {
+                let table = self.table_schema();
+                let names = self
+                    .projection
+                    .iter()
+                    .map(|&column| table.field(column).name().as_str());
+                write!(f, ", columns=[{}]", names.collect::<Vec<_>>().join(", "))?;
+            }
+            ScanOutput::Groups(aggregation) => write!(
+                f,
+                ", partial aggregates={}, group keys={}",
+                aggregation.aggregates.len(),
+                aggregation.keys.len()
+            )?,
+        }
+        if !self.filters.is_empty() {
+            write!(f, ", filter={}", conjunction(self.filters.iter().cloned()))?;
+        }
+        for filter in &self.dynamic {
+            write!(f, ", dynamic filter={filter}")?;
+        }
+        for (filter, why) in &self.left {
+            write!(f, ", left to DataFusion={filter} ({why})")?;
+        }
+        if self.ranges != [KeyRange::default()] {
+            write!(f, ", key ranges={}", self.ranges.len())?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ", limit={limit}")?;
+        }
+        let all = self.partitions.iter().flatten();
+        let through_iterators = all
+            .filter(|piece| !matches!(piece.through, Through::Tables))
+            .count();
+        write!(
+            f,
+            ", files={}, pieces={pieces}",
+            source.family.files().len()
+        )?;
+        if through_iterators > 0 {
+            write!(f, ", through RocksDB's iterators={through_iterators}")?;
+        }
+        write!(f, ", sequence={}", source.view.sequence())
+    }
+}
+
+impl ExecutionPlan for ScanExec {
+    fn name(&self) -> &'static str {
+        "RockmillScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        apply_expression_roots(self.filters.iter().chain(&self.dynamic), f)
+    }
+
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(pieces) = self.partitions.get(partition) else {
+            return internal_err!("a scan has no partition {partition}");
+        };
+        let run = Run {
+            source: self.source.clone(),
+            pieces: pieces.clone(),
+            plan: Arc::clone(&self.plan),
+            dynamic: self.dynamic.clone(),
+            limit: self.limit.unwrap_or(usize::MAX),
+            schema: self.schema(),
+            cancel: CancelToken::new(),
+            done: Arc::clone(&self.done),
+            counters: Counters::new(&self.metrics, partition),
+        };
+        let guard = CancelOnDrop(run.cancel.clone());
+        // A finished piece waits here while the next one is computed.
+        let mut builder = RecordBatchReceiverStream::builder(self.schema(), 1);
+        let sender = builder.tx();
+        builder.spawn_blocking(move || run.all(|batch| sender.blocking_send(Ok(batch)).is_ok()));
+        let batches = builder.build().inspect(move |_| {
+            // Lives as long as the stream.
+            let _ = &guard;
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            batches,
+        )))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        if self.columns().is_some() && args.partition().is_none() {
+            let entries = self.source.family.entries() as usize;
+            statistics.num_rows = Precision::Inexact(entries);
+        }
+        Ok(Arc::new(statistics))
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        false
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        self.columns()?;
+        Some(Arc::new(Self {
+            limit,
+            ..self.clone()
+        }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let filters: Vec<_> = result
+            .parent_filters
+            .into_iter()
+            .map(|f| f.filter)
+            .collect();
+        // Rows are filtered before they are counted towards a limit.
+        let takes_none = self.columns().is_none() || self.limit.is_some();
+        if takes_none || self.source.reads == Reads::Iterators {
+            let none = vec![PushedDown::No; filters.len()];
+            return Ok(FilterPushdownPropagation::with_parent_pushdown_result(none));
+        }
+        let (mut added, mut dynamic, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut answers = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let over_table = self.over_table(Arc::clone(&filter))?;
+            if is_dynamic(&over_table) {
+                dynamic.push(over_table);
+                answers.push(PushedDown::No);
+                continue;
+            }
+            match self.reason(&over_table) {
+                None => {
+                    added.push(over_table);
+                    answers.push(PushedDown::Yes);
+                }
+                Some(why) => {
+                    left.push((filter.to_string(), why));
+                    answers.push(PushedDown::No);
+                }
+            }
+        }
+        let mut scan = match added.is_empty() {
+            true => self.clone(),
+            false => {
+                let mut filters = self.filters.clone();
+                filters.extend(added);
+                Self {
+                    dynamic: self.dynamic.clone(),
+                    left: self.left.clone(),
+                    ..Self::new(
+                        self.source.clone(),
+                        self.projection.clone(),
+                        filters,
+                        self.limit,
+                        self.partitions.len(),
+                    )?
+                }
+            }
+        };
+        // Both phases of the optimizer come by.
+        left.retain(|entry| !scan.left.contains(entry));
+        scan.dynamic.extend(dynamic);
+        scan.left.extend(left);
+        let answer = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        Ok(answer.with_updated_node(Arc::new(scan)))
+    }
+}
+
+fn is_dynamic(filter: &Arc<dyn PhysicalExpr>) -> bool {
+    let tracking = DynamicFilterTracking::classify(filter);
+    tracking.contains_dynamic_filter()
+}
+
+/// Stops the pieces of a partition when nobody takes their batches any more.
+struct CancelOnDrop(CancelToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// What `EXPLAIN ANALYZE` shows of a partition.
+struct Counters {
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
+    output_rows: Count,
+    bytes: Count,
+    rows: Count,
+    hidden: Count,
+}
+
+impl Counters {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            output_rows: MetricBuilder::new(metrics).output_rows(partition),
+            bytes: counter("bytes_read"),
+            rows: counter("rows_visible"),
+            hidden: counter("rows_hidden"),
+            metrics: metrics.clone(),
+            partition,
+        }
+    }
+
+    fn add(&self, report: &PieceReport) {
+        self.bytes.add(report.bytes as usize);
+        self.rows.add(report.rows as usize);
+        self.hidden.add(report.hidden as usize);
+        let by = match &report.through_iterators {
+            Some(_) => "pieces_by_iterators".to_owned(),
+            None => format!("pieces_by_{}", report.device),
+        };
+        MetricBuilder::new(&self.metrics)
+            .counter(by, self.partition)
+            .add(1);
+    }
+}
+
+/// A partition that is read.
+struct Run {
+    source: Source,
+    pieces: Vec<Piece>,
+    plan: Arc<ScanPlan>,
+    dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    limit: usize,
+    schema: SchemaRef,
+    cancel: CancelToken,
+    done: Arc<AtomicU64>,
+    counters: Counters,
+}
+
+impl Run {
+    /// Hands over the batches of all pieces, until `take` refuses one.
+    fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
+        let mut left = self.limit;
+        for piece in &self.pieces {
+            if left == 0 {
+                break;
+            }
+            let plan = self.plan_now()?;
+            let output = (self.source.engine).run(&self.source.family, piece, &plan, &self.cancel);
+            let output = match output {
+                Err(_) if self.cancel.is_cancelled() => break,
+                output => output.map_err(external)?,
+            };
+            self.counters.add(&output.report);
+            self.done.fetch_add(piece.bytes, Ordering::Relaxed);
+            for batch in output.batches {
+                let batch = record_batch(&self.schema, batch)?;
+                let batch = batch.slice(0, batch.num_rows().min(left));
+                left -= batch.num_rows();
+                self.counters.output_rows.add(batch.num_rows());
+                if !take(batch) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan with the dynamic filters as they are now, as far as they can be compiled.
+    fn plan_now(&self) -> Result<Arc<ScanPlan>> {
+        if self.dynamic.is_empty() {
+            return Ok(Arc::clone(&self.plan));
+        }
+        let table = self.source.layout.schema();
+        let all = all_columns(table);
+        let mut program = Program::new(&self.source.layout, table, &all);
+        program.instructions.clone_from(&self.plan.instructions);
+        let mut filter = self.plan.filter;
+        for dynamic in &self.dynamic {
+            let now = snapshot_physical_expr(Arc::clone(dynamic))?;
+            if let Ok(more) = program.add(&now) {
+                filter = Some(match filter {
+                    Some(filter) => program.push(Instruction::And(filter, more)),
+                    None => more,
+                });
+            }
+        }
+        Ok(Arc::new(ScanPlan {
+            instructions: program.instructions,
+            checks: self.plan.checks.clone(),
+            filter,
+            output: self.plan.output.clone(),
+        }))
+    }
+}

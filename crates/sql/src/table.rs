@@ -1,0 +1,218 @@
+//! A column family as a table, and statements that see one snapshot.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::DFSchema;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::ExecutionProps;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion::physical_plan::ExecutionPlan;
+use rockmill_scan::{Database, ScanEngine, View};
+
+use crate::layout::Layout;
+use crate::program::Program;
+use crate::scan::{ScanExec, Source, all_columns, external};
+
+/// The column families of a database as tables. A clone is the same database.
+#[derive(Debug, Clone)]
+pub struct Scans {
+    engine: Arc<ScanEngine>,
+    database: Arc<dyn Database>,
+    reads: Reads,
+    /// Views of the statements that run or are being planned.
+    views: Arc<Mutex<Views>>,
+}
+
+/// How rows are read.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// From the files, on the engine's devices.
+    #[default]
+    Files,
+    /// Through RocksDB's iterators, and DataFusion computes everything else.
+    Iterators,
+    /// Through RocksDB's iterators, and programs filter and aggregate the bytes.
+    IteratorsAndPrograms,
+}
+
+type Views = Vec<(Statement, Weak<View>)>;
+
+/// Session, and the time at which it began to plan the statement.
+type Statement = (String, String);
+
+impl Scans {
+    /// The tables of `database`, scanned by `engine`.
+    pub fn new(engine: Arc<ScanEngine>, database: Arc<dyn Database>) -> Self {
+        Self {
+            engine,
+            database,
+            reads: Reads::Files,
+            views: Arc::default(),
+        }
+    }
+
+    /// The same tables, read otherwise: for comparisons.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reading(self, reads: Reads) -> Self {
+        Self { reads, ..self }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Arc<dyn Database> {
+        &self.database
+    }
+
+    /// A column family as a table of `key` and `value`.
+    pub fn table(&self, family: &str) -> Arc<RocksTable> {
+        Arc::new(RocksTable {
+            scans: self.clone(),
+            family: Arc::from(family),
+            layout: Arc::new(Layout::raw()),
+        })
+    }
+
+    /// A column family as a table of these columns, which lie in keys and values as the texts say. `docs/guide/sql.md`
+    /// has the forms.
+    ///
+    /// # Errors
+    /// Plan if a text is malformed or does not fit the columns.
+    pub fn table_with_layout(
+        &self,
+        family: &str,
+        schema: SchemaRef,
+        key: &str,
+        value: &str,
+    ) -> Result<Arc<RocksTable>> {
+        let layout = Layout::parse(schema, key, value).map_err(DataFusionError::Plan)?;
+        Ok(Arc::new(RocksTable {
+            scans: self.clone(),
+            family: Arc::from(family),
+            layout: Arc::new(layout),
+        }))
+    }
+
+    /// What the statement sees that is being planned: the same for all of its tables.
+    pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<View>> {
+        let began = session.execution_props().query_execution_start_time;
+        let statement = (session.session_id().to_owned(), format!("{began:?}"));
+        let this = self.clone();
+        blocking(move || {
+            let mut views = this.views.lock().unwrap_or_else(PoisonError::into_inner);
+            views.retain(|(_, view)| view.strong_count() > 0);
+            let known = views.iter().find(|(known, _)| *known == statement);
+            if let Some(view) = known.and_then(|(_, view)| view.upgrade()) {
+                return Ok(view);
+            }
+            let view = this.database.view(&this.engine).map_err(external)?;
+            views.push((statement, Arc::downgrade(&view)));
+            Ok(view)
+        })
+        .await
+    }
+}
+
+/// Runs what reads files, on a thread for that.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?
+}
+
+/// A column family as a table.
+#[derive(Debug)]
+pub struct RocksTable {
+    scans: Scans,
+    family: Arc<str>,
+    layout: Arc<Layout>,
+}
+
+impl RocksTable {
+    /// A filter as a scan takes it; `None` if it is left to DataFusion.
+    fn filter(&self, filter: &Expr) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        if self.scans.reads == Reads::Iterators {
+            return Ok(None);
+        }
+        let schema = self.layout.schema();
+        let columns = DFSchema::try_from(Arc::clone(schema))?;
+        // A filter may name its table.
+        let filter = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter.clone());
+        let filter = create_physical_expr(
+            &filter,
+            &columns,
+            &ExecutionProps::new(),
+            &PhysicalPlanningContext::default(),
+        );
+        let Ok(filter) = filter else {
+            return Ok(None);
+        };
+        let all = all_columns(schema);
+        let mut program = Program::new(&self.layout, schema, &all);
+        Ok(program.add(&filter).is_ok().then_some(filter))
+    }
+}
+
+#[async_trait]
+impl TableProvider for RocksTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.layout.schema())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        let filters = filters.iter().map(|filter| {
+            Ok(match self.filter(filter)? {
+                Some(_) => TableProviderFilterPushDown::Exact,
+                None => TableProviderFilterPushDown::Unsupported,
+            })
+        });
+        filters.collect()
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let view = self.scans.view(session).await?;
+        let projection = match projection {
+            Some(projection) => projection.clone(),
+            None => all_columns(self.layout.schema()),
+        };
+        let filters = filters.iter().map(|filter| self.filter(filter));
+        let filters = filters.collect::<Result<Vec<_>>>()?;
+        let filters = filters.into_iter().flatten().collect();
+        let (engine, name) = (Arc::clone(&self.scans.engine), Arc::clone(&self.family));
+        let (layout, reads) = (Arc::clone(&self.layout), self.scans.reads);
+        let partitions = session.config().target_partitions();
+        blocking(move || {
+            let family = view.family(&name).map_err(external)?;
+            let source = Source {
+                engine,
+                view,
+                family,
+                name,
+                layout,
+                reads,
+            };
+            let scan = ScanExec::new(source, projection, filters, limit, partitions)?;
+            Ok(Arc::new(scan) as Arc<dyn ExecutionPlan>)
+        })
+        .await
+    }
+}

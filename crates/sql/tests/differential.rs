@@ -1,0 +1,427 @@
+//! Random queries over a table in RocksDB and over the same rows in memory, where DataFusion computes everything.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, UInt32Array,
+};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::datasource::MemTable;
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_sql::{ReadOnly, Reads, Scans};
+use rust_rocksdb::{DB, Options};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const ROWS: u32 = 3000;
+
+/// A row's columns.
+#[derive(Debug, Clone)]
+struct Row {
+    id: u32,
+    small: i32,
+    wide: Option<i64>,
+    price: Option<i128>,
+    day: i32,
+    ratio: f64,
+    name: Option<String>,
+    blob: Vec<u8>,
+}
+
+const COLUMNS: &str = "id int unsigned not null, small int not null, wide bigint, price decimal(15, 2), \
+    day date not null, ratio double not null, name varchar, blob bytea not null";
+const KEY: &str = "u32be id, ordered(i32) small";
+const VALUE: &str =
+    "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, varint name, len16le blob";
+
+/// Rows that depend on their position alone, with every kind of edge.
+fn row(id: u32) -> Row {
+    let mixed = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let pick = |shift: u32, of: u64| (mixed >> shift) % of;
+    let wide = match pick(3, 8) {
+        0 => None,
+        1 => Some(i64::MAX),
+        2 => Some(i64::MIN),
+        _ => Some(pick(7, 40) as i64 - 20),
+    };
+    let names = ["", "a", "ab", "abc", "b%", "ä_ö", "BRASS", "SMALL BRASS"];
+    let ratios = [0.0, -0.0, 1.5, f64::NAN, f64::INFINITY, -2.25, 1e300];
+    Row {
+        id,
+        small: pick(11, 9) as i32 - 4,
+        wide,
+        price: (pick(13, 7) != 0).then(|| i128::from(pick(17, 2000)) - 1000),
+        day: 8000 + pick(19, 700) as i32,
+        ratio: ratios[pick(23, ratios.len() as u64) as usize],
+        name: (pick(29, 6) != 0).then(|| names[pick(31, names.len() as u64) as usize].to_owned()),
+        blob: (0..pick(37, 5))
+            .map(|at| (mixed >> (at * 8)) as u8)
+            .collect(),
+    }
+}
+
+fn encoded(row: &Row) -> (Vec<u8>, Vec<u8>) {
+    let mut key = row.id.to_be_bytes().to_vec();
+    key.extend((row.small ^ i32::MIN).to_be_bytes());
+    let nulls = [row.wide.is_none(), row.price.is_none(), row.name.is_none()];
+    let nulls = nulls
+        .iter()
+        .enumerate()
+        .map(|(bit, &is_null)| u8::from(is_null) << bit);
+    let mut value = vec![7, nulls.sum()];
+    value.extend(row.wide.unwrap_or(0).to_le_bytes());
+    value.extend((row.price.unwrap_or(0) as i64).to_be_bytes());
+    value.extend(row.day.to_le_bytes());
+    value.extend(row.ratio.to_be_bytes());
+    let name = row.name.as_deref().unwrap_or_default();
+    value.push(name.len() as u8);
+    value.extend(name.as_bytes());
+    value.extend((row.blob.len() as u16).to_le_bytes());
+    value.extend(&row.blob);
+    (key, value)
+}
+
+fn in_memory(schema: SchemaRef, rows: &[Row]) -> RecordBatch {
+    let price = rows
+        .iter()
+        .map(|row| row.price)
+        .collect::<Decimal128Array>();
+    let price = price.with_precision_and_scale(15, 2).unwrap();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(rows.iter().map(|row| Some(row.id)).collect::<UInt32Array>()),
+        Arc::new(
+            rows.iter()
+                .map(|row| Some(row.small))
+                .collect::<Int32Array>(),
+        ),
+        Arc::new(rows.iter().map(|row| row.wide).collect::<Int64Array>()),
+        Arc::new(price),
+        Arc::new(
+            rows.iter()
+                .map(|row| Some(row.day))
+                .collect::<Date32Array>(),
+        ),
+        Arc::new(
+            rows.iter()
+                .map(|row| Some(row.ratio))
+                .collect::<Float64Array>(),
+        ),
+        Arc::new(
+            rows.iter()
+                .map(|row| row.name.as_deref())
+                .collect::<StringArray>(),
+        ),
+        Arc::new(
+            rows.iter()
+                .map(|row| Some(&row.blob[..]))
+                .collect::<BinaryArray>(),
+        ),
+    ];
+    RecordBatch::try_new(schema, columns).unwrap()
+}
+
+/// A session with the table `ours` in RocksDB, the same read through RocksDB's iterators, and the table `theirs` in memory.
+async fn session(folder: &TempDir) -> SessionContext {
+    let rows: Vec<_> = (0..ROWS).map(row).collect();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DB::open(&options, folder.path()).unwrap();
+    for (position, row) in rows.iter().enumerate() {
+        let (key, value) = encoded(row);
+        // Older versions, deleted rows, and rows that are in the log alone.
+        db.put(&key, b"an older version").unwrap();
+        db.put([&key[..], b"deleted"].concat(), b"").unwrap();
+        if position == rows.len() / 2 {
+            db.flush().unwrap();
+        }
+        db.delete([&key[..], b"deleted"].concat()).unwrap();
+        db.put(&key, value).unwrap();
+        if position == rows.len() * 2 / 3 {
+            db.flush().unwrap();
+        }
+    }
+    drop(db);
+    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let database = Directory::open(folder.path()).unwrap();
+    let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let config = SessionConfig::new().with_target_partitions(3);
+    let context = rockmill_sql::session(config, &engine).unwrap();
+    let scans = Scans::new(engine, Arc::new(database));
+    scans.register(&context).unwrap();
+    let location = folder.path().display();
+    let create = format!(
+        "create external table ours ({COLUMNS}) stored as rocksdb location '{location}' \
+         options ('key' '{KEY}', 'value' '{}')",
+        VALUE.replace('\'', "''")
+    );
+    context.sql(&create).await.unwrap();
+    let schema = context.table_provider("ours").await.unwrap().schema();
+    let through = scans.reading(Reads::IteratorsAndPrograms);
+    let through = through.table_with_layout("default", Arc::clone(&schema), KEY, VALUE);
+    context
+        .register_table("through_iterators", through.unwrap())
+        .unwrap();
+    let memory = MemTable::try_new(Arc::clone(&schema), vec![vec![in_memory(schema, &rows)]]);
+    context
+        .register_table("theirs", Arc::new(memory.unwrap()))
+        .unwrap();
+    context
+}
+
+fn integer() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("id".to_owned()),
+        Just("small".to_owned()),
+        Just("wide".to_owned()),
+        (-30i64..30).prop_map(|value| format!("({value})")),
+        Just("octet_length(blob)".to_owned()),
+        Just("u16be(blob, 1)".to_owned()),
+    ];
+    leaf.prop_recursive(2, 6, 2, |inner| {
+        (inner.clone(), "[-+*]", inner).prop_map(|(a, op, b)| format!("({a} {op} {b})"))
+    })
+}
+
+fn decimal() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("price".to_owned()),
+        Just("(price * (1 - price))".to_owned()),
+        Just("(price + 0.5)".to_owned()),
+        (-900i32..900).prop_map(|value| format!("({}.{:02})", value / 100, value.abs() % 100)),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let texts = ["", "a", "ab", "b%", "BRASS", "zz"];
+    prop_oneof![
+        Just("name".to_owned()),
+        prop::sample::select(texts.to_vec()).prop_map(|t| format!("'{t}'"))
+    ]
+}
+
+fn condition() -> impl Strategy<Value = String> {
+    let comparison = || prop::sample::select(&["=", "<>", "<", "<=", ">", ">="][..]);
+    let two = |a: (String, &str, String)| format!("({} {} {})", a.0, a.1, a.2);
+    let patterns = ["a%", "%b", "%a%", "_b", "%\\%", "", "a", "ä__", "%SM%_R%"];
+    let leaf = prop_oneof![
+        (integer(), comparison(), integer()).prop_map(two),
+        (decimal(), comparison(), decimal()).prop_map(two),
+        (text(), comparison(), text()).prop_map(two),
+        (
+            comparison(),
+            prop::sample::select(&["0.0", "-0.0", "1.5", "'NaN'", "1e300"][..])
+        )
+            .prop_map(|(op, value)| format!("(ratio {op} cast({value} as double))")),
+        (comparison(), 8000i32..8700)
+            .prop_map(|(op, day)| format!("(day {op} cast({day} as date))")),
+        prop::sample::select(patterns.to_vec())
+            .prop_map(|pattern| format!("(name like '{pattern}')")),
+        prop::sample::select(&["wide", "price", "name", "id"][..])
+            .prop_map(|column| format!("({column} is null)")),
+        prop::collection::vec(-4i32..5, 1..4).prop_map(|list| {
+            format!(
+                "(small in ({}))",
+                list.iter()
+                    .map(i32::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
+        }),
+        Just("(name in ('a', null, 'BRASS'))".to_owned()),
+        Just("starts_with(blob, x'00')".to_owned()),
+        Just("(id between 1000 and 1200)".to_owned()),
+    ];
+    leaf.prop_recursive(3, 8, 2, |inner| {
+        prop_oneof![
+            (inner.clone(), "and|or", inner.clone())
+                .prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+            inner.prop_map(|a| format!("(not {a})")),
+        ]
+    })
+}
+
+/// A query over the table `{}`. Each row of the result is unlike the others, or their order is given.
+fn query() -> impl Strategy<Value = String> {
+    let columns = prop::sample::subsequence(
+        vec!["small", "wide", "price", "day", "ratio", "name", "blob"],
+        0..5,
+    );
+    let columns = columns.prop_map(|columns| {
+        columns
+            .iter()
+            .fold("id".to_owned(), |all, column| format!("{all}, {column}"))
+    });
+    let rows = (columns, condition()).prop_map(|(columns, filter)| {
+        format!("select {columns} from {{}} where {filter} order by id")
+    });
+    let aggregates = [
+        "count(*)",
+        "count(wide)",
+        "sum(small)",
+        "sum(wide)",
+        "sum(id)",
+        "sum(price)",
+        "avg(price)",
+        "min(wide)",
+        "max(wide)",
+        "min(name)",
+        "max(name)",
+        "min(blob)",
+        "max(day)",
+        "max(price)",
+        "min(ratio)",
+        "max(ratio)",
+        "sum(price * (1 - price))",
+        "avg(small)",
+    ];
+    let aggregates = prop::sample::subsequence(aggregates.to_vec(), 1..5);
+    let groups = prop::sample::select(
+        &[
+            "",
+            "small",
+            "name",
+            "small, name",
+            "wide",
+            "day",
+            "price",
+            "ratio",
+            "id",
+        ][..],
+    );
+    let grouped = (aggregates, groups, condition()).prop_map(|(aggregates, groups, filter)| {
+        let aggregates = aggregates.join(", ");
+        match groups {
+            "" => format!("select {aggregates} from {{}} where {filter}"),
+            groups => format!(
+                "select {groups}, {aggregates} from {{}} where {filter} group by {groups} order by {groups}"
+            ),
+        }
+    });
+    let limited = condition().prop_map(|filter| {
+        format!("select count(*) from (select * from {{}} where {filter} limit 10)")
+    });
+    prop_oneof![4 => rows, 6 => grouped, 1 => limited]
+}
+
+async fn answer(context: &SessionContext, query: &str, table: &str) -> Result<RecordBatch, String> {
+    let query = query.replace("{}", table);
+    let frame = context.sql(&query).await.map_err(|e| e.to_string())?;
+    let schema = Arc::new(frame.schema().as_arrow().clone());
+    let batches = frame.collect().await.map_err(|e| e.to_string())?;
+    concat_batches(&schema, &batches).map_err(|e| e.to_string())
+}
+
+#[test]
+fn queries_are_answered_as_datafusion_answers_them() {
+    let cases = std::env::var("ROCKMILL_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(300);
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = runtime.block_on(session(&folder));
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(cases));
+    let outcome = runner.run(&query(), |query| {
+        let theirs = runtime.block_on(answer(&context, &query, "theirs"));
+        for table in ["ours", "through_iterators"] {
+            let found = runtime.block_on(answer(&context, &query, table));
+            match (found, &theirs) {
+                (Ok(found), Ok(theirs)) if found.columns() == theirs.columns() => {}
+                // Such as a product that exceeds a decimal.
+                (Err(_), Err(_)) => {}
+                (found, theirs) => {
+                    let text = |answer: &Result<RecordBatch, String>| match answer {
+                        Ok(batch) => pretty_format_batches(std::slice::from_ref(batch))
+                            .unwrap()
+                            .to_string(),
+                        Err(error) => error.clone(),
+                    };
+                    let (found, theirs) = (text(&found), text(theirs));
+                    return Err(TestCaseError::fail(format!(
+                        "{table}: {query}\n{found}\n{theirs}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn scans_compute_what_they_can() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let context = session(&folder).await;
+        let plan = async |query: &str| {
+            let plan = context.sql(query).await.unwrap().create_physical_plan().await.unwrap();
+            (displayable(plan.as_ref()).indent(false).to_string(), rockmill_sql::left_out(&plan))
+        };
+        let query = "select name, sum(price * (1 - price)), count(*) from ours where wide < 5 and name like 'a%' \
+                     group by name";
+        let (text, left) = plan(query).await;
+        assert!(!text.contains("FilterExec") && !text.contains("mode=Partial"), "{text}");
+        assert!(text.contains("partial aggregates=2, group keys=1"), "{text}");
+        assert_eq!(left, []);
+        let (text, left) = plan("select id from ours where id < 7 and upper(name) = 'A'").await;
+        assert!(text.contains("FilterExec") && text.contains("id@0 < 7"), "{text}");
+        assert_eq!(left.len(), 1, "{text}");
+        assert!(left[0].1.contains("scans do not compute upper"), "{left:?}");
+        let (text, _) = plan("select key from \"default\" where key > 'a' and key < 'b' order by key").await;
+        assert!(text.contains("key ranges=1") && !text.contains("SortExec"), "{text}");
+    });
+}
+
+#[test]
+fn groups_and_limits_keep_the_order_of_the_keys() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let context = session(&folder).await;
+        for query in [
+            "select id, count(*) as n from {} group by id order by id limit 20",
+            "select id from (select id, small from {} limit 50) where small > 0 order by id",
+            "select a.id, b.small from {} a join (select * from {} where small = 2) b on a.id = b.id \
+             where a.small >= 0 order by a.id limit 30",
+            "select id, wide from {} where wide > 3 order by wide, id limit 7",
+        ] {
+            let ours = answer(&context, query, "ours").await.unwrap();
+            let theirs = answer(&context, query, "theirs").await.unwrap();
+            assert!(ours.num_rows() > 0, "{query}");
+            assert_eq!(ours.columns(), theirs.columns(), "{query}");
+        }
+    });
+}
+
+#[test]
+fn rows_that_do_not_fit_their_layout_are_errors() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let context = session(&folder).await;
+        let location = folder.path().display();
+        for (name, value, says) in [
+            ("short", "skip(1)", "leaves bytes over"),
+            ("long", "skip(5000)", "runs past"),
+            ("other", "'nobody', skip(99)", "lacks a literal"),
+        ] {
+            let create = format!(
+                "create external table {name} (k bytea not null) stored as rocksdb location '{location}' \
+                 options ('key' 'rest k', 'value' '{}')",
+                value.replace('\'', "''")
+            );
+            context.sql(&create).await.unwrap();
+            let counted = context.sql(&format!("select count(*) from {name}")).await.unwrap();
+            let error = counted.collect().await.unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("key 0x00000000"), "{error}");
+        }
+    });
+}
