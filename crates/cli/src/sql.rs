@@ -35,7 +35,7 @@ pub struct SqlArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// Where rows are filtered and aggregated: cpu, cuda, cuda:N or auto.
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = AUTO)]
     device: String,
     /// Threads [default: all cores].
     #[arg(long)]
@@ -50,6 +50,9 @@ pub const EXAMPLES: &str = "Examples:
   rockmill sql ./db \"select count(*), sum(octet_length(value)) from \\\"default\\\" where starts_with(key, 'user:')\"
   rockmill sql ./db \"select * from rocksdb_files order by bytes desc\"
   rockmill sql ./db \"copy (select key, u32be(value, 0) as n from \\\"default\\\") to 'out.parquet'\"";
+
+/// The device's name that lets Rockmill choose.
+const AUTO: &str = "auto";
 
 /// Name of the file of statements that a database's folder may have.
 const TABLES: &str = "tables.sql";
@@ -73,6 +76,12 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let engine = ScanEngine::new(settings).map_err(of_database)?;
+    // `auto` uses a GPU once it is open, and does not wait for one.
+    if args.device != AUTO
+        && let Err(trouble) = engine.wait_for_device()
+    {
+        eprintln!("rockmill: {trouble}; the CPU does its work");
+    }
     let database = Directory::open(&args.db).map_err(of_database)?;
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let context = rockmill_sql::session(config, &engine).map_err(failure)?;

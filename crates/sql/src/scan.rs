@@ -596,9 +596,11 @@ impl Counters {
             Some(_) => "pieces_by_iterators".to_owned(),
             None => format!("pieces_by_{}", report.device),
         };
-        MetricBuilder::new(&self.metrics)
-            .counter(by, self.partition)
-            .add(1);
+        let count = |what| MetricBuilder::new(&self.metrics).counter(what, self.partition);
+        count(by).add(1);
+        if report.device_refused.is_some() {
+            count("pieces_moved_to_cpu".to_owned()).add(1);
+        }
     }
 }
 
