@@ -95,17 +95,44 @@ struct ScanRow {
     return own.len <= of.len && starts_with(of.from(of.len - own.len), own);
   }
 
-  // A LEB128 number of 64 bits at most, or how many bytes it takes.
-  static ROCKMILL_HD ScanValue varint(const ByteSpan& of, const ScanValue& at, bool is_size) {
+  // A length that lies at an offset within bytes, and how many bytes it takes itself: 0 if there is none.
+  static ROCKMILL_HD u64 prefix(const ByteSpan& of, u64 at, u32 detail, u32& size) {
     constexpr u32 MAX_BYTES = 10;
-    if (!at.is_up_to(of.len)) return null_value();
-    u128 number = 0;
-    for (u32 i = 0; i < MAX_BYTES && at.low + i < of.len; ++i) {
-      const u8 byte = of.at[at.low + i];
-      number |= u128(byte & 0x7f) << (7 * i);
-      if ((byte & 0x80) == 0) return number >> 64 != 0 ? null_value() : of_integer(is_size ? i128(i) + 1 : i128(number));
+    const u8* from = of.at + at;
+    const u64 left = of.len - at;
+    const u32 bytes = detail & 0xff;
+    size = 0;
+    if (bytes != 0) {
+      if (left < bytes) return 0;
+      size = bytes;
+      return u64(load_number(from, bytes, detail >> 8 & 0xff, NUMBER_UNSIGNED));
     }
-    return null_value();
+    u64 length = 0;
+    for (u32 i = 0; i < MAX_BYTES && i < left; ++i) {
+      const u8 byte = from[i];
+      // The last of 10 bytes has room for one bit.
+      if (i == MAX_BYTES - 1 && byte > 1) return 0;
+      length |= u64(byte & 0x7f) << (7 * i);
+      if ((byte & 0x80) == 0) {
+        size = i + 1;
+        return length;
+      }
+    }
+    return 0;
+  }
+
+  // The bytes behind the last of several lengths: each lies behind the bytes of the one before.
+  static ROCKMILL_HD ScanValue prefixed(const ByteSpan& of, const ScanValue& first, u32 count, u32 detail) {
+    if (!first.is_up_to(of.len)) return null_value();
+    u64 begin = first.low, len = 0;
+    for (u32 i = 0; i < count; ++i) {
+      u32 size;
+      const u64 at = begin + len;
+      len = prefix(of, at, detail, size);
+      if (size == 0 || len > of.len - at - size) return null_value();
+      begin = at + size;
+    }
+    return of_bytes(begin, len, 0);
   }
 
   // The result of a step that does not decide over the row.
@@ -139,8 +166,14 @@ struct ScanRow {
         if (!at.is_up_to(a.len()) || !len.is_up_to(a.len() - at.low)) return null_value();
         return of_bytes(u32(a.low) + at.low, len.low, a.high);
       }
-      case SCAN_VARINT: return varint(bytes(a), operand(op.b), false);
-      case SCAN_VARINT_SIZE: return varint(bytes(a), operand(op.b), true);
+      case SCAN_PREFIXED: {
+        const ScanValue found = prefixed(bytes(a), operand(op.b), 1, op.detail);
+        return found.is_set ? of_bytes(u32(a.low) + u32(found.low), found.len(), a.high) : found;
+      }
+      case SCAN_AFTER_PREFIXED: {
+        const ScanValue last = prefixed(bytes(a), operand(op.b), op.c, op.detail);
+        return last.is_set ? of_integer(u64(u32(last.low)) + last.len()) : last;
+      }
       case SCAN_BIT: {
         const ScanValue at = operand(op.b);
         if (!at.is_up_to(~u64{0}) || at.low / 8 >= a.len()) return null_value();

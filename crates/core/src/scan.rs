@@ -26,6 +26,9 @@ pub const BATCH_ROWS: usize = 262_144;
 /// and the bytes of its byte columns. A batch ends before the row with which it would have more rows or bytes.
 pub const BATCH_BYTES: usize = 64 << 20;
 
+/// Most bytes of the keys of groups, and of the least and greatest values that are kept, before groups are handed over.
+pub const GROUP_BYTES: usize = 4 << 20;
+
 /// Most instructions of a plan.
 pub const MAX_INSTRUCTIONS: usize = 1024;
 
@@ -79,7 +82,7 @@ pub struct Aggregation {
     pub aggregates: Vec<Aggregate>,
     /// Most groups to keep. When another one comes, the groups so far are handed over and forgotten, so a group may be
     /// handed over several times, with a part of its rows each. The same happens once the keys and the least and greatest
-    /// values that are kept have more than [`BATCH_BYTES`]. Groups are handed over in the order of their first rows.
+    /// values that are kept have more than [`GROUP_BYTES`]. Groups are handed over in the order of their first rows.
     pub max_groups: u32,
 }
 
@@ -183,20 +186,26 @@ pub enum Instruction {
         /// Number of bytes.
         length: Register,
     },
-    /// The LEB128 number at an offset in bytes, of 10 bytes at most; null if the bytes do not reach so far, if the offset
-    /// is negative, or if the number exceeds 64 bits.
-    Varint {
+    /// The bytes behind the length that lies at an offset; null if the bytes do not reach so far, if the offset is
+    /// negative, or if there is no length.
+    Prefixed {
         /// The bytes.
         from: Register,
-        /// Offset of the first byte of the number.
+        /// Offset of the first byte of the length.
         at: Register,
+        /// How the length is stored.
+        prefix: Prefix,
     },
-    /// Bytes that a [`Instruction::Varint`] takes; null where that is.
-    VarintSize {
+    /// The offset behind several [`Instruction::Prefixed`], which lie one behind another; null if one of them is.
+    AfterPrefixed {
         /// The bytes.
         from: Register,
-        /// Offset of the first byte of the number.
+        /// Offset of the first byte of the first length.
         at: Register,
+        /// How the lengths are stored.
+        prefix: Prefix,
+        /// How many they are.
+        count: u16,
     },
     /// Whether a bit is set, counted from the lowest of the first byte; null if the bytes do not reach so far, or if the
     /// position is negative.
@@ -279,6 +288,15 @@ pub struct Number {
     pub is_big_endian: bool,
     /// What they mean.
     pub format: NumberFormat,
+}
+
+/// How the length of bytes is stored before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prefix {
+    /// LEB128, of 10 bytes and 64 bits at most.
+    Varint,
+    /// A number that is unsigned.
+    Number(Number),
 }
 
 /// What the bytes of a number mean.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rockmill_core::scan::{
-    Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat, Operation,
+    Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat, Operation, Prefix,
     Register,
 };
 
@@ -59,18 +59,12 @@ enum Form {
     Literal(Vec<u8>),
 }
 
-/// How the length of bytes is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Prefix {
-    Varint,
-    Number(Number),
-}
-
-/// Where a part begins: so many bytes behind a position that is computed.
+/// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
     computed: Option<Register>,
     bytes: i128,
+    prefixed: Option<(Prefix, u16)>,
 }
 
 type Push<'a> = &'a mut dyn FnMut(Instruction) -> Register;
@@ -224,7 +218,7 @@ impl Layout {
             let from = push(source);
             let before = parts[..nulls].iter();
             let at = before.fold(Cursor::START, |at, part| part.form.after(from, at, push));
-            let at = at.register(push);
+            let at = at.register(from, push);
             let eight = push(Instruction::Constant(Literal::Integer(8)));
             let first = push(arithmetic(Operation::Multiply, at, eight));
             let bit = push(Instruction::Constant(Literal::Integer(bit as i128)));
@@ -282,7 +276,7 @@ impl Layout {
                     ),
                 ),
             };
-            let left = at.register(push);
+            let left = at.register(from, push);
             let holds = push(Instruction::Compare {
                 comparison,
                 left,
@@ -316,22 +310,46 @@ impl Cursor {
     const START: Self = Self {
         computed: None,
         bytes: 0,
+        prefixed: None,
     };
 
-    fn register(self, push: Push<'_>) -> Register {
-        let Some(computed) = self.computed else {
-            return push(Instruction::Constant(Literal::Integer(self.bytes)));
-        };
-        if self.bytes == 0 {
-            return computed;
-        }
-        let bytes = push(Instruction::Constant(Literal::Integer(self.bytes)));
-        push(arithmetic(Operation::Add, computed, bytes))
+    fn is_start(self) -> bool {
+        self.computed.is_none() && self.bytes == 0 && self.prefixed.is_none()
     }
 
-    fn plus(self, bytes: u32) -> Self {
-        let bytes = self.bytes + i128::from(bytes);
-        Self { bytes, ..self }
+    /// The position within the bytes of `from`.
+    fn register(self, from: Register, push: Push<'_>) -> Register {
+        let at = match self.computed {
+            Some(computed) if self.bytes == 0 => computed,
+            Some(computed) => {
+                let bytes = push(Instruction::Constant(Literal::Integer(self.bytes)));
+                push(arithmetic(Operation::Add, computed, bytes))
+            }
+            None => push(Instruction::Constant(Literal::Integer(self.bytes))),
+        };
+        match self.prefixed {
+            None => at,
+            Some((prefix, count)) => push(Instruction::AfterPrefixed {
+                from,
+                at,
+                prefix,
+                count,
+            }),
+        }
+    }
+
+    fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
+        let before = match self.prefixed {
+            None => self,
+            Some(_) => Self {
+                computed: Some(self.register(from, push)),
+                ..Self::START
+            },
+        };
+        Self {
+            bytes: before.bytes + i128::from(bytes),
+            ..before
+        }
     }
 }
 
@@ -343,47 +361,26 @@ impl Form {
         }
     }
 
-    /// Where the bytes behind a prefix begin, and their number.
-    fn prefixed(prefix: Prefix, from: Register, at: Cursor, push: Push<'_>) -> (Cursor, Register) {
-        let register = at.register(push);
-        match prefix {
-            Prefix::Number(number) => {
-                let length = push(Instruction::Load {
-                    from,
-                    at: register,
-                    number,
-                });
-                (at.plus(u32::from(number.bytes)), length)
-            }
-            Prefix::Varint => {
-                let length = push(Instruction::Varint { from, at: register });
-                let size = push(Instruction::VarintSize { from, at: register });
-                let computed = push(arithmetic(Operation::Add, register, size));
-                let start = Cursor {
-                    computed: Some(computed),
-                    bytes: 0,
-                };
-                (start, length)
-            }
-        }
-    }
-
     /// Where the next part begins.
     fn after(&self, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
         match self {
-            Self::Number(number) => at.plus(u32::from(number.bytes)),
-            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => at.plus(*bytes),
-            Self::Literal(bytes) => at.plus(bytes.len() as u32),
+            Self::Number(number) => at.plus(u32::from(number.bytes), from, push),
+            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => {
+                at.plus(*bytes, from, push)
+            }
+            Self::Literal(bytes) => at.plus(bytes.len() as u32, from, push),
             // Nothing follows.
             Self::Rest => at,
-            Self::Prefixed(prefix) => {
-                let (start, length) = Self::prefixed(*prefix, from, at, push);
-                let start = start.register(push);
-                Cursor {
-                    computed: Some(push(arithmetic(Operation::Add, start, length))),
-                    bytes: 0,
-                }
-            }
+            Self::Prefixed(prefix) => match at.prefixed {
+                Some((before, count)) if before == *prefix && count < u16::MAX => Cursor {
+                    prefixed: Some((before, count + 1)),
+                    ..at
+                },
+                _ => Cursor {
+                    prefixed: Some((*prefix, 1)),
+                    ..at.plus(0, from, push)
+                },
+            },
         }
     }
 
@@ -391,23 +388,22 @@ impl Form {
         let slice = |at: Register, length: Register| Instruction::Slice { from, at, length };
         match self {
             Self::Number(number) => {
-                let (at, number) = (at.register(push), *number);
+                let (at, number) = (at.register(from, push), *number);
                 push(Instruction::Load { from, at, number })
             }
             Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => {
-                let at = at.register(push);
+                let at = at.register(from, push);
                 let length = push(Instruction::Constant(Literal::Integer(i128::from(*bytes))));
                 push(slice(at, length))
             }
             Self::Literal(bytes) => push(Instruction::Constant(Literal::Bytes(bytes.clone()))),
             Self::Prefixed(prefix) => {
-                let (start, length) = Self::prefixed(*prefix, from, at, push);
-                let start = start.register(push);
-                push(slice(start, length))
+                let (at, prefix) = (at.register(from, push), *prefix);
+                push(Instruction::Prefixed { from, at, prefix })
             }
-            Self::Rest if at.computed.is_none() && at.bytes == 0 => from,
+            Self::Rest if at.is_start() => from,
             Self::Rest => {
-                let at = at.register(push);
+                let at = at.register(from, push);
                 let all = push(Instruction::Length(from));
                 let length = push(arithmetic(Operation::Subtract, all, at));
                 push(slice(at, length))

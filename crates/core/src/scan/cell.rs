@@ -1,6 +1,6 @@
 //! Values as they go into columns, and integers as they are stored.
 
-use super::{ColumnType, IntegerRange, Number, NumberFormat};
+use super::{ColumnType, IntegerRange, Number, NumberFormat, Prefix};
 
 /// A value that borrows its bytes. Of one kind, values are in the order of [`super::Instruction::Compare`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,34 @@ impl Number {
             8 => read!(i64, u64),
             _ => read!(i128, u128),
         })
+    }
+}
+
+impl Prefix {
+    /// The length that lies at the beginning of some bytes, and how many bytes it takes itself; `None` if there is none.
+    #[inline]
+    pub fn read(self, bytes: &[u8]) -> Option<(u64, usize)> {
+        const MAX_BYTES: usize = 10;
+        match self {
+            Self::Number(number) => {
+                let length = u64::try_from(number.read(bytes)?).ok()?;
+                Some((length, usize::from(number.bytes)))
+            }
+            Self::Varint => {
+                let first = *bytes.first()?;
+                if first < 0x80 {
+                    return Some((u64::from(first), 1));
+                }
+                let mut length = 0u128;
+                for (position, byte) in bytes.iter().take(MAX_BYTES).enumerate() {
+                    length |= u128::from(byte & 0x7f) << (7 * position);
+                    if byte & 0x80 == 0 {
+                        return Some((u64::try_from(length).ok()?, position + 1));
+                    }
+                }
+                None
+            }
+        }
     }
 }
 

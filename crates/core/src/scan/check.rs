@@ -2,7 +2,7 @@
 
 use super::{
     Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
-    NumberFormat, OutputColumn, Register, ScanOutput, ScanPlan, ValueKind,
+    NumberFormat, OutputColumn, Prefix, Register, ScanOutput, ScanPlan, ValueKind,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -119,9 +119,23 @@ impl Kinds {
                 self.expect(*at, Integer)?;
                 self.expect(*length, Integer).map(|()| Bytes)
             }
-            Instruction::Varint { from, at } | Instruction::VarintSize { from, at } => {
+            Instruction::Prefixed { from, at, prefix } => {
                 self.expect(*from, Bytes)?;
-                self.expect(*at, Integer).map(|()| Integer)
+                self.expect(*at, Integer)?;
+                check_prefix(*prefix).map(|()| Bytes)
+            }
+            Instruction::AfterPrefixed {
+                from,
+                at,
+                prefix,
+                count,
+            } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer)?;
+                if *count == 0 {
+                    return Err(malformed("an offset behind no bytes"));
+                }
+                check_prefix(*prefix).map(|()| Integer)
             }
             Instruction::Bit { from, at } => {
                 self.expect(*from, Bytes)?;
@@ -211,6 +225,14 @@ fn check_number(number: Number) -> Result<()> {
     match is_known {
         true => Ok(()),
         false => Err(malformed(format!("no number is {number:?}"))),
+    }
+}
+
+fn check_prefix(prefix: Prefix) -> Result<()> {
+    match prefix {
+        Prefix::Varint => Ok(()),
+        Prefix::Number(number) if number.format == NumberFormat::Unsigned => check_number(number),
+        Prefix::Number(number) => Err(malformed(format!("no length is {number:?}"))),
     }
 }
 

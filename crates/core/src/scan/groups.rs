@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::batches::push_lowest;
 use super::cell::sign_extend;
 use super::{
-    Aggregate, Aggregation, BATCH_BYTES, BatchSink, Batches, Cell, ColumnType, IntegerRange,
+    Aggregate, Aggregation, BatchSink, Batches, Cell, ColumnType, GROUP_BYTES, IntegerRange,
     OutputColumn, Register,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ pub struct Groups {
     keys: Vec<OutputColumn>,
     aggregates: Vec<Aggregate>,
     max_groups: usize,
-    /// Positions of groups, from 1 on, by hash; 0 is free. More than twice as many as groups.
+    /// Positions of groups, from 1 on, by hash; 0 is free. More than twice as many as groups, and a power of two.
     table: Vec<u32>,
     /// In the order of their first rows.
     groups: Vec<Group>,
@@ -106,7 +106,7 @@ impl Groups {
         for (aggregate, state) in self.aggregates.iter().zip(states) {
             self.kept_bytes += state.update(aggregate, &cell);
         }
-        if self.key_bytes.len() as i64 + self.kept_bytes > BATCH_BYTES as i64
+        if self.key_bytes.len() as i64 + self.kept_bytes > GROUP_BYTES as i64
             && !self.keys.is_empty()
         {
             self.hand_over(sink)?;
@@ -146,7 +146,7 @@ impl Groups {
             if found.hash == hash && self.key_bytes[found.keys.clone()] == self.encoded {
                 return Ok(group);
             }
-            slot = (slot + 1) % self.table.len();
+            slot = (slot + 1) & (self.table.len() - 1);
         }
         if self.groups.len() == self.max_groups {
             self.hand_over(sink)?;
@@ -155,7 +155,7 @@ impl Groups {
     }
 
     fn first_slot(&self, hash: u64) -> usize {
-        hash as usize % self.table.len()
+        hash as usize & (self.table.len() - 1)
     }
 
     /// Adds a group of the keys at hand.
@@ -179,7 +179,7 @@ impl Groups {
     fn enter(&mut self, group: usize) {
         let mut slot = self.first_slot(self.groups[group].hash);
         while self.table[slot] != 0 {
-            slot = (slot + 1) % self.table.len();
+            slot = (slot + 1) & (self.table.len() - 1);
         }
         self.table[slot] = group as u32 + 1;
     }

@@ -126,8 +126,8 @@ impl Instruction {
             | Self::Like { of, .. }
             | Self::OneOf { of, .. } => [Some(of), None, None],
             Self::Load { from, at, .. }
-            | Self::Varint { from, at }
-            | Self::VarintSize { from, at }
+            | Self::Prefixed { from, at, .. }
+            | Self::AfterPrefixed { from, at, .. }
             | Self::Bit { from, at } => [Some(from), Some(at), None],
             Self::NullIf { of, when } => [Some(of), Some(when), None],
             Self::Slice { from, at, length } => [Some(from), Some(at), Some(length)],

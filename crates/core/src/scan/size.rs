@@ -1,6 +1,8 @@
 //! How much memory a scan takes.
 
-use super::{BATCH_BYTES, BATCH_ROWS, ColumnType, Instruction, Literal, ScanOutput, ScanPlan};
+use super::{
+    BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction, Literal, ScanOutput, ScanPlan,
+};
 use crate::table::InputTable;
 
 impl ScanPlan {
@@ -20,23 +22,35 @@ impl ScanPlan {
         let row = blocks.max().unwrap_or(0);
         let types = self.output.columns();
         let row_bytes: usize = types.iter().map(|stored| stored.row_bytes()).sum();
-        let fixed = rows.min(BATCH_ROWS as u64).saturating_mul(row_bytes as u64);
-        let batch = (self.data_bytes(&types, rows, bytes, row))
-            .saturating_add(fixed)
-            .saturating_mul(GROWTH);
+        let (most_rows, most_bytes) = match &self.output {
+            ScanOutput::Rows(_) => (BATCH_ROWS as u64, BATCH_BYTES),
+            ScanOutput::Groups(aggregation) => {
+                (u64::from(aggregation.max_groups).max(1), GROUP_BYTES)
+            }
+        };
+        let groups = rows.min(most_rows);
+        let fixed = groups.saturating_mul(row_bytes as u64);
+        let data = self.data_bytes(&types, most_bytes, rows, bytes, row);
+        let batch = data.saturating_add(fixed).saturating_mul(GROWTH);
         let ScanOutput::Groups(aggregation) = &self.output else {
             return batch;
         };
-        // Keys and values that are kept may have as many bytes as the batch.
-        let groups = rows.min(u64::from(aggregation.max_groups));
+        // Keys and values that are kept have as many bytes as the batch.
         let aggregates = aggregation.aggregates.len() as u64;
         let states = groups.saturating_mul(STATE_BYTES * (1 + aggregates));
         batch.saturating_add(states).saturating_mul(2)
     }
 
     /// Bytes that byte columns of such types have in a batch at most, of so many rows with so many bytes together, of which
-    /// the largest has at most `row`.
-    pub fn data_bytes(&self, types: &[ColumnType], rows: u64, bytes: u64, row: u64) -> u64 {
+    /// the largest has at most `row`. A batch has at most `most` bytes, unless a single row has more.
+    pub fn data_bytes(
+        &self,
+        types: &[ColumnType],
+        most: usize,
+        rows: u64,
+        bytes: u64,
+        row: u64,
+    ) -> u64 {
         let columns = types.iter().filter(|stored| **stored == ColumnType::Bytes);
         let columns = columns.count() as u64;
         let literal = |instruction: &Instruction| match instruction {
@@ -45,8 +59,7 @@ impl ScanPlan {
         };
         let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
         let all = rows.saturating_mul(literal).saturating_add(bytes);
-        // A single row may have more than a batch.
         let largest = row.saturating_add(literal).saturating_mul(columns);
-        (all.saturating_mul(columns)).min(largest.max(BATCH_BYTES as u64))
+        (all.saturating_mul(columns)).min(largest.max(most as u64))
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use rockmill_core::Result;
 use rockmill_core::scan::{
-    Cell, Comparison, Instruction, IntegerRange, Literal, Operation, Register, exceeds,
+    Cell, Comparison, Instruction, IntegerRange, Literal, Operation, Prefix, Register, exceeds,
 };
 
 use super::pattern::matches;
@@ -86,14 +86,32 @@ impl Row<'_> {
                 };
                 slice().map_or(Value::Null, Value::Bytes)
             }
-            Instruction::Varint { from, at } => operands
-                .varint(*from, *at)
-                .map_or(Value::Null, |(number, _)| {
-                    Value::Integer(i128::from(number))
-                }),
-            Instruction::VarintSize { from, at } => operands
-                .varint(*from, *at)
-                .map_or(Value::Null, |(_, size)| Value::Integer(size as i128)),
+            Instruction::Prefixed { from, at, prefix } => {
+                let prefixed = || {
+                    let span = operands.span(*from)?;
+                    let at = usize::try_from(operands.integer(*at)?).ok()?;
+                    let (begin, end) = prefixed(self.bytes(span), at, *prefix)?;
+                    Some(Span {
+                        start: span.start + begin,
+                        len: end - begin,
+                        ..span
+                    })
+                };
+                prefixed().map_or(Value::Null, Value::Bytes)
+            }
+            Instruction::AfterPrefixed {
+                from,
+                at,
+                prefix,
+                count,
+            } => {
+                let after = || {
+                    let bytes = operands.bytes(*from)?;
+                    let at = usize::try_from(operands.integer(*at)?).ok()?;
+                    (0..*count).try_fold(at, |at, _| Some(prefixed(bytes, at, *prefix)?.1))
+                };
+                after().map_or(Value::Null, |at| Value::Integer(at as i128))
+            }
             Instruction::Bit { from, at } => {
                 let bit = || {
                     let at = usize::try_from(operands.integer(*at)?).ok()?;
@@ -179,22 +197,6 @@ impl<'a> Operands<'a> {
         self.span(register).map(|span| self.row.bytes(span))
     }
 
-    /// A LEB128 number, and how many bytes it takes.
-    #[inline]
-    fn varint(&self, from: Register, at: Register) -> Option<(u64, usize)> {
-        const MAX_BYTES: usize = 10;
-        let at = usize::try_from(self.integer(at)?).ok()?;
-        let bytes = self.bytes(from)?.get(at..)?;
-        let mut number = 0u128;
-        for (position, byte) in bytes.iter().take(MAX_BYTES).enumerate() {
-            number |= u128::from(byte & 0x7f) << (7 * position);
-            if byte & 0x80 == 0 {
-                return Some((u64::try_from(number).ok()?, position + 1));
-            }
-        }
-        None
-    }
-
     /// The order of two values of one kind.
     #[inline]
     fn order(&self, left: Register, right: Register) -> Option<Ordering> {
@@ -221,6 +223,15 @@ impl<'a> Operands<'a> {
     }
 }
 
+/// Where the bytes begin, and where they end, whose length lies at an offset.
+#[inline]
+fn prefixed(bytes: &[u8], at: usize, prefix: Prefix) -> Option<(usize, usize)> {
+    let (length, size) = prefix.read(bytes.get(at..)?)?;
+    let begin = at + size;
+    let end = begin.checked_add(usize::try_from(length).ok()?)?;
+    (end <= bytes.len()).then_some((begin, end))
+}
+
 #[inline]
 fn holds(comparison: Comparison, order: Ordering) -> bool {
     match comparison {
@@ -244,6 +255,15 @@ fn cell_of(literal: &Literal) -> Cell<'_> {
 
 #[inline]
 fn arithmetic(operation: Operation, left: i128, right: i128, range: IntegerRange) -> Result<i128> {
+    // Nothing of two integers of 64 bits exceeds 128 bits.
+    if let (Ok(left), Ok(right)) = (i64::try_from(left), i64::try_from(right)) {
+        let (left, right) = (i128::from(left), i128::from(right));
+        return Ok(range.wrap(match operation {
+            Operation::Add => left + right,
+            Operation::Subtract => left - right,
+            Operation::Multiply => left * right,
+        }));
+    }
     let (result, is_over) = match operation {
         Operation::Add => left.overflowing_add(right),
         Operation::Subtract => left.overflowing_sub(right),

@@ -2,8 +2,8 @@
 
 use rockmill_core::scan::{
     Aggregate, Aggregation, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
-    NumberFormat, Operation, OutputColumn, Pattern, PatternPart, Register, ScanOutput, ScanPlan,
-    ValueKind,
+    NumberFormat, Operation, OutputColumn, Pattern, PatternPart, Prefix, Register, ScanOutput,
+    ScanPlan, ValueKind,
 };
 
 /// Takes bytes one after another, and zeros behind the last.
@@ -86,6 +86,15 @@ impl Draw<'_> {
             },
             _ => IntegerRange::Exact,
         }
+    }
+
+    fn prefix(&mut self) -> Prefix {
+        let number = Number {
+            bytes: self.one_of(&[1, 2, 4, 8]),
+            is_big_endian: self.below(2) == 0,
+            format: NumberFormat::Unsigned,
+        };
+        self.one_of(&[Prefix::Varint, Prefix::Number(number)])
     }
 
     fn number(&mut self) -> Number {
@@ -252,18 +261,21 @@ impl Draw<'_> {
                 (Instruction::OneOf { of, values }, Boolean)
             }
             14 => {
-                let varint = Instruction::Varint {
+                let prefixed = Instruction::Prefixed {
                     from: self.register(program, Bytes),
                     at: self.register(program, Integer),
+                    prefix: self.prefix(),
                 };
-                (varint, Integer)
+                (prefixed, Bytes)
             }
             15 => {
-                let size = Instruction::VarintSize {
+                let after = Instruction::AfterPrefixed {
                     from: self.register(program, Bytes),
                     at: self.register(program, Integer),
+                    prefix: self.prefix(),
+                    count: 1 + self.below(3) as u16,
                 };
-                (size, Integer)
+                (after, Integer)
             }
             16 => {
                 let bit = Instruction::Bit {

@@ -2,8 +2,8 @@
 
 use rockmill_core::ErrorKind;
 use rockmill_core::scan::{
-    Aggregate, Aggregation, BATCH_BYTES, BATCH_ROWS, ColumnType, Instruction, IntegerRange,
-    Literal, OutputColumn, ScanOutput, ScanPlan,
+    Aggregate, Aggregation, BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction,
+    IntegerRange, Literal, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_cpu::scan::Scanner;
 
@@ -98,15 +98,14 @@ fn groups_are_handed_over_when_there_are_too_many() {
 
 #[test]
 fn groups_are_handed_over_when_they_are_too_large() {
-    let (half, rest) = (vec![1; BATCH_BYTES / 4], vec![2; 100]);
+    let (half, rest) = (vec![1; GROUP_BYTES / 4], vec![2; 100]);
     // The key and the greatest value of each.
     let values = [&rest[..], &half, &rest, &half[1..], &rest].into_iter();
     let found = batches(&grouped(vec![VALUE], 1000), values);
-    // The rows of a batch do not exceed its bytes either.
-    assert_eq!(found, [2, 1, 1]);
+    assert_eq!(found, [3, 1]);
     let one_group = batches(
         &grouped(vec![], 1),
-        [&half[..], &half, &vec![9; BATCH_BYTES]].into_iter(),
+        [&half[..], &half, &vec![9; GROUP_BYTES]].into_iter(),
     );
     assert_eq!(one_group, [1]);
 }

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use rockmill_core::scan::{
     Aggregate, Aggregation, Batch, Column, ColumnType, Comparison, Instruction, IntegerRange,
-    Literal, Number, NumberFormat, Operation, Pattern, PatternPart, Register, ScanOutput, ScanPlan,
+    Literal, Number, NumberFormat, Operation, Pattern, PatternPart, Prefix, Register, ScanOutput,
+    ScanPlan,
 };
 
 /// A number is out of range.
@@ -74,24 +75,25 @@ impl Row<'_> {
         }))
     }
 
-    /// A number, and the bytes that it takes.
-    fn varint(&self, from: Register, at: Register) -> Found<Option<(i128, i128)>> {
-        let (Some(bytes), Some(at)) = (self.bytes(from)?, self.integer(at)?) else {
-            return Ok(None);
+    /// Where bytes that lie behind their length begin and end.
+    fn prefixed(bytes: &[u8], at: i128, prefix: Prefix) -> Option<(i128, i128)> {
+        let rest = part(bytes, at, bytes.len() as i128 - at)?;
+        let (length, size) = match prefix {
+            Prefix::Number(number) => {
+                let stored = part(rest, 0, i128::from(number.bytes))?;
+                (load(number, stored), i128::from(number.bytes))
+            }
+            Prefix::Varint => {
+                let last = rest.iter().take(10).position(|byte| *byte < 0x80)?;
+                let sevens = rest[..=last].iter().rev();
+                let length = sevens.fold(0, |length, byte| length << 7 | i128::from(byte & 0x7f));
+                (length, last as i128 + 1)
+            }
         };
-        let rest = usize::try_from(at)
-            .ok()
-            .and_then(|at| bytes.get(at..))
-            .unwrap_or_default();
-        let last = rest.iter().take(10).position(|byte| *byte < 0x80);
-        let sevens = last.map(|last| &rest[..=last]);
-        Ok(sevens.and_then(|sevens| {
-            let number = sevens
-                .iter()
-                .rev()
-                .fold(0, |number, byte| number << 7 | i128::from(byte & 0x7f));
-            (number <= i128::from(u64::MAX)).then_some((number, sevens.len() as i128))
-        }))
+        let begin = at + size;
+        let is_one = length <= i128::from(u64::MAX);
+        is_one.then(|| part(bytes, begin, length))??;
+        Some((begin, begin + length))
     }
 
     fn value(&self, register: Register) -> Found<Value> {
@@ -119,11 +121,31 @@ impl Row<'_> {
                 };
                 part(&bytes, at, length).map(|bytes| Literal::Bytes(bytes.to_vec()))
             }
-            Instruction::Varint { from, at } => {
-                (self.varint(*from, *at)?).map(|(number, _)| Literal::Integer(number))
+            Instruction::Prefixed { from, at, prefix } => {
+                let (bytes, at) = (self.bytes(*from)?, self.integer(*at)?);
+                let (Some(bytes), Some(at)) = (bytes, at) else {
+                    return Ok(None);
+                };
+                let found = Self::prefixed(&bytes, at, *prefix);
+                found.map(|(begin, end)| {
+                    Literal::Bytes(bytes[begin as usize..end as usize].to_vec())
+                })
             }
-            Instruction::VarintSize { from, at } => {
-                (self.varint(*from, *at)?).map(|(_, size)| Literal::Integer(size))
+            Instruction::AfterPrefixed {
+                from,
+                at,
+                prefix,
+                count,
+            } => {
+                let (bytes, at) = (self.bytes(*from)?, self.integer(*at)?);
+                let (Some(bytes), Some(at)) = (bytes, at) else {
+                    return Ok(None);
+                };
+                let mut at = Some(at);
+                for _ in 0..*count {
+                    at = at.and_then(|at| Some(Self::prefixed(&bytes, at, *prefix)?.1));
+                }
+                at.map(Literal::Integer)
             }
             Instruction::Bit { from, at } => {
                 let (bytes, at) = (self.bytes(*from)?, self.integer(*at)?);

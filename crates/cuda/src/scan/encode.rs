@@ -2,7 +2,7 @@
 
 use rockmill_core::scan::{
     Aggregate, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
-    Operation, Pattern, PatternPart, Register, ScanOutput, ScanPlan, Step, ValueKind,
+    Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, ValueKind,
 };
 
 use crate::driver::ffi::{ScanConstant, ScanOp};
@@ -35,8 +35,8 @@ mod code {
     pub const MULTIPLY: u32 = 14;
     pub const REQUIRE: u32 = 15;
     pub const CHECK: u32 = 16;
-    pub const VARINT: u32 = 17;
-    pub const VARINT_SIZE: u32 = 18;
+    pub const PREFIXED: u32 = 17;
+    pub const AFTER_PREFIXED: u32 = 18;
     pub const BIT: u32 = 19;
     pub const NULL_IF: u32 = 20;
 }
@@ -195,12 +195,19 @@ impl Encoder<'_> {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 op(code::SLICE, from, at, self.operand(*length)?, 0)
             }
-            Instruction::Varint { from, at } => {
-                op(code::VARINT, self.operand(*from)?, self.operand(*at)?, 0, 0)
-            }
-            Instruction::VarintSize { from, at } => {
+            Instruction::Prefixed { from, at, prefix } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                op(code::VARINT_SIZE, from, at, 0, 0)
+                op(code::PREFIXED, from, at, 0, prefix_detail(*prefix))
+            }
+            Instruction::AfterPrefixed {
+                from,
+                at,
+                prefix,
+                count,
+            } => {
+                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
+                let (count, detail) = (u32::from(*count), prefix_detail(*prefix));
+                op(code::AFTER_PREFIXED, from, at, count, detail)
             }
             Instruction::Bit { from, at } => {
                 op(code::BIT, self.operand(*from)?, self.operand(*at)?, 0, 0)
@@ -341,6 +348,14 @@ fn number_detail(number: Number) -> u32 {
         NumberFormat::Float => 3,
     };
     format << 16 | u32::from(number.is_big_endian) << 8 | u32::from(number.bytes)
+}
+
+/// That of a number, or 0 for LEB128.
+fn prefix_detail(prefix: Prefix) -> u32 {
+    match prefix {
+        Prefix::Varint => 0,
+        Prefix::Number(number) => number_detail(number),
+    }
 }
 
 fn range_detail(range: IntegerRange) -> u32 {

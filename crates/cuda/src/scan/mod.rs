@@ -48,7 +48,7 @@ impl ScanSize {
         let bytes = read.block_bytes().saturating_add(read.key_bytes);
         let row = blocks.max().unwrap_or(0);
         let rows = read.entries.min(BATCH_ROWS as u64);
-        let data = plan.data_bytes(&types, read.entries, bytes, row);
+        let data = plan.data_bytes(&types, BATCH_BYTES, read.entries, bytes, row);
         Self {
             entries: read.entries,
             ops: encoded.ops.len() as u64,

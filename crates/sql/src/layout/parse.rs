@@ -1,9 +1,9 @@
 //! The text of a layout.
 
 use datafusion::arrow::datatypes::Schema;
-use rockmill_core::scan::{Number, NumberFormat};
+use rockmill_core::scan::{Number, NumberFormat, Prefix};
 
-use super::{Form, Part, Prefix};
+use super::{Form, Part};
 
 /// Most bytes of a part with a stated size.
 const MAX_PART_BYTES: u32 = 1 << 20;
