@@ -1,8 +1,11 @@
 //! Sessions with everything that scans need.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::common::TableReference;
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -38,27 +41,87 @@ pub fn session(config: SessionConfig, engine: &Arc<ScanEngine>) -> Result<Sessio
 }
 
 impl Scans {
-    /// Adds every column family as a table, and `rocksdb_files` and `rocksdb_families`.
+    /// Adds every column family as a table, and `rocksdb_files` and `rocksdb_families`. A table that the session defines
+    /// later may have the name of a column family, and then takes its place.
     ///
     /// # Errors
-    /// If the column families cannot be listed, or a table of such a name exists.
+    /// If the column families cannot be listed, or the session has a table of such a name.
     pub fn register(&self, session: &SessionContext) -> Result<()> {
         let families = self.database().families().map_err(crate::scan::external)?;
-        for family in families {
-            session.register_table(name(&family), self.table(&family))?;
-        }
+        let families = families
+            .iter()
+            .map(|family| (family.clone(), self.table(family) as Arc<dyn TableProvider>));
         let contents = [
             ("rocksdb_files", Contents::Files),
             ("rocksdb_families", Contents::Families),
         ];
-        for (name, contents) in contents {
-            session.register_table(name, Arc::new(ContentsTable::new(self, contents)))?;
+        let contents = contents.map(|(name, contents)| {
+            let table: Arc<dyn TableProvider> = Arc::new(ContentsTable::new(self, contents));
+            (name.to_owned(), table)
+        });
+        let state = session.state();
+        let names = &state.config_options().catalog;
+        let catalog = session.catalog(&names.default_catalog);
+        let schema = catalog
+            .as_ref()
+            .and_then(|c| c.schema(&names.default_schema));
+        let (Some(catalog), Some(of_session)) = (catalog, schema) else {
+            return plan_err!("the session has no default schema for the column families");
+        };
+        let tables: BTreeMap<_, _> = families.chain(contents).collect();
+        if let Some(name) = of_session
+            .table_names()
+            .iter()
+            .find(|name| tables.contains_key(*name))
+        {
+            return plan_err!("the session has a table {name} already");
         }
+        let schema = Arc::new(FamilySchema { of_session, tables });
+        catalog.register_schema(&names.default_schema, schema)?;
         Ok(())
     }
 }
 
-/// The name of a column family as that of a table, whatever it contains.
-fn name(family: &str) -> TableReference {
-    TableReference::bare(family)
+/// A session's schema with the tables of a database behind its own.
+#[derive(Debug)]
+struct FamilySchema {
+    of_session: Arc<dyn SchemaProvider>,
+    tables: BTreeMap<String, Arc<dyn TableProvider>>,
+}
+
+#[async_trait]
+impl SchemaProvider for FamilySchema {
+    fn owner_name(&self) -> Option<&str> {
+        self.of_session.owner_name()
+    }
+
+    fn table_names(&self) -> Vec<String> {
+        let mut names = self.of_session.table_names();
+        names.extend(self.tables.keys().cloned());
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let defined = self.of_session.table(name).await?;
+        Ok(defined.or_else(|| self.tables.get(name).cloned()))
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.of_session.register_table(name, table)
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.of_session.deregister_table(name)
+    }
+
+    /// CREATE asks this, and may replace a column family's own table.
+    fn table_exist(&self, name: &str) -> bool {
+        self.of_session.table_exist(name)
+    }
 }
