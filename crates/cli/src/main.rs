@@ -14,6 +14,7 @@ mod devices;
 mod doctor;
 mod inspect;
 mod job;
+mod load;
 mod removed;
 mod service_args;
 #[cfg(feature = "sql")]
@@ -58,6 +59,9 @@ enum Command {
     #[cfg(feature = "sql")]
     #[command(after_help = sql::EXAMPLES)]
     Sql(sql::SqlArgs),
+    /// Makes a database with tables, to try SQL on.
+    #[command(after_help = load::EXAMPLES)]
+    Load(load::LoadArgs),
     /// Records and repeats compaction jobs.
     #[command(subcommand)]
     Job(job::JobCommand),
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(args),
         #[cfg(feature = "sql")]
         Command::Sql(args) => sql::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Job(command) => job::run(command),
         Command::Worker => worker::serve(rockmill::Builder::device),
     })

@@ -8,6 +8,7 @@
 pub mod compare;
 pub mod contender;
 pub mod database;
+pub mod dataset;
 pub mod device;
 pub mod energy;
 pub mod fill;
