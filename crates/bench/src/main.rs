@@ -8,6 +8,8 @@ mod compaction;
 mod devices;
 mod floor;
 mod model;
+#[cfg(feature = "scan")]
+mod scan;
 mod system;
 
 use std::process::ExitCode;
@@ -30,6 +32,9 @@ enum Command {
     Compaction(compaction::CompactionArgs),
     /// Lets clients and jobs work with RocksDB and Rockmill under the loads of published experiments.
     System(system::SystemArgs),
+    /// Lets queries run over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
+    #[cfg(feature = "scan")]
+    Scan(scan::ScanArgs),
     /// Shows the speed of an accelerator according to its published formulas.
     Model(model::ModelArgs),
     /// Process that the other subcommands start for each compaction.
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         |cli: Cli| match cli.command {
             Command::Compaction(args) => compaction::run(&args),
             Command::System(args) => system::run(&args),
+            #[cfg(feature = "scan")]
+            Command::Scan(args) => scan::run(&args),
             Command::Model(args) => model::run(&args),
             Command::Worker => worker::serve(devices::give),
             Command::Cell => system::serve(),
