@@ -7,6 +7,7 @@
 #   sanitize         a few of their cases under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   compressed       the same for LZ4, Snappy and ZSTD, in memory
+#   host_compression the same with libraries on the host beside the GPU, and for LZ4HC
 #   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
@@ -50,7 +51,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | compressed | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | compressed | host_compression | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -142,6 +143,18 @@ section_compressed() {
 16x256:snappy 24
 8x32:lz4 48
 16x256:zstd 16"
+}
+
+# Libraries on threads of the host compress, also on the CPU's rows.
+section_host_compression() {
+    local workload millions
+    while read -r workload millions; do
+        compaction "host-compression-${workload/:/-}" --dir "$memory_dir" --threads "$threads" --device "cpu,$device" \
+            --workload "$workload:$(entries "$millions" "$scale")" --device-compression no
+    done <<<"16x256:lz4 24
+16x256:snappy 24
+16x256:zstd 16
+16x256:lz4hc 16"
 }
 
 section_small() {

@@ -33,7 +33,7 @@ const WRITERS: u64 = 16;
 /// Arguments of `rockmill-bench compaction`.
 #[derive(Debug, clap::Args)]
 pub struct CompactionArgs {
-    /// Entries to compact: KEYxVALUE[:none|lz4|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M. The default is no
+    /// Entries to compact: KEYxVALUE[:none|lz4|lz4hc|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M. The default is no
     /// compression and 1 GB in total. May be repeated.
     #[arg(long, required = true, value_delimiter = ',')]
     workload: Vec<Workload>,
@@ -109,6 +109,8 @@ struct BenchRow {
     paranoid: bool,
     /// Whether output goes through the page cache; `null` for RocksDB, where only its options decide.
     output_cache: Option<String>,
+    /// Whether a GPU may compress by Rockmill's own code; `null` for RocksDB.
+    device_compression: Option<bool>,
     cpu_s_per_gb: f64,
     /// Times of all repetitions, in order. The row shows the median run with the highest peak memory. The first time
     /// includes the one-time setup of a service.
@@ -321,6 +323,7 @@ impl Cell {
             direct_io: spec.direct_io,
             paranoid: spec.paranoid,
             output_cache: is_rockmill.then(|| tuning.output_cache.to_string()),
+            device_compression: is_rockmill.then_some(tuning.device_compression),
             cpu_s_per_gb: row.cpu_s_per_gb(),
             walls_s: self.measured.iter().map(|m| m.wall_s).collect(),
             stages: measured.stages,

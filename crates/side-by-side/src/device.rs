@@ -1,5 +1,7 @@
 //! The device that Rockmill computes on, and the settings for it.
 
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use rockmill::{Builder, CudaSettings, DeviceList, OutputCache, Service, Verification};
 use rockmill_terminal::outcome::Failure;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,10 @@ pub struct Tuning {
     #[arg(long, default_value_t = OutputCache::Database, value_name = "database|bypass")]
     #[serde(with = "text")]
     pub output_cache: OutputCache,
+    /// Whether a GPU may compress by Rockmill's own code; without it, libraries on the host compress.
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = ArgAction::Set,
+          value_parser = BoolishValueParser::new(), hide_possible_values = true)]
+    pub device_compression: bool,
     /// Niceness of Rockmill's threads relative to RocksDB's.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=19))]
     nice: u8,
@@ -44,6 +50,7 @@ impl Default for Tuning {
             io_mib_per_s: 0,
             verification: Verification::Default,
             output_cache: OutputCache::Database,
+            device_compression: true,
             nice: 0,
             gpu_chunk_kib: CudaSettings::default().chunk_bytes as u64 >> 10,
             gpu_pinned_mib: 0,
@@ -136,6 +143,7 @@ pub fn service(
         .memory_budget_bytes(tuning.budget_bytes())
         .verification(tuning.verification)
         .output_cache(tuning.output_cache)
+        .device_compression(tuning.device_compression)
         .nice(tuning.nice)
         .filter_bits_per_key(BLOOM_BITS_PER_KEY)
         .cuda(CudaSettings {

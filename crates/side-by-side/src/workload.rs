@@ -20,6 +20,8 @@ pub enum Compression {
     None,
     /// LZ4.
     Lz4,
+    /// LZ4HC.
+    Lz4hc,
     /// ZSTD.
     Zstd,
     /// Snappy.
@@ -27,13 +29,14 @@ pub enum Compression {
 }
 
 impl Compression {
-    const ALL: [Self; 4] = [Self::None, Self::Lz4, Self::Zstd, Self::Snappy];
+    const ALL: [Self; 5] = [Self::None, Self::Lz4, Self::Lz4hc, Self::Zstd, Self::Snappy];
 
     /// Name in workloads.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Lz4 => "lz4",
+            Self::Lz4hc => "lz4hc",
             Self::Zstd => "zstd",
             Self::Snappy => "snappy",
         }
@@ -44,6 +47,7 @@ impl Compression {
         match self {
             Self::None => DBCompressionType::None,
             Self::Lz4 => DBCompressionType::Lz4,
+            Self::Lz4hc => DBCompressionType::Lz4hc,
             Self::Zstd => DBCompressionType::Zstd,
             Self::Snappy => DBCompressionType::Snappy,
         }
@@ -55,7 +59,7 @@ impl FromStr for Compression {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::ALL.into_iter().find(|c| c.name() == text);
-        named.ok_or_else(|| "a compression is none, lz4, zstd or snappy".to_owned())
+        named.ok_or_else(|| "a compression is none, lz4, lz4hc, zstd or snappy".to_owned())
     }
 }
 
@@ -102,7 +106,7 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Self, String> {
         parse(text).ok_or_else(|| {
             format!(
-                "a workload is KEYxVALUE[:none|lz4|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M, \
+                "a workload is KEYxVALUE[:none|lz4|lz4hc|zstd|snappy][:ENTRIES], such as 16x256:lz4:40M, \
                  with keys of {} to {} bytes, values of at most {MAX_VALUE_BYTES} bytes and 1 to \
                  {MAX_ENTRIES} entries, K for thousands and M for millions of them",
                 KEY_BYTES.start(),
@@ -164,6 +168,7 @@ mod tests {
     #[test]
     fn compression_and_entries_may_be_left_out() {
         assert_eq!(shown("16x256:lz4:40M"), "16x256:lz4:40000000 entries");
+        assert_eq!(shown("16x256:lz4hc:1K"), "16x256:lz4hc:1000 entries");
         assert_eq!(shown("8x32:20K"), "8x32:none:20000 entries");
         assert_eq!(shown("8x0:zstd:7"), "8x0:zstd:7 entries");
         assert_eq!(shown("64x1048576:snappy:1"), "64x1048576:snappy:1 entries");
