@@ -209,7 +209,7 @@ impl Support {
 /// What a backend does not do. Another one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unsupported {
-    /// To write blocks that a library compresses.
+    /// To write blocks of this compression.
     Compression,
     /// To count filter and index towards the size at which a file ends.
     SizeIsUpperBound,

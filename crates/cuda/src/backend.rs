@@ -117,14 +117,19 @@ impl CudaBackend {
         let filter = entries.saturating_mul(u64::from(millibits)) / MILLIBITS_PER_BYTE;
         let largest = inputs.iter().map(InputTable::largest_block_bytes).max();
         // What does not fit a chunk is put together.
-        let large = largest.unwrap_or(0).max(filter);
+        let large = largest.unwrap_or(0).max(filter).max(plan.table.block_size);
         let chunk_bytes = self.settings.chunk_bytes;
         let large = if large > chunk_bytes as u64 { large } else { 0 };
         let blocks = file / plan.table.block_size.max(1) * BYTES_PER_BLOCK;
         let of_file = ring_bytes(chunk_bytes)
             .saturating_add(large)
             .saturating_add(blocks);
-        of_file.saturating_mul(WRITERS)
+        // Of all blocks, which threads of the host compress before any file is written.
+        let lists = match plan.table.compression.is_by_library() {
+            true => bytes / plan.table.block_size.max(1) * sst::HOST_COMPRESSION_BYTES_PER_BLOCK,
+            false => 0,
+        };
+        of_file.saturating_mul(WRITERS).saturating_add(lists)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the stages leave to other backends.
 
 use rockmill_core::{OutputPlan, Purpose, Request, Support, Unsupported};
-use rockmill_format::compression::{CompressionSettings, CompressionType, Implementation};
+use rockmill_format::compression::{CompressionSettings, CompressionType, DEFAULT_LEVEL};
 
 use crate::driver::ffi::Compression;
 use crate::scan::Encoded;
@@ -27,16 +27,28 @@ fn unsupported_output(plan: &OutputPlan) -> Option<Unsupported> {
     }
 }
 
-/// How the stages compress data blocks; `None` if they do not do what the settings say.
+/// How the stages compress data blocks; `None` if they do not do what the settings say. Where a library compresses, threads
+/// of the host run it, and the device has a limit of 0 bytes: it stores all blocks as they are until then.
 pub fn compression(settings: &CompressionSettings) -> Option<Compression> {
-    let codec = match (settings.kind, settings.implementation) {
-        (CompressionType::None, _) => CompressionType::None,
-        (_, Implementation::Library) => return None,
-        (CompressionType::Lz4hc, Implementation::Rockmill1) => CompressionType::Lz4,
-        (kind, Implementation::Rockmill1) => kind,
+    /// Above it, ZSTD takes so long that it does not matter who does the rest (docs/decisions/compression.md).
+    const MAX_ZSTD_LEVEL: i32 = 12;
+    let is_slow = settings.kind == CompressionType::Zstd
+        && settings.level != DEFAULT_LEVEL
+        && settings.level > MAX_ZSTD_LEVEL;
+    let codec = match settings.kind {
+        // The device decompresses what it verifies, and has no decoder for it.
+        CompressionType::Zlib => return None,
+        _ if settings.is_by_library() && is_slow => return None,
+        CompressionType::None => CompressionType::None,
+        _ if settings.is_by_library() => CompressionType::Lz4,
+        CompressionType::Lz4hc => CompressionType::Lz4,
+        kind => kind,
     };
     Some(Compression {
         codec: codec as u32,
-        max_bytes_per_kb: settings.max_bytes_per_kb(),
+        max_bytes_per_kb: match settings.is_by_library() {
+            true => 0,
+            false => settings.max_bytes_per_kb(),
+        },
     })
 }

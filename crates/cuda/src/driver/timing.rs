@@ -67,8 +67,8 @@ impl Stages {
 #[derive(Debug)]
 pub struct Marks {
     events: Vec<Event>,
-    /// Name and bytes of the stage that ends at each mark but the first.
-    stages: Vec<(&'static str, u64)>,
+    /// Name and bytes of the stage that ends at each mark but the first; `None` if the device waited for the host.
+    stages: Vec<Option<(&'static str, u64)>>,
 }
 
 impl Marks {
@@ -90,16 +90,33 @@ impl Marks {
         stage: &'static str,
         bytes: u64,
     ) -> Result<()> {
+        self.mark(device, stream, Some((stage, bytes)))
+    }
+
+    /// Ends a time in which the device waited for the host.
+    pub fn end_wait(&mut self, device: &Device, stream: &Stream) -> Result<()> {
+        self.mark(device, stream, None)
+    }
+
+    fn mark(
+        &mut self,
+        device: &Device,
+        stream: &Stream,
+        stage: Option<(&'static str, u64)>,
+    ) -> Result<()> {
         let event = Event::new(device)?;
         event.record(stream)?;
         self.events.push(event);
-        self.stages.push((stage, bytes));
+        self.stages.push(stage);
         Ok(())
     }
 
     /// Adds all stages; the stream has passed the last mark.
     pub fn add_to(&self, stages: &Stages) -> Result<()> {
-        for (pair, &(stage, bytes)) in self.events.windows(2).zip(&self.stages) {
+        for (pair, &stage) in self.events.windows(2).zip(&self.stages) {
+            let Some((stage, bytes)) = stage else {
+                continue;
+            };
             let seconds = pair[1].seconds_since(&pair[0])?;
             stages.add(stage, Resource::Device, seconds, bytes);
         }

@@ -56,6 +56,11 @@ impl Pool {
         &self.device
     }
 
+    /// Bytes of a ring's chunk.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
     /// Bytes that were got from the device, and the most that may be.
     pub fn memory_bytes(&self) -> (u64, u64) {
         (self.reserve.bytes(), self.reserve.max_bytes())

@@ -34,7 +34,7 @@ pub struct DataCheck<'a> {
     /// RocksDB's hash over all entries, if the plan asks for it.
     chain: Option<Chain>,
     decompressor: Decompressor,
-    /// Compresses as the plan says, but by the library; `None` if nothing is compressed.
+    /// Compresses as the plan says, but by the library; `None` if Rockmill's own code does not compress.
     library: Option<Compressor>,
     /// Sizes of some blocks.
     pub size_sample: SizeSample,
@@ -48,11 +48,15 @@ impl<'a> DataCheck<'a> {
     /// # Errors
     /// Internal if the library cannot compress as the plan says.
     pub fn new(plan: &OutputPlan, guard: BlockGuard, raw_sums: &'a [u32]) -> Result<Self> {
-        let settings = CompressionSettings {
-            implementation: Implementation::Library,
-            ..plan.table.compression.clone()
-        };
-        let library = Compressor::new(&settings).map_err(|e| Error::internal(e.what))?;
+        let library =
+            (plan.table.compression.implementation == Implementation::Rockmill1).then(|| {
+                Compressor::new(&CompressionSettings {
+                    implementation: Implementation::Library,
+                    ..plan.table.compression.clone()
+                })
+            });
+        let library = library.transpose();
+        let library = library.map_err(|e| Error::internal(e.what))?;
         Ok(Self {
             guard,
             raw_sums,
@@ -61,7 +65,7 @@ impl<'a> DataCheck<'a> {
             used: BTreeSet::new(),
             chain: (plan.paranoid_hash).then(|| Chain::new(plan.table.restart_interval)),
             decompressor: Decompressor::new(Vec::new()),
-            library: Some(library).filter(|library| !library.is_stored()),
+            library,
             size_sample: SizeSample::default(),
             raw: Vec::new(),
         })

@@ -2,18 +2,19 @@
 
 use std::ops::Range;
 
-use rockmill_core::{OutputPlan, Result, entry_hash};
+use rockmill_core::{Result, entry_hash};
 use rockmill_format::compression::CompressionType;
 use rockmill_format::filter::{FilterFormat, FilterOptions, METADATA_LEN, bloom, legacy};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::key::{MAX_SEQUENCE, TAG_SIZE};
 
 use super::buffers::SstBuffers;
+use super::compress::compress;
 use super::layout::{MAX_FILES, NUM_FILES_AT};
-use super::size::CompressScratch;
+use super::output::Writing;
 use crate::driver::ffi::{FileIndex, FilePlace, FileTotals, LayoutArgs};
 use crate::driver::{altered, refused};
-use crate::read::{FirstError, ReadState, Survivors, download_checked, error_in};
+use crate::read::{FirstError, ReadState, Survivors, download_checked};
 
 /// Error code of `types.hpp`.
 const ERROR_FILTER: u64 = 11;
@@ -93,7 +94,7 @@ impl Image {
 pub fn plan_images(
     read: &mut ReadState,
     sst: &mut SstBuffers,
-    plan: &OutputPlan,
+    with: Writing<'_>,
     args: &mut LayoutArgs,
     survivors: &Survivors,
 ) -> Result<Vec<Image>> {
@@ -125,7 +126,7 @@ pub fn plan_images(
     let code = unsafe { (read.device.table().measure_blocks)(&read.ws.exec(), &raw const *args) };
     read.device.check(code, "measure blocks")?;
     if args.compression.codec != CompressionType::None as u32 {
-        compress(read, sst, plan, args)?;
+        compress(read, sst, with, args)?;
     }
     // SAFETY: as above.
     let code = unsafe { (read.device.table().sum_blocks)(&read.ws.exec(), &raw const *args) };
@@ -154,7 +155,7 @@ pub fn plan_images(
     let mut images = Vec::with_capacity(num_files);
     let (mut at, mut edges) = (IMAGE_ALIGNMENT, 0);
     for (f, (totals, index)) in totals.into_iter().zip(indexes).enumerate() {
-        let filter = plan.table.filter;
+        let filter = with.plan.table.filter;
         let image = Image {
             entries: file_starts[f] as usize..file_starts[f + 1] as usize,
             num_blocks: u64::from(file_blocks[f + 1] - file_blocks[f]),
@@ -174,50 +175,6 @@ pub fn plan_images(
     args.edges = sst.edges.room(edges)?;
     args.places = place_files(read, sst, &images)?;
     Ok(images)
-}
-
-/// Writes raw images of all blocks and compresses them.
-fn compress(
-    read: &mut ReadState,
-    sst: &mut SstBuffers,
-    plan: &OutputPlan,
-    args: &mut LayoutArgs,
-) -> Result<()> {
-    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
-    args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
-    // SAFETY: the block buffers have room for one more than there are blocks.
-    let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "place raw blocks")?;
-    let (offsets, [word, _]) =
-        (sst.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
-    // The sizes of such blocks are not those of the bytes that would be written.
-    if error_in(word).is_some() {
-        return Err(refused("blocks of 4 GiB"));
-    }
-    let bytes = offsets[0];
-    let room = bytes.saturating_add(2 * PADDING) as usize;
-    args.stored_sizes = sst.stored_sizes.room(num_blocks)?;
-    args.codecs = sst.codecs.room(num_blocks)?;
-    args.raw_sums = sst.raw_sums.room(num_blocks)?;
-    args.raw = sst.raw.room(room)?;
-    args.packed = sst.packed.room(room)?;
-    let processors = read.device.about().multiprocessors;
-    let scratch = CompressScratch::new(plan, bytes, args.num_blocks, processors);
-    if scratch.bytes > 0 {
-        args.compress_scratch = sst.compress_scratch.room(scratch.bytes as usize)?;
-        args.compress_groups = scratch.groups;
-        args.compress_group_bytes = scratch.group_bytes;
-        args.compress_usual = scratch.usual_block;
-    }
-    for gap in [0, (PADDING + bytes) as usize] {
-        sst.raw.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
-    }
-    // Words at the ends of each compressed block are read whole.
-    sst.packed.fill(0, room, 0, &read.ws.stream)?;
-    // SAFETY: there is room for all blocks as they were measured, twice, with padding around them.
-    let code = unsafe { (table.compress_blocks)(&read.ws.exec(), &raw const *args) };
-    read.device.check(code, "compress")?;
-    read.mark("compress", 2 * bytes)
 }
 
 /// Tells the device where files go.

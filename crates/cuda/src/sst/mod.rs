@@ -2,6 +2,7 @@
 
 mod buffers;
 mod chain;
+mod compress;
 mod data_check;
 mod filter;
 mod images;
@@ -14,6 +15,7 @@ mod store;
 mod verify;
 
 pub use buffers::SstBuffers;
+pub use compress::HOST_COMPRESSION_BYTES_PER_BLOCK;
 pub use layout::uncompressed_file_size;
 pub use output::{Writing, write};
 pub use size::SstSize;

@@ -45,7 +45,7 @@ pub fn write(
     let mut args = lay_out(read, sst, plan, survivors)?;
     let entry_bytes = (survivors.len * size_of::<Key>()) as u64;
     read.mark("lay out", 4 * entry_bytes)?;
-    let images = plan_images(read, sst, plan, &mut args, survivors)?;
+    let images = plan_images(read, sst, with, &mut args, survivors)?;
     read.mark("measure", 2 * entry_bytes)?;
     let mut files = Vec::new();
     for _ in &images {

@@ -122,7 +122,8 @@ impl CompressScratch {
         const LEAST_GROUPS: u64 = 2;
         const BYTES_PER_BLOCK: u64 = 32;
         const COUNTER_BYTES: u64 = 8;
-        if plan.table.compression.kind != CompressionType::Zstd {
+        let compression = &plan.table.compression;
+        if compression.kind != CompressionType::Zstd || compression.is_by_library() {
             return Self::default();
         }
         // `zstd_encode.hpp:zstd_scratch_bytes`.

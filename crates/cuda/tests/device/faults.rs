@@ -12,7 +12,7 @@ use rockmill_core::{
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
 use rockmill_cuda::{CudaBackend, CudaSettings, Target};
-use rockmill_format::compression::CompressionType;
+use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexShortening;
@@ -25,11 +25,17 @@ struct Job {
     plan: Plan,
     scan: ScanPlan,
     files: Vec<MemOutput>,
+    /// Bytes that devices copy at a time.
+    chunk_bytes: usize,
 }
 
 impl Job {
-    /// Inputs and files are compressed so.
+    /// Inputs and files are compressed so, by Rockmill's own code.
     fn new(kind: CompressionType) -> Self {
+        Self::compressed_by(Implementation::Rockmill1, kind)
+    }
+
+    fn compressed_by(implementation: Implementation, kind: CompressionType) -> Self {
         let run = |run: u32| {
             let mut plan = common::plan();
             plan.output.table.compression.kind = kind;
@@ -51,8 +57,8 @@ impl Job {
         plan.output.paranoid_hash = kind == CompressionType::None;
         let table = &mut plan.output.table;
         table.compression.kind = kind;
-        if let Some(own) = table.compression.with_rockmill() {
-            table.compression = own;
+        if kind != CompressionType::None {
+            table.compression.implementation = implementation;
         }
         plan.output.table.block_size = 1000;
         plan.output.table.filter = Some(FilterOptions::whole_keys(10_000));
@@ -61,6 +67,11 @@ impl Job {
             plan,
             scan: scan_plan(),
             files: Vec::new(),
+            chunk_bytes: match implementation {
+                Implementation::Rockmill1 => CudaSettings::default().chunk_bytes,
+                // So that each of the threads that compress has some blocks.
+                Implementation::Library => 8 << 10,
+            },
         };
         job.files = job
             .compact(&CpuBackend, &CancelToken::new())
@@ -76,6 +87,14 @@ impl Job {
     ) -> Result<Vec<MemOutput>, Error> {
         let range = KeyRange::default();
         common::compact(backend, &self.inputs, &self.plan, &range, cancel).map(|(_, files)| files)
+    }
+
+    fn device(&self) -> Result<CudaBackend, Error> {
+        let settings = CudaSettings {
+            chunk_bytes: self.chunk_bytes,
+            ..CudaSettings::default()
+        };
+        CudaBackend::new(Target::Faulty, settings)
     }
 
     /// What goes wrong, or `None` if the files are right.
@@ -221,26 +240,24 @@ fn device() -> Result<CudaBackend, Error> {
 /// Opens a device and does a job on it in all ways, with the call of each number failing in turn. Says how often
 /// that ended with an error, where it seldom did.
 fn fail_each(call: Call, plan: impl Fn(&Faults, u64)) -> u64 {
+    let by_library = Job::compressed_by(Implementation::Library, CompressionType::Lz4);
+    fail_each_so(call, &by_library, &plan, Job::trouble);
+    let jobs = [CompressionType::Lz4, CompressionType::None].map(Job::new);
     let errors = WAYS.map(|trouble| {
-        fail_each_so(call, CompressionType::Lz4, &plan, trouble);
-        fail_each_so(call, CompressionType::None, &plan, trouble)
+        fail_each_so(call, &jobs[0], &plan, trouble);
+        fail_each_so(call, &jobs[1], &plan, trouble)
     });
     errors.into_iter().min().unwrap_or(0)
 }
 
-fn fail_each_so(
-    call: Call,
-    kind: CompressionType,
-    plan: &impl Fn(&Faults, u64),
-    trouble: Trouble,
-) -> u64 {
-    let (faults, job) = (Faults::none(), Job::new(kind));
+fn fail_each_so(call: Call, job: &Job, plan: &impl Fn(&Faults, u64), trouble: Trouble) -> u64 {
+    let faults = Faults::none();
     let mut errors = 0;
     for nth in 0.. {
         plan(&faults, nth);
-        let backend = device();
+        let backend = job.device();
         let found = match &backend {
-            Ok(backend) => trouble(&job, backend),
+            Ok(backend) => trouble(job, backend),
             Err(error) => Some(error.clone()),
         };
         let struck = faults.struck();
@@ -251,7 +268,7 @@ fn fail_each_so(
             errors += 1;
         }
         if let Ok(backend) = &backend {
-            let trouble = trouble(&job, backend);
+            let trouble = trouble(job, backend);
             assert!(trouble.is_none(), "after {call:?} {nth}: {trouble:?}");
         }
         drop(backend);
@@ -320,8 +337,16 @@ fn a_task_larger_than_the_devices_memory_is_refused_and_a_smaller_one_done() {
 
 #[test]
 fn cancelling_at_any_call_ends_the_task_and_leaves_the_device_usable() {
-    let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
-    let backend = device().expect("it opens");
+    cancel_each(&Job::new(CompressionType::None));
+    cancel_each(&Job::compressed_by(
+        Implementation::Library,
+        CompressionType::Zstd,
+    ));
+}
+
+fn cancel_each(job: &Job) {
+    let faults = Faults::none();
+    let backend = job.device().expect("it opens");
     let before = faults.all_calls();
     assert!(job.trouble(&backend).is_none());
     let calls = faults.all_calls() - before;
@@ -409,15 +434,21 @@ fn a_byte_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
 /// The size in front of what is compressed: a decompressor that knows it need not look there.
 #[test]
 fn the_size_of_a_compressed_block_that_was_written_wrong_does_not_pass() {
-    for kind in [CompressionType::Lz4, CompressionType::Zstd] {
-        let (faults, job) = (Faults::none(), Job::new(kind));
+    for (by, kind) in [
+        (Implementation::Rockmill1, CompressionType::Lz4),
+        (Implementation::Rockmill1, CompressionType::Zstd),
+        (Implementation::Library, CompressionType::Lz4),
+        (Implementation::Library, CompressionType::Lz4hc),
+        (Implementation::Library, CompressionType::Zstd),
+    ] {
+        let (faults, job) = (Faults::none(), Job::compressed_by(by, kind));
         let backend = device().expect("it opens");
         for (byte, bit) in (0..2).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
             let region = Region::Second;
             faults.flip(Moment::Unsealed, Place { region, byte, bit });
             let trouble = job.trouble(&backend);
             assert_eq!(faults.struck(), 1, "{byte} {bit}");
-            let error = trouble.unwrap_or_else(|| panic!("{kind:?} {byte} {bit} passed"));
+            let error = trouble.unwrap_or_else(|| panic!("{by:?} {kind:?} {byte} {bit} passed"));
             assert_eq!(error.kind, ErrorKind::Verification, "{byte} {bit}: {error}");
         }
         assert!(job.trouble(&backend).is_none());

@@ -157,12 +157,22 @@ impl Compressor {
         bytes: &mut Vec<u8>,
         start: usize,
     ) -> Result<CompressionType> {
-        let (_, kind) = self.compress(&bytes[start..])?;
-        if kind != CompressionType::None {
-            bytes.truncate(start);
-            bytes.extend_from_slice(&self.scratch);
-        }
+        let (len, kind) = self.compress_over(&mut bytes[start..])?;
+        bytes.truncate(start + len);
         Ok(kind)
+    }
+
+    /// Writes the form in which `block` is stored over its beginning. Returns the bytes of this form and its type.
+    ///
+    /// # Errors
+    /// As [`Compressor::compress`].
+    pub fn compress_over(&mut self, block: &mut [u8]) -> Result<(usize, CompressionType)> {
+        let (stored, kind) = self.compress(block)?;
+        let len = stored.len();
+        if kind != CompressionType::None {
+            block[..len].copy_from_slice(&self.scratch);
+        }
+        Ok((len, kind))
     }
 
     /// Compresses `block` into the scratch buffer. The type is [`CompressionType::None`] if it does not fit there, and may

@@ -161,6 +161,11 @@ impl CompressionSettings {
         })
     }
 
+    /// Whether a library compresses; not if blocks are stored as they are.
+    pub fn is_by_library(&self) -> bool {
+        self.kind != CompressionType::None && self.implementation == Implementation::Library
+    }
+
     /// Who compresses, as records of jobs name it: `lz4/rockmill-1`, or `lz4/library-1.10.0` with the version of the
     /// library that is linked. Equal names write equal bytes. `None` if blocks are stored as they are.
     pub fn compressor(&self) -> Option<String> {

@@ -82,28 +82,36 @@ pub fn key_of(n: u32, len: usize) -> Vec<u8> {
     key
 }
 
-/// Plans of tables that the device writes: it compresses by its own code, or not at all.
+/// Compressions of which the device writes blocks.
+pub const COMPRESSIONS: [CompressionType; 5] = [
+    CompressionType::None,
+    CompressionType::Snappy,
+    CompressionType::Lz4,
+    CompressionType::Lz4hc,
+    CompressionType::Zstd,
+];
+
+/// Levels; negative ones are accelerations of LZ4.
+pub const LEVELS: [i32; 8] = [DEFAULT_LEVEL, -8, -1, 0, 1, 3, 6, 12];
+
+/// Plans of tables that the device writes: compressed by Rockmill's own code, by a library, or not at all.
 pub fn table_plans() -> impl Strategy<Value = TablePlan> {
-    let own = [
-        CompressionType::Snappy,
-        CompressionType::Lz4,
-        CompressionType::Lz4hc,
-        CompressionType::Zstd,
-    ];
-    let own = prop::sample::select(own.to_vec());
-    let own = (own, prop::sample::select(vec![DEFAULT_LEVEL, -1, 0, 1, 3]));
-    (common::plans::table_plans(), proptest::option::of(own)).prop_map(|(mut plan, own)| {
-        let (kind, level) = own.unwrap_or((CompressionType::None, DEFAULT_LEVEL));
-        let settings = CompressionSettings {
-            kind,
-            level,
-            ..plan.compression
-        };
-        plan.compression = settings
-            .with_rockmill()
-            .unwrap_or_else(CompressionSettings::none);
-        plan
-    })
+    (
+        common::plans::table_plans(),
+        prop::sample::select(COMPRESSIONS.to_vec()),
+        prop::sample::select(LEVELS.to_vec()),
+        any::<bool>(),
+    )
+        .prop_map(|(mut plan, kind, level, is_own)| {
+            let settings = CompressionSettings {
+                kind,
+                level,
+                ..plan.compression
+            };
+            let own = settings.with_rockmill().filter(|_| is_own);
+            plan.compression = own.unwrap_or(settings);
+            plan
+        })
 }
 
 pub fn plans() -> impl Strategy<Value = Plan> {

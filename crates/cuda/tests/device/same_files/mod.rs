@@ -6,19 +6,20 @@ mod filters;
 
 use std::time::Instant;
 
-use cases::{deeper_files, grandparents, plans, runs, tables};
+use cases::{COMPRESSIONS, LEVELS, deeper_files, grandparents, plans, runs, tables};
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, DeeperLevels, Error, ErrorKind, Grandparent, InputTable, KeyRange,
     OutputSplitting, Plan, ReadReport, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{CudaBackend, CudaSettings};
 use rockmill_format::block::{BlockBuilder, BlockLayout};
 use rockmill_format::coding::put_varint;
 use rockmill_format::compression::CompressionType;
 use rockmill_format::table::TableMeta;
 
-use super::device;
+use super::{device, target};
 use crate::common::{self, Entry, MemOutput, config, open};
 
 fn compact(
@@ -155,6 +156,48 @@ fn more_blocks_than_groups_and_some_much_larger_are_compressed() {
     let (found_report, found) = compact(device(), &inputs, &plan, &range).expect("compacts");
     assert_eq!(difference(&files, &found), None);
     assert_eq!(essence(&report), essence(&found_report));
+}
+
+/// Threads of the host compress a few chunks at a time. One block is larger than a chunk.
+#[test]
+fn a_library_on_the_host_compresses_as_on_the_cpu_backend() {
+    const CHUNK: usize = 64 << 10;
+    let entry = |i: u64| {
+        let len = match i {
+            5000 => 3 * CHUNK,
+            i if i % 600 == 7 => 30_000,
+            _ => 120,
+        };
+        let mut value = common::noise(i, len);
+        // Of some blocks, nothing shrinks.
+        if i % 3000 > 100 {
+            value[len / 2..].fill(b'v');
+        }
+        Entry::new(&i.to_be_bytes(), i + 1, common::PUT, &value)
+    };
+    let run: Vec<_> = (0..24_000).map(entry).collect();
+    let inputs = [open(common::one_file(&common::plan(), &run)).expect("sound")];
+    let settings = CudaSettings {
+        chunk_bytes: CHUNK,
+        ..CudaSettings::default()
+    };
+    let device = CudaBackend::new(target(), settings).expect("the device opens");
+    let range = KeyRange::default();
+    for (kind, level) in COMPRESSIONS.iter().flat_map(|k| LEVELS.map(|l| (*k, l))) {
+        let mut plan = common::plan();
+        plan.output.splitting = common::splitting(1 << 20);
+        let compression = &mut plan.output.table.compression;
+        (compression.kind, compression.level) = (kind, level);
+        compression.zstd_checksum = level > 1;
+        let (report, files) = compact(&CpuBackend, &inputs, &plan, &range).expect("compacts");
+        let (found_report, found) = compact(&device, &inputs, &plan, &range).expect("compacts");
+        assert_eq!(difference(&files, &found), None, "{kind:?} {level}");
+        assert_eq!(essence(&report), essence(&found_report), "{kind:?} {level}");
+        let host = (found_report.stages.iter()).find(|stage| stage.stage == "compress on host");
+        let bytes = host.map_or(0, |stage| stage.bytes);
+        let is_compressed = kind != CompressionType::None;
+        assert_eq!(bytes > 2 << 20, is_compressed, "{kind:?} {level}: {bytes}");
+    }
 }
 
 /// Prints the seconds of a task, which takes a group per block: the limit in docs/guide/gpu.md follows from them.
@@ -324,13 +367,17 @@ fn a_grandparent_of_any_size_ends_files() {
 fn what_is_not_done_yet_is_refused_before_anything_is_written() {
     let entries = [Entry::new(b"0123456789abcdef", 1, common::PUT, &[7; 1000])];
     let inputs = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
-    let mut lz4 = common::plan();
-    lz4.output.table.compression.kind = CompressionType::Lz4;
+    let mut zlib = common::plan();
+    zlib.output.table.compression.kind = CompressionType::Zlib;
+    let mut slow = common::plan();
+    slow.output.table.compression.kind = CompressionType::Zstd;
+    slow.output.table.compression.level = 13;
     let mut upper_bound = common::plan();
     upper_bound.output.splitting.size_is_upper_bound = true;
     let range = KeyRange::default();
     for (inputs, plan, kind) in [
-        (&inputs, &lz4, Unsupported::Compression),
+        (&inputs, &zlib, Unsupported::Compression),
+        (&inputs, &slow, Unsupported::Compression),
         (&inputs, &upper_bound, Unsupported::SizeIsUpperBound),
     ] {
         let support = device().supports(&plan.request(inputs, &range, 0));

@@ -1,0 +1,284 @@
+//! Raw images of data blocks to the form in which they are stored: by Rockmill's own code on the device, or by a library on
+//! threads of the host, which get raw blocks and send back what they become.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rockmill_core::{Error, Resource, Result};
+use rockmill_format::compression::Compressor;
+use rockmill_format::handle::BLOCK_TRAILER_SIZE;
+
+use super::buffers::SstBuffers;
+use super::images::PADDING;
+use super::output::Writing;
+use super::parts::{Block, parts_of};
+use super::size::CompressScratch;
+use super::store::WRITERS;
+use crate::driver::ffi::LayoutArgs;
+use crate::driver::{altered, refused};
+use crate::memory::{CHUNKS, DeviceSlice, DeviceSliceMut};
+use crate::read::{ReadState, error_in};
+
+/// Host memory of compression there: for each block its place, its offset, its stored size and its codec.
+pub const HOST_COMPRESSION_BYTES_PER_BLOCK: u64 =
+    (size_of::<Block>() + size_of::<u64>() + 2 * size_of::<u32>()) as u64;
+
+/// Writes raw images of all blocks and compresses them.
+pub fn compress(
+    read: &mut ReadState,
+    sst: &mut SstBuffers,
+    with: Writing<'_>,
+    args: &mut LayoutArgs,
+) -> Result<()> {
+    let (table, num_blocks) = (read.device.table(), args.num_blocks as usize);
+    args.raw_offsets = sst.raw_offsets.room(num_blocks + 1)?;
+    // SAFETY: the block buffers have room for one more than there are blocks.
+    let code = unsafe { (table.place_raw)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "place raw blocks")?;
+    let (offsets, [word, _]) =
+        (sst.raw_offsets).download_with(num_blocks, 1, &read.ws.errors, &read.ws.stream)?;
+    // The sizes of such blocks are not those of the bytes that would be written.
+    if error_in(word).is_some() {
+        return Err(refused("blocks of 4 GiB"));
+    }
+    let bytes = offsets[0];
+    let room = bytes.saturating_add(2 * PADDING) as usize;
+    args.stored_sizes = sst.stored_sizes.room(num_blocks)?;
+    args.codecs = sst.codecs.room(num_blocks)?;
+    args.raw_sums = sst.raw_sums.room(num_blocks)?;
+    args.raw = sst.raw.room(room)?;
+    args.packed = sst.packed.room(room)?;
+    let processors = read.device.about().multiprocessors;
+    let scratch = CompressScratch::new(with.plan, bytes, args.num_blocks, processors);
+    if scratch.bytes > 0 {
+        args.compress_scratch = sst.compress_scratch.room(scratch.bytes as usize)?;
+        args.compress_groups = scratch.groups;
+        args.compress_group_bytes = scratch.group_bytes;
+        args.compress_usual = scratch.usual_block;
+    }
+    for gap in [0, (PADDING + bytes) as usize] {
+        sst.raw.fill(gap, PADDING as usize, 0, &read.ws.stream)?;
+    }
+    // Words at the ends of each compressed block are read whole.
+    sst.packed.fill(0, room, 0, &read.ws.stream)?;
+    // SAFETY: there is room for all blocks as they were measured, twice, with padding around them.
+    let code = unsafe { (table.compress_blocks)(&read.ws.exec(), &raw const *args) };
+    read.device.check(code, "compress")?;
+    read.mark("compress", 2 * bytes)?;
+    if with.plan.table.compression.is_by_library() {
+        compress_on_host(read, sst, with, num_blocks, bytes)?;
+        read.marks.end_wait(&read.device, &read.ws.stream)?;
+    }
+    Ok(())
+}
+
+/// Blocks that fit a chunk, one after another.
+#[derive(Debug)]
+struct Piece<'a> {
+    raw: DeviceSlice<'a, u8>,
+    packed: DeviceSliceMut<'a, u8>,
+    /// Where the blocks begin, and where the last one's trailer ends.
+    offsets: &'a [u64],
+    stored_sizes: &'a mut [u32],
+    codecs: &'a mut [u32],
+}
+
+/// Has a library compress all blocks of `bytes` bytes, trailers included. Each task has a few threads for it. Each waits for
+/// a ring, so all tasks together have as many as there are rings.
+fn compress_on_host(
+    read: &ReadState,
+    sst: &mut SstBuffers,
+    with: Writing<'_>,
+    num_blocks: usize,
+    bytes: u64,
+) -> Result<()> {
+    let stream = &read.ws.stream;
+    // Raw images are complete then.
+    let offsets = sst.raw_offsets.download(0, num_blocks + 1, stream)?;
+    let blocks = blocks_between(&offsets, bytes)?;
+    let mut stored_sizes: Vec<u32> = blocks.iter().map(|block| block.payload as u32).collect();
+    let mut codecs = vec![0; num_blocks];
+    let mut large = Vec::new();
+    let mut pieces = VecDeque::new();
+    let (start, end) = (PADDING as usize, (PADDING + bytes) as usize);
+    let raw = sst.raw.view(start..end);
+    let mut packed = sst.packed.room_view(end)?;
+    packed.take(start);
+    let (mut sizes_left, mut codecs_left) = (&mut *stored_sizes, &mut *codecs);
+    for part in parts_of(&blocks, with.pool.chunk_bytes() as u64) {
+        let n = part.blocks.len();
+        let len = (part.bytes.end - part.bytes.start) as usize;
+        let piece = Piece {
+            raw: raw.part(part.bytes.start as usize..part.bytes.end as usize),
+            packed: packed.take(len),
+            offsets: &offsets[part.blocks.start..=part.blocks.end],
+            stored_sizes: sizes_left.split_off_mut(..n).unwrap_or_default(),
+            codecs: codecs_left.split_off_mut(..n).unwrap_or_default(),
+        };
+        match part.is_whole {
+            true => pieces.push_back(piece),
+            false => large.extend(part.blocks),
+        }
+    }
+    let workers = Workers {
+        with,
+        waiting: Mutex::new(pieces),
+    };
+    workers.run()?;
+    let mut compressor = compressor(with)?;
+    // Those that are larger than a chunk.
+    for block in large {
+        with.cancel.check()?;
+        let at = start + offsets[block] as usize;
+        let len = stored_sizes[block] as usize;
+        let mut bytes = sst.raw.download(at, len, stream)?;
+        let compressed = compressor.compress_over(&mut bytes);
+        let (stored, kind) = compressed.map_err(|e| Error::internal(e.what))?;
+        sst.packed.write(at, &bytes[..stored], stream)?;
+        (stored_sizes[block], codecs[block]) = (stored as u32, kind as u32);
+    }
+    sst.stored_sizes.upload(&stored_sizes, stream)?;
+    sst.codecs.upload(&codecs, stream)?;
+    Ok(())
+}
+
+/// The blocks that end at these offsets, which the device has told.
+fn blocks_between(offsets: &[u64], bytes: u64) -> Result<Vec<Block>> {
+    let block = |ends: &[u64]| {
+        let payload = (ends[1].checked_sub(ends[0])?).checked_sub(BLOCK_TRAILER_SIZE as u64)?;
+        u32::try_from(payload).ok()?;
+        Some(Block {
+            offset: ends[0],
+            payload,
+            metadata: None,
+        })
+    };
+    let blocks: Option<Vec<_>> = offsets.windows(2).map(block).collect();
+    let ends = (offsets.first(), offsets.last());
+    let blocks = blocks.filter(|_| ends == (Some(&0), Some(&bytes)));
+    blocks.ok_or_else(|| altered("the sizes of blocks changed on their way back"))
+}
+
+fn compressor(with: Writing<'_>) -> Result<Compressor> {
+    Compressor::new(&with.plan.table.compression).map_err(|e| Error::internal(e.what))
+}
+
+/// What the compressing threads share.
+struct Workers<'a> {
+    with: Writing<'a>,
+    waiting: Mutex<VecDeque<Piece<'a>>>,
+}
+
+impl<'a> Workers<'a> {
+    fn run(&self) -> Result<()> {
+        let threads = WRITERS.min(self.waiting().len()).max(1);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads)
+                .filter_map(|_| {
+                    let builder = std::thread::Builder::new().name("rockmill-pack".to_owned());
+                    let work = || self.with.stages.count_cpu(|| self.work());
+                    // Fewer threads do it as well.
+                    builder.spawn_scoped(scope, work).ok()
+                })
+                .collect();
+            let mut done = self.work();
+            for other in others {
+                let panicked = |_| Err(Error::internal("a compressing thread panicked"));
+                done = done.and(other.join().unwrap_or_else(panicked));
+            }
+            done
+        })
+    }
+
+    /// Takes pieces until none is left.
+    fn work(&self) -> Result<()> {
+        let _current = self.with.pool.device().make_current()?;
+        let mut compressor = compressor(self.with)?;
+        loop {
+            let pieces = self.next();
+            if pieces.is_empty() {
+                return Ok(());
+            }
+            let done = self.compress(pieces, &mut compressor);
+            if done.is_err() {
+                // The others need not go on.
+                self.waiting().clear();
+                return done;
+            }
+        }
+    }
+
+    /// As many pieces as a ring has chunks at most, and fewer if the other threads would have none.
+    fn next(&self) -> Vec<Piece<'a>> {
+        let mut waiting = self.waiting();
+        let share = (waiting.len() / WRITERS).clamp(1, CHUNKS);
+        let n = share.min(waiting.len());
+        waiting.drain(..n).collect()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Piece<'a>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has no ring for longer than this, so nobody waits long for one.
+    fn compress(&self, mut pieces: Vec<Piece<'_>>, compressor: &mut Compressor) -> Result<()> {
+        let (stages, cancel) = (self.with.stages, self.with.cancel);
+        let mut ring = self.with.pool.ring(cancel)?;
+        for (turn, piece) in pieces.iter().enumerate() {
+            // SAFETY: the raw images stay as they are until the task is done.
+            unsafe { ring.fetch(turn, 0, piece.raw)? };
+        }
+        for (turn, piece) in pieces.iter_mut().enumerate() {
+            cancel.check()?;
+            let len = piece.raw.len();
+            let bytes = stages.time("raw blocks back", Resource::FromDevice, len as u64, || {
+                ring.bytes(turn, 0..len)
+            })?;
+            stages.time("compress on host", Resource::Host, len as u64, || {
+                piece.compress(bytes, compressor)
+            })?;
+            // SAFETY: nobody else has this part, and the ring is waited for below, or before it is lent again.
+            unsafe { ring.send(turn, &mut piece.packed)? };
+        }
+        let bytes = pieces.iter().map(|piece| piece.raw.len() as u64).sum();
+        stages.time("compressed blocks in", Resource::ToDevice, bytes, || {
+            ring.stream.synchronize()
+        })
+    }
+}
+
+impl Piece<'_> {
+    /// Compresses each block in its place.
+    fn compress(&mut self, bytes: &mut [u8], compressor: &mut Compressor) -> Result<()> {
+        let stored = self.stored_sizes.iter_mut().zip(&mut *self.codecs);
+        for ((size, codec), ends) in stored.zip(self.offsets.windows(2)) {
+            let start = (ends[0] - self.offsets[0]) as usize;
+            let block = &mut bytes[start..start + *size as usize];
+            let (stored, kind) =
+                (compressor.compress_over(block)).map_err(|e| Error::internal(e.what))?;
+            (*size, *codec) = (stored as u32, kind as u32);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn offsets_that_are_not_those_of_blocks_are_noticed() {
+        const OFFSETS: [u64; 4] = [0, 105, 110, 310];
+        let blocks = blocks_between(&OFFSETS, 310).expect("sound");
+        let payloads: Vec<_> = blocks.iter().map(|block| block.payload).collect();
+        assert_eq!(payloads, [100, 0, 195]);
+        for (at, other) in [(0, 1), (1, 106), (1, 311), (2, 104), (3, 309), (3, 1 << 40)] {
+            let mut offsets = OFFSETS;
+            offsets[at] = other;
+            let error = blocks_between(&offsets, 310).expect_err("altered");
+            assert_eq!(error.kind, ErrorKind::Verification, "{at} {other}");
+        }
+    }
+}
