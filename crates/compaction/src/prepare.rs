@@ -10,7 +10,7 @@ use rockmill_core::{
     DeclineReason, DynBackend, Error, FileEstimate, InputFile, InputTable, Job, Plan, ReadAt,
     Resource, Result, StageTime, Subcompaction, Support, borders, open_table,
 };
-use rockmill_format::compression::Implementation;
+use rockmill_format::compression::{CompressionSettings, Implementation};
 use rockmill_format::unique_id::internal_unique_id;
 use twox_hash::XxHash3_64;
 
@@ -104,8 +104,8 @@ pub fn prepare(
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
     let job_size = |plan: &Plan| JobSize::new(input_size(plan, &tables), &subcompaction_bytes);
     let size = job_size(&planned.plan);
-    let own = planned.plan.output.table.compression.with_rockmill();
-    let on_device = own.map_or(Implementation::Library, |own| own.implementation);
+    let own = own_compression(context, &eligible.job, &planned.plan);
+    let on_device = (own.as_ref()).map_or(Implementation::Library, |own| own.implementation);
     let indexes = share.held_bytes();
     let mut device_refused = None;
     let mut devices = context.devices.clone();
@@ -119,7 +119,13 @@ pub fn prepare(
         !entry.only_if_sooner || auto::takes(paces, name, &size, on_device, queues)
     });
     let library = planned.plan.output.table.compression.clone();
-    choose_compressor(context, &eligible.job, &devices, &mut planned.plan, &tables);
+    if let Some(own) = own {
+        let is_chosen = eligible.job.compressed_by.is_some();
+        planned.plan.output.table.compression = own;
+        if !is_chosen && !is_of_use(context, &devices, &planned.plan, &tables) {
+            planned.plan.output.table.compression = library.clone();
+        }
+    }
     devices.retain(|entry| {
         let request = planned.plan.request(&tables, &planned.plan.range, 0);
         let trouble = entry.device.backend.supports(&request).check().err();
@@ -169,33 +175,35 @@ pub fn prepare(
     })
 }
 
-/// Chooses who compresses the output's blocks, unless the job says so: Rockmill's own code if one of the `devices` that
-/// is not quarantined can do the job with it. What the CPU then does of the job, it does with the same code.
-fn choose_compressor(
+/// Returns the plan's compression by Rockmill's own code, if there is some and the job or the settings say that it may be
+/// used. It is used if one of the devices can do the job with it, and what the CPU then does of the job, it does with the
+/// same code.
+fn own_compression(
     context: &RunContext<'_>,
     job: &Job,
-    devices: &[DeviceEntry],
-    plan: &mut Plan,
-    tables: &[InputTable],
-) {
-    let library = plan.output.table.compression.clone();
-    let Some(own) = library.with_rockmill() else {
-        return;
+    plan: &Plan,
+) -> Option<CompressionSettings> {
+    let is_allowed = match job.compressed_by {
+        Some(chosen) => chosen == Implementation::Rockmill1,
+        None => context.device_compression,
     };
-    if job.compressed_by == Some(Implementation::Library) {
-        return;
-    }
-    plan.output.table.compression = own;
+    let own = is_allowed.then(|| plan.output.table.compression.with_rockmill());
+    own.flatten()
+}
+
+/// Whether one of the `devices` that is not quarantined can do the job.
+fn is_of_use(
+    context: &RunContext<'_>,
+    devices: &[DeviceEntry],
+    plan: &Plan,
+    tables: &[InputTable],
+) -> bool {
     let request = plan.request(tables, &plan.range, 0);
     let now = context.clock.now();
-    let mut able = devices.iter().filter(|entry| {
+    devices.iter().any(|entry| {
         let is_sound = entry.device.health.circuit(now) == Circuit::Closed;
         is_sound && entry.device.backend.supports(&request) == Support::Yes
-    });
-    let is_of_use = context.device_compression && able.next().is_some();
-    if job.compressed_by.is_none() && !is_of_use {
-        plan.output.table.compression = library;
-    }
+    })
 }
 
 /// Returns the size of all inputs together.

@@ -63,7 +63,7 @@ pub struct MutableSettings {
     /// Whether output files go through the page cache.
     pub output_cache: OutputCache,
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Readers get the same entries, and
-    /// files differ a little in size from those of the libraries.
+    /// files differ a little in size from those of the libraries. Without it, libraries on the host compress for the GPU.
     pub device_compression: bool,
 }
 

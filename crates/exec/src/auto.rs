@@ -21,6 +21,10 @@ fn cpu_times(kind: CompressionType) -> f64 {
     }
 }
 
+/// How much less time a device must take if threads of the host compress there too. It uses the same CPU time then, and the
+/// gain must be worth the device.
+const MIN_GAIN_WITH_LIBRARY: f64 = 1.2;
+
 /// Work that is queued when a job begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Queues {
@@ -34,7 +38,7 @@ pub struct Queues {
 
 /// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
 /// there if no task of this compression has run there, or if the device's queue and the job take less time there than
-/// on the CPU. On the device `compressed_by` would compress the output, and on the CPU who is in the size of the job.
+/// on the CPU, by [`MIN_GAIN_WITH_LIBRARY`] where a library compresses. On the device `compressed_by` would compress the output, and on the CPU who is in the size of the job.
 pub fn takes(
     paces: &Paces,
     device: &str,
@@ -57,7 +61,13 @@ pub fn takes(
     let Some(seconds) = paces.known(device, &mean_there) else {
         return true;
     };
-    let there = queued(queues.device_bytes) * seconds;
+    let is_by_library =
+        compressed_by == Implementation::Library && mean.compression.0 != CompressionType::None;
+    let least_gain = match is_by_library {
+        true => MIN_GAIN_WITH_LIBRARY,
+        false => 1.0,
+    };
+    let there = queued(queues.device_bytes) * seconds * least_gain;
     let is_sooner = there < queued(queues.cpu_bytes) * paces.expected(CPU, &mean);
     if !is_sooner {
         paces.lost(device, &mean_there);
@@ -172,6 +182,26 @@ mod tests {
         assert!(!takes(&paces, GPU, &job, own, IDLE));
         paces.observed(CPU, &job.mean(), 0.9);
         assert!(takes(&paces, GPU, &job, own, IDLE));
+    }
+
+    #[test]
+    fn a_device_beside_which_a_library_compresses_must_gain_more() {
+        let takes = |kind, by, gpu, cpu| {
+            let bytes = 16 * TASK_BYTES;
+            let all = TaskSize {
+                bytes,
+                entries: bytes / 100,
+                compression: (kind, by),
+            };
+            let (paces, job) = (Paces::default(), JobSize::new(all, &[TASK_BYTES; 16]));
+            paces.observed(GPU, &job.mean(), gpu);
+            paces.observed(CPU, &job.mean(), cpu);
+            takes(&paces, GPU, &job, by, IDLE)
+        };
+        let (zstd, none) = (CompressionType::Zstd, CompressionType::None);
+        assert!(!takes(zstd, BY, 0.1, 0.119) && takes(zstd, BY, 0.1, 0.121));
+        assert!(takes(zstd, Implementation::Rockmill1, 0.1, 0.101));
+        assert!(takes(none, BY, 0.1, 0.101));
     }
 
     #[test]

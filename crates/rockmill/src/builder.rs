@@ -106,9 +106,9 @@ impl Builder {
     }
 
     /// Whether a GPU may compress LZ4, Snappy and ZSTD blocks with Rockmill's own code. Default: yes. Every RocksDB reads
-    /// these blocks; files differ a little in size from those that the libraries make. Without it, the CPU does jobs with
-    /// compressed output. It also does those with zlib, LZ4HC, LZ4 with acceleration, or high levels of ZSTD. Can be
-    /// changed later.
+    /// these blocks; files differ a little in size from those that the libraries make. Without it, libraries on threads of
+    /// the host compress for the GPU. They also do so for LZ4HC, LZ4 with acceleration, and ZSTD up to level 12. The CPU
+    /// does jobs with zlib and with higher levels of ZSTD. Can be changed later.
     pub fn device_compression(mut self, allowed: bool) -> Self {
         self.settings.mutable.device_compression = allowed;
         self

@@ -123,7 +123,7 @@ fn files_do_not_depend_on_which_devices_share_the_subcompactions() {
 
 #[test]
 fn who_compresses_is_chosen_by_the_devices_and_can_be_repeated_without_them() {
-    let mut own = 0;
+    let (mut own, mut by_libraries_on_device) = (0, 0);
     for seed in 1..=CASES {
         let database = Database::draw(&mut SmallRng::seed_from_u64(seed));
         let run = |device: Device, device_compression, compressed_by| {
@@ -147,7 +147,10 @@ fn who_compresses_is_chosen_by_the_devices_and_can_be_repeated_without_them() {
         let forbidden = run(KERNELS, false, None);
         assert_eq!(forbidden.compressed_by, Implementation::Library);
         assert!(forbidden.files == by_libraries.files, "seed {seed}");
+        let is_chosen_own = chosen.compressed_by == Implementation::Rockmill1;
+        by_libraries_on_device += u64::from(is_chosen_own && forbidden.device != "cpu");
     }
+    assert!(by_libraries_on_device > 0);
     assert!(own > 0 && own < CASES, "{own} of {CASES}");
 }
 
