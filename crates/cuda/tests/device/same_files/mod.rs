@@ -241,8 +241,8 @@ fn a_block_of_64_mib_is_read_and_written_with_each_codec() {
     }
 }
 
-/// A file whose blocks were compressed by ZSTD with a dictionary.
-fn with_dictionary(entries: &[Entry], dictionary: &[u8]) -> InputTable {
+/// A file whose blocks were compressed by ZSTD with a dictionary. It has no checksums.
+fn file_with_dictionary(entries: &[Entry], dictionary: &[u8]) -> Vec<u8> {
     let mut zstd = zstd::bulk::Compressor::with_dictionary(3, dictionary).expect("a dictionary");
     let blocks: Vec<_> = (entries.chunks(50))
         .map(|part| {
@@ -257,7 +257,12 @@ fn with_dictionary(entries: &[Entry], dictionary: &[u8]) -> InputTable {
             (separator, payload, CompressionType::Zstd as u8)
         })
         .collect();
-    let mut table = open(common::raw::file_of_blocks(&blocks, 16)).expect("sound");
+    common::raw::file_of_blocks(&blocks, 16)
+}
+
+/// Opens such a file.
+fn with_dictionary(file: Vec<u8>, dictionary: &[u8]) -> InputTable {
+    let mut table = open(file).expect("only blocks are damaged");
     let mut meta = TableMeta::clone(&table.meta);
     meta.dictionary = dictionary.to_vec();
     table.meta = meta.into();
@@ -286,7 +291,7 @@ fn inputs_of_every_compression_are_read_together() {
         [
             open(zlib.to_vec()).expect("only blocks are damaged"),
             open(file(CompressionType::Lz4, &run(1))).expect("sound"),
-            with_dictionary(&run(2), &dictionary),
+            with_dictionary(file_with_dictionary(&run(2), &dictionary), &dictionary),
             open(file(CompressionType::None, &run(3))).expect("sound"),
         ]
     };
@@ -313,6 +318,48 @@ fn inputs_of_every_compression_are_read_together() {
     assert_eq!(error.kind, ErrorKind::Corruption);
     assert_eq!(error.file.as_deref(), Some(common::FILE_NAME));
     assert_eq!(error.offset, Some(block.offset));
+}
+
+/// Without a checksum, the decompressor meets the damage. It may also undo a block to other entries.
+#[test]
+fn a_damaged_block_with_a_dictionary_is_named() {
+    let dictionary = b"the same words in every value, the same words in every value".repeat(20);
+    let entry = |i: u64| {
+        let value = [&i.to_le_bytes()[..], &dictionary[..100]].concat();
+        Entry::new(&i.to_be_bytes(), i + 1, common::PUT, &value)
+    };
+    let entries: Vec<_> = (0..500).map(entry).collect();
+    let file = file_with_dictionary(&entries, &dictionary);
+    let sound = with_dictionary(file.clone(), &dictionary);
+    let block = sound.meta.index[3].handle;
+    let (plan, range) = (common::plan(), KeyRange::default());
+    let mut named = 0;
+    for at in block.offset..block.offset + block.size {
+        let mut damaged = file.clone();
+        damaged[at as usize] ^= 1 << (at % 8);
+        let inputs = [with_dictionary(damaged, &dictionary)];
+        let found = compact(device(), &inputs, &plan, &range);
+        match compact(&CpuBackend, &inputs, &plan, &range) {
+            Ok((report, files)) => {
+                // The device may refuse what the CPU takes, but not read it otherwise.
+                if let Ok((found_report, found)) = found {
+                    assert_eq!(difference(&files, &found), None, "byte {at}");
+                    assert_eq!(essence(&report), essence(&found_report), "byte {at}");
+                }
+            }
+            Err(_) => {
+                let error = found.err();
+                let error =
+                    error.unwrap_or_else(|| panic!("byte {at}: the CPU backend refuses it"));
+                let kinds = [ErrorKind::Corruption, ErrorKind::Device];
+                assert!(kinds.contains(&error.kind), "byte {at}: {error}");
+                assert_eq!(error.file.as_deref(), Some(common::FILE_NAME));
+                assert_eq!(error.offset, Some(block.offset), "byte {at}: {error}");
+                named += u64::from(error.kind == ErrorKind::Corruption);
+            }
+        }
+    }
+    assert!(named > block.size / 4, "{named} of {}", block.size);
 }
 
 /// RocksDB makes no such inputs; damaged or forged ones may have them.
