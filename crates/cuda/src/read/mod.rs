@@ -18,4 +18,6 @@ pub use input::Input;
 pub use keys::{KEY_PADDING, Spans, WORD_KEY_BYTES};
 pub use rows::{Survivors, survivors};
 pub use size::{KEY_OVERHEAD, ReadSize, UNEVEN, share};
+#[cfg(test)]
+pub use state::Side;
 pub use state::{ReadBuffers, ReadState};

@@ -264,9 +264,75 @@ impl Piece<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rockmill_core::ErrorKind;
+    use rockmill_core::{CancelToken, ErrorKind, OutputPlan};
+    use rockmill_format::compression::{CompressionType, Implementation};
 
     use super::*;
+    use crate::driver::ffi::{InputTotals, Key, RetainTotals, ValueRef};
+    use crate::driver::{Device, Marks, Stages, test_target};
+    use crate::memory::Pool;
+    use crate::read::{ReadBuffers, Side, Survivors};
+    use crate::settings::CudaSettings;
+    use crate::sst::images::plan_images;
+    use crate::sst::layout::lay_out;
+
+    /// Values that are only said to be there: a block that is refused is not written.
+    #[test]
+    fn a_block_of_4_gib_is_refused_before_it_is_compressed() {
+        const VALUE_BYTES: u64 = 3 << 30;
+        const TASK_BYTES: u64 = 1 << 20;
+        let device = Device::open(test_target()).expect("the device opens");
+        let pool = Pool::new(device.clone(), &CudaSettings::default()).expect("a pool");
+        let (stages, cancel) = (Stages::default(), CancelToken::new());
+        for implementation in [Implementation::Library, Implementation::Rockmill1] {
+            let mut plan = OutputPlan::default();
+            plan.table.block_size = u64::MAX;
+            plan.splitting.single_file = true;
+            plan.table.compression.kind = CompressionType::Lz4;
+            plan.table.compression.implementation = implementation;
+            let ws = pool.workspace(TASK_BYTES, &cancel).expect("memory");
+            let mut read = ReadState {
+                marks: Marks::start(&device, &ws.stream).expect("an event"),
+                device: device.clone(),
+                buffers: ReadBuffers::new(&ws.arena),
+                ws,
+            };
+            read.ws.make_scratch(&device, 100).expect("memory");
+            let keys = [0, 1].map(|entry| Key {
+                hi: u64::from(entry),
+                entry,
+                len: 8,
+                ..Key::default()
+            });
+            let values = [ValueRef {
+                at: 0,
+                len: VALUE_BYTES,
+            }; 2];
+            let stream = &read.ws.stream;
+            read.buffers.keys.upload(&keys, stream).expect("memory");
+            read.buffers.values.upload(&values, stream).expect("memory");
+            read.buffers.hashes.upload(&[0; 2], stream).expect("memory");
+            let survivors = Survivors {
+                side: Side::Keys,
+                len: keys.len(),
+                input: InputTotals::default(),
+                totals: RetainTotals::default(),
+                entries_by_run: Vec::new(),
+                wide: false,
+            };
+            let sst = &mut SstBuffers::new(&read.ws.arena);
+            let with = Writing {
+                pool: &pool,
+                plan: &plan,
+                stages: &stages,
+                cancel: &cancel,
+            };
+            let mut args = lay_out(&mut read, sst, &plan, &survivors).expect("it is measured");
+            let planned = plan_images(&mut read, sst, with, &mut args, &survivors);
+            let error = planned.expect_err("too large");
+            assert!(error.what.contains("blocks of 4 GiB"), "{error}");
+        }
+    }
 
     #[test]
     fn offsets_that_are_not_those_of_blocks_are_noticed() {
