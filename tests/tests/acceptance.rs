@@ -44,8 +44,11 @@ fn shaped(options: Options, table: &TableShape) -> Options {
 
 /// Creates a database at `path` that Rockmill compacted, closes it, and returns its content.
 fn compacted(path: &Path, table: &TableShape, seed: u64) -> Content {
-    let service = service();
-    let db = open(&shaped(options(&service), table), path);
+    compacted_by(&service(), path, table, seed)
+}
+
+fn compacted_by(service: &Service, path: &Path, table: &TableShape, seed: u64) -> Content {
+    let db = open(&shaped(options(service), table), path);
     let content = fill(&db, WRITES, seed);
     compact_everything(&db);
     assert_done(&service.stats());
@@ -197,6 +200,39 @@ fn outputs_of_each_compression_are_accepted() {
         };
         println!("{table:?}");
         accept(&table, 1);
+    }
+}
+
+/// The host compresses what a GPU's kernels, here on the host, have laid out.
+#[test]
+fn outputs_that_a_library_compresses_for_a_gpu_are_accepted() {
+    for compression in [
+        DBCompressionType::Snappy,
+        DBCompressionType::Lz4,
+        DBCompressionType::Lz4hc,
+        DBCompressionType::Zstd,
+    ] {
+        let table = TableShape {
+            compression,
+            ..TableShape::default()
+        };
+        println!("{table:?}");
+        let service = Service::builder()
+            .min_job_bytes(0)
+            .threads(2)
+            .device(Device::Kernels(Target::Host))
+            .device_compression(false)
+            .build()
+            .expect("the settings are good");
+        service.wait_for_device().expect("the device opens");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let content = compacted_by(&service, directory.path(), &table, 1);
+        let stats = service.stats();
+        assert_eq!(stats.jobs_device_refused, 0, "{stats}");
+        assert_eq!(stats.subcompactions_redone, 0, "{stats}");
+        let db = open_strictly(directory.path(), &table);
+        db.verify_checksum().expect("every block's checksum holds");
+        assert_content(&db, &content);
     }
 }
 

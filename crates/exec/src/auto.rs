@@ -21,8 +21,8 @@ fn cpu_times(kind: CompressionType) -> f64 {
     }
 }
 
-/// How much less time a device must take if threads of the host compress there too. It uses the same CPU time then, and the
-/// gain must be worth the device.
+/// How many times as fast as the CPU a device must be if a library compresses for it on the host. That takes the CPU as
+/// long as without the device, so a small gain is not worth it.
 const MIN_GAIN_WITH_LIBRARY: f64 = 1.2;
 
 /// Work that is queued when a job begins.
@@ -38,7 +38,8 @@ pub struct Queues {
 
 /// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
 /// there if no task of this compression has run there, or if the device's queue and the job take less time there than
-/// on the CPU, by [`MIN_GAIN_WITH_LIBRARY`] where a library compresses. On the device `compressed_by` would compress the output, and on the CPU who is in the size of the job.
+/// on the CPU, by [`MIN_GAIN_WITH_LIBRARY`] if a library compresses. On the device `compressed_by` would compress the
+/// output, and on the CPU who is in the size of the job.
 pub fn takes(
     paces: &Paces,
     device: &str,
