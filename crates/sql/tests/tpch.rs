@@ -157,6 +157,10 @@ fn compare_with_published(query: i32, found: &[Vec<String>]) {
         assert_eq!(expected.len(), found.len(), "query {query}");
         for (expected, found) in expected.iter().zip(found) {
             let (expected, found) = (expected.trim(), found.trim());
+            // The text of this answer lacks the last digits of the parts' numbers.
+            if query == 11 && found.starts_with(expected) {
+                continue;
+            }
             let is_same = match (expected.parse::<f64>(), found.parse::<f64>()) {
                 (Ok(expected), Ok(found)) => (expected - found).abs() < 0.0051,
                 _ => expected == found,
