@@ -13,6 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Runtime;
@@ -40,6 +41,9 @@ pub struct SqlArgs {
     /// Threads [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
+    /// Maximum host memory of scans, in MiB [default: 256 for each thread].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
+    memory_mib: Option<u64>,
     /// Prints the plans instead of running the statements: what scans compute, and what is left to DataFusion and why.
     #[arg(long)]
     explain: bool,
@@ -54,6 +58,9 @@ pub const EXAMPLES: &str = "Examples:
 /// The device's name that lets Rockmill choose.
 const AUTO: &str = "auto";
 
+/// A piece of rows with long texts takes some 130 MiB, and as much may be kept.
+const MIB_FOR_EACH_THREAD: u64 = 256;
+
 /// Name of the file of statements that a database's folder may have.
 const TABLES: &str = "tables.sql";
 
@@ -64,15 +71,19 @@ const TABLES: &str = "tables.sql";
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let first = first_statements(args)?;
-    let mut settings = ScanSettings {
+    let threads = args.threads.unwrap_or(usual_threads() as usize).max(1);
+    let memory_mib = args
+        .memory_mib
+        .unwrap_or(MIB_FOR_EACH_THREAD * threads as u64);
+    let settings = ScanSettings {
         devices: device::parse(&args.device)?,
+        max_threads: Some(threads),
+        memory_bytes: Some(memory_mib << 20),
         ..ScanSettings::default()
     };
-    let mut config = SessionConfig::new().with_information_schema(true);
-    if let Some(threads) = args.threads {
-        settings.max_threads = Some(threads);
-        config = config.with_target_partitions(threads.max(1));
-    }
+    let config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_target_partitions(threads);
     let runtime = Runtime::new().map_err(|e| Failure::Environment(format!("no threads: {e}")))?;
     let of_database = |error| database_dir::failure(&args.db, error);
     let engine = ScanEngine::new(settings).map_err(of_database)?;

@@ -92,3 +92,32 @@ fn what_is_wrong_is_said_in_a_sentence() {
     let (_, error) = expect(BAD_DATA, &["sql", db, sum]);
     assert!(error.contains(".sst"), "{error}");
 }
+
+#[test]
+fn a_loaded_database_has_its_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("tpch");
+    let db = dir.to_str().unwrap();
+    let load = ["load", "tpch", "--scale", "0.01", "--db", db];
+    let (out, _) = expect(DONE, &load);
+    assert!(
+        out.contains("lineitem") && out.contains("rockmill sql"),
+        "{out}"
+    );
+    let query = "select count(*) as n, max(o_orderdate) as last from orders";
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
+    assert_eq!(out, "n,last\n15000,1998-08-02\n");
+    let (_, said) = expect(WRONG_USAGE, &load);
+    assert!(
+        said.contains("has contents") && said.contains("--db"),
+        "{said}"
+    );
+    let (_, said) = expect(
+        WRONG_USAGE,
+        &["load", "tpch", "--scale", "0.001", "--db", "new"],
+    );
+    assert!(
+        said.contains("--scale: 0.001 is not between 0.01"),
+        "{said}"
+    );
+}

@@ -104,6 +104,17 @@ impl ScanEngine {
         opened.map_err(|what| Error::new(ErrorKind::Device, what))
     }
 
+    /// Least bytes of a piece that are worth a task. A task takes a GPU some milliseconds, however small it is.
+    pub fn min_piece_bytes(&self) -> u64 {
+        const ON_CPU: u64 = 1 << 20;
+        const ON_DEVICE: u64 = 32 << 20;
+        let devices = self.executor.registry().opened();
+        match devices.iter().any(|entry| !entry.only_if_sooner) {
+            true => ON_DEVICE,
+            false => ON_CPU,
+        }
+    }
+
     /// Returns where the tables of a database lie, and how they are read.
     pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
         let path = absolute(path);

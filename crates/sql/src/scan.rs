@@ -271,14 +271,12 @@ fn key_ranges_of(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyR
 fn pieces(source: &Source, ranges: &[KeyRange], partitions: usize) -> Result<Vec<Vec<Piece>>> {
     /// Few enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
-    /// Enough that opening a piece's files does not count.
-    const MIN_PIECE_BYTES: u64 = 1 << 20;
     /// So that partitions end at about the same time.
     const PIECES_PER_PARTITION: u64 = 4;
     let partitions = partitions.max(1) as u64;
     let all: u64 = source.family.bytes();
     let piece_bytes = all.div_ceil(partitions * PIECES_PER_PARTITION);
-    let piece_bytes = piece_bytes.clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES);
+    let piece_bytes = piece_bytes.clamp(source.engine.min_piece_bytes(), MAX_PIECE_BYTES);
     let mut pieces = source
         .family
         .pieces(ranges, piece_bytes)
