@@ -3,6 +3,7 @@
 #   scripts/gpu-bundle.sh [--for PURPOSE] FOLDER      then, on a machine with a GPU: FOLDER/run.sh
 #
 #   compaction   the commands, the device tests, those of XXH3, and the program of the kill tests; the default
+#   scan         rockmill-bench with its subcommand scan, and the device tests
 #
 # The programs are stripped, and compressed until run.sh is first called. A bundle has at most 45 MiB, and
 # ROCKMILL_CUDA_ARCH=90 makes it smaller. The machine needs the C and C++ libraries of this one, or newer.
@@ -14,12 +15,18 @@ max_mib=45
 for_compaction() {
     # Without SQL, which needs no GPU to be tested and takes as much room as everything else.
     build build -p rockmill-cli --no-default-features
-    build build -p rockmill-bench
+    build build -p rockmill-bench --no-default-features
     build build -p rockmill-tests --bin crash
     build test --no-run -p rockmill-compaction --test gpu_tests
     # Unit tests, some of which run on the device as well.
     build test --no-run -p rockmill-cuda --lib
     build test --no-run -p rockmill-xxh3 --test xxh3
+}
+
+for_scan() {
+    build build -p rockmill-cli --no-default-features
+    build build --workspace --bin rockmill-bench
+    build test --no-run -p rockmill-compaction --test gpu_tests
 }
 
 purpose=compaction
@@ -51,7 +58,7 @@ sed -n 's/.*"target":{[^}]*"name":"\([^"]*\)".*"executable":"\([^"]*\)".*/\1 \2/
     while read -r name path; do
         strip -o "$folder/bin/$name" "$path"
     done
-gzip -9 "$folder"/bin/*
+xz -T0 "$folder"/bin/*
 cp bench/gpu/run.sh "$folder/run.sh"
 git describe --always --dirty >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
 mib=$(du -sm "$folder" | cut -f 1)

@@ -8,6 +8,8 @@
 #   bench            RocksDB, the CPU and the GPU side by side, in memory and on a disk
 #   compressed       the same for LZ4, Snappy and ZSTD, in memory
 #   host_compression the same with libraries on the host beside the GPU, and for LZ4HC
+#   scan             queries over TPC-H and YCSB, through RocksDB's iterators, on the CPU and on the GPU; from a bundle
+#                    that scripts/gpu-bundle.sh --for scan has made
 #   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
@@ -34,8 +36,8 @@ set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 bin=$here/bin
 # The programs are packed so that the bundle is small; the first call unpacks them.
-for packed in "$bin"/*.gz; do
-    [ ! -f "$packed" ] || gunzip "$packed"
+for packed in "$bin"/*.xz; do
+    [ ! -f "$packed" ] || xz -d "$packed"
 done
 
 out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_dir=/tmp
@@ -51,7 +53,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | compressed | host_compression | small | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | compressed | host_compression | small | scan | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -155,6 +157,17 @@ section_host_compression() {
 16x256:snappy 24
 16x256:zstd 16
 16x256:lz4hc 16"
+}
+
+section_scan() {
+    local states compression factor
+    # TPC-H's scale factor at --scale 100.
+    while read -r states compression factor; do
+        step "scan-$compression" "$bin/rockmill-bench" scan --json --out "$out/scan-$compression" --dir "$memory_dir" \
+            --threads "$threads" --device "cpu,$device" --repeat "$repeat" --state "$states" --compression "$compression" \
+            --scale "$(awk "BEGIN {print $factor * $scale / 100}")" --parquet
+    done <<<"settled,live none 10
+settled lz4 10"
 }
 
 section_small() {

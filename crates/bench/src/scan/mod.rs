@@ -23,6 +23,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::devices;
+use crate::system::plot::{Bars, bars_svg};
 use data::State;
 use queries::Experiment;
 use systems::{Limits, System};
@@ -63,7 +64,7 @@ pub struct ScanArgs {
     /// Folder for the databases, which are removed at the end [default: the system's folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Folder for `scan.json`.
+    /// Folder for `scan.json`, and for the plot `scan.svg`.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print rows as JSON.
@@ -261,11 +262,14 @@ fn text(batches: &[RecordBatch]) -> Result<String, Failure> {
 
 fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
     if let Some(folder) = &args.out {
-        let path = folder.join("scan.json");
         let text = serde_json::to_string_pretty(rows)
             .map_err(|e| Failure::Environment(format!("cannot print: {e}")))?;
-        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text + "\n"));
-        written.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+        let plot = plot(rows).map_err(Failure::Environment)?;
+        for (name, text) in [("scan.json", text + "\n"), ("scan.svg", plot)] {
+            let path = folder.join(name);
+            let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
+            written.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+        }
     }
     output::document_or_text(args.json, rows, |out| {
         let header = [
@@ -289,4 +293,19 @@ fn print(args: &ScanArgs, rows: &[ScanRow]) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// The speed of each system, a chart for each query and state.
+fn plot(rows: &[ScanRow]) -> Result<String, String> {
+    const COLUMNS: usize = 2;
+    let charts = rows.chunk_by(|a, b| (a.experiment, a.state) == (b.experiment, b.state));
+    let charts = charts.map(|rows| Bars {
+        title: format!("{}, {}", rows[0].experiment, rows[0].state),
+        x: "GB/s of the database's files".to_owned(),
+        bars: rows
+            .iter()
+            .map(|row| (row.system.clone(), row.gb_per_s))
+            .collect(),
+    });
+    bars_svg(&charts.collect::<Vec<_>>(), COLUMNS)
 }

@@ -12,7 +12,7 @@ mod ground;
 mod jobs;
 mod latency;
 mod metric;
-mod plot;
+pub mod plot;
 mod repeated;
 mod report;
 mod scatter;

@@ -1,4 +1,4 @@
-//! Line charts, as SVG.
+//! Charts, as SVG.
 
 use plotters::prelude::*;
 
@@ -10,6 +10,17 @@ pub struct Chart {
     pub y: String,
     /// Name and points of each line.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// A chart of horizontal bars.
+#[cfg(feature = "scan")]
+#[derive(Debug, Default)]
+pub struct Bars {
+    pub title: String,
+    /// What the lengths are.
+    pub x: String,
+    /// Name and length of each bar, from the top.
+    pub bars: Vec<(String, f64)>,
 }
 
 /// Size of a chart, pixels.
@@ -32,6 +43,23 @@ const HEADROOM: f64 = 1.4;
 /// # Errors
 /// A sentence about the error of the drawing library.
 pub fn svg(charts: &[Chart], columns: usize) -> Result<String, String> {
+    draw_all(charts, columns, draw)
+}
+
+/// Draws the charts row by row, `columns` in each.
+///
+/// # Errors
+/// A sentence about the error of the drawing library.
+#[cfg(feature = "scan")]
+pub fn bars_svg(charts: &[Bars], columns: usize) -> Result<String, String> {
+    draw_all(charts, columns, draw_bars)
+}
+
+fn draw_all<C>(
+    charts: &[C],
+    columns: usize,
+    draw: impl for<'a> Fn(&C, &Area<'a>) -> Result<(), Error<'a>>,
+) -> Result<String, String> {
     let rows = charts.len().div_ceil(columns).max(1);
     let size = (CHART.0 * columns as u32, CHART.1 * rows as u32);
     let mut text = String::new();
@@ -86,6 +114,50 @@ fn draw<'a>(chart: &Chart, area: &Area<'a>) -> Result<(), Error<'a>> {
         .label_font((FONT, LABEL_PIXELS))
         .background_style(WHITE.mix(0.8))
         .draw()
+}
+
+#[cfg(feature = "scan")]
+fn draw_bars<'a>(chart: &Bars, area: &Area<'a>) -> Result<(), Error<'a>> {
+    const NAMES: u32 = 150;
+    const GAP: f64 = 0.12;
+    let longest = chart
+        .bars
+        .iter()
+        .map(|(_, length)| *length)
+        .fold(0.0, f64::max);
+    let x_end = if longest > 0.0 { longest } else { 1.0 };
+    let names: Vec<_> = chart.bars.iter().map(|(name, _)| name.clone()).collect();
+    let count = names.len().max(1);
+    let mut context = ChartBuilder::on(area)
+        .caption(&chart.title, (FONT, TITLE_PIXELS))
+        .margin(MARGIN)
+        .x_label_area_size(X_LABELS)
+        .y_label_area_size(NAMES)
+        .build_cartesian_2d(0.0..x_end, (0..count).into_segmented())?;
+    context
+        .configure_mesh()
+        .x_desc(&chart.x)
+        .label_style((FONT, LABEL_PIXELS))
+        .disable_y_mesh()
+        .light_line_style(TRANSPARENT)
+        .y_labels(count)
+        .y_label_formatter(&|segment| match segment {
+            SegmentValue::CenterOf(bar) => names.get(count - 1 - bar).cloned().unwrap_or_default(),
+            _ => String::new(),
+        })
+        .draw()?;
+    let margin = (GAP * f64::from(CHART.1) / count as f64) as u32;
+    context.draw_series(chart.bars.iter().enumerate().map(|(number, (_, length))| {
+        let at = count - 1 - number;
+        let ends = [
+            (0.0, SegmentValue::Exact(at)),
+            (*length, SegmentValue::Exact(at + 1)),
+        ];
+        let mut bar = Rectangle::new(ends, Palette99::pick(number).to_rgba().filled());
+        bar.set_margin(margin, margin, 0, 0);
+        bar
+    }))?;
+    Ok(())
 }
 
 #[cfg(test)]
