@@ -127,13 +127,13 @@ impl Layout {
     /// # Errors
     /// One sentence if a text is malformed, or does not fit the columns.
     pub fn parse(schema: SchemaRef, key: &str, value: &str) -> Result<Self, String> {
-        let mut bits = 0..;
+        let mut bits = (0..).peekable();
         let nullable = schema.fields().iter().map(|field| field.is_nullable());
         let layout = Self {
             key: parts(key, &schema)?,
             value: parts(value, &schema)?,
             null_bits: nullable
-                .map(|nullable| bits.next().filter(|_| nullable))
+                .map(|nullable| bits.next_if(|_| nullable))
                 .collect(),
             leaves_out_nulls: false,
             schema,
