@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let (plan, rows) = rest.split_at((usize::from(units) * UNIT_BYTES).min(rest.len()));
     if plan.first() != Some(&b'{') {
-        run(&Draw(plan).plan(), rows).expect("the plan is sound");
+        run(&Draw(plan).plan(true), rows).expect("the plan is sound");
     } else if let Ok(plan) = serde_json::from_slice(plan) {
         let _ = run(&plan, rows);
     }

@@ -26,6 +26,7 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 using i32 = std::int32_t;
+using i64 = std::int64_t;
 
 // Bytes that may be read in front of and behind any block or value without looking at its bounds.
 constexpr u64 ARENA_PADDING = 64;
@@ -311,7 +312,11 @@ enum ScanCode : u32 {
   SCAN_PREFIXED = 17,
   SCAN_AFTER_PREFIXED = 18,
   SCAN_BIT = 19,
-  SCAN_NULL_IF = 20,
+  SCAN_SELECT = 20,
+  SCAN_DECIMAL = 21,
+  SCAN_DATE = 22,
+  SCAN_STRING_SIZE = 23,
+  SCAN_TRIM_END = 24,
 };
 
 // Results that a thread keeps of a row.

@@ -135,6 +135,64 @@ struct ScanRow {
     return of_bytes(begin, len, 0);
   }
 
+  // rockmill_core::scan::PackedDecimal.
+  static ROCKMILL_HD ScanValue decimal(const ByteSpan& of, const ScanValue& at, u32 precision, u32 scale) {
+    constexpr u32 GROUP_DIGITS = 9;
+    if (!at.is_up_to(of.len)) return null_value();
+    u64 place = at.low;
+    const u8 first = u8(of.get(place)), mask = first & 0x80 ? 0 : 0xff;
+    u128 number = 0;
+    for (u32 part = 0; part < 2; ++part) {
+      u32 left = part == 0 ? precision - scale : scale;
+      while (left > 0) {
+        u32 digits = left < GROUP_DIGITS ? left : GROUP_DIGITS;
+        if (part == 0 && left % GROUP_DIGITS != 0) digits = left % GROUP_DIGITS;
+        u32 group = 0, limit = 1;
+        for (u32 i = 0; i < (digits + 1) / 2 - (digits == GROUP_DIGITS); ++i, ++place) {
+          if (place >= of.len) return null_value();
+          const u32 inverted = place == at.low ? 0x80 : 0;
+          group = group << 8 | (of.at[place] ^ mask ^ inverted);
+        }
+        for (u32 i = 0; i < digits; ++i) limit *= 10;
+        if (group >= limit) return null_value();
+        number = number * limit + group;
+        left -= digits;
+      }
+    }
+    return of_integer(mask ? -i128(number) : i128(number));
+  }
+
+  // rockmill_core::scan::Calendar.
+  static ROCKMILL_HD ScanValue date(i128 of, bool has_time) {
+    constexpr i64 DAY_SECONDS = 24 * 60 * 60;
+    if (of < 0 || of >> (has_time ? 40 : 24) != 0) return null_value();
+    const u64 time = has_time ? u64(of) & 0x1ffff : 0, months = u64(of) >> 22;
+    const u64 day_of = has_time ? u64(of) >> 17 : u64(of), day = day_of & 31;
+    const u64 year = has_time ? months / 13 : day_of >> 9, month = has_time ? months % 13 : day_of >> 5 & 15;
+    if (month < 1 || month > 12) return null_value();
+    const bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    const u64 days = month == 2 ? 28 + is_leap : 30 + ((month + (month > 7)) & 1);
+    const u64 hour = time >> 12, minute = time >> 6 & 63, second = time & 63;
+    if (day < 1 || day > days || hour > 23 || minute > 59 || second > 59) return null_value();
+    // Years begin in March, so that the day that not all have is their last.
+    const u64 shifted = year + 400 - (month < 3), of_march = (month + 9) % 12;
+    const i64 count = i64(365 * shifted + shifted / 4 - shifted / 100 + shifted / 400 + (153 * of_march + 2) / 5 + day - 1);
+    const i64 since_1970 = count - (719468 + 146097);
+    return of_integer(has_time ? since_1970 * DAY_SECONDS + i64(hour * 3600 + minute * 60 + second) : since_1970);
+  }
+
+  // rockmill_core::scan::StringGroups: bytes of all groups; `padded` is 0, or the bytes of a padded group.
+  static ROCKMILL_HD ScanValue string_size(const ByteSpan& of, const ScanValue& at, u32 padded) {
+    if (!at.is_up_to(of.len)) return null_value();
+    const u64 bytes = padded ? padded : 8;
+    for (u64 end = at.low + bytes; end < of.len; end += bytes + 1) {
+      const u8 marker = of.at[end];
+      if (padded ? marker == 2 : marker <= 8) return of_integer(i128(end + 1 - at.low));
+      if (padded ? marker != 1 && marker != 3 : marker != 9) return null_value();
+    }
+    return null_value();
+  }
+
   // The result of a step that does not decide over the row.
   ROCKMILL_HD ScanValue result(const ScanOp& op, bool& is_over) const {
     const ScanValue a = op.code == SCAN_KEY || op.code == SCAN_VALUE ? null_value() : operand(op.a);
@@ -149,6 +207,7 @@ struct ScanRow {
       case SCAN_AND: return join(false);
       case SCAN_OR: return join(true);
       case SCAN_IS_NULL: return of_boolean(!a.is_set);
+      case SCAN_SELECT: return operand(a.is(true) ? op.b : op.c);
       default: break;
     }
     if (!a.is_set) return null_value();
@@ -179,7 +238,15 @@ struct ScanRow {
         if (!at.is_up_to(~u64{0}) || at.low / 8 >= a.len()) return null_value();
         return of_boolean(bytes(a).at[at.low / 8] >> (at.low % 8) & 1);
       }
-      case SCAN_NULL_IF: return operand(op.b).is(true) ? null_value() : a;
+      case SCAN_DECIMAL: return decimal(bytes(a), operand(op.b), op.detail >> 8, op.detail & 0xff);
+      case SCAN_DATE: return date(a.integer(), op.detail != 0);
+      case SCAN_STRING_SIZE: return string_size(bytes(a), operand(op.b), op.detail);
+      case SCAN_TRIM_END: {
+        const ByteSpan of = bytes(a);
+        u64 len = of.len;
+        while (len > 0 && of.at[len - 1] == ' ') --len;
+        return of_bytes(u32(a.low), len, a.high);
+      }
       case SCAN_COMPARE: {
         const ScanValue b = operand(op.b);
         if (!b.is_set) return null_value();

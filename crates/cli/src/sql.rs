@@ -4,7 +4,7 @@ mod format;
 mod prompt;
 
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
@@ -32,6 +32,9 @@ pub struct SqlArgs {
     /// tables.sql in the database's folder are run, if that file exists.
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Adds the tables of MyRocks that this file describes, with the text of SHOW CREATE TABLE.
+    #[arg(long, value_name = "FILE")]
+    mysql: Option<PathBuf>,
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -71,6 +74,7 @@ const TABLES: &str = "tables.sql";
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let first = first_statements(args)?;
+    let mysql = args.mysql.as_deref().map(read_text).transpose()?;
     let threads = args.threads.unwrap_or(usual_threads() as usize).max(1);
     let memory_mib = args
         .memory_mib
@@ -104,6 +108,10 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
         format: args.format,
         explain: args.explain,
     };
+    if let Some(mysql) = mysql {
+        let registered = (shell.runtime).block_on(scans.register_mysql(&shell.context, &mysql));
+        registered.map_err(failure)?;
+    }
     match first {
         First::None => {}
         First::Named(first) => shell.run(&first)?,
@@ -140,12 +148,16 @@ fn first_statements(args: &SqlArgs) -> Result<First, Failure> {
         None if default.is_file() => &default,
         None => return Ok(First::None),
     };
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))?;
+    let text = read_text(path)?;
     Ok(match args.file {
         Some(_) => First::Named(text),
         None => First::OfDatabase(text),
     })
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|e| Failure::Environment(format!("{}: {e}", path.display())))
 }
 
 /// A session that prints what statements return.

@@ -10,14 +10,20 @@ use crate::error::Result;
 mod batches;
 mod cell;
 mod check;
+mod decimal;
 mod groups;
 mod schedule;
 mod size;
+mod strings;
+mod temporal;
 
 pub use batches::{Batches, too_many_bytes};
 pub use cell::Cell;
+pub use decimal::PackedDecimal;
 pub use groups::{Groups, exceeds};
 pub use schedule::{Schedule, Step};
+pub use strings::StringGroups;
+pub use temporal::Calendar;
 
 /// Most rows of a batch.
 pub const BATCH_ROWS: usize = 262_144;
@@ -215,12 +221,54 @@ pub enum Instruction {
         /// Position of the bit.
         at: Register,
     },
-    /// A value, or null where a condition is true.
-    NullIf {
-        /// The value.
+    /// The decimal stored at an offset in bytes, without its point; null if the bytes do not reach so far, or if they are
+    /// no such decimal.
+    Decimal {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the decimal.
+        at: Register,
+        /// How it is stored.
+        decimal: PackedDecimal,
+    },
+    /// The date that an integer stands for, as an integer that counts; null if it stands for none.
+    Date {
+        /// The integer.
         of: Register,
+        /// How it stands for a date.
+        calendar: Calendar,
+    },
+    /// The string that is stored in groups at an offset in bytes; null if the bytes are none or do not reach so far.
+    String {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the first group.
+        at: Register,
+        /// How it is stored.
+        groups: StringGroups,
+        /// Of a padded string, [`StringGroups::SPACES_OFFSET`] plus the number of spaces that have to be added to those
+        /// of its last group; less if some have to be taken away.
+        spaces: Option<Register>,
+    },
+    /// Bytes that an [`Instruction::String`] takes; null where that is.
+    StringSize {
+        /// The bytes.
+        from: Register,
+        /// Offset of the first byte of the first group.
+        at: Register,
+        /// How it is stored.
+        groups: StringGroups,
+    },
+    /// Bytes without the spaces at their end.
+    TrimEnd(Register),
+    /// One of two values of a kind, by a condition.
+    Select {
         /// The condition; a null is not true.
         when: Register,
+        /// The value where it is true.
+        then: Register,
+        /// The value elsewhere.
+        otherwise: Register,
     },
     /// Compares two values of one kind: integers by value, bytes as RocksDB's bytewise comparator, false before true.
     Compare {
@@ -282,7 +330,7 @@ pub enum Literal {
 /// How a number is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Number {
-    /// Bytes: 1, 2, 4, 8 or 16, of a float 4 or 8.
+    /// Bytes: 1 to 8 or 16, of a float 4 or 8.
     pub bytes: u8,
     /// Order of the bytes.
     pub is_big_endian: bool,

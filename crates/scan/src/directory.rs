@@ -75,7 +75,7 @@ impl Directory {
         let folder = engine.folder(&self.path, options.io);
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
-            let mut family = Family::new(tree);
+            let mut family = Family::new(*id, tree);
             family.iterators.clone_from(&self.iterators);
             if options.in_place.contains(&tree.name) {
                 let reason = "inplace_update_support changes entries that are not flushed";

@@ -34,6 +34,8 @@ pub struct View {
 /// A column family whose tables may still be closed.
 #[derive(Debug)]
 pub(crate) struct Family {
+    /// Number that the database has given it.
+    id: u32,
     files: Vec<File>,
     orders_by_bytes: bool,
     pub unflushed: Vec<Arc<MemoryTable>>,
@@ -54,7 +56,7 @@ pub(crate) struct File {
 
 impl Family {
     /// The column family with the files that the MANIFEST names.
-    pub fn new(tree: &ColumnFamily) -> Self {
+    pub fn new(id: u32, tree: &ColumnFamily) -> Self {
         let files = tree.levels.iter().flat_map(|(&level, files)| {
             let files = files.values().cloned();
             files.map(move |meta| File {
@@ -75,6 +77,7 @@ impl Family {
             None
         };
         Self {
+            id,
             files,
             orders_by_bytes: orders_by_bytes(&tree.comparator),
             unflushed: Vec::new(),
@@ -99,6 +102,12 @@ impl View {
     /// Names of the column families.
     pub fn families(&self) -> impl Iterator<Item = &str> {
         self.families.keys().map(String::as_str)
+    }
+
+    /// Name of the column family to which the database has given a number.
+    pub fn family_of_id(&self, id: u32) -> Option<&str> {
+        let (name, _) = self.families.iter().find(|(_, family)| family.id == id)?;
+        Some(name)
     }
 
     /// Opens the tables of a column family.

@@ -18,7 +18,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
 use rockmill_core::scan::{
-    Aggregate, Aggregation, ColumnType, Instruction, IntegerRange, Literal, OutputColumn,
+    Aggregate, Aggregation, ColumnType, Instruction, IntegerRange, Literal, OutputColumn, ValueKind,
 };
 
 use crate::program::{Program, Reason};
@@ -240,7 +240,12 @@ fn count_or_null(
     let value = program.add(of)?;
     let when = program.push(Instruction::IsNull(value));
     let one = program.push(Instruction::Constant(Literal::Integer(1)));
-    let of = program.push(Instruction::NullIf { of: one, when });
+    let null = program.push(Instruction::Constant(Literal::Null(ValueKind::Integer)));
+    let of = program.push(Instruction::Select {
+        when,
+        then: null,
+        otherwise: one,
+    });
     Ok(Aggregate::Sum {
         of,
         range: IntegerRange::WrapUnsigned { bytes: 8 },

@@ -15,15 +15,19 @@
 //! | `'text'`, `x'00ff'` | these bytes |
 //!
 //! The SQL type says what an integer means: a decimal without its point, days since 1970, a timestamp.
+//!
+//! Tables of MyRocks have forms of their own, which `mysql` has.
 
+mod mysql;
 mod parse;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rockmill_core::scan::{
-    Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat, Operation, Prefix,
-    Register,
+    Calendar, Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
+    Operation, PackedDecimal, Prefix, Register, StringGroups, ValueKind,
 };
 
 use crate::stored::{column_type, is_bytes};
@@ -35,6 +39,10 @@ pub struct Layout {
     schema: SchemaRef,
     key: Vec<Part>,
     value: Vec<Part>,
+    /// Bit of each column that says whether it is null, if there is one.
+    null_bits: Vec<Option<u32>>,
+    /// Whether a column that is null takes no bytes.
+    leaves_out_nulls: bool,
 }
 
 /// Some of the bytes of a key or a value.
@@ -57,6 +65,28 @@ enum Form {
     Nulls(u32),
     Skip(u32),
     Literal(Vec<u8>),
+    Decimal(PackedDecimal),
+    /// A time of MySQL's: an integer, and a fraction of a second behind it.
+    Time {
+        number: Number,
+        /// `None` if the integer counts seconds since 1970, and 0 is no time.
+        calendar: Option<Calendar>,
+        /// Bytes of the fraction: each has two decimal digits.
+        fraction: u8,
+    },
+    /// So many bytes, with spaces behind a shorter text.
+    Filled(u32),
+    /// A string that sorts as its bytes do.
+    String(StringGroups),
+    /// A string with spaces at its end, as many of which belong to it as the unpack info says.
+    Padded {
+        groups: StringGroups,
+        /// Where the unpack info says it, and how.
+        spaces_at: u32,
+        spaces: Number,
+    },
+    /// What MyRocks needs besides the key to tell its columns: bytes behind a tag and a length of all of it.
+    UnpackInfo,
 }
 
 /// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
@@ -81,6 +111,8 @@ impl Layout {
             schema: Arc::new(Schema::new(vec![column("key"), column("value")])),
             key: vec![rest(0)],
             value: vec![rest(1)],
+            null_bits: vec![None; 2],
+            leaves_out_nulls: false,
         }
     }
 
@@ -89,9 +121,15 @@ impl Layout {
     /// # Errors
     /// One sentence if a text is malformed, or does not fit the columns.
     pub fn parse(schema: SchemaRef, key: &str, value: &str) -> Result<Self, String> {
+        let mut bits = (0..).peekable();
+        let nullable = schema.fields().iter().map(|field| field.is_nullable());
         let layout = Self {
             key: parts(key, &schema)?,
             value: parts(value, &schema)?,
+            null_bits: nullable
+                .map(|nullable| bits.next_if(|_| nullable))
+                .collect(),
+            leaves_out_nulls: false,
             schema,
         };
         layout.check()?;
@@ -165,13 +203,32 @@ impl Layout {
 
     /// Whether the rows are in the order of a column's values.
     pub fn ordered_by(&self) -> Option<usize> {
-        let first = self.key.first()?;
+        let first = self.key.get(self.leading_literals())?;
         let is_ordered = match &first.form {
             Form::Number(number) => is_ordered(*number),
-            Form::Bytes(_) | Form::Rest => true,
+            Form::Bytes(_) | Form::Rest | Form::Decimal(_) => true,
+            Form::String(StringGroups::Counted) => true,
             _ => false,
         };
         first.column.filter(|_| is_ordered)
+    }
+
+    /// Parts with which all keys of the table begin.
+    fn leading_literals(&self) -> usize {
+        let literals = self.key.iter();
+        literals
+            .take_while(|part| matches!(part.form, Form::Literal(_)))
+            .count()
+    }
+
+    /// Bytes with which all keys of the table begin, and no others.
+    pub fn key_prefix(&self) -> Vec<u8> {
+        let literals = self.key[..self.leading_literals()].iter();
+        let literals = literals.map(|part| match &part.form {
+            Form::Literal(bytes) => bytes.as_slice(),
+            _ => &[],
+        });
+        literals.collect::<Vec<_>>().concat()
     }
 
     /// Adds the instructions that compute a column.
@@ -185,26 +242,73 @@ impl Layout {
         let mut at = Cursor::START;
         for part in parts {
             if part.column != Some(position) {
-                at = part.form.after(from, at, push);
+                at = self.after(part, from, at, push);
                 continue;
             }
-            let value = part.form.value(from, at, push);
-            if !self.schema.field(position).is_nullable() {
+            let value = match part.form {
+                Form::Padded {
+                    groups,
+                    spaces_at,
+                    spaces,
+                } => {
+                    let at = at.register(from, push);
+                    let spaces = Some(self.spaces(spaces_at, spaces, push));
+                    push(Instruction::String {
+                        from,
+                        at,
+                        groups,
+                        spaces,
+                    })
+                }
+                _ => part.form.value(from, at, push),
+            };
+            let Some(bit) = self.null_bits[position] else {
                 return value;
-            }
-            let when = self.is_null(position, push);
-            return push(Instruction::NullIf { of: value, when });
+            };
+            let when = self.is_null(bit, push);
+            let kind = match part.form.is_bytes() {
+                true => ValueKind::Bytes,
+                false => ValueKind::Integer,
+            };
+            let then = push(Instruction::Constant(Literal::Null(kind)));
+            return push(Instruction::Select {
+                when,
+                then,
+                otherwise: value,
+            });
         }
         // `check` has found each column.
-        push(Instruction::Constant(Literal::Null(
-            rockmill_core::scan::ValueKind::Bytes,
-        )))
+        push(Instruction::Constant(Literal::Null(ValueKind::Bytes)))
     }
 
-    /// Whether a nullable column is null.
-    fn is_null(&self, position: usize, push: Push<'_>) -> Register {
-        let before = &self.schema.fields()[..position];
-        let bit = before.iter().filter(|field| field.is_nullable()).count();
+    /// Where the part behind one begins.
+    fn after(&self, part: &Part, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
+        let end = part.form.after(from, at, push);
+        let column = part.column.filter(|_| self.leaves_out_nulls);
+        let Some(bit) = column.and_then(|column| self.null_bits[column]) else {
+            return end;
+        };
+        let when = self.is_null(bit, push);
+        let (then, otherwise) = (at.register(from, push), end.register(from, push));
+        Cursor::computed(push(Instruction::Select {
+            when,
+            then,
+            otherwise,
+        }))
+    }
+
+    /// The number of spaces of a padded string, as the unpack info has it.
+    fn spaces(&self, at: u32, number: Number, push: Push<'_>) -> Register {
+        let from = push(Instruction::Value);
+        let before = self.value.iter();
+        let before = before.take_while(|part| part.form != Form::UnpackInfo);
+        let info = before.fold(Cursor::START, |at, part| self.after(part, from, at, push));
+        let at = info.plus(at, from, push).register(from, push);
+        push(Instruction::Load { from, at, number })
+    }
+
+    /// Whether the column of a bit is null.
+    fn is_null(&self, bit: u32, push: Push<'_>) -> Register {
         for (parts, source) in [
             (&self.key, Instruction::Key),
             (&self.value, Instruction::Value),
@@ -218,19 +322,25 @@ impl Layout {
             let from = push(source);
             let before = parts[..nulls].iter();
             let at = before.fold(Cursor::START, |at, part| part.form.after(from, at, push));
-            let at = at.register(from, push);
-            let eight = push(Instruction::Constant(Literal::Integer(8)));
-            let first = push(arithmetic(Operation::Multiply, at, eight));
-            let bit = push(Instruction::Constant(Literal::Integer(bit as i128)));
-            let at = push(arithmetic(Operation::Add, first, bit));
+            let bit = i128::from(bit);
+            let constant = |integer| Instruction::Constant(Literal::Integer(integer));
+            let at = match (at.computed, at.prefixed) {
+                (None, None) => push(constant(bit + 8 * at.bytes)),
+                _ => {
+                    let (at, eight) = (at.register(from, push), push(constant(8)));
+                    let first = push(arithmetic(Operation::Multiply, at, eight));
+                    let bit = push(constant(bit));
+                    push(arithmetic(Operation::Add, first, bit))
+                }
+            };
             return push(Instruction::Bit { from, at });
         }
         push(Instruction::Constant(Literal::Boolean(false)))
     }
 
-    /// Adds the conditions under which the bytes of a row are what the layout says: that no part runs past the end, and
-    /// that no byte is left over.
-    pub fn checks(&self, push: Push<'_>) -> Vec<Check> {
+    /// Adds the conditions under which the bytes of a row are what the layout says: that no part runs past the end, that
+    /// no byte is left over, and that the columns that are used have values of their types.
+    pub fn checks(&self, used: &BTreeSet<usize>, push: Push<'_>) -> Vec<Check> {
         let mut checks = Vec::new();
         let both = [
             (&self.key, Instruction::Key, "key"),
@@ -246,11 +356,18 @@ impl Layout {
             ) {
                 continue;
             }
+            let others = match source {
+                // Other keys are not read.
+                Instruction::Key => self.leading_literals(),
+                _ => 0,
+            };
             let from = push(source);
             let length = push(Instruction::Length(from));
             let mut at = Cursor::START;
-            for part in parts {
-                if let Form::Literal(bytes) = &part.form {
+            for (position, part) in parts.iter().enumerate() {
+                if let Form::Literal(bytes) = &part.form
+                    && position >= others
+                {
                     let found = Form::Bytes(bytes.len() as u32).value(from, at, push);
                     let bytes = push(Instruction::Constant(Literal::Bytes(bytes.clone())));
                     let holds = push(Instruction::Compare {
@@ -261,7 +378,7 @@ impl Layout {
                     let what = format!("the {name} lacks a literal of the layout");
                     checks.push(Check { holds, what });
                 }
-                at = part.form.after(from, at, push);
+                at = self.after(part, from, at, push);
             }
             let ends_with_rest = parts.last().is_some_and(|part| part.form == Form::Rest);
             let (comparison, what) = match ends_with_rest {
@@ -282,6 +399,27 @@ impl Layout {
                 left,
                 right: length,
             });
+            checks.push(Check { holds, what });
+        }
+        for &position in used {
+            let mut places = self.key.iter().chain(&self.value);
+            if !places.any(|part| part.column == Some(position) && part.form.may_not_decode()) {
+                continue;
+            }
+            let value = self.column(position, push);
+            let is_null = push(Instruction::IsNull(value));
+            let is_set = push(Instruction::Not(is_null));
+            let holds = match self.null_bits[position] {
+                None => is_set,
+                Some(bit) => {
+                    let is_null = self.is_null(bit, push);
+                    push(Instruction::Or(is_null, is_set))
+                }
+            };
+            let what = format!(
+                "the bytes of column {} are no value of its type",
+                self.schema.field(position).name()
+            );
             checks.push(Check { holds, what });
         }
         checks
@@ -313,6 +451,14 @@ impl Cursor {
         prefixed: None,
     };
 
+    /// At a position that an instruction computes.
+    fn computed(register: Register) -> Self {
+        Self {
+            computed: Some(register),
+            ..Self::START
+        }
+    }
+
     fn is_start(self) -> bool {
         self.computed.is_none() && self.bytes == 0 && self.prefixed.is_none()
     }
@@ -341,10 +487,7 @@ impl Cursor {
     fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
         let before = match self.prefixed {
             None => self,
-            Some(_) => Self {
-                computed: Some(self.register(from, push)),
-                ..Self::START
-            },
+            Some(_) => Self::computed(self.register(from, push)),
         };
         Self {
             bytes: before.bytes + i128::from(bytes),
@@ -354,6 +497,19 @@ impl Cursor {
 }
 
 impl Form {
+    /// Whether values are bytes.
+    fn is_bytes(&self) -> bool {
+        !matches!(self, Self::Number(_) | Self::Decimal(_) | Self::Time { .. })
+    }
+
+    /// Whether there may be no value although all of its bytes are there, which is an error.
+    fn may_not_decode(&self) -> bool {
+        matches!(
+            self,
+            Self::Decimal(_) | Self::String(_) | Self::Padded { .. }
+        )
+    }
+
     fn null_bits(&self) -> Option<usize> {
         match self {
             Self::Nulls(bytes) => Some(*bytes as usize * 8),
@@ -365,10 +521,31 @@ impl Form {
     fn after(&self, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
         match self {
             Self::Number(number) => at.plus(u32::from(number.bytes), from, push),
-            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => {
+            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) | Self::Filled(bytes) => {
                 at.plus(*bytes, from, push)
             }
             Self::Literal(bytes) => at.plus(bytes.len() as u32, from, push),
+            Self::Decimal(decimal) => at.plus(decimal.bytes(), from, push),
+            Self::Time {
+                number, fraction, ..
+            } => at.plus(u32::from(number.bytes + fraction), from, push),
+            Self::String(groups) | Self::Padded { groups, .. } => {
+                let (at, groups) = (at.register(from, push), *groups);
+                let size = push(Instruction::StringSize { from, at, groups });
+                Cursor::computed(push(arithmetic(Operation::Add, at, size)))
+            }
+            Self::UnpackInfo => {
+                let number = mysql::UNPACK_INFO_LENGTH;
+                let place = at.plus(mysql::UNPACK_INFO_TAG_BYTES, from, push);
+                let place = place.register(from, push);
+                let length = push(Instruction::Load {
+                    from,
+                    at: place,
+                    number,
+                });
+                let at = at.register(from, push);
+                Cursor::computed(push(arithmetic(Operation::Add, at, length)))
+            }
             // Nothing follows.
             Self::Rest => at,
             Self::Prefixed(prefix) => match at.prefixed {
@@ -397,6 +574,30 @@ impl Form {
                 push(slice(at, length))
             }
             Self::Literal(bytes) => push(Instruction::Constant(Literal::Bytes(bytes.clone()))),
+            Self::Decimal(decimal) => {
+                let (at, decimal) = (at.register(from, push), *decimal);
+                push(Instruction::Decimal { from, at, decimal })
+            }
+            Self::Time {
+                number,
+                calendar,
+                fraction,
+            } => mysql::time(*number, *calendar, *fraction, from, at, push),
+            Self::Filled(bytes) => {
+                let filled = Self::Bytes(*bytes).value(from, at, push);
+                push(Instruction::TrimEnd(filled))
+            }
+            // `Layout::column` knows the spaces of a padded one.
+            Self::String(groups) | Self::Padded { groups, .. } => {
+                let (at, groups) = (at.register(from, push), *groups);
+                push(Instruction::String {
+                    from,
+                    at,
+                    groups,
+                    spaces: None,
+                })
+            }
+            Self::UnpackInfo => push(Instruction::Constant(Literal::Null(ValueKind::Bytes))),
             Self::Prefixed(prefix) => {
                 let (at, prefix) = (at.register(from, push), *prefix);
                 push(Instruction::Prefixed { from, at, prefix })
@@ -425,7 +626,9 @@ impl Form {
             Self::Bytes(_) | Self::Prefixed(_) | Self::Rest => {
                 is_bytes(data_type) && column_type(data_type).is_some()
             }
-            Self::Nulls(_) | Self::Skip(_) | Self::Literal(_) => false,
+            Self::String(_) => is_bytes(data_type) && column_type(data_type).is_some(),
+            // They have no names.
+            _ => false,
         };
         match fits {
             true => Ok(()),

@@ -9,6 +9,7 @@
 //! | `layout`, `stored` | Columns in keys and values, and in Arrow's memory layout |
 //! | `functions` | Functions over bytes |
 //! | `external` | CREATE EXTERNAL TABLE .. STORED AS ROCKSDB |
+//! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
 //! | `read_only` | RocksDB's iterators over a directory |
 //! | `session` | Sessions with all of it |
@@ -20,6 +21,7 @@ mod external;
 mod files;
 mod functions;
 mod layout;
+mod mysql;
 mod program;
 mod ranges;
 mod read_only;

@@ -3,6 +3,7 @@
 //! What a program computes is what DataFusion would, to the bit. An expression that programs do not have is left to
 //! DataFusion, with a reason that `EXPLAIN` shows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
@@ -33,6 +34,8 @@ pub struct Program<'a> {
     /// Position in the table of each of them.
     columns: &'a [usize],
     pub instructions: Vec<Instruction>,
+    /// Positions in the table of the columns that expressions have named.
+    used: BTreeSet<usize>,
 }
 
 impl<'a> Program<'a> {
@@ -43,6 +46,7 @@ impl<'a> Program<'a> {
             schema,
             columns,
             instructions: Vec::new(),
+            used: BTreeSet::new(),
         }
     }
 
@@ -58,9 +62,9 @@ impl<'a> Program<'a> {
 
     /// The plan of a scan that filters and hands over so, and checks that rows are what the layout says.
     pub fn plan(mut self, filter: Option<Register>, output: ScanOutput) -> ScanPlan {
-        let layout = self.layout;
+        let (layout, used) = (self.layout, std::mem::take(&mut self.used));
         ScanPlan {
-            checks: layout.checks(&mut |instruction| self.push(instruction)),
+            checks: layout.checks(&used, &mut |instruction| self.push(instruction)),
             instructions: self.instructions,
             filter,
             output,
@@ -125,6 +129,7 @@ impl<'a> Program<'a> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let position = self.columns.get(column.index());
             let position = *position.ok_or_else(|| format!("no column {}", column.name()))?;
+            self.used.insert(position);
             let layout = self.layout;
             return Ok(layout.column(position, &mut |instruction| self.push(instruction)));
         }

@@ -25,6 +25,14 @@ pub fn key_ranges(filters: &[Arc<dyn PhysicalExpr>], key: usize) -> Vec<KeyRange
     ranges
 }
 
+/// The keys that begin so.
+pub fn prefix_range(prefix: Vec<u8>) -> KeyRange {
+    KeyRange {
+        end: after_prefix(&prefix),
+        begin: Some(prefix).filter(|prefix| !prefix.is_empty()),
+    }
+}
+
 /// Those of one filter; `None` if any key may satisfy it.
 fn of_filter(filter: &Arc<dyn PhysicalExpr>, key: usize) -> Option<Vec<KeyRange>> {
     let is_key = |expression: &Arc<dyn PhysicalExpr>| {
@@ -62,12 +70,7 @@ fn of_filter(filter: &Arc<dyn PhysicalExpr>, key: usize) -> Option<Vec<KeyRange>
         && let ("starts_with", [of, prefix]) = (function.fun().name(), function.args())
         && is_key(of)
     {
-        let prefix = constant(prefix)?;
-        let end = after_prefix(&prefix);
-        return Some(vec![KeyRange {
-            begin: Some(prefix),
-            end,
-        }]);
+        return Some(vec![prefix_range(constant(prefix)?)]);
     }
     None
 }

@@ -38,7 +38,7 @@ use rockmill_scan::{FamilyView, Piece, PieceReport, ScanEngine, Through, View};
 
 use crate::layout::Layout;
 use crate::program::{Program, Reason};
-use crate::ranges::key_ranges;
+use crate::ranges::{key_ranges, prefix_range};
 use crate::stored::record_batch;
 use crate::table::Reads;
 
@@ -263,7 +263,7 @@ fn compile_filter(
 fn key_ranges_of(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyRange> {
     match layout.key_column() {
         Some(key) => key_ranges(filters, key),
-        None => vec![KeyRange::default()],
+        None => vec![prefix_range(layout.key_prefix())],
     }
 }
 

@@ -64,6 +64,11 @@ impl Scans {
         Self { reads, ..self }
     }
 
+    /// What scans the tables.
+    pub(crate) fn engine(&self) -> &Arc<ScanEngine> {
+        &self.engine
+    }
+
     /// The database.
     pub fn database(&self) -> &Arc<dyn Database> {
         &self.database
@@ -71,11 +76,7 @@ impl Scans {
 
     /// A column family as a table of `key` and `value`.
     pub fn table(&self, family: &str) -> Arc<RocksTable> {
-        Arc::new(RocksTable {
-            scans: self.clone(),
-            family: Arc::from(family),
-            layout: Arc::new(Layout::raw()),
-        })
+        Arc::new(self.table_of(family, Layout::raw()))
     }
 
     /// A column family as a table of these columns, which lie in keys and values as the texts say. `docs/guide/sql.md`
@@ -91,11 +92,15 @@ impl Scans {
         value: &str,
     ) -> Result<Arc<RocksTable>> {
         let layout = Layout::parse(schema, key, value).map_err(DataFusionError::Plan)?;
-        Ok(Arc::new(RocksTable {
+        Ok(Arc::new(self.table_of(family, layout)))
+    }
+
+    pub(crate) fn table_of(&self, family: &str, layout: Layout) -> RocksTable {
+        RocksTable {
             scans: self.clone(),
             family: Arc::from(family),
             layout: Arc::new(layout),
-        }))
+        }
     }
 
     /// What the statement sees that is being planned: the same for all of its tables.

@@ -53,7 +53,25 @@ impl Number {
             2 => read!(i16, u16),
             4 => read!(i32, u32),
             8 => read!(i64, u64),
-            _ => read!(i128, u128),
+            16 => read!(i128, u128),
+            _ => return self.read_odd(bytes),
+        })
+    }
+
+    /// As [`Number::read`], of an integer of 3, 5, 6 or 7 bytes.
+    fn read_odd(self, bytes: &[u8]) -> Option<i128> {
+        let stored = bytes.get(..usize::from(self.bytes))?;
+        let add = |number, byte: &u8| number << 8 | i128::from(*byte);
+        let raw = match self.is_big_endian {
+            true => stored.iter().fold(0, add),
+            false => stored.iter().rev().fold(0, add),
+        };
+        Some(match self.format {
+            NumberFormat::Unsigned => raw,
+            NumberFormat::SignedInverted => {
+                sign_extend(raw ^ 1 << (bits(self.bytes) - 1), self.bytes)
+            }
+            NumberFormat::Signed | NumberFormat::Float => sign_extend(raw, self.bytes),
         })
     }
 }

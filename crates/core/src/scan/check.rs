@@ -2,7 +2,7 @@
 
 use super::{
     Aggregate, Check, ColumnType, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Number,
-    NumberFormat, OutputColumn, Prefix, Register, ScanOutput, ScanPlan, ValueKind,
+    NumberFormat, OutputColumn, Prefix, Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -141,9 +141,40 @@ impl Kinds {
                 self.expect(*from, Bytes)?;
                 self.expect(*at, Integer).map(|()| Boolean)
             }
-            Instruction::NullIf { of, when } => {
+            Instruction::Decimal { from, at, decimal } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer)?;
+                match decimal.is_known() {
+                    true => Ok(Integer),
+                    false => Err(malformed(format!("no decimal is {decimal:?}"))),
+                }
+            }
+            Instruction::Date { of, .. } => self.expect(*of, Integer).map(|()| Integer),
+            Instruction::String {
+                from,
+                at,
+                groups,
+                spaces,
+            } => {
+                self.expect(*from, Bytes)?;
+                spaces.map_or(Ok(()), |spaces| self.expect(spaces, Integer))?;
+                self.expect(*at, Integer)?;
+                check_groups(*groups).map(|()| Bytes)
+            }
+            Instruction::StringSize { from, at, groups } => {
+                self.expect(*from, Bytes)?;
+                self.expect(*at, Integer)?;
+                check_groups(*groups).map(|()| Integer)
+            }
+            Instruction::TrimEnd(of) => self.expect(*of, Bytes).map(|()| Bytes),
+            Instruction::Select {
+                when,
+                then,
+                otherwise,
+            } => {
                 self.expect(*when, Boolean)?;
-                self.of(*of)
+                let kind = self.of(*then)?;
+                self.expect(*otherwise, kind).map(|()| kind)
             }
             Instruction::Compare { left, right, .. } => {
                 self.expect(*right, self.of(*left)?).map(|()| Boolean)
@@ -218,8 +249,8 @@ fn is_float_size(bytes: u8) -> bool {
 
 fn check_number(number: Number) -> Result<()> {
     let is_known = match number.format {
-        NumberFormat::Unsigned => is_integer_size(number.bytes) && number.bytes < 16,
-        NumberFormat::Signed | NumberFormat::SignedInverted => is_integer_size(number.bytes),
+        NumberFormat::Unsigned => matches!(number.bytes, 1..=8),
+        NumberFormat::Signed | NumberFormat::SignedInverted => matches!(number.bytes, 1..=8 | 16),
         NumberFormat::Float => is_float_size(number.bytes),
     };
     match is_known {
@@ -233,6 +264,13 @@ fn check_prefix(prefix: Prefix) -> Result<()> {
         Prefix::Varint => Ok(()),
         Prefix::Number(number) if number.format == NumberFormat::Unsigned => check_number(number),
         Prefix::Number(number) => Err(malformed(format!("no length is {number:?}"))),
+    }
+}
+
+fn check_groups(groups: StringGroups) -> Result<()> {
+    match groups {
+        StringGroups::Padded { bytes: 0 } => Err(malformed("a string has groups of 0 bytes")),
+        StringGroups::Padded { .. } | StringGroups::Counted => Ok(()),
     }
 }
 

@@ -123,13 +123,24 @@ impl Instruction {
             Self::Length(of)
             | Self::Not(of)
             | Self::IsNull(of)
+            | Self::TrimEnd(of)
+            | Self::Date { of, .. }
             | Self::Like { of, .. }
             | Self::OneOf { of, .. } => [Some(of), None, None],
             Self::Load { from, at, .. }
             | Self::Prefixed { from, at, .. }
             | Self::AfterPrefixed { from, at, .. }
-            | Self::Bit { from, at } => [Some(from), Some(at), None],
-            Self::NullIf { of, when } => [Some(of), Some(when), None],
+            | Self::Bit { from, at }
+            | Self::Decimal { from, at, .. }
+            | Self::StringSize { from, at, .. } => [Some(from), Some(at), None],
+            Self::String {
+                from, at, spaces, ..
+            } => [Some(from), Some(at), spaces],
+            Self::Select {
+                when,
+                then,
+                otherwise,
+            } => [Some(when), Some(then), Some(otherwise)],
             Self::Slice { from, at, length } => [Some(from), Some(at), Some(length)],
             Self::Compare { left, right, .. }
             | Self::And(left, right)

@@ -65,12 +65,8 @@ impl Row<'_> {
                 (operands.span(*of)).map_or(Value::Null, |span| Value::Integer(span.len as i128))
             }
             Instruction::Load { from, at, number } => {
-                let load = || {
-                    let bytes = operands.bytes(*from)?;
-                    let at = usize::try_from(operands.integer(*at)?).ok()?;
-                    number.read(bytes.get(at..)?)
-                };
-                load().map_or(Value::Null, Value::Integer)
+                let loaded = operands.rest(*from, *at).and_then(|rest| number.read(rest));
+                loaded.map_or(Value::Null, Value::Integer)
             }
             Instruction::Slice { from, at, length } => {
                 let slice = || {
@@ -120,9 +116,45 @@ impl Row<'_> {
                 };
                 bit().map_or(Value::Null, Value::Boolean)
             }
-            Instruction::NullIf { of, when } => match operands.value(*when) {
-                Value::Boolean(true) => Value::Null,
-                _ => *operands.value(*of),
+            Instruction::Decimal { from, at, decimal } => {
+                let decimal = operands
+                    .rest(*from, *at)
+                    .and_then(|rest| decimal.read(rest));
+                decimal.map_or(Value::Null, Value::Integer)
+            }
+            Instruction::Date { of, calendar } => {
+                let date = operands.integer(*of).and_then(|of| calendar.count(of));
+                date.map_or(Value::Null, |date| Value::Integer(i128::from(date)))
+            }
+            Instruction::String {
+                from,
+                at,
+                groups,
+                spaces,
+            } => {
+                let string = operands.rest(*from, *at).and_then(|rest| match spaces {
+                    None => groups.decode(rest),
+                    Some(spaces) => groups.decode_padded(rest, operands.integer(*spaces)?),
+                });
+                string.map_or(Value::Null, |string| self.keep(string, register))
+            }
+            Instruction::StringSize { from, at, groups } => {
+                let size = operands.rest(*from, *at).and_then(|rest| groups.size(rest));
+                size.map_or(Value::Null, |size| Value::Integer(size as i128))
+            }
+            Instruction::TrimEnd(of) => (operands.span(*of)).map_or(Value::Null, |span| {
+                let spaces = self.bytes(span).iter().rev();
+                let spaces = spaces.take_while(|byte| **byte == b' ').count();
+                let len = span.len - spaces;
+                Value::Bytes(Span { len, ..span })
+            }),
+            Instruction::Select {
+                when,
+                then,
+                otherwise,
+            } => match operands.value(*when) {
+                Value::Boolean(true) => *operands.value(*then),
+                _ => *operands.value(*otherwise),
             },
             Instruction::Compare {
                 comparison,
@@ -195,6 +227,13 @@ impl<'a> Operands<'a> {
     #[inline]
     fn bytes(&self, register: Register) -> Option<&'a [u8]> {
         self.span(register).map(|span| self.row.bytes(span))
+    }
+
+    /// The bytes from an offset on.
+    #[inline]
+    fn rest(&self, from: Register, at: Register) -> Option<&'a [u8]> {
+        let at = usize::try_from(self.integer(at)?).ok()?;
+        self.bytes(from)?.get(at..)
     }
 
     /// The order of two values of one kind.

@@ -5,6 +5,8 @@ mod pattern;
 mod program;
 mod value;
 
+use std::cell::OnceCell;
+
 use rockmill_core::scan::{
     BatchSink, Batches, Groups, Instruction, OutputColumn, Register, ScanOutput, ScanPlan,
 };
@@ -20,6 +22,8 @@ pub struct Scanner<'a> {
     program: Program,
     /// Results of the instructions, as far as they were computed for the row at hand.
     values: Vec<Value>,
+    /// [`Row::strings`] of the row at hand.
+    strings: Vec<OnceCell<Vec<u8>>>,
     output: Output<'a>,
     sink: &'a mut dyn BatchSink,
     counts: BatchOutput,
@@ -47,7 +51,15 @@ impl<'a> Scanner<'a> {
             Instruction::Constant(literal) => Value::of_literal(literal, register as Register),
             _ => Value::Null,
         };
+        let makes_strings = (plan.instructions.iter())
+            .any(|instruction| matches!(instruction, Instruction::String { .. }));
+        let strings = if makes_strings {
+            plan.instructions.len()
+        } else {
+            0
+        };
         Ok(Self {
+            strings: vec![OnceCell::new(); strings],
             program: Program::new(plan, &schedule),
             values: plan.instructions.iter().enumerate().map(constant).collect(),
             plan,
@@ -63,10 +75,14 @@ impl<'a> Scanner<'a> {
     /// OutOfRange if a number exceeds 128 bits or a column's row 2 GiB, and those of the sink.
     #[inline]
     pub fn row(&mut self, user_key: &[u8], value: &[u8]) -> Result<()> {
+        self.strings.iter_mut().for_each(|string| {
+            string.take();
+        });
         let row = Row {
             plan: self.plan,
             key: user_key,
             value,
+            strings: &self.strings,
         };
         self.counts.rows += 1;
         for step in &self.program.filter {

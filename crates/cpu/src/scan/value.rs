@@ -1,5 +1,7 @@
 //! Values while a program runs.
 
+use std::cell::OnceCell;
+
 use rockmill_core::scan::{Cell, Instruction, Literal, Register, ScanPlan};
 
 /// Result of an instruction. It borrows nothing, so that one list serves all rows.
@@ -26,6 +28,8 @@ pub enum Source {
     Value,
     /// The constant of an instruction.
     Constant(Register),
+    /// The string of an instruction.
+    String(Register),
 }
 
 impl Value {
@@ -55,9 +59,20 @@ pub struct Row<'a> {
     pub plan: &'a ScanPlan,
     pub key: &'a [u8],
     pub value: &'a [u8],
+    /// Strings whose bytes do not lie one behind another in the row, by the instructions that make them; none if no
+    /// instruction does.
+    pub strings: &'a [OnceCell<Vec<u8>>],
 }
 
 impl<'a> Row<'a> {
+    /// Keeps the string that an instruction has made of this row.
+    pub fn keep(&self, string: Vec<u8>, register: Register) -> Value {
+        let place = self.strings.get(usize::from(register));
+        place.map_or(Value::Null, |place| {
+            Value::all(Source::String(register), place.get_or_init(|| string))
+        })
+    }
+
     /// The bytes of a span.
     #[inline]
     pub fn bytes(&self, span: Span) -> &'a [u8] {
@@ -68,6 +83,12 @@ impl<'a> Row<'a> {
                 Instruction::Constant(Literal::Bytes(bytes)) => bytes.as_slice(),
                 _ => &[],
             },
+            Source::String(register) => {
+                let string = self.strings.get(usize::from(register));
+                string
+                    .and_then(OnceCell::get)
+                    .map_or(&[][..], Vec::as_slice)
+            }
         };
         all.get(span.start..span.start + span.len)
             .unwrap_or_default()

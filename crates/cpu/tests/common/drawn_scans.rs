@@ -1,9 +1,9 @@
 //! Plans and rows of scans, drawn from bytes. Needs nothing but core, so that fuzzing takes it by its path.
 
 use rockmill_core::scan::{
-    Aggregate, Aggregation, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
-    NumberFormat, Operation, OutputColumn, Pattern, PatternPart, Prefix, Register, ScanOutput,
-    ScanPlan, ValueKind,
+    Aggregate, Aggregation, Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal,
+    Number, NumberFormat, Operation, OutputColumn, PackedDecimal, Pattern, PatternPart, Prefix,
+    Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
 };
 
 /// Takes bytes one after another, and zeros behind the last.
@@ -105,8 +105,8 @@ impl Draw<'_> {
             NumberFormat::Float,
         ]);
         let sizes: &[u8] = match format {
-            NumberFormat::Unsigned => &[1, 2, 4, 8],
-            NumberFormat::Signed | NumberFormat::SignedInverted => &[1, 2, 4, 8, 16],
+            NumberFormat::Unsigned => &[1, 2, 3, 4, 5, 6, 7, 8],
+            NumberFormat::Signed | NumberFormat::SignedInverted => &[1, 2, 3, 4, 5, 8, 16],
             NumberFormat::Float => &[4, 8],
         };
         Number {
@@ -114,6 +114,11 @@ impl Draw<'_> {
             is_big_endian: self.below(2) == 0,
             format,
         }
+    }
+
+    fn groups(&mut self) -> StringGroups {
+        let bytes = self.one_of(&[1, 2, 3, 8]);
+        self.one_of(&[StringGroups::Counted, StringGroups::Padded { bytes }])
     }
 
     fn pattern(&mut self) -> Pattern {
@@ -133,9 +138,11 @@ impl Draw<'_> {
         }
     }
 
-    /// A plan that is sound. It draws some two bytes for each instruction.
-    pub fn plan(&mut self) -> ScanPlan {
+    /// A plan that is sound, in which strings are put together if they may be. It draws some two bytes for each
+    /// instruction.
+    pub fn plan(&mut self, makes_strings: bool) -> ScanPlan {
         let mut program = Program {
+            makes_strings,
             instructions: vec![
                 Instruction::Key,
                 Instruction::Value,
@@ -186,7 +193,7 @@ impl Draw<'_> {
 
     fn instruction(&mut self, program: &mut Program) {
         use ValueKind::{Boolean, Bytes, Integer};
-        let (instruction, kind) = match self.below(20) {
+        let (instruction, kind) = match self.below(25) {
             0 => {
                 let kind = self.kind();
                 let literal = match self.below(4) {
@@ -286,11 +293,49 @@ impl Draw<'_> {
             }
             17 => {
                 let kind = self.kind();
-                let null_if = Instruction::NullIf {
-                    of: self.register(program, kind),
+                let select = Instruction::Select {
                     when: self.register(program, Boolean),
+                    then: self.register(program, kind),
+                    otherwise: self.register(program, kind),
                 };
-                (null_if, kind)
+                (select, kind)
+            }
+            18 => {
+                let precision = 1 + self.below(38) as u8;
+                let scale = self.below(usize::from(precision) + 1) as u8;
+                let decimal = Instruction::Decimal {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                    decimal: PackedDecimal { precision, scale },
+                };
+                (decimal, Integer)
+            }
+            19 => {
+                let date = Instruction::Date {
+                    of: self.register(program, Integer),
+                    calendar: self.one_of(&[Calendar::Day, Calendar::Second]),
+                };
+                (date, Integer)
+            }
+            20 => (Instruction::TrimEnd(self.register(program, Bytes)), Bytes),
+            21 => {
+                let size = Instruction::StringSize {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                    groups: self.groups(),
+                };
+                (size, Integer)
+            }
+            22 if program.makes_strings => {
+                let groups = self.groups();
+                let string = Instruction::String {
+                    from: self.register(program, Bytes),
+                    at: self.register(program, Integer),
+                    groups,
+                    spaces: (groups != StringGroups::Counted)
+                        .then(|| self.register(program, Integer)),
+                };
+                (string, Bytes)
             }
             _ => {
                 let arithmetic = Instruction::Arithmetic {
@@ -352,6 +397,7 @@ impl Draw<'_> {
 }
 
 struct Program {
+    makes_strings: bool,
     instructions: Vec<Instruction>,
     kinds: Vec<ValueKind>,
 }

@@ -57,7 +57,7 @@ fn scanned(
 }
 
 fn drawn_plan(bytes: &[u8]) -> ScanPlan {
-    Draw(bytes).plan()
+    Draw(bytes).plan(true)
 }
 
 fn drawn_rows(bytes: &[Vec<u8>]) -> Vec<(Vec<u8>, Vec<u8>)> {

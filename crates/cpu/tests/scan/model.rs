@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use rockmill_core::scan::{
-    Aggregate, Aggregation, Batch, Column, ColumnType, Comparison, Instruction, IntegerRange,
-    Literal, Number, NumberFormat, Operation, Pattern, PatternPart, Prefix, Register, ScanOutput,
-    ScanPlan,
+    Aggregate, Aggregation, Batch, Calendar, Column, ColumnType, Comparison, Instruction,
+    IntegerRange, Literal, Number, NumberFormat, Operation, PackedDecimal, Pattern, PatternPart,
+    Prefix, Register, ScanOutput, ScanPlan, StringGroups,
 };
 
 /// A number is out of range.
@@ -96,6 +96,15 @@ impl Row<'_> {
         Some((begin, begin + length))
     }
 
+    fn rest(&self, from: Register, at: Register) -> Found<Option<Vec<u8>>> {
+        let (bytes, at) = (self.bytes(from)?, self.integer(at)?);
+        let (Some(bytes), Some(at)) = (bytes, at) else {
+            return Ok(None);
+        };
+        let at = usize::try_from(at).ok();
+        Ok(at.and_then(|at| bytes.get(at..).map(<[u8]>::to_vec)))
+    }
+
     fn value(&self, register: Register) -> Found<Value> {
         Ok(match &self.plan.instructions[usize::from(register)] {
             Instruction::Key => Some(Literal::Bytes(self.key.to_vec())),
@@ -158,10 +167,61 @@ impl Row<'_> {
                 let bit = usize::try_from(at).ok().and_then(|at| bits.clone().nth(at));
                 bit.map(Literal::Boolean)
             }
-            Instruction::NullIf { of, when } => match self.boolean(*when)? {
-                Some(true) => None,
-                _ => self.value(*of)?,
-            },
+            Instruction::Decimal { from, at, decimal } => {
+                (self.rest(*from, *at)?).and_then(|rest| packed(*decimal, &rest))
+            }
+            Instruction::Date { of, calendar } => {
+                let date = self.integer(*of)?.and_then(|of| date(*calendar, of));
+                date.map(Literal::Integer)
+            }
+            Instruction::String {
+                from,
+                at,
+                groups,
+                spaces,
+            } => {
+                let groups = (self.rest(*from, *at)?).and_then(|rest| string(*groups, &rest));
+                let string = groups.map(|groups| groups.concat());
+                let Some(spaces) = spaces else {
+                    return Ok(string.map(Literal::Bytes));
+                };
+                let (Some(mut string), Some(spaces)) = (string, self.integer(*spaces)?) else {
+                    return Ok(None);
+                };
+                if spaces >= 65_536 || string.len() as i128 + spaces < 8 {
+                    return Ok(None);
+                }
+                for _ in spaces..8 {
+                    string.pop();
+                }
+                for _ in 8..spaces {
+                    string.push(b' ');
+                }
+                Some(Literal::Bytes(string))
+            }
+            Instruction::StringSize { from, at, groups } => {
+                let bytes = match groups {
+                    StringGroups::Counted => 9,
+                    StringGroups::Padded { bytes } => i128::from(*bytes) + 1,
+                };
+                let groups = (self.rest(*from, *at)?).and_then(|rest| string(*groups, &rest));
+                groups.map(|groups| Literal::Integer(groups.len() as i128 * bytes))
+            }
+            Instruction::TrimEnd(of) => (self.bytes(*of)?).map(|mut bytes| {
+                while bytes.pop_if(|byte| *byte == b' ').is_some() {}
+                Literal::Bytes(bytes)
+            }),
+            Instruction::Select {
+                when,
+                then,
+                otherwise,
+            } => {
+                let (then, otherwise) = (self.value(*then)?, self.value(*otherwise)?);
+                match self.boolean(*when)? {
+                    Some(true) => then,
+                    _ => otherwise,
+                }
+            }
             Instruction::Compare {
                 comparison,
                 left,
@@ -224,6 +284,100 @@ impl Row<'_> {
             },
         })
     }
+}
+
+/// Digits as text, group for group.
+fn packed(decimal: PackedDecimal, bytes: &[u8]) -> Option<Literal> {
+    const GROUP_BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
+    let mut bytes = bytes.to_vec();
+    let is_negative = *bytes.first()? < 0x80;
+    if is_negative {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    bytes[0] ^= 0x80;
+    let before = usize::from(decimal.precision - decimal.scale);
+    let behind = usize::from(decimal.scale);
+    let mut groups = vec![before % 9];
+    groups.extend(std::iter::repeat_n(9, before / 9 + behind / 9));
+    groups.push(behind % 9);
+    let mut text = String::new();
+    let mut at = 0;
+    for digits in groups.into_iter().filter(|digits| *digits > 0) {
+        let group = bytes.get(at..at + GROUP_BYTES[digits])?;
+        let group = group.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        let group = format!("{group:0digits$}");
+        if group.len() > digits {
+            return None;
+        }
+        text += &group;
+        at += GROUP_BYTES[digits];
+    }
+    let number: i128 = text.parse().ok()?;
+    Some(Literal::Integer(if is_negative { -number } else { number }))
+}
+
+fn date(calendar: Calendar, of: i128) -> Option<i128> {
+    let day = |year: i128, month: i128, day: i128| {
+        let is_leap = |year: i128| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+        let days = |year| {
+            [
+                31,
+                if is_leap(year) { 29 } else { 28 },
+                31,
+                30,
+                31,
+                30,
+                31,
+                31,
+                30,
+                31,
+                30,
+                31,
+            ]
+        };
+        let month = usize::try_from(month).ok()?.checked_sub(1)?;
+        (1..=*days(year).get(month)?).contains(&day).then_some(())?;
+        let before: i128 = days(year)[..month].iter().sum();
+        let leaps = |year: i128| year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+        let years = 365 * (year - 1970) + leaps(year - 1) - leaps(1969);
+        Some(years + before + day - 1)
+    };
+    match calendar {
+        Calendar::Day if (0..1 << 24).contains(&of) => day(of / 512, of / 32 % 16, of % 32),
+        Calendar::Second if (0..1 << 40).contains(&of) => {
+            let (months, time) = (of >> 22, of % (1 << 17));
+            let (hour, minute, second) = (time >> 12, time >> 6 & 63, time & 63);
+            (hour < 24 && minute < 60 && second < 60).then_some(())?;
+            let days = day(months / 13, months % 13, of >> 17 & 31)?;
+            Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+        }
+        _ => None,
+    }
+}
+
+/// The bytes of each group.
+fn string(groups: StringGroups, stored: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (size, last): (usize, &[u8]) = match groups {
+        StringGroups::Counted => (8, &[0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        StringGroups::Padded { bytes } => (usize::from(bytes), &[2]),
+    };
+    let more: &[u8] = match groups {
+        StringGroups::Counted => &[9],
+        StringGroups::Padded { .. } => &[1, 3],
+    };
+    let marker = *stored.get(size)?;
+    if last.contains(&marker) {
+        let len = if groups == StringGroups::Counted {
+            usize::from(marker)
+        } else {
+            size
+        };
+        return Some(vec![stored[..len].to_vec()]);
+    }
+    more.contains(&marker).then_some(())?;
+    let mut all = vec![stored[..size].to_vec()];
+    all.extend(string(groups, &stored[size + 1..])?);
+    Some(all)
 }
 
 fn part(bytes: &[u8], at: i128, length: i128) -> Option<&[u8]> {

@@ -1,8 +1,9 @@
 //! A plan as the kernels take it: steps, constants, and one pool of their bytes.
 
 use rockmill_core::scan::{
-    Aggregate, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
-    Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, ValueKind,
+    Aggregate, Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
+    NumberFormat, Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step,
+    StringGroups, ValueKind,
 };
 
 use crate::driver::ffi::{ScanConstant, ScanOp};
@@ -38,7 +39,11 @@ mod code {
     pub const PREFIXED: u32 = 17;
     pub const AFTER_PREFIXED: u32 = 18;
     pub const BIT: u32 = 19;
-    pub const NULL_IF: u32 = 20;
+    pub const SELECT: u32 = 20;
+    pub const DECIMAL: u32 = 21;
+    pub const DATE: u32 = 22;
+    pub const STRING_SIZE: u32 = 23;
+    pub const TRIM_END: u32 = 24;
 }
 
 /// A plan in the kernels' form.
@@ -61,7 +66,7 @@ pub struct EncodedColumn {
 }
 
 impl Encoded {
-    /// The plan; `None` if a thread cannot keep as many results, or if the plan is malformed.
+    /// The plan; `None` if a thread cannot keep as many results, or has strings to put together, or if the plan is malformed.
     pub fn new(plan: &ScanPlan) -> Option<Self> {
         let schedule = plan.schedule().ok()?;
         // The filter has other slots than the output, which computes anew what it needs of the filter's results.
@@ -212,13 +217,37 @@ impl Encoder<'_> {
             Instruction::Bit { from, at } => {
                 op(code::BIT, self.operand(*from)?, self.operand(*at)?, 0, 0)
             }
-            Instruction::NullIf { of, when } => op(
-                code::NULL_IF,
-                self.operand(*of)?,
-                self.operand(*when)?,
-                0,
-                0,
-            ),
+            Instruction::Decimal { from, at, decimal } => {
+                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
+                let detail = u32::from(decimal.precision) << 8 | u32::from(decimal.scale);
+                op(code::DECIMAL, from, at, 0, detail)
+            }
+            Instruction::Date { of, calendar } => {
+                let detail = match calendar {
+                    Calendar::Day => 0,
+                    Calendar::Second => 1,
+                };
+                op(code::DATE, self.operand(*of)?, 0, 0, detail)
+            }
+            // A thread has no place for bytes.
+            Instruction::String { .. } => return None,
+            Instruction::StringSize { from, at, groups } => {
+                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
+                let detail = match groups {
+                    StringGroups::Counted => 0,
+                    StringGroups::Padded { bytes } => u32::from(*bytes),
+                };
+                op(code::STRING_SIZE, from, at, 0, detail)
+            }
+            Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
+            Instruction::Select {
+                when,
+                then,
+                otherwise,
+            } => {
+                let (when, then) = (self.operand(*when)?, self.operand(*then)?);
+                op(code::SELECT, when, then, self.operand(*otherwise)?, 0)
+            }
             Instruction::Compare {
                 comparison,
                 left,
@@ -383,9 +412,9 @@ fn integer_bytes(instruction: &Instruction) -> u8 {
     match instruction {
         Instruction::Length(_) => 8,
         Instruction::Load { number, .. } if number.format == NumberFormat::Unsigned => {
-            2 * number.bytes
+            (2 * number.bytes).next_power_of_two()
         }
-        Instruction::Load { number, .. } => number.bytes,
+        Instruction::Load { number, .. } => number.bytes.next_power_of_two(),
         Instruction::Arithmetic { range, .. } => match range {
             IntegerRange::WrapSigned { bytes } => *bytes,
             IntegerRange::WrapUnsigned { bytes } => 2 * bytes,

@@ -235,7 +235,7 @@ impl FamilyAt {
         Self {
             id,
             log_number: tree.log_number,
-            family: Family::new(tree),
+            family: Family::new(id, tree),
         }
     }
 }

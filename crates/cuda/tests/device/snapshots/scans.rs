@@ -90,7 +90,7 @@ proptest! {
         let range = KeyRange { begin, end };
         let rules = SnapshotRules { sequence, ..ALL };
         for plan in plans {
-            let plan = Draw(&plan).plan();
+            let plan = Draw(&plan).plan(false);
             let meant = scan(&CpuBackend, &tables, &range, rules, &plan);
             let found = scan(device(), &tables, &range, rules, &plan);
             prop_assert_eq!(found, meant, "{:#?}", plan);
@@ -106,7 +106,7 @@ proptest! {
     ) {
         let (tables, range) = (drawn::tables(&runs, &input_plan), KeyRange::default());
         let rules = SnapshotRules { sequence: rules.sequence, ..ALL };
-        let plan = Draw(&plan).plan();
+        let plan = Draw(&plan).plan(false);
         let meant = scan(&CpuBackend, &tables, &range, rules, &plan);
         match (scan(device(), &tables, &range, rules, &plan), meant) {
             // A scan may have several faults, and the backends meet them in different orders.
