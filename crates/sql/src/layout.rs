@@ -460,6 +460,16 @@ pub struct LeadingColumn<'a> {
 }
 
 impl LeadingColumn<'_> {
+    /// Whether bytes are those of a value.
+    pub fn is_value(&self, bytes: &[u8]) -> bool {
+        match self.form {
+            Form::Number(number) => bytes.len() == usize::from(number.bytes),
+            Form::Bytes(len) => bytes.len() == *len as usize,
+            Form::String(groups) => groups.size(bytes) == Some(bytes.len()),
+            _ => false,
+        }
+    }
+
     /// The bytes of a value; `None` if it has none.
     pub fn encode(&self, value: &Literal) -> Option<Vec<u8>> {
         match (self.form, value) {

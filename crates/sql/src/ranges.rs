@@ -29,7 +29,8 @@ pub fn key_ranges(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<Key
         if ranges.len() * prefixes.len() > MAX_RANGES {
             break;
         }
-        let values: Option<Vec<_>> = ranges.iter().map(single_prefix).collect();
+        let single = |range| single_prefix(range).filter(|value| column.is_value(value));
+        let values: Option<Vec<_>> = ranges.iter().map(single).collect();
         let Some(values) = values else {
             let of_prefix = |prefix: &Vec<u8>| -> Vec<_> {
                 let behind = |range| behind(prefix, range);
@@ -304,8 +305,8 @@ mod tests {
     /// The ranges of keys that `literal tenant ordered(day) ordered(name)` has for a filter.
     fn of_layout(filter: &str) -> Vec<KeyRange> {
         let columns = [
-            ("tenant", DataType::UInt16),
-            ("day", DataType::Int32),
+            ("tenant", DataType::Int64),
+            ("day", DataType::Int64),
             ("name", DataType::Utf8),
             ("body", DataType::Utf8),
         ];
@@ -327,8 +328,13 @@ mod tests {
         assert_eq!(of_layout("day = 5"), [of(b"k", b"l")]);
         assert_eq!(of_layout("tenant = 258"), [of(b"k\x01\x02", b"k\x01\x03")]);
         assert_eq!(of_layout("tenant > 258"), [of(b"k\x01\x03", b"l")]);
-        assert_eq!(of_layout("tenant <= 255"), [of(b"k", b"k\x01\0")]);
+        assert_eq!(of_layout("tenant <= 255"), [of(b"k", b"k\x01")]);
         assert_eq!(of_layout("tenant > 65535"), []);
+        // These keys have a prefix in common that is shorter than the column.
+        assert_eq!(
+            of_layout("tenant > 255 and tenant <= 511 and day = 5"),
+            [of(b"k\x01", b"k\x02")]
+        );
         assert_eq!(of_layout("tenant < 1 and tenant > 3"), []);
         let [one, three] = [1, 3].map(|tenant| {
             let key = |day| [b'k', 0, tenant, 0x80, 0, 0, day];
