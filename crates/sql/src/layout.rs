@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `u8 a`, `i8 a`, `u16be a` .. `i64le a` | an integer |
 //! | `ordered(i32) a` | a signed integer as big-endian bytes whose highest bit is inverted, so that they sort as numbers |
+//! | `ordered(string) a`, `ordered(bytes) a` | a string in groups of 8 bytes that sort as it does, as MyRocks stores it |
 //! | `f32be a` .. `f64le a` | an IEEE 754 number |
 //! | `bytes(12) a` | so many bytes |
 //! | `varint a`, `len16be a`, `len32le a` .. | bytes behind their length |
@@ -231,6 +232,22 @@ impl Layout {
         literals.collect::<Vec<_>>().concat()
     }
 
+    /// The columns that follow the literals with which keys begin, as far as their bytes sort as they do.
+    pub fn leading_columns(&self) -> impl Iterator<Item = LeadingColumn<'_>> {
+        self.key[self.leading_literals()..]
+            .iter()
+            .map_while(|part| {
+                let is_leading = match &part.form {
+                    Form::Number(number) => is_ordered(*number) && number.bytes <= 8,
+                    Form::Bytes(_) | Form::String(StringGroups::Counted) => true,
+                    _ => false,
+                };
+                let position = part.column.filter(|_| is_leading)?;
+                let form = &part.form;
+                Some(LeadingColumn { position, form })
+            })
+    }
+
     /// Adds the instructions that compute a column.
     pub fn column(&self, position: usize, push: Push<'_>) -> Register {
         let find = |parts: &[Part]| parts.iter().position(|part| part.column == Some(position));
@@ -423,6 +440,50 @@ impl Layout {
             checks.push(Check { holds, what });
         }
         checks
+    }
+}
+
+/// A column whose bytes sort as it does.
+#[derive(Debug, Clone, Copy)]
+pub struct LeadingColumn<'a> {
+    /// Its position in the table.
+    pub position: usize,
+    form: &'a Form,
+}
+
+impl LeadingColumn<'_> {
+    /// Whether bytes are those of a value.
+    pub fn is_value(&self, bytes: &[u8]) -> bool {
+        match self.form {
+            Form::Number(number) => bytes.len() == usize::from(number.bytes),
+            Form::Bytes(len) => bytes.len() == *len as usize,
+            Form::String(groups) => groups.size(bytes) == Some(bytes.len()),
+            _ => false,
+        }
+    }
+
+    /// The bytes of a value; `None` if it has none.
+    pub fn encode(&self, value: &Literal) -> Option<Vec<u8>> {
+        match (self.form, value) {
+            (Form::Number(number), Literal::Integer(integer)) => {
+                let bits = 8 * u32::from(number.bytes);
+                let least = match number.format {
+                    NumberFormat::SignedInverted => -1i128 << (bits - 1),
+                    _ => 0,
+                };
+                let stored = integer.checked_sub(least)?;
+                let fits = (0..1 << bits).contains(&stored);
+                let stored = stored.to_be_bytes();
+                fits.then(|| stored[stored.len() - usize::from(number.bytes)..].to_vec())
+            }
+            (Form::Bytes(len), Literal::Bytes(bytes)) => {
+                (bytes.len() == *len as usize).then(|| bytes.clone())
+            }
+            (Form::String(StringGroups::Counted), Literal::Bytes(bytes)) => {
+                Some(StringGroups::encode_counted(bytes))
+            }
+            _ => None,
+        }
     }
 }
 

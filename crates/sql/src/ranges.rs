@@ -8,115 +8,185 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use rockmill_core::KeyRange;
 use rockmill_core::scan::Literal;
 
+use crate::layout::{Layout, LeadingColumn};
 use crate::stored::literal;
 
 /// Most ranges that are kept apart: each costs a look into every index.
 const MAX_RANGES: usize = 1000;
 
-/// The ranges of keys, ascending and apart, outside of which no key satisfies all `filters`. `key` is the position of the
-/// column that is the key.
-pub fn key_ranges(filters: &[Arc<dyn PhysicalExpr>], key: usize) -> Vec<KeyRange> {
-    let mut ranges = vec![KeyRange::default()];
-    for filter in filters {
-        if let Some(of_filter) = of_filter(filter, key) {
-            ranges = intersect(&ranges, &of_filter);
+/// The ranges of keys, ascending and apart, outside of which no row of the table satisfies all `filters`, which are over
+/// all of its columns.
+pub fn key_ranges(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyRange> {
+    if let Some(key) = layout.key_column() {
+        let ranges = of_filters(filters, &Leading::Key(key));
+        return ranges.unwrap_or_else(|| vec![KeyRange::default()]);
+    }
+    let mut prefixes = vec![layout.key_prefix()];
+    for column in layout.leading_columns() {
+        let Some(ranges) = of_filters(filters, &Leading::Column(column)) else {
+            break;
+        };
+        if ranges.len() * prefixes.len() > MAX_RANGES {
+            break;
+        }
+        let single = |range| single_prefix(range).filter(|value| column.is_value(value));
+        let values: Option<Vec<_>> = ranges.iter().map(single).collect();
+        let Some(values) = values else {
+            let of_prefix = |prefix: &Vec<u8>| -> Vec<_> {
+                let behind = |range| behind(prefix, range);
+                ranges.iter().map(behind).collect()
+            };
+            return prefixes.iter().flat_map(of_prefix).collect();
+        };
+        let longer = |prefix: &Vec<u8>| -> Vec<_> {
+            let values = values.iter();
+            values.map(|value| [&prefix[..], value].concat()).collect()
+        };
+        prefixes = prefixes.iter().flat_map(longer).collect();
+    }
+    prefixes.into_iter().map(prefix_range).collect()
+}
+
+/// A column whose values keys begin with.
+enum Leading<'a> {
+    /// The key itself.
+    Key(usize),
+    /// One behind which the key goes on.
+    Column(LeadingColumn<'a>),
+}
+
+impl Leading<'_> {
+    fn is(&self, expression: &Arc<dyn PhysicalExpr>) -> bool {
+        let position = match self {
+            Self::Key(position) => *position,
+            Self::Column(column) => column.position,
+        };
+        let column = expression.downcast_ref::<Column>();
+        column.is_some_and(|column| column.index() == position)
+    }
+
+    /// The bytes with which keys of a value begin; `None` if there are none or they are not known.
+    fn encode(&self, value: &Literal) -> Option<Vec<u8>> {
+        match (self, value) {
+            (Self::Key(_), Literal::Bytes(bytes)) => Some(bytes.clone()),
+            (Self::Key(_), _) => None,
+            (Self::Column(column), value) => column.encode(value),
         }
     }
-    ranges
+
+    fn constant(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<Vec<u8>> {
+        self.encode(&constant(expression)?)
+    }
+
+    /// The first key above those of a value; `None` if there is none.
+    fn after(&self, value: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Key(_) => Some(next(value.to_vec())),
+            Self::Column(_) => after_prefix(value),
+        }
+    }
+
+    fn single(&self, value: Vec<u8>) -> KeyRange {
+        KeyRange {
+            end: self.after(&value),
+            begin: Some(value),
+        }
+    }
+
+    /// The keys whose values compare so with a constant.
+    fn compared(&self, operator: Operator, value: Vec<u8>) -> Option<Vec<KeyRange>> {
+        let from = |begin| KeyRange {
+            begin: Some(begin),
+            end: None,
+        };
+        let until = |end| KeyRange { begin: None, end };
+        Some(match operator {
+            Operator::Eq => vec![self.single(value)],
+            Operator::Lt => vec![until(Some(value))],
+            Operator::LtEq => vec![until(self.after(&value))],
+            Operator::Gt => self.after(&value).map(from).into_iter().collect(),
+            Operator::GtEq => vec![from(value)],
+            _ => return None,
+        })
+    }
 }
 
 /// The keys that begin so.
-pub fn prefix_range(prefix: Vec<u8>) -> KeyRange {
+fn prefix_range(prefix: Vec<u8>) -> KeyRange {
     KeyRange {
         end: after_prefix(&prefix),
         begin: Some(prefix).filter(|prefix| !prefix.is_empty()),
     }
 }
 
+/// The bytes with which all keys of a range begin, and no others.
+fn single_prefix(range: &KeyRange) -> Option<&[u8]> {
+    let begin = range.begin.as_deref()?;
+    (after_prefix(begin) == range.end).then_some(begin)
+}
+
+/// The keys that begin with a prefix and go on as those of a range.
+fn behind(prefix: &[u8], range: &KeyRange) -> KeyRange {
+    let begin = range.begin.as_deref().unwrap_or_default();
+    let end = range.end.as_ref().map(|end| [prefix, end].concat());
+    KeyRange {
+        begin: Some([prefix, begin].concat()).filter(|begin| !begin.is_empty()),
+        end: end.or_else(|| after_prefix(prefix)),
+    }
+}
+
+/// Those of filters; `None` if any key may satisfy all of them.
+fn of_filters(filters: &[Arc<dyn PhysicalExpr>], leading: &Leading<'_>) -> Option<Vec<KeyRange>> {
+    let ranges = filters
+        .iter()
+        .filter_map(|filter| of_filter(filter, leading));
+    ranges.reduce(|all, of_filter| intersect(&all, &of_filter))
+}
+
 /// Those of one filter; `None` if any key may satisfy it.
-fn of_filter(filter: &Arc<dyn PhysicalExpr>, key: usize) -> Option<Vec<KeyRange>> {
-    let is_key = |expression: &Arc<dyn PhysicalExpr>| {
-        let column = expression.downcast_ref::<Column>();
-        column.is_some_and(|column| column.index() == key)
-    };
+fn of_filter(filter: &Arc<dyn PhysicalExpr>, leading: &Leading<'_>) -> Option<Vec<KeyRange>> {
     if let Some(binary) = filter.downcast_ref::<BinaryExpr>() {
         let (left, right) = (binary.left(), binary.right());
         return match binary.op() {
-            Operator::And => match (of_filter(left, key), of_filter(right, key)) {
+            Operator::And => match (of_filter(left, leading), of_filter(right, leading)) {
                 (Some(left), Some(right)) => Some(intersect(&left, &right)),
                 (left, right) => left.or(right),
             },
-            Operator::Or => Some(union(of_filter(left, key)?, of_filter(right, key)?)),
-            op if is_key(left) => compared(*op, constant(right)?),
-            op if is_key(right) => compared(op.swap()?, constant(left)?),
+            Operator::Or => Some(union(of_filter(left, leading)?, of_filter(right, leading)?)),
+            op if leading.is(left) => leading.compared(*op, leading.constant(right)?),
+            op if leading.is(right) => leading.compared(op.swap()?, leading.constant(left)?),
             _ => None,
         };
     }
     if let Some(list) = filter.downcast_ref::<InListExpr>()
         && !list.negated()
-        && is_key(list.expr())
+        && leading.is(list.expr())
     {
-        let keys = list
-            .list()
-            .iter()
-            .map(|item| match constant_or_null(item)? {
-                Literal::Bytes(bytes) => Some(Some(single(bytes))),
-                _ => Some(None),
-            });
+        let keys = list.list().iter().map(|item| match constant(item)? {
+            Literal::Null(_) => Some(None),
+            value => Some(Some(leading.single(leading.encode(&value)?))),
+        });
         let keys = keys.collect::<Option<Vec<_>>>()?;
         return Some(union(keys.into_iter().flatten().collect(), Vec::new()));
     }
     if let Some(function) = filter.downcast_ref::<ScalarFunctionExpr>()
+        && let Leading::Key(_) = leading
         && let ("starts_with", [of, prefix]) = (function.fun().name(), function.args())
-        && is_key(of)
+        && leading.is(of)
     {
-        return Some(vec![prefix_range(constant(prefix)?)]);
+        return Some(vec![prefix_range(leading.constant(prefix)?)]);
     }
     None
 }
 
-fn constant_or_null(expression: &Arc<dyn PhysicalExpr>) -> Option<Literal> {
+fn constant(expression: &Arc<dyn PhysicalExpr>) -> Option<Literal> {
     literal(expression.downcast_ref::<Constant>()?.value())
-}
-
-fn constant(expression: &Arc<dyn PhysicalExpr>) -> Option<Vec<u8>> {
-    match constant_or_null(expression)? {
-        Literal::Bytes(bytes) => Some(bytes),
-        _ => None,
-    }
-}
-
-/// The keys that compare so with a constant.
-fn compared(operator: Operator, bytes: Vec<u8>) -> Option<Vec<KeyRange>> {
-    let from = |begin| KeyRange {
-        begin: Some(begin),
-        end: None,
-    };
-    let until = |end| KeyRange {
-        begin: None,
-        end: Some(end),
-    };
-    Some(vec![match operator {
-        Operator::Eq => single(bytes),
-        Operator::Lt => until(bytes),
-        Operator::LtEq => until(next(bytes)),
-        Operator::Gt => from(next(bytes)),
-        Operator::GtEq => from(bytes),
-        _ => return None,
-    }])
 }
 
 /// The first key above.
 fn next(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
-}
-
-fn single(key: Vec<u8>) -> KeyRange {
-    KeyRange {
-        begin: Some(key.clone()),
-        end: Some(next(key)),
-    }
 }
 
 /// The first key above all that begin so; `None` if there is none.
@@ -182,6 +252,10 @@ fn touches(first: &KeyRange, second: &KeyRange) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::common::DFSchema;
+    use datafusion::prelude::SessionContext;
+
     use super::*;
 
     fn range(begin: Option<&[u8]>, end: Option<&[u8]>) -> KeyRange {
@@ -220,8 +294,62 @@ mod tests {
         let expected = [range(Some(b"b"), Some(b"c")), range(Some(b"m"), Some(b"n"))];
         assert_eq!(intersect(&left, &right), expected);
         assert_eq!(
-            intersect(&[single(b"a".to_vec())], &[single(b"b".to_vec())]),
+            intersect(
+                &[range(Some(b"a"), Some(b"a\0"))],
+                &[range(Some(b"b"), Some(b"b\0"))]
+            ),
             []
+        );
+    }
+
+    /// The ranges of keys that `literal tenant ordered(day) ordered(name)` has for a filter.
+    fn of_layout(filter: &str) -> Vec<KeyRange> {
+        let columns = [
+            ("tenant", DataType::Int64),
+            ("day", DataType::Int64),
+            ("name", DataType::Utf8),
+            ("body", DataType::Utf8),
+        ];
+        let columns = columns.map(|(name, data_type)| Field::new(name, data_type, false));
+        let schema = Arc::new(Schema::new(columns.to_vec()));
+        let key = "'k', u16be tenant, ordered(i32) day, ordered(string) name";
+        let layout = Layout::parse(Arc::clone(&schema), key, "rest body").unwrap();
+        let session = SessionContext::new();
+        let columns = DFSchema::try_from(schema).unwrap();
+        let filter = session.parse_sql_expr(filter, &columns).unwrap();
+        let filter = session.create_physical_expr(filter, &columns).unwrap();
+        key_ranges(&layout, &[filter])
+    }
+
+    #[test]
+    fn leading_columns_limit_keys() {
+        let of = |begin: &[u8], end: &[u8]| range(Some(begin), Some(end));
+        assert_eq!(of_layout("body = 'x'"), [of(b"k", b"l")]);
+        assert_eq!(of_layout("day = 5"), [of(b"k", b"l")]);
+        assert_eq!(of_layout("tenant = 258"), [of(b"k\x01\x02", b"k\x01\x03")]);
+        assert_eq!(of_layout("tenant > 258"), [of(b"k\x01\x03", b"l")]);
+        assert_eq!(of_layout("tenant <= 255"), [of(b"k", b"k\x01")]);
+        assert_eq!(of_layout("tenant > 65535"), []);
+        // These keys have a prefix in common that is shorter than the column.
+        assert_eq!(
+            of_layout("tenant > 255 and tenant <= 511 and day = 5"),
+            [of(b"k\x01", b"k\x02")]
+        );
+        assert_eq!(of_layout("tenant < 1 and tenant > 3"), []);
+        let [one, three] = [1, 3].map(|tenant| {
+            let key = |day| [b'k', 0, tenant, 0x80, 0, 0, day];
+            of(&key(2), &key(5))
+        });
+        assert_eq!(
+            of_layout("tenant in (3, 1) and day between 2 and 4"),
+            [one, three]
+        );
+        assert_eq!(
+            of_layout("tenant = 1 and day = -1 and name < 'abcdefghi'"),
+            [of(
+                b"k\0\x01\x7f\xff\xff\xff",
+                b"k\0\x01\x7f\xff\xff\xffabcdefgh\x09i\0\0\0\0\0\0\0\x01"
+            )]
         );
     }
 }

@@ -38,7 +38,7 @@ use rockmill_scan::{FamilyView, Piece, PieceReport, ScanEngine, Through, View};
 
 use crate::layout::Layout;
 use crate::program::{Program, Reason};
-use crate::ranges::{key_ranges, prefix_range};
+use crate::ranges::key_ranges;
 use crate::stored::record_batch;
 use crate::table::Reads;
 
@@ -113,7 +113,7 @@ impl ScanExec {
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let columns = columns.map_err(DataFusionError::Plan)?;
         let plan = program.plan(filter, ScanOutput::Rows(columns));
-        let ranges = key_ranges_of(&source.layout, &filters);
+        let ranges = key_ranges(&source.layout, &filters);
         let pieces = pieces(&source, &ranges, partitions)?;
         let ordered_by = source
             .layout
@@ -258,13 +258,6 @@ fn compile_filter(
     let filter = conjunction(filters.iter().cloned());
     let filter = program.add(&filter).map_err(DataFusionError::Plan)?;
     Ok(Some(filter))
-}
-
-fn key_ranges_of(layout: &Layout, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<KeyRange> {
-    match layout.key_column() {
-        Some(key) => key_ranges(filters, key),
-        None => vec![prefix_range(layout.key_prefix())],
-    }
 }
 
 /// The pieces of each partition, in the order of their keys.

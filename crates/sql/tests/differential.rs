@@ -14,6 +14,7 @@ use datafusion::physical_plan::displayable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use rockmill_core::scan::StringGroups;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::{ReadOnly, Reads, Scans};
 use rust_rocksdb::{DB, Options};
@@ -38,8 +39,7 @@ struct Row {
 const COLUMNS: &str = "id int unsigned not null, small int not null, wide bigint, price decimal(15, 2), \
     day date not null, ratio double not null, name varchar, blob bytea not null";
 const KEY: &str = "u32be id, ordered(i32) small";
-const VALUE: &str =
-    "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, varint name, len16le blob";
+const VALUE: &str = "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, varint name, ordered(bytes) blob";
 
 /// Rows that depend on their position alone, with every kind of edge.
 fn row(id: u32) -> Row {
@@ -61,8 +61,8 @@ fn row(id: u32) -> Row {
         day: 8000 + pick(19, 700) as i32,
         ratio: ratios[pick(23, ratios.len() as u64) as usize],
         name: (pick(29, 6) != 0).then(|| names[pick(31, names.len() as u64) as usize].to_owned()),
-        blob: (0..pick(37, 5))
-            .map(|at| (mixed >> (at * 8)) as u8)
+        blob: (0..pick(37, 20))
+            .map(|at| (mixed >> (at % 8 * 8)) as u8)
             .collect(),
     }
 }
@@ -83,8 +83,7 @@ fn encoded(row: &Row) -> (Vec<u8>, Vec<u8>) {
     let name = row.name.as_deref().unwrap_or_default();
     value.push(name.len() as u8);
     value.extend(name.as_bytes());
-    value.extend((row.blob.len() as u16).to_le_bytes());
-    value.extend(&row.blob);
+    value.extend(StringGroups::encode_counted(&row.blob));
     (key, value)
 }
 
@@ -261,6 +260,7 @@ fn query() -> impl Strategy<Value = String> {
     let rows = (columns, condition()).prop_map(|(columns, filter)| {
         format!("select {columns} from {{}} where {filter} order by id")
     });
+    // DataFusion's min and max of floats depend on the order of the rows if some are NaN or negative zeros.
     let aggregates = [
         "count(*)",
         "count(wide)",
@@ -276,8 +276,6 @@ fn query() -> impl Strategy<Value = String> {
         "min(blob)",
         "max(day)",
         "max(price)",
-        "min(ratio)",
-        "max(ratio)",
         "sum(price * (1 - price))",
         "avg(small)",
     ];

@@ -22,7 +22,7 @@ fn text(name: &str) -> String {
 
 fn scans() -> (SessionContext, Scans) {
     let engine = ScanEngine::new(ScanSettings::default()).unwrap();
-    let database = Directory::open(&data("db")).unwrap();
+    let database = Directory::open(data("db")).unwrap();
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let config = SessionConfig::new().with_target_partitions(2);
     let session = rockmill_sql::session(config, &engine).unwrap();
@@ -67,6 +67,25 @@ async fn rows_are_those_that_mariadb_returns() {
         queries += 1;
     }
     assert_eq!(queries, text("queries.sql").lines().count());
+}
+
+#[tokio::test]
+async fn keys_limit_what_is_read() {
+    let (session, scans) = scans();
+    let schema = text("schema.sql").replace("TABLE `ints`", "TABLE `shop`.`ints`");
+    scans.register_mysql(&session, &schema).await.unwrap();
+    for (query, rows) in [
+        ("select b from ints where id = 50", 1),
+        ("select b from ints where id between -40 and 120", 21),
+        ("select e from bytes where f = x'017800' and k >= x'fe'", 1),
+        ("select a from hidden where b = 'row 2'", 272),
+    ] {
+        let plan = format!("explain analyze {query}");
+        let found = session.sql(&plan).await.unwrap().collect().await.unwrap();
+        let text = printed(&found).join("\n");
+        let visible = format!("rows_visible={rows}");
+        assert!(text.contains(&visible), "{query}: {text}");
+    }
 }
 
 /// What is said of a table that is described so.

@@ -194,9 +194,7 @@ impl Row<'_> {
                 for _ in spaces..8 {
                     string.pop();
                 }
-                for _ in 8..spaces {
-                    string.push(b' ');
-                }
+                string.extend((8..spaces).map(|_| b' '));
                 Some(Literal::Bytes(string))
             }
             Instruction::StringSize { from, at, groups } => {

@@ -1,7 +1,7 @@
 //! The text of a layout.
 
 use datafusion::arrow::datatypes::Schema;
-use rockmill_core::scan::{Number, NumberFormat, Prefix};
+use rockmill_core::scan::{Number, NumberFormat, Prefix, StringGroups};
 
 use super::{Form, Part};
 
@@ -60,8 +60,8 @@ fn part(text: &str, schema: &Schema) -> Result<Part, String> {
     };
     let unknown = || {
         format!(
-            "{form:?} is no form of a layout; forms are u8, i8, u16be .. i64le, ordered(i32), f32be .. f64le, \
-             bytes(n), varint, len16be .. len32le, rest, nulls(n), skip(n), 'text' and x'00ff'"
+            "{form:?} is no form of a layout; forms are u8, i8, u16be .. i64le, ordered(i32), ordered(string), \
+             f32be .. f64le, bytes(n), varint, len16be .. len32le, rest, nulls(n), skip(n), 'text' and x'00ff'"
         )
     };
     let parsed = self::form(form).ok_or_else(unknown)?;
@@ -115,7 +115,10 @@ fn form(text: &str) -> Option<Form> {
     if let Some(argument) = text.strip_suffix(')') {
         let (name, argument) = argument.split_once('(')?;
         if name == "ordered" {
-            return ordered(argument).map(Form::Number);
+            return match argument {
+                "string" | "bytes" => Some(Form::String(StringGroups::Counted)),
+                integer => ordered(integer).map(Form::Number),
+            };
         }
         let bytes = argument
             .parse()
