@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::common::ScalarValue;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::execution_props::ExecutionProps;
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill::Service;
 use rockmill_scan::live::LiveDatabase;
@@ -120,9 +123,8 @@ fn a_statement_sees_what_was_written_before_it_and_nothing_later() {
     let a = db.cf_handle("a").unwrap();
     Runtime::new().unwrap().block_on(async {
         db.put_cf(&a, b"new", b"").unwrap();
-        let count = "select count(*) from a where octet_length(key) = 3";
         let plan = session
-            .sql(count)
+            .sql(COUNT)
             .await
             .unwrap()
             .create_physical_plan()
@@ -131,13 +133,58 @@ fn a_statement_sees_what_was_written_before_it_and_nothing_later() {
         db.delete_cf(&a, b"new").unwrap();
         db.flush_cf(&a).unwrap();
         db.compact_range_cf(&a, None::<&[u8]>, None::<&[u8]>);
-        let context = session.task_ctx();
-        let batches = datafusion::physical_plan::collect(plan, context)
-            .await
-            .unwrap();
-        let found = ScalarValue::try_from_array(batches[0].column(0), 0).unwrap();
-        assert_eq!(found, ScalarValue::Int64(Some(1)));
-        assert_eq!(number(&session, count).await, ScalarValue::Int64(Some(0)));
+        assert_eq!(counted(plan).await, ScalarValue::Int64(Some(1)));
+        assert_eq!(number(&session, COUNT).await, ScalarValue::Int64(Some(0)));
+    });
+}
+
+/// How many rows of a column family have keys of three bytes.
+const COUNT: &str = "select count(*) from a where octet_length(key) = 3";
+
+async fn plan(state: &SessionState) -> Arc<dyn ExecutionPlan> {
+    let plan = state.create_logical_plan(COUNT).await.unwrap();
+    state.create_physical_plan(&plan).await.unwrap()
+}
+
+async fn counted(plan: Arc<dyn ExecutionPlan>) -> ScalarValue {
+    let batches = collect(plan, Arc::default()).await.unwrap();
+    ScalarValue::try_from_array(batches[0].column(0), 0).unwrap()
+}
+
+#[test]
+fn a_statement_without_a_time_sees_what_was_written_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let session = session(&db);
+    let a = db.cf_handle("a").unwrap();
+    let state = SessionStateBuilder::new_from_existing(session.state());
+    let state = state.with_execution_props(ExecutionProps::new()).build();
+    Runtime::new().unwrap().block_on(async {
+        let before = plan(&state).await;
+        db.put_cf(&a, b"new", b"").unwrap();
+        let after = plan(&state).await;
+        assert_eq!(counted(after).await, ScalarValue::Int64(Some(1)));
+        assert_eq!(counted(before).await, ScalarValue::Int64(Some(0)));
+    });
+}
+
+#[test]
+fn a_statement_sees_what_was_written_since_another_of_its_time_began_to_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let session = session(&db);
+    let a = db.cf_handle("a").unwrap();
+    let state = session.state();
+    Runtime::new().unwrap().block_on(async {
+        let before = plan(&state).await;
+        assert_eq!(
+            counted(Arc::clone(&before)).await,
+            ScalarValue::Int64(Some(0))
+        );
+        db.put_cf(&a, b"new", b"").unwrap();
+        let after = plan(&state).await;
+        assert_eq!(counted(after).await, ScalarValue::Int64(Some(1)));
+        assert_eq!(counted(before).await, ScalarValue::Int64(Some(0)));
     });
 }
 
