@@ -32,7 +32,7 @@ pub struct Engine {
     /// Current values; `settings.mutable` has the initial ones.
     mutable: Mutex<MutableSettings>,
     storage: Arc<dyn Storage>,
-    executor: Executor,
+    executor: Arc<Executor>,
     limiter: Arc<RateLimiter>,
     descriptors: Arc<Descriptors>,
     stats: Arc<StatsCell>,
@@ -61,7 +61,12 @@ impl Engine {
             storage.clock(),
         ));
         Ok(Self {
-            executor: Executor::new(registry, budget, settings.patience, storage.clock()),
+            executor: Arc::new(Executor::new(
+                registry,
+                budget,
+                settings.patience,
+                storage.clock(),
+            )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             descriptors: Arc::new(Descriptors::new(storage.clock())),
             mutable: Mutex::new(settings.mutable),
@@ -141,8 +146,13 @@ impl Engine {
         }
     }
 
-    /// Bytes of the memory budget that are in use now: by jobs, by their subcompactions, and by abandoned calls of
-    /// devices.
+    /// The executor, with the threads, memory and devices of all jobs.
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.executor
+    }
+
+    /// Bytes of the memory budget that are in use now: by jobs, by their subcompactions, by scans that share the
+    /// executor, and by abandoned calls of devices.
     pub fn memory_taken_bytes(&self) -> u64 {
         self.executor.budget().taken_bytes()
     }

@@ -47,6 +47,7 @@ pub use rockmill_exec::Patience;
 pub use rockmill_exec::device::{Device, DeviceList};
 #[doc(hidden)]
 pub use rockmill_exec::device::{Registered, know_own_names};
+pub use rockmill_exec::executor::Executor;
 pub use rockmill_storage::io::OutputCache;
 pub use service::{Installation, ServiceJobs};
 pub use settings::{MIN_MEMORY_BUDGET_BYTES, MutableSettings, Settings};

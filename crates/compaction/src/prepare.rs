@@ -66,7 +66,7 @@ pub fn entry(job: &Job, dir: &Path) -> Entry {
     let sizes = job.tree.inputs.iter().map(|input| input.size);
     let bytes = sizes.fold(0, u64::saturating_add);
     Entry {
-        database: XxHash3_64::oneshot(dir.as_os_str().as_bytes()),
+        database: Some(XxHash3_64::oneshot(dir.as_os_str().as_bytes())),
         expected_bytes: bytes / DATA_PER_INDEX,
     }
 }
@@ -214,7 +214,7 @@ fn input_size(plan: &Plan, tables: &[InputTable]) -> TaskSize {
         entries: sum(|table| table.meta.properties.num_entries),
         compression: {
             let settings = &plan.output.table.compression;
-            (settings.kind, settings.implementation)
+            Some((settings.kind, settings.implementation))
         },
     }
 }
@@ -309,8 +309,8 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
 }
 
 /// Returns the read-ahead and the memory of a subcompaction so that one fits into the budget together with the inputs'
-/// `indexes`, which stay in memory while the job runs. The memory of abandoned calls is not available to devices; for
-/// the CPU alone it only reduces the read-ahead.
+/// `indexes`, which stay in memory while the job runs. What scans keep and the memory of abandoned calls is not
+/// available to devices; for the CPU alone it only reduces the read-ahead.
 fn fit_memory(
     context: &RunContext<'_>,
     devices: &[DeviceEntry],

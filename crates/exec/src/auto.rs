@@ -49,21 +49,21 @@ pub fn takes(
 ) -> bool {
     let mean = job.mean();
     let mean_there = TaskSize {
-        compression: (mean.compression.0, compressed_by),
+        compression: mean.compression.map(|(kind, _)| (kind, compressed_by)),
         ..mean
     };
     // Number of tasks of this job's size.
     let queued = |bytes: u64| (bytes as f64 + job.bytes() as f64) / mean.bytes.max(1) as f64;
     let in_flight = queued(queues.device_bytes).clamp(1.0, queues.slots.max(1) as f64);
-    let on_cpu = pace::on_cpu(&mean) * cpu_times(mean.compression.0);
+    let kind = (mean.compression).map_or(CompressionType::None, |(kind, _)| kind);
+    let on_cpu = pace::on_cpu(&mean) * cpu_times(kind);
     if on_cpu < MIN_CPU_SECONDS + MIN_CPU_SECONDS_IN_FLIGHT * in_flight {
         return false;
     }
     let Some(seconds) = paces.known(device, &mean_there) else {
         return true;
     };
-    let is_by_library =
-        compressed_by == Implementation::Library && mean.compression.0 != CompressionType::None;
+    let is_by_library = compressed_by == Implementation::Library && kind != CompressionType::None;
     let least_gain = match is_by_library {
         true => MIN_GAIN_WITH_LIBRARY,
         false => 1.0,
@@ -98,7 +98,7 @@ mod tests {
         let all = TaskSize {
             bytes,
             entries: bytes / 100,
-            compression: (CompressionType::None, BY),
+            compression: Some((CompressionType::None, BY)),
         };
         JobSize::new(all, &vec![task_bytes; tasks])
     }
@@ -169,7 +169,7 @@ mod tests {
             let all = TaskSize {
                 bytes,
                 entries: bytes / 100,
-                compression: (CompressionType::Lz4, by),
+                compression: Some((CompressionType::Lz4, by)),
             };
             JobSize::new(all, &[TASK_BYTES; 16])
         };
@@ -192,7 +192,7 @@ mod tests {
             let all = TaskSize {
                 bytes,
                 entries: bytes / 100,
-                compression: (kind, by),
+                compression: Some((kind, by)),
             };
             let (paces, job) = (Paces::default(), JobSize::new(all, &[TASK_BYTES; 16]));
             paces.observed(GPU, &job.mean(), gpu);
@@ -211,7 +211,7 @@ mod tests {
             let all = TaskSize {
                 bytes: 100 * entries,
                 entries,
-                compression: (kind, BY),
+                compression: Some((kind, BY)),
             };
             let job = JobSize::new(all, &[all.bytes]);
             takes(&Paces::default(), GPU, &job, BY, IDLE)
@@ -250,7 +250,7 @@ mod tests {
                 let all = TaskSize {
                     bytes,
                     entries: bytes / (key + 8 + value),
-                    compression: (CompressionType::None, BY),
+                    compression: Some((CompressionType::None, BY)),
                 };
                 let job = JobSize::new(all, &vec![task_bytes; tasks]);
                 takes(&paces, GPU, &job, BY, IDLE)

@@ -4,6 +4,7 @@
 //!   suffices.
 //! - [`JobRef::hold`]: The memory of the opened inputs is counted until the job ends.
 //! - [`JobRef::admit`]: The job waits for the memory of one task, which it keeps until it ends.
+//! - [`Budget::keep`]: Memory that no job holds is subtracted from the budget until it is dropped.
 //! - `JobRef::grant`: Each task waits for a device with a free slot, and for the job's own memory or the same amount of
 //!   further memory.
 //!
@@ -14,6 +15,7 @@
 
 mod abandoned;
 mod fair_queue;
+mod kept;
 mod running;
 mod share;
 mod state;
@@ -29,6 +31,7 @@ use rockmill_core::{CancelToken, Error, Result};
 use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
 
 pub use fair_queue::Priority;
+pub use kept::Kept;
 pub(crate) use running::Candidate;
 pub use running::HOST;
 pub(crate) use share::{Abandoned, Grant};
@@ -55,21 +58,21 @@ impl Budget {
         }
     }
 
-    /// Memory of the budget in bytes, without the memory of abandoned calls.
+    /// Memory of the budget in bytes, without what is kept and the memory of abandoned calls.
     pub fn bytes(&self) -> u64 {
         self.state().max_bytes()
     }
 
-    /// Memory of the budget in bytes. A job that fits into it is done even if abandoned calls hold some of it, because
-    /// they may never release it. Then it runs alone.
+    /// Memory of the budget in bytes. A job that fits into it is done even if some of it is kept, or held by abandoned
+    /// calls, because it may never be released. Then the job runs alone.
     pub fn all_bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// Bytes in use or promised to jobs, including the memory of abandoned calls.
+    /// Bytes in use or promised to jobs, including what is kept and the memory of abandoned calls.
     pub fn taken_bytes(&self) -> u64 {
         let state = self.state();
-        state.used_bytes() + state.abandoned_bytes()
+        state.used_bytes() + state.kept_bytes + state.abandoned_bytes()
     }
 
     /// Number of parallel tasks on each device.

@@ -16,8 +16,8 @@ pub struct TaskSize {
     /// Entries of its input.
     pub entries: u64,
     /// Compression of the output's blocks, and who runs it. On the CPU, Rockmill's own code takes several times as long
-    /// as a library.
-    pub compression: (CompressionType, Implementation),
+    /// as a library. `None` for a task of a scan, which writes no blocks.
+    pub compression: Option<(CompressionType, Implementation)>,
 }
 
 /// Known sizes of a job's tasks before they run.
@@ -105,9 +105,9 @@ impl Pace {
 }
 
 /// A device and [`TaskSize::compression`].
-type Key = (String, (CompressionType, Implementation));
+type Key = (String, Option<(CompressionType, Implementation)>);
 
-/// Paces of all devices, by compression.
+/// Paces of all devices, by compression, and of scans.
 #[derive(Debug, Default)]
 pub struct Paces(Mutex<BTreeMap<Key, Pace>>);
 
@@ -167,7 +167,7 @@ mod tests {
         TaskSize {
             bytes,
             entries,
-            compression: (CompressionType::None, Implementation::Library),
+            compression: Some((CompressionType::None, Implementation::Library)),
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
         assert!(is_near(paces.known("cuda:0", &task), 2.0));
         assert_eq!(paces.known("cuda:1", &task), None);
         let compressed = |by| TaskSize {
-            compression: (CompressionType::Zstd, by),
+            compression: Some((CompressionType::Zstd, by)),
             ..task
         };
         let by_library = compressed(Implementation::Library);
@@ -192,6 +192,13 @@ mod tests {
         paces.observed("cuda:0", &by_library, 3.0);
         let by_rockmill = compressed(Implementation::Rockmill1);
         assert_eq!(paces.known("cuda:0", &by_rockmill), None);
+        let of_scan = TaskSize {
+            compression: None,
+            ..task
+        };
+        assert_eq!(paces.known("cuda:0", &of_scan), None);
+        paces.observed("cuda:0", &of_scan, 0.5);
+        assert!(is_near(paces.known("cuda:0", &task), 2.0));
         paces.observed("cuda:0", &task, 4.0);
         assert!(is_near(paces.known("cuda:0", &task), 2.5), "by a quarter");
         for _ in 0..100 {

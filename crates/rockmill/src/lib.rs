@@ -30,7 +30,8 @@ pub use builder::{Builder, Error};
 #[doc(hidden)]
 pub use rockmill_compaction::CudaSettings;
 pub use rockmill_compaction::{
-    Device, DeviceList, DeviceStats, Durations, MutableSettings, OutputCache, Stats, Verification,
+    Device, DeviceList, DeviceStats, Durations, Executor, MutableSettings, OutputCache, Stats,
+    Verification,
 };
 pub use rockmill_core::DeclineReason;
 pub use rockmill_core::{Resource, StageTime};

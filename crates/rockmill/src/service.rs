@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rockmill_compaction::{Engine, MutableSettings, ServiceJobs, Stats};
+use rockmill_compaction::{Engine, Executor, MutableSettings, ServiceJobs, Stats};
 
 use crate::builder::Builder;
 
@@ -82,6 +82,12 @@ impl Service {
     /// Returns the work done so far, through all clones.
     pub fn stats(&self) -> Stats {
         self.jobs.engine().stats()
+    }
+
+    /// Threads, memory and devices of all clones, for a `rockmill_scan::ScanEngine` that shares them. They last as long
+    /// as the service or the engine.
+    pub fn executor(&self) -> Arc<Executor> {
+        Arc::clone(self.jobs.engine().executor())
     }
 
     /// What RocksDB calls; for the crate rockmill-rocksdb.

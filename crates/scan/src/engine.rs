@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::ScanPlan;
@@ -23,7 +22,6 @@ use rockmill_storage::io::{IoOptions, JobIo};
 use rockmill_storage::{LocalStorage, Storage};
 
 use crate::lock;
-use crate::memory::KeptMemory;
 use crate::piece::{Piece, PieceOutput, PieceReport, Through};
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromTables, PieceTask, Reading, ThroughIterators};
@@ -56,11 +54,8 @@ pub struct ScanEngine {
     pub(crate) executor: Arc<Executor>,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) tables: Tables,
-    pub(crate) memory: Arc<KeptMemory>,
     /// How the files of each directory are read.
     folders: Mutex<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
-    /// Pieces so far: each is a job of its own.
-    pieces: AtomicU64,
 }
 
 impl ScanEngine {
@@ -79,19 +74,21 @@ impl ScanEngine {
         let registry = DeviceRegistry::open(settings.devices, settings.cuda, &clock);
         let budget = Arc::new(Budget::new(threads, memory_bytes, Arc::clone(&clock)));
         let executor = Executor::new(registry, budget, Patience::default(), clock);
-        Ok(Self::sharing(Arc::new(executor), storage))
+        Ok(Self::over(Arc::new(executor), storage))
     }
 
-    /// Creates an engine that shares devices, threads and memory with others, such as a compaction service.
-    pub fn sharing(executor: Arc<Executor>, storage: Arc<dyn Storage>) -> Arc<Self> {
-        let memory = KeptMemory::new(executor.budget());
+    /// Creates an engine that shares threads, memory and devices with a compaction service
+    /// (`rockmill::Service::executor`). The service's settings apply to both, also when they change.
+    pub fn sharing(executor: Arc<Executor>) -> Arc<Self> {
+        Self::over(executor, Arc::new(LocalStorage))
+    }
+
+    fn over(executor: Arc<Executor>, storage: Arc<dyn Storage>) -> Arc<Self> {
         Arc::new(Self {
+            tables: Tables::new(executor.budget()),
             executor,
             storage,
-            tables: Tables::new(&memory),
-            memory,
             folders: Mutex::default(),
-            pieces: AtomicU64::new(0),
         })
     }
 
@@ -251,7 +248,7 @@ impl ScanEngine {
             range: piece.range.clone(),
             plan: Arc::clone(plan),
         };
-        let task_bytes = output_bytes(plan, piece.bytes).min(self.memory.task_bytes());
+        let task_bytes = output_bytes(plan, piece.bytes).min(self.max_task_bytes());
         let task = PieceTask::new(
             Reading::Iterators(reading),
             FromTables::size_of(piece.bytes, 0),
@@ -259,6 +256,11 @@ impl ScanEngine {
         let mut output = self.submit(task, Vec::new(), task_bytes, cancel)?;
         output.report.through_iterators = Some(reason);
         Ok(output)
+    }
+
+    /// Memory of a piece at most: what is left when as much is kept as may be.
+    fn max_task_bytes(&self) -> u64 {
+        self.executor.budget().max_kept_bytes()
     }
 
     /// Returns how much of each table is read ahead, and the memory of the task.
@@ -278,7 +280,7 @@ impl ScanEngine {
             let of = |backend: &dyn DynBackend| backend.footprint(&request).host_bytes;
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
-            let most = self.memory.task_bytes();
+            let most = self.max_task_bytes();
             if bytes <= most {
                 let output = output_bytes(&reading.plan, reading.raw_bytes());
                 return Ok((window, bytes.saturating_add(output).min(most)));
@@ -344,7 +346,7 @@ impl ScanEngine {
 
     fn enter(&self, cancel: &CancelToken) -> Result<JobShare> {
         let entry = Entry {
-            database: self.pieces.fetch_add(1, Ordering::Relaxed),
+            database: None,
             expected_bytes: 0,
         };
         self.executor

@@ -16,7 +16,6 @@ mod engine;
 mod iterators;
 #[cfg(feature = "rust-rocksdb")]
 pub mod live;
-mod memory;
 mod memory_table;
 mod options;
 mod piece;

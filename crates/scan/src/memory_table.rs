@@ -8,12 +8,12 @@ use rockmill_core::{
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
+use rockmill_exec::budget::Kept;
 use rockmill_format::key;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_snapshot::unflushed::MemTable;
 
 use crate::lock;
-use crate::memory::Kept;
 use crate::table::Tables;
 
 /// Unflushed entries of a column family.

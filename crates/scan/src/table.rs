@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rockmill_core::{CancelToken, Error, InputTable, ReadAt, Result, open_table, range_tombstones};
+use rockmill_exec::budget::{Budget, Kept};
 use rockmill_format::manifest::FileMeta;
 use rockmill_snapshot::tree::user_key;
 use rockmill_storage::base_name;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 
 use crate::lock;
-use crate::memory::{Kept, KeptMemory};
 
 /// First version of ingested files whose entries all have one sequence number, which the MANIFEST says.
 const FIRST_GLOBAL_SEQUENCE: u32 = 2;
@@ -83,16 +83,16 @@ type Key = (PathBuf, u64, u64, Option<[u64; 2]>);
 /// The tables that are kept.
 #[derive(Debug)]
 pub struct Tables {
-    memory: Arc<KeptMemory>,
+    budget: Arc<Budget>,
     kept: Mutex<HashMap<Key, Arc<Table>>>,
     uses: AtomicU64,
 }
 
 impl Tables {
     /// No tables are kept yet.
-    pub fn new(memory: &Arc<KeptMemory>) -> Self {
+    pub fn new(budget: &Arc<Budget>) -> Self {
         Self {
-            memory: Arc::clone(memory),
+            budget: Arc::clone(budget),
             kept: Mutex::default(),
             uses: AtomicU64::new(0),
         }
@@ -168,13 +168,13 @@ impl Tables {
         }))
     }
 
-    /// Counts bytes that are kept. Tables that nobody uses are dropped for them, first those that were not used for the
+    /// Waits for bytes that are kept. Tables that nobody uses are dropped for them, first those that were not used for the
     /// longest time.
     ///
     /// # Errors
     /// Declined if there is no room; Cancelled.
     pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Kept> {
-        while self.memory.room() < bytes {
+        while self.budget.room_for_kept() < bytes {
             let mut kept = lock(&self.kept);
             let unused = kept
                 .iter()
@@ -187,14 +187,14 @@ impl Tables {
             drop(kept);
             drop(table);
         }
-        self.memory.keep(bytes, cancel)
+        self.budget.keep(bytes, cancel)
     }
 
     /// Bytes that unflushed entries may take.
     pub fn max_unflushed_bytes(&self) -> usize {
         /// The entries, and the table that is made of them.
         const TIMES: u64 = 2;
-        usize::try_from(self.memory.most() / TIMES).unwrap_or(usize::MAX)
+        usize::try_from(self.budget.max_kept_bytes() / TIMES).unwrap_or(usize::MAX)
     }
 }
 

@@ -10,7 +10,6 @@ use rockmill_core::{
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::pace::{JobSize, TaskSize};
-use rockmill_format::compression::{CompressionType, Implementation};
 
 use crate::iterators::IteratorRead;
 use crate::lock;
@@ -81,7 +80,7 @@ impl FromTables {
         let all = TaskSize {
             bytes,
             entries,
-            compression: (CompressionType::None, Implementation::Library),
+            compression: None,
         };
         JobSize::new(all, &[bytes])
     }

@@ -130,7 +130,7 @@ impl TableProvider for ContentsTable {
         let (contents, scans) = (self.contents, self.scans.clone());
         let schema = self.schema();
         let batch = blocking(move || {
-            let columns = Self::columns(contents, &scans, &view)?;
+            let columns = Self::columns(contents, &scans, &view.view)?;
             Ok(RecordBatch::try_new(schema, columns)?)
         });
         let batch = batch.await?;

@@ -34,20 +34,20 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use rockmill_core::scan::{Aggregation, Instruction, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, KeyRange};
-use rockmill_scan::{FamilyView, Piece, PieceReport, ScanEngine, Through, View};
+use rockmill_scan::{FamilyView, Piece, PieceReport, ScanEngine, Through};
 
 use crate::layout::Layout;
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
 use crate::stored::record_batch;
-use crate::table::Reads;
+use crate::table::{Reads, StatementView};
 
 /// What a scan reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub engine: Arc<ScanEngine>,
     /// Keeps the snapshot and the files of a statement.
-    pub view: Arc<View>,
+    pub statement: Arc<StatementView>,
     pub family: Arc<FamilyView>,
     /// Name of the column family.
     pub name: Arc<str>,
@@ -376,7 +376,7 @@ impl DisplayAs for ScanExec {
         if through_iterators > 0 {
             write!(f, ", through RocksDB's iterators={through_iterators}")?;
         }
-        write!(f, ", sequence={}", source.view.sequence())
+        write!(f, ", sequence={}", source.statement.view.sequence())
     }
 }
 
@@ -419,6 +419,7 @@ impl ExecutionPlan for ScanExec {
         let Some(pieces) = self.partitions.get(partition) else {
             return internal_err!("a scan has no partition {partition}");
         };
+        self.source.statement.runs();
         let run = Run {
             source: self.source.clone(),
             pieces: pieces.clone(),

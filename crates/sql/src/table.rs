@@ -1,5 +1,6 @@
 //! A column family as a table, and statements that see one snapshot.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
@@ -24,7 +25,7 @@ pub struct Scans {
     engine: Arc<ScanEngine>,
     database: Arc<dyn Database>,
     reads: Reads,
-    /// Views of the statements that run or are being planned.
+    /// Views of the statements that are being planned, or run.
     views: Arc<Mutex<Views>>,
 }
 
@@ -41,10 +42,25 @@ pub enum Reads {
     IteratorsAndPrograms,
 }
 
-type Views = Vec<(Statement, Weak<View>)>;
+type Views = Vec<(Statement, Weak<StatementView>)>;
 
-/// Session, and the time at which it began to plan the statement.
+/// Session, and the time at which it began the statement.
 type Statement = (String, String);
+
+/// What the tables of one statement see.
+#[derive(Debug)]
+pub(crate) struct StatementView {
+    pub view: Arc<View>,
+    /// Whether one of its scans has begun. All of them were planned by then.
+    runs: AtomicBool,
+}
+
+impl StatementView {
+    /// Notes that a scan begins.
+    pub fn runs(&self) {
+        self.runs.store(true, Ordering::Relaxed);
+    }
+}
 
 impl Scans {
     /// The tables of `database`, scanned by `engine`.
@@ -104,19 +120,29 @@ impl Scans {
     }
 
     /// What the statement sees that is being planned: the same for all of its tables.
-    pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<View>> {
+    ///
+    /// A session may plan several statements as of one time, and each has to see what was written before. So a view is
+    /// not taken from a statement that runs already. If the session has no time, each table has a view of its own.
+    pub(crate) async fn view(&self, session: &dyn Session) -> Result<Arc<StatementView>> {
         let began = session.execution_props().query_execution_start_time;
-        let statement = (session.session_id().to_owned(), format!("{began:?}"));
+        let statement = began.map(|began| (session.session_id().to_owned(), began.to_rfc3339()));
         let this = self.clone();
         blocking(move || {
             let mut views = this.views.lock().unwrap_or_else(PoisonError::into_inner);
             views.retain(|(_, view)| view.strong_count() > 0);
-            let known = views.iter().find(|(known, _)| *known == statement);
-            if let Some(view) = known.and_then(|(_, view)| view.upgrade()) {
+            let known = views
+                .iter()
+                .filter(|(known, _)| Some(known) == statement.as_ref())
+                .filter_map(|(_, view)| view.upgrade())
+                .find(|view| !view.runs.load(Ordering::Relaxed));
+            if let Some(view) = known {
                 return Ok(view);
             }
-            let view = this.database.view(&this.engine).map_err(external)?;
-            views.push((statement, Arc::downgrade(&view)));
+            let view = Arc::new(StatementView {
+                view: this.database.view(&this.engine).map_err(external)?,
+                runs: AtomicBool::new(false),
+            });
+            views.extend(statement.map(|statement| (statement, Arc::downgrade(&view))));
             Ok(view)
         })
         .await
@@ -194,7 +220,7 @@ impl TableProvider for RocksTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let view = self.scans.view(session).await?;
+        let statement = self.scans.view(session).await?;
         let projection = match projection {
             Some(projection) => projection.clone(),
             None => all_columns(self.layout.schema()),
@@ -206,10 +232,10 @@ impl TableProvider for RocksTable {
         let (layout, reads) = (Arc::clone(&self.layout), self.scans.reads);
         let partitions = session.config().target_partitions();
         blocking(move || {
-            let family = view.family(&name).map_err(external)?;
+            let family = statement.view.family(&name).map_err(external)?;
             let source = Source {
                 engine,
-                view,
+                statement,
                 family,
                 name,
                 layout,

@@ -16,8 +16,8 @@ pub type Ticket = u64;
 /// A job that has not opened its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Identifies the database.
-    pub database: u64,
+    /// Identifies the database; `None` if the job has no inputs to open.
+    pub database: Option<u64>,
     /// Estimated memory of the inputs' indexes.
     pub expected_bytes: u64,
 }
@@ -31,6 +31,8 @@ pub enum Wish {
     Admit(JobId),
     /// A device with a free slot, and memory for a task.
     Task(JobId),
+    /// Memory that no job holds.
+    Keep(u64),
 }
 
 /// Answer to a request.
@@ -44,6 +46,9 @@ pub enum Answer {
     Task(Place),
     /// The job has no more tasks.
     Ended,
+    Kept,
+    /// More must not be kept.
+    NoRoom,
 }
 
 /// Device and memory of a task.
@@ -121,6 +126,8 @@ pub struct State {
     pub bytes: u64,
     /// Memory of abandoned calls, which is subtracted from the budget.
     abandoned: AbandonedMemory,
+    /// Memory that no job holds, which is subtracted from the budget.
+    pub kept_bytes: u64,
     /// Time in seconds, from the clock.
     pub now: f64,
     in_flight: InFlight,
@@ -139,6 +146,7 @@ impl State {
             slots: slots.max(1),
             bytes,
             abandoned: AbandonedMemory::default(),
+            kept_bytes: 0,
             now: 0.0,
             in_flight: InFlight::default(),
             more_bytes: 0,
@@ -154,9 +162,10 @@ impl State {
         self.next
     }
 
-    /// Memory for jobs: the budget without the memory of abandoned calls.
+    /// Memory for jobs: the budget without what is kept and the memory of abandoned calls.
     pub fn max_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.abandoned_bytes())
+        let taken = self.kept_bytes.saturating_add(self.abandoned_bytes());
+        self.bytes.saturating_sub(taken)
     }
 
     /// Memory of abandoned calls.
@@ -327,7 +336,7 @@ impl State {
                 let id = self.number();
                 let job = Job {
                     expected_bytes: entry.expected_bytes,
-                    opens: Some(entry.database),
+                    opens: entry.database,
                     ..Job::default()
                 };
                 self.jobs.insert(id, job);
@@ -341,6 +350,11 @@ impl State {
                 self.jobs.get_mut(&id)?.admitted = Some(now);
                 Some(Answer::Admitted)
             }
+            Wish::Keep(bytes) if bytes > self.room_for_kept() => Some(Answer::NoRoom),
+            Wish::Keep(bytes) => self.may_have(bytes, waiting.ticket, unserved).then(|| {
+                self.kept_bytes += bytes;
+                Answer::Kept
+            }),
             Wish::Task(id) if self.jobs.get(&id)?.is_done() => Some(Answer::Ended),
             Wish::Task(id) => {
                 // If no device had room for this job earlier in this pass, none has now.

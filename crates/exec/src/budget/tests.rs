@@ -30,7 +30,7 @@ const MANY: Work = Work {
 
 /// Jobs of one database that hold no more than they announced.
 pub(super) const SOME: Entry = Entry {
-    database: 1,
+    database: Some(1),
     expected_bytes: 0,
 };
 
@@ -480,4 +480,81 @@ fn a_job_that_waits_for_memory_gives_nobody_more_than_its_turn() {
         state.serve();
         assert!(state.take_answer(late).is_none());
     }
+}
+
+#[test]
+fn what_is_kept_waits_for_tasks_and_is_missing_afterwards() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let never = CancelToken::new();
+    let job = admitted(&budget, 0, 30);
+    let (first, second) = (task(&job), task(&job));
+    assert!(waits(|cancel| budget.keep(45, cancel)));
+    drop(second);
+    let kept = budget.keep(45, &never).expect("30 are in use");
+    assert_eq!((budget.bytes(), budget.taken_bytes()), (55, 75));
+    assert!(waits(|cancel| job.grant(&[CPU], cancel)));
+    drop(kept);
+    assert_eq!((budget.bytes(), budget.taken_bytes()), (100, 30));
+    drop(task(&job));
+    drop(first);
+}
+
+#[test]
+fn half_of_the_budget_is_kept_at_most() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let never = CancelToken::new();
+    let kept = budget.keep(40, &never).expect("it is free");
+    let refused = budget.keep(11, &never).expect_err("more than half");
+    assert_eq!(
+        refused.kind,
+        ErrorKind::Declined(DeclineReason::MemoryBudget)
+    );
+    drop(budget.keep(10, &never).expect("half"));
+    budget.resize(4, 60);
+    assert_eq!(budget.room_for_kept(), 0);
+    drop(kept);
+    assert_eq!(budget.room_for_kept(), 30);
+}
+
+#[test]
+fn a_job_that_does_not_fit_beside_what_is_kept_runs_alone_while_others_come() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let never = CancelToken::new();
+    let kept = budget.keep(50, &never).expect("it is free");
+    let small = admitted(&budget, 0, 10);
+    let enter = || budget.enter(SOME, Priority::Normal, &never);
+    let large = enter().expect("nobody opens inputs");
+    large.hold(20).expect("there is as much");
+    std::thread::scope(|threads| {
+        let admission = threads.spawn(|| large.admit(60, &CancelToken::new()));
+        queue_of(&budget, 1);
+        assert!(waits(|cancel| budget.enter(
+            OPENS_NOTHING,
+            Priority::Normal,
+            cancel
+        )));
+        drop(small);
+        admission.join().expect("no panic").expect("it is alone");
+    });
+    assert_eq!(budget.taken_bytes(), 50 + 20 + 60);
+    drop(kept);
+}
+
+const OPENS_NOTHING: Entry = Entry {
+    database: None,
+    expected_bytes: 0,
+};
+
+#[test]
+fn jobs_that_open_nothing_enter_together() {
+    let budget = Arc::new(Budget::new(4, 100, SystemClock::shared()));
+    let never = CancelToken::new();
+    let enter = |entry| {
+        budget
+            .enter(entry, Priority::Normal, &never)
+            .expect("its turn")
+    };
+    let jobs = [SOME, OPENS_NOTHING, OPENS_NOTHING].map(enter);
+    assert!(waits(|cancel| budget.enter(SOME, Priority::Normal, cancel)));
+    drop(jobs);
 }

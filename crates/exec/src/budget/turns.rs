@@ -9,7 +9,7 @@ use rockmill_storage::clock::SystemClock;
 /// A job of a database with that estimated memory.
 fn other(database: u64, expected_bytes: u64) -> Entry {
     Entry {
-        database,
+        database: Some(database),
         expected_bytes,
     }
 }

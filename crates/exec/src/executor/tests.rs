@@ -67,7 +67,7 @@ impl Script {
         let all = TaskSize {
             bytes: bytes.iter().sum(),
             entries: 1,
-            compression: (CompressionType::None, Implementation::Library),
+            compression: Some((CompressionType::None, Implementation::Library)),
         };
         let (sender, receiver) = channel();
         let script = Arc::new(Self {
@@ -208,7 +208,7 @@ impl World {
     fn run(&self, then: impl FnOnce(&TaskHandle) -> Result<()>) -> Result<Vec<usize>> {
         let (entry, cancel) = (
             Entry {
-                database: 1,
+                database: Some(1),
                 expected_bytes: 0,
             },
             CancelToken::new(),

@@ -1,7 +1,7 @@
 //! Grants of memory to jobs that wait until others end.
 //!
 //! A job that wants to open its inputs, or that waits for its first task's memory, may have to wait until other jobs
-//! end. Later jobs, and jobs with a lower priority, may overtake it meanwhile if they do not delay it. That is the case
+//! end. So may memory that is kept. Later jobs, and jobs with a lower priority, may overtake it meanwhile if they do not delay it. That is the case
 //! if the memory that they hold and the memory that it wants fit together once the jobs that ran before have ended.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl State {
     /// Whether a job may open its inputs. Each database opens one job's inputs at a time. So a slow file system delays
     /// other databases' jobs only by the memory that its own job holds.
     pub(super) fn may_enter(&self, entry: Entry, ticket: Ticket, unserved: &mut Unserved) -> bool {
-        let opens = |job: &Job| job.opens == Some(entry.database);
+        let opens = |job: &Job| entry.database.is_some() && job.opens == entry.database;
         if self.jobs.values().any(opens) {
             return false;
         }
@@ -52,7 +52,12 @@ impl State {
     pub(super) fn may_admit(&self, id: JobId, ticket: Ticket, unserved: &mut Unserved) -> bool {
         let bytes = self.jobs.get(&id).map_or(0, |job| job.task_bytes);
         let is_first = self.jobs.values().all(|job| job.admitted.is_none());
-        if is_first || self.leaves_room(bytes, unserved) && self.may_take(bytes, unserved) {
+        is_first || self.may_have(bytes, ticket, unserved)
+    }
+
+    /// Whether a waiter may have `bytes` beside the jobs that were admitted.
+    pub(super) fn may_have(&self, bytes: u64, ticket: Ticket, unserved: &mut Unserved) -> bool {
+        if self.leaves_room(bytes, unserved) && self.may_take(bytes, unserved) {
             return true;
         }
         unserved.add_waiter(ticket, bytes);

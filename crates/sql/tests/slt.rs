@@ -1,0 +1,177 @@
+//! SQL logic tests: the statements of `slt/*.slt` over databases in RocksDB, with their answers.
+//!
+//! Scans run on the CPU, or on the device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::error::DataFusionError;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_side_by_side::dataset::{self, Dataset};
+use rockmill_side_by_side::workload::Compression;
+use rockmill_sql::Scans;
+use rust_rocksdb::{DB, Options};
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, strict_column_validator};
+
+/// A session, of which each connection is a clone.
+#[derive(Clone)]
+struct Connection(SessionContext);
+
+#[async_trait]
+impl AsyncDB for Connection {
+    type Error = DataFusionError;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(
+        &mut self,
+        statement: &str,
+    ) -> Result<DBOutput<DefaultColumnType>, DataFusionError> {
+        let frame = self.0.sql(statement).await?;
+        let types = frame.schema().fields().iter();
+        let types = types
+            .map(|field| match field.data_type() {
+                integer if integer.is_integer() => DefaultColumnType::Integer,
+                number if number.is_numeric() => DefaultColumnType::FloatingPoint,
+                DataType::Utf8 | DataType::Utf8View => DefaultColumnType::Text,
+                _ => DefaultColumnType::Any,
+            })
+            .collect::<Vec<_>>();
+        let options = FormatOptions::default().with_null("NULL");
+        let mut rows = Vec::new();
+        for batch in frame.collect().await? {
+            let columns = batch.columns().iter();
+            let columns = columns.map(|column| ArrayFormatter::try_new(column, &options));
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            rows.extend((0..batch.num_rows()).map(|row| {
+                let fields = columns.iter().map(|column| column.value(row).to_string());
+                let shown = fields.map(|field| match field.is_empty() {
+                    true => "(empty)".to_owned(),
+                    false => field,
+                });
+                shown.collect::<Vec<_>>()
+            }));
+        }
+        Ok(match types.is_empty() {
+            true => DBOutput::StatementComplete(0),
+            false => DBOutput::Rows { types, rows },
+        })
+    }
+
+    async fn shutdown(&mut self) {}
+
+    fn engine_name(&self) -> &str {
+        "rockmill"
+    }
+}
+
+/// A session with the tables of the database in `folder`. In statements, `$DB` is that folder.
+async fn run(folder: &Path, file: &str) {
+    let device = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    let settings = ScanSettings {
+        devices: device.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
+        ..ScanSettings::default()
+    };
+    let engine = ScanEngine::new(settings).unwrap();
+    engine.wait_for_device().unwrap();
+    let config = SessionConfig::new().with_target_partitions(3);
+    let session = rockmill_sql::session(config, &engine).unwrap();
+    let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
+    scans.register(&session).unwrap();
+    if let Ok(tables) = std::fs::read_to_string(folder.join(dataset::TABLES)) {
+        scans.define(&session, &tables).await.unwrap();
+    }
+    let connection = Connection(session);
+    let mut runner = Runner::new(|| async { Ok(connection.clone()) });
+    runner.with_column_validator(strict_column_validator);
+    runner.set_var("DB".to_owned(), folder.display().to_string());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/slt")
+        .join(file);
+    if let Err(error) = runner.run_file_async(path).await {
+        panic!("on {device}: {error}");
+    }
+}
+
+/// Quantity, price in cents, day since 1970-01-01, and name.
+type Item = (Option<i32>, Option<i64>, i32, Option<&'static str>);
+
+const ITEMS: [Item; 8] = [
+    (Some(10), Some(150), 19_723, Some("apple")),
+    (None, Some(225), 19_737, Some("banana")),
+    (Some(0), None, 19_782, Some("cherry")),
+    (Some(-5), Some(-75), 19_722, None),
+    (Some(10), Some(10_000), 19_754, Some("apricot")),
+    (Some(7), Some(0), -1, Some("")),
+    (None, Some(9_999_999_999), 19_783, Some("100%")),
+    (Some(i32::MAX), Some(1), 0, Some("a_b")),
+];
+
+/// Items, cents.
+const SALES: [(u32, i64); 6] = [(1, 300), (1, 450), (2, 225), (5, 10_000), (5, -1), (9, 7)];
+
+fn item(item: &Item) -> Vec<u8> {
+    let (quantity, price, day, name) = item;
+    let nulls = [quantity.is_none(), price.is_none(), name.is_none()];
+    let nulls = (0..).zip(nulls).map(|(bit, null)| u8::from(null) << bit);
+    let mut value = vec![nulls.sum()];
+    value.extend(quantity.unwrap_or(0).to_le_bytes());
+    value.extend(price.unwrap_or(0).to_be_bytes());
+    value.extend(day.to_le_bytes());
+    let name = name.unwrap_or_default();
+    value.push(name.len() as u8);
+    value.extend(name.as_bytes());
+    value
+}
+
+/// Makes a database with overwritten and deleted rows, and with rows that are in the log alone.
+fn write(folder: &Path) {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    let db = DB::open_cf(&options, folder, ["items", "sales"]).unwrap();
+    let (items, sales) = (
+        db.cf_handle("items").unwrap(),
+        db.cf_handle("sales").unwrap(),
+    );
+    for (id, row) in (1u32..).zip(&ITEMS) {
+        db.put_cf(items, id.to_be_bytes(), b"an older version")
+            .unwrap();
+        if id == 5 {
+            db.flush_cf(items).unwrap();
+        }
+        db.put_cf(items, id.to_be_bytes(), item(row)).unwrap();
+    }
+    for (at, (id, cents)) in (0u32..).zip(SALES) {
+        let key = [id.to_be_bytes(), at.to_be_bytes()].concat();
+        db.put_cf(sales, key, cents.to_be_bytes()).unwrap();
+    }
+    for (key, value) in [("user:1", "old"), ("user:3", "cid"), ("user:2", "bob")] {
+        db.put(key, value).unwrap();
+    }
+    db.put("log:1", [0, 0, 1, 2, 0xff]).unwrap();
+    db.put("log:2", [9]).unwrap();
+    db.flush().unwrap();
+    db.delete("user:3").unwrap();
+    db.put("user:1", "ann").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_every_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    for file in ["raw.slt", "layout.slt", "errors.slt"] {
+        run(folder.path(), file).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tpch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    dataset::load(&path, Dataset::Tpch, 0.01, Compression::Lz4).unwrap();
+    run(&path, "tpch.slt").await;
+}
