@@ -160,14 +160,15 @@ section_host_compression() {
 }
 
 section_scan() {
-    local states compression factor
-    # TPC-H's scale factor at --scale 100.
-    while read -r states compression factor; do
-        step "scan-$compression" "$bin/rockmill-bench" scan --json --out "$out/scan-$compression" --dir "$memory_dir" \
-            --threads "$threads" --device "cpu,$device" --repeat "$repeat" --state "$states" --compression "$compression" \
-            --scale "$(awk "BEGIN {print $factor * $scale / 100}")" --parquet
-    done <<<"settled,live none 10
-settled lz4 10"
+    local state compression factor
+    # The last column is TPC-H's scale factor at --scale 100.
+    while read -r state compression factor; do
+        step "scan-$state-$compression" "$bin/rockmill-bench" scan --json --out "$out/scan-$state-$compression" \
+            --dir "$memory_dir" --threads "$threads" --device "cpu,$device" --repeat "$repeat" --state "$state" \
+            --compression "$compression" --scale "$(awk "BEGIN {print $factor * $scale / 100}")" --parquet
+    done <<<"settled none 10
+live none 3
+settled lz4 3"
 }
 
 section_small() {
