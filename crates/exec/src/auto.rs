@@ -38,7 +38,7 @@ pub struct Queues {
 
 /// Whether a job goes to a device rather than to the CPU. Its tasks must exceed the minimum CPU time. Then it goes
 /// there if no task of this compression has run there, or if the device's queue and the job take less time there than
-/// on the CPU, by [`MIN_GAIN_WITH_LIBRARY`] if a library compresses. On the device `compressed_by` would compress the
+/// on the CPU, by `MIN_GAIN_WITH_LIBRARY` if a library compresses. On the device `compressed_by` would compress the
 /// output, and on the CPU who is in the size of the job.
 pub fn takes(
     paces: &Paces,
