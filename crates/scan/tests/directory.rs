@@ -17,7 +17,7 @@ use rockmill_scan::{
     Database, Directory, FamilyView, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine,
     ScanSettings,
 };
-use rust_rocksdb::{DB, Options};
+use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -372,4 +372,38 @@ fn pieces_wait_for_memory_and_tables_that_nobody_uses_give_theirs_back() {
         });
         assert_eq!(rows, 50_000);
     }
+}
+
+#[test]
+fn a_database_of_pessimistic_transactions_is_read_through_its_directory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut options = options();
+    options.set_allow_2pc(true);
+    let transactions = TransactionDBOptions::default();
+    let db =
+        TransactionDB::<SingleThreaded>::open_cf(&options, &transactions, dir.path(), FAMILIES);
+    let db = db.expect("it opens");
+    let directory = Directory::open(dir.path()).expect("a database");
+    let directory = directory.with_iterators(Arc::new(ReadOnly));
+    let engine = engine();
+    let rows = || {
+        let view = family(&directory, &engine, "default");
+        let (rows, reports) = scan(&engine, &view, &[KeyRange::default()], PIECE);
+        (rows, !through_iterators(&reports).is_empty())
+    };
+    db.put(b"a", b"1").expect("written");
+    let transaction = db.transaction();
+    transaction.put(b"b", b"2").expect("written");
+    assert_eq!(rows(), (vec![row(b"a", b"1")], false));
+    transaction.set_name(b"one").expect("named");
+    transaction.prepare().expect("prepared");
+    assert_eq!(rows(), (vec![row(b"a", b"1")], true));
+    transaction.commit().expect("committed");
+    assert_eq!(rows(), (vec![row(b"a", b"1"), row(b"b", b"2")], true));
+    db.flush().expect("flushed");
+    assert_eq!(rows(), (vec![row(b"a", b"1"), row(b"b", b"2")], false));
+}
+
+fn row(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    (key.to_vec(), value.to_vec())
 }

@@ -2,15 +2,30 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
 use proptest::prelude::*;
-use rockmill_core::KeyRange;
+use rockmill_core::{
+    DynBackend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request, Result,
+    Support, TaskReport,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::CudaSettings;
+use rockmill_exec::Patience;
+use rockmill_exec::budget::Budget;
+use rockmill_exec::device::{Device, OpenBackend, Registered};
+use rockmill_exec::device_registry::DeviceRegistry;
+use rockmill_exec::executor::Executor;
 use rockmill_scan::live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
+use rockmill_storage::clock::SystemClock;
 use rust_rocksdb::{DB, OptimisticTransactionDB, SingleThreaded, WriteBatch};
 
 fn engine() -> Arc<ScanEngine> {
@@ -28,7 +43,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().expect("a folder");
         let db = Arc::new(open(&dir.path().join("db")));
-        let live = LiveDatabase::new(Arc::clone(&db)).may_flush(may_flush);
+        let live = LiveDatabase::new(Arc::clone(&db)).flush_every(may_flush.then_some(Duration::ZERO));
         let engine = engine();
         let part = steps.len().div_ceil(parts);
         // Each view is scanned at once and again when more was done.
@@ -83,8 +98,9 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
     db.put_opt(b"unlogged", b"value", &unlogged)
         .expect("written");
     let files = db.live_files().expect("files").len();
-    let patient = LiveDatabase::new(Arc::clone(&db)).may_flush(false);
-    for (database, flushes) in [(&patient, false), (&live, true)] {
+    let never = LiveDatabase::new(Arc::clone(&db)).flush_every(None);
+    let live = live.flush_every(Some(Duration::from_secs(3600)));
+    for (database, flushes) in [(&never, false), (&live, true)] {
         let view = database
             .view(&engine)
             .expect("a view")
@@ -103,6 +119,20 @@ fn what_is_not_flushed_comes_from_the_log_and_nothing_is_flushed() {
             files + usize::from(flushes)
         );
     }
+    // Soon after a flush, iterators read what is not in the log.
+    db.put_opt(b"unlogged too", b"value", &unlogged)
+        .expect("written");
+    let files = db.live_files().expect("files").len();
+    let view = live.view(&engine).expect("a view");
+    let view = view.family("default").expect("a family");
+    let (found, reports) = scan(&engine, &view, &all, 1 << 30);
+    assert_eq!(found.len(), 22);
+    assert!(
+        reports
+            .iter()
+            .all(|report| report.through_iterators.is_some())
+    );
+    assert_eq!(db.live_files().expect("files").len(), files);
 }
 
 const ACCOUNTS: u32 = 50;
@@ -145,9 +175,84 @@ fn move_amounts(db: &DB, random: &mut u64, accounts: std::ops::Range<u32>) {
     db.write(&batch).expect("written");
 }
 
+/// Fails, lies and hangs by turns, and is right in between.
+#[derive(Debug, Default)]
+struct Faulty {
+    calls: AtomicU64,
+    faults: Arc<AtomicU64>,
+}
+
+/// Time after which a call that hangs is abandoned.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+impl DynBackend for Faulty {
+    fn name(&self) -> &str {
+        "faulty"
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Support {
+        DynBackend::supports(&CpuBackend, request)
+    }
+
+    fn footprint(&self, request: &Request<'_>) -> Footprint {
+        DynBackend::footprint(&CpuBackend, request)
+    }
+
+    fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let fault = (call % 2 == 0).then_some(call / 2 % 3);
+        let begin = |_| self.faults.fetch_add(1, Ordering::Relaxed);
+        fault.map(begin);
+        if fault == Some(2) {
+            std::thread::sleep(20 * PATIENCE);
+        }
+        let mut report = DynBackend::run(&CpuBackend, task, operator)?;
+        match fault {
+            // Its rows were handed over.
+            Some(0) => Err(Error::new(ErrorKind::Device, "it fails")),
+            Some(1) => {
+                report.read.hash_dropped = report.read.hash_dropped.wrapping_add(1);
+                Ok(report)
+            }
+            _ => Ok(report),
+        }
+    }
+}
+
 #[test]
 fn every_view_has_the_same_total_whatever_others_do() {
-    const WRITERS: u32 = 4;
+    compare_totals(&engine(), Duration::from_secs(3));
+}
+
+#[test]
+fn every_view_has_the_same_total_whatever_a_device_does() {
+    const KINDS: u64 = 3;
+    // A device that hangs is not used for a while.
+    for _ in 0..3 {
+        let faults = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&faults);
+        let open: Box<OpenBackend> = Box::new(move |_, _| {
+            Arc::new(Faulty {
+                faults: Arc::clone(&counted),
+                ..Faulty::default()
+            })
+        });
+        let clock = SystemClock::shared();
+        let devices = Device::Registered(Registered::new("faulty", open)).into();
+        let registry = DeviceRegistry::open(devices, CudaSettings::default(), &clock);
+        let budget = Arc::new(Budget::new(4, 1 << 30, Arc::clone(&clock)));
+        let patience = Patience::at_least(PATIENCE);
+        let executor = Executor::new(registry, budget, patience, clock);
+        let engine = ScanEngine::sharing(Arc::new(executor));
+        engine.wait_for_device().expect("it opens");
+        compare_totals(&engine, Duration::from_secs(1));
+        assert!(faults.load(Ordering::Relaxed) >= KINDS);
+    }
+}
+
+/// Moves amounts while views are taken, and compares their totals.
+fn compare_totals(engine: &Arc<ScanEngine>, time: Duration) {
+    const WRITERS: u32 = 8;
     let dir = tempfile::tempdir().expect("a folder");
     let db = Arc::new(open(&dir.path().join("db")));
     let families = FAMILIES.map(|name| db.cf_handle(name).expect("a family"));
@@ -157,7 +262,7 @@ fn every_view_has_the_same_total_whatever_others_do() {
                 .expect("written");
         }
     }
-    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let live = LiveDatabase::new(Arc::clone(&db));
     let (ends, views) = (AtomicBool::new(false), AtomicU64::new(0));
     let seed = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
@@ -199,12 +304,12 @@ fn every_view_has_the_same_total_whatever_others_do() {
             begin: Some(bounds.0.to_vec()),
             end: Some(bounds.1.to_vec()),
         }];
-        while began.elapsed() < Duration::from_secs(4) {
+        while began.elapsed() < time {
             let number = views.fetch_add(1, Ordering::Relaxed);
             let before = db.latest_sequence_number();
             let view = match number % 2 {
-                0 => live.view(&engine),
-                _ => directory.view(&engine),
+                0 => live.view(engine),
+                _ => directory.view(engine),
             };
             let view = match view {
                 Err(error) if error.to_string().contains("another process changes") => {
@@ -220,7 +325,7 @@ fn every_view_has_the_same_total_whatever_others_do() {
             let mut total = 0;
             for family in FAMILIES {
                 let view = view.family(family).expect("a family");
-                let (rows, reports) = scan(&engine, &view, &accounts, 2000);
+                let (rows, reports) = scan(engine, &view, &accounts, 2000);
                 assert_eq!(rows.len() as u32, ACCOUNTS * WRITERS, "{reports:?}");
                 total += rows.iter().map(|(_, value)| amount(value)).sum::<u64>();
                 through_iterators += reports
@@ -268,4 +373,83 @@ fn a_transaction_database_is_one_as_well() {
     let (found, reports) = rows();
     assert_eq!(found, [(b"first".to_vec(), b"1".to_vec())]);
     assert_eq!(reports[0].through_iterators, None);
+}
+
+/// Names a folder, in which the process that is killed has its database.
+const KILLED: &str = "ROCKMILL_SCAN_KILLED";
+
+/// Writes to a database and scans it until it is killed.
+fn be_killed(path: &Path) {
+    let db = Arc::new(open(path));
+    let (live, engine) = (LiveDatabase::new(Arc::clone(&db)), engine());
+    let value = vec![b'v'; 2000];
+    for number in 0..u32::MAX {
+        let family = db.cf_handle(FAMILIES[number as usize % 2]);
+        db.put_cf(
+            &family.expect("a family"),
+            (number % 500).to_be_bytes(),
+            &value,
+        )
+        .expect("written");
+        if number % 50 == 0 {
+            run_one(&db, path, 0, &Step::Flush(number as usize / 50 % 2));
+            let view = live.view(&engine).expect("a view");
+            let view = view.family("default").expect("a family");
+            scan(&engine, &view, &[KeyRange::default()], 4 << 10);
+            println!("scanned");
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_of_ours() {
+    const KILLS: u64 = 5;
+    if let Some(path) = std::env::var_os(KILLED) {
+        return be_killed(Path::new(&path));
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let name = "a_killed_process_leaves_nothing_of_ours";
+    for kill in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().expect("a program"))
+            .args(["--exact", name, "--nocapture"])
+            .env(KILLED, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        let scans = output.lines().map(|line| line.expect("a line"));
+        let scans = scans.filter(|line| line.contains("scanned"));
+        assert_eq!(
+            scans.take(3 + 5 * kill as usize).count(),
+            3 + 5 * kill as usize
+        );
+        child.kill().expect("it is killed");
+        child.wait().expect("it ends");
+        // RocksDB removes what it does not know as its own when it opens a database, or leaves what has another name.
+        let db = open(&path);
+        let live = db.live_files().expect("files").into_iter();
+        let live: BTreeSet<_> = live
+            .map(|file| file.name.trim_start_matches('/').to_owned())
+            .collect();
+        drop(db);
+        for entry in std::fs::read_dir(&path).expect("a folder") {
+            let name = entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("a name");
+            let of_rocksdb = [
+                "CURRENT",
+                "IDENTITY",
+                "LOCK",
+                "LOG",
+                "MANIFEST-",
+                "OPTIONS-",
+            ];
+            let is_known =
+                of_rocksdb.iter().any(|start| name.starts_with(start)) || name.ends_with(".log");
+            assert!(is_known || live.contains(&name), "{name}");
+        }
+    }
 }

@@ -1,13 +1,15 @@
-//! The queries of TPC-H over RocksDB, compared with DataFusion over the same rows in memory, and with the published answers.
+//! The queries of TPC-H over RocksDB, compared with DataFusion over Parquet files, and with the published answers.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatchReader;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
@@ -104,7 +106,7 @@ fn fields(batch: &RecordBatch) -> Vec<Vec<String>> {
 }
 
 /// The tables in RocksDB.
-async fn ours(folder: &std::path::Path, config: SessionConfig) -> SessionContext {
+async fn ours(folder: &Path, config: SessionConfig) -> SessionContext {
     let engine = ScanEngine::new(ScanSettings::default()).unwrap();
     let context = rockmill_sql::session(config, &engine).unwrap();
     let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
@@ -114,21 +116,22 @@ async fn ours(folder: &std::path::Path, config: SessionConfig) -> SessionContext
     context
 }
 
-/// The tables in memory.
-fn theirs(scale: f64, config: SessionConfig) -> SessionContext {
-    let context = SessionContext::new_with_config(config);
+/// The tables in Parquet files, made by the generator and not from RocksDB.
+async fn theirs(folder: &Path, scale: f64, config: SessionConfig) -> SessionContext {
+    let memory = SessionContext::new_with_config(config.clone());
     let add = |name: &str, rows: &mut dyn RecordBatchReader| {
         let schema = rows.schema();
         let batches = rows.collect::<Result<Vec<_>, ArrowError>>().unwrap();
         let table = MemTable::try_new(schema, vec![batches]).unwrap();
-        context.register_table(name, Arc::new(table)).unwrap();
+        memory.register_table(name, Arc::new(table)).unwrap();
     };
     macro_rules! tables {
-        ($($name:literal $generator:ident $arrow:ident),+) => { $(
-            add($name, &mut tpchgen_arrow::$arrow::new(rows::$generator::new(scale, 1, 1)));
-        )+ };
+        ($($name:literal $generator:ident $arrow:ident),+) => {{
+            $( add($name, &mut tpchgen_arrow::$arrow::new(rows::$generator::new(scale, 1, 1))); )+
+            [$($name),+]
+        }};
     }
-    tables!(
+    let names = tables!(
         "lineitem" LineItemGenerator LineItemArrow,
         "orders" OrderGenerator OrderArrow,
         "partsupp" PartSuppGenerator PartSuppArrow,
@@ -138,6 +141,17 @@ fn theirs(scale: f64, config: SessionConfig) -> SessionContext {
         "nation" NationGenerator NationArrow,
         "region" RegionGenerator RegionArrow
     );
+    let context = SessionContext::new_with_config(config);
+    for name in names {
+        let files = folder.join(name);
+        let files = files.to_str().unwrap();
+        let table = memory.table(name).await.unwrap();
+        let options = DataFrameWriteOptions::new();
+        table.write_parquet(files, options, None).await.unwrap();
+        let options = ParquetReadOptions::default();
+        let registered = context.register_parquet(name, files, options).await;
+        registered.unwrap();
+    }
     context
 }
 
@@ -176,13 +190,14 @@ fn compare_with_published(query: i32, found: &[Vec<String>]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_queries_answer_as_over_rows_in_memory() {
+async fn all_queries_answer_as_over_parquet() {
     let scale = std::env::var(SCALE).map_or(0.01, |scale| scale.parse().expect("a number"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     dataset::load(&path, Dataset::Tpch, scale, Compression::Lz4).unwrap();
     let config = SessionConfig::new().with_target_partitions(3);
-    let (ours, theirs) = (ours(&path, config.clone()).await, theirs(scale, config));
+    let ours = ours(&path, config.clone()).await;
+    let theirs = theirs(&folder.path().join("parquet"), scale, config).await;
     let mut returned = 0;
     for query in 1..=QUERIES {
         let found = answer(&ours, query, scale).await;

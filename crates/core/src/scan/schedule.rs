@@ -97,8 +97,8 @@ impl ScanOutput {
         }
     }
 
-    /// The values that it takes of a wanted row.
-    fn registers(&self) -> Vec<Register> {
+    /// The values that it takes of a wanted row. Some may be there several times.
+    pub fn registers(&self) -> Vec<Register> {
         match self {
             Self::Rows(columns) => columns.iter().map(|column| column.register).collect(),
             Self::Groups(groups) => {
@@ -117,7 +117,7 @@ impl ScanOutput {
 
 impl Instruction {
     /// The values that it takes.
-    fn operands(&self) -> [Option<Register>; 3] {
+    pub fn operands(&self) -> [Option<Register>; 3] {
         match *self {
             Self::Key | Self::Value | Self::Constant(_) => [None; 3],
             Self::Length(of)

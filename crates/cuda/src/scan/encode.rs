@@ -1,9 +1,9 @@
 //! A plan as the kernels take it: steps, constants, and one pool of their bytes.
 
 use rockmill_core::scan::{
-    Aggregate, Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number,
-    NumberFormat, Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step,
-    StringGroups, ValueKind,
+    Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
+    Operation, Pattern, PatternPart, Prefix, Register, ScanOutput, ScanPlan, Step, StringGroups,
+    ValueKind,
 };
 
 use crate::driver::ffi::{ScanConstant, ScanOp};
@@ -85,9 +85,9 @@ impl Encoded {
             operands: vec![None; plan.instructions.len()],
         };
         encoder.constants();
-        encoder.steps(&schedule.filter)?;
+        encoder.steps(&schedule.filter, &[])?;
         encoder.encoded.num_filter = encoder.encoded.ops.len();
-        encoder.steps(&output)?;
+        encoder.steps(&output, &plan.output.registers())?;
         encoder.columns()?;
         Some(encoder.encoded)
     }
@@ -135,40 +135,67 @@ impl Encoder<'_> {
         (first, self.encoded.constants.len() as u32 - first)
     }
 
-    fn steps(&mut self, steps: &[Step]) -> Option<()> {
-        let mut slots = 0;
-        for step in steps {
-            match *step {
-                Step::Check(check) => {
-                    let a = self.operand(self.plan.checks[check].holds)?;
-                    let code = code::CHECK;
-                    self.encoded.ops.push(ScanOp {
-                        code,
-                        a,
-                        ..ScanOp::default()
-                    });
+    /// Adds steps. A result has its slot until its last use, of `kept` until the end.
+    fn steps(&mut self, steps: &[Step], kept: &[Register]) -> Option<()> {
+        const NEVER: usize = usize::MAX;
+        let mut last_uses = vec![NEVER; self.operands.len()];
+        for (at, step) in steps.iter().enumerate() {
+            for register in self.uses(*step) {
+                last_uses[usize::from(register)] = at;
+            }
+        }
+        for register in kept {
+            last_uses[usize::from(*register)] = NEVER;
+        }
+        let (mut free, mut slots) = (Vec::new(), 0);
+        for (at, step) in steps.iter().enumerate() {
+            let op = match *step {
+                Step::Check(check) => ScanOp {
+                    code: code::CHECK,
+                    a: self.operand(self.plan.checks[check].holds)?,
+                    ..ScanOp::default()
+                },
+                Step::Require(register) => ScanOp {
+                    code: code::REQUIRE,
+                    a: self.operand(register)?,
+                    ..ScanOp::default()
+                },
+                Step::Compute(register) => self.op(register)?,
+            };
+            self.encoded.ops.push(op);
+            for register in self.uses(*step) {
+                let last_use = &mut last_uses[usize::from(register)];
+                if *last_use == at {
+                    // An operand may be there twice.
+                    *last_use = NEVER;
+                    free.extend(self.operand(register).filter(|slot| slot & CONSTANT == 0));
                 }
-                Step::Require(register) => {
-                    let a = self.operand(register)?;
-                    let code = code::REQUIRE;
-                    self.encoded.ops.push(ScanOp {
-                        code,
-                        a,
-                        ..ScanOp::default()
-                    });
-                }
-                Step::Compute(register) => {
-                    let op = self.op(register)?;
-                    self.encoded.ops.push(ScanOp { to: slots, ..op });
-                    self.operands[usize::from(register)] = Some(slots);
+            }
+            if let Step::Compute(register) = *step {
+                let slot = free.pop().unwrap_or_else(|| {
                     slots += 1;
-                    if slots > SLOTS {
-                        return None;
-                    }
+                    slots - 1
+                });
+                if slots > SLOTS {
+                    return None;
+                }
+                self.operands[usize::from(register)] = Some(slot);
+                if let Some(op) = self.encoded.ops.last_mut() {
+                    op.to = slot;
                 }
             }
         }
         Some(())
+    }
+
+    /// The values that a step takes.
+    fn uses(&self, step: Step) -> impl Iterator<Item = Register> + use<> {
+        let operands = match step {
+            Step::Check(check) => [Some(self.plan.checks[check].holds), None, None],
+            Step::Require(register) => [Some(register), None, None],
+            Step::Compute(register) => self.plan.instructions[usize::from(register)].operands(),
+        };
+        operands.into_iter().flatten()
     }
 
     fn operand(&self, register: Register) -> Option<u32> {
@@ -318,22 +345,13 @@ impl Encoder<'_> {
 
     /// The columns of rows; of groups those that they are made of, each value once.
     fn columns(&mut self) -> Option<()> {
-        let ScanOutput::Groups(aggregation) = &self.plan.output else {
-            if let ScanOutput::Rows(columns) = &self.plan.output {
-                for column in columns {
-                    self.column(column.register, column.stored)?;
-                }
+        if let ScanOutput::Rows(columns) = &self.plan.output {
+            for column in columns {
+                self.column(column.register, column.stored)?;
             }
             return Some(());
-        };
-        let of_aggregate = |aggregate: &Aggregate| match *aggregate {
-            Aggregate::Count(of) => of,
-            Aggregate::Sum { of, .. } => Some(of),
-            Aggregate::Min(column) | Aggregate::Max(column) => Some(column.register),
-        };
-        let keys = aggregation.keys.iter().map(|key| key.register);
-        let aggregates = aggregation.aggregates.iter().filter_map(of_aggregate);
-        let mut registers: Vec<_> = keys.chain(aggregates).collect();
+        }
+        let mut registers = self.plan.output.registers();
         registers.sort_unstable();
         registers.dedup();
         for register in registers {
@@ -421,5 +439,51 @@ fn integer_bytes(instruction: &Instruction) -> u8 {
             IntegerRange::Exact => 16,
         },
         _ => 16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rockmill_core::scan::OutputColumn;
+
+    use super::*;
+
+    const TYPE: ColumnType = ColumnType::Integer { bytes: 8 };
+
+    /// A length, added to itself again and again.
+    fn sums(steps: usize, outputs: &[Register]) -> ScanPlan {
+        let add = |left, right| Instruction::Arithmetic {
+            operation: Operation::Add,
+            left,
+            right,
+            range: IntegerRange::Exact,
+        };
+        let mut instructions = vec![Instruction::Value, Instruction::Length(0)];
+        for last in 1..=steps as Register {
+            instructions.push(add(last, last));
+        }
+        let column = |&register| OutputColumn {
+            register,
+            stored: TYPE,
+        };
+        ScanPlan {
+            instructions,
+            output: ScanOutput::Rows(outputs.iter().map(column).collect()),
+            ..ScanPlan::default()
+        }
+    }
+
+    #[test]
+    fn results_share_slots_unless_they_are_still_needed() {
+        let steps = 3 * SLOTS as usize;
+        let encoded = Encoded::new(&sums(steps, &[steps as Register + 1])).expect("a few slots");
+        assert_eq!(encoded.ops.iter().map(|op| op.to).max(), Some(0));
+        // The first result is needed at the end.
+        let encoded = Encoded::new(&sums(9, &[10, 1])).expect("a few slots");
+        assert_eq!(encoded.ops.iter().map(|op| op.to).max(), Some(1));
+        assert_ne!(encoded.columns[0].operand, encoded.columns[1].operand);
+        let all = |len: u32| (1..=len as Register).collect::<Vec<_>>();
+        assert!(Encoded::new(&sums(steps, &all(SLOTS))).is_some());
+        assert!(Encoded::new(&sums(steps, &all(SLOTS + 1))).is_none());
     }
 }

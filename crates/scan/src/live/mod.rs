@@ -16,6 +16,7 @@ use std::time::Duration;
 use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_snapshot::tree::TreeFollower;
+use rockmill_storage::clock::Clock;
 use self_cell::self_cell;
 
 use handle::BoxedPin;
@@ -32,7 +33,7 @@ use crate::view::{Family, View};
 /// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
 const PIN_ATTEMPTS: usize = 100;
 
-/// How often a view is taken anew because writes came between, and then after a flush.
+/// How often a view is taken anew because writes came between, and then again after a flush.
 const ATTEMPTS: usize = 3;
 
 /// Why all of a column family is read through iterators although its files are known.
@@ -42,10 +43,17 @@ const NOT_IN_LOG: &str = "its unflushed entries are not all in the log";
 pub struct LiveDatabase<D: Handle> {
     db: Arc<D>,
     path: PathBuf,
-    may_flush: bool,
+    flush_every: Option<Duration>,
     state: Mutex<State>,
-    /// Number of flushes so far. Who wants one waits for another that has begun.
-    flushes: Mutex<u64>,
+    flushes: Mutex<Flushes>,
+}
+
+/// The flushes so far. Who wants one waits for another that has begun.
+#[derive(Debug, Default)]
+struct Flushes {
+    number: u64,
+    /// When the last one ended, by the engine's clock.
+    last: Option<Duration>,
 }
 
 /// What is kept from view to view.
@@ -69,18 +77,23 @@ impl<D: Handle> LiveDatabase<D> {
         Self {
             path: db.path().to_owned(),
             db,
-            may_flush: true,
+            flush_every: Some(Duration::from_secs(1)),
             state: Mutex::default(),
             flushes: Mutex::default(),
         }
     }
 
-    /// Whether a view may flush memtables whose entries are not all in the log: it was switched off for some writes, files
-    /// were ingested since, or there are prepared transactions. It may by default. If not, RocksDB's iterators read
-    /// these column families.
+    /// How often views may flush memtables at most; `None` for never. The default is one second.
+    ///
+    /// A view needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files were
+    /// ingested since, or there are prepared transactions. Between two flushes, RocksDB's iterators read these column
+    /// families. So each view has all that was written before it, and many views make few small files.
     #[must_use]
-    pub fn may_flush(self, may_flush: bool) -> Self {
-        Self { may_flush, ..self }
+    pub fn flush_every(self, least: Option<Duration>) -> Self {
+        Self {
+            flush_every: least,
+            ..self
+        }
     }
 
     /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
@@ -208,16 +221,27 @@ impl<D: Handle> LiveDatabase<D> {
         Ok(families)
     }
 
-    /// Flushes the column families, unless somebody has done so since `before`.
-    fn flush(&self, families: &BTreeSet<String>, before: u64) -> Result<()> {
+    /// Flushes the column families, unless somebody has done so since there were `before` flushes.
+    fn flush(&self, families: &BTreeSet<String>, before: u64, clock: &dyn Clock) -> Result<()> {
         let mut flushes = lock(&self.flushes);
-        if *flushes == before {
+        if flushes.number == before {
             for family in families {
                 self.db.flush(family)?;
             }
-            *flushes += 1;
+            flushes.number += 1;
+            flushes.last = Some(clock.now());
         }
         Ok(())
+    }
+
+    /// The number of flushes so far, and whether there may be another one now.
+    fn flushes(&self, clock: &dyn Clock) -> (u64, bool) {
+        let flushes = lock(&self.flushes);
+        let may_flush = self.flush_every.is_some_and(|least| {
+            let since = flushes.last.map(|last| clock.now().saturating_sub(last));
+            since.is_none_or(|since| since >= least)
+        });
+        (flushes.number, may_flush)
     }
 }
 
@@ -256,22 +280,26 @@ impl<D: Handle> Database for LiveDatabase<D> {
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
+        let clock = engine.storage.clock();
+        let mut has_flushed = false;
         let mut attempts = 0;
         loop {
-            let flushes = *lock(&self.flushes);
+            let (flushes, may_flush) = self.flushes(&*clock);
             let (view, incomplete) = self.try_view(engine)?;
             attempts += 1;
-            let may_go_on = match self.may_flush {
-                true => attempts < 2 * ATTEMPTS,
-                false => attempts < ATTEMPTS,
-            };
-            if incomplete.is_empty() || !may_go_on {
+            if incomplete.is_empty() {
                 return Ok(Arc::new(view));
             }
-            if attempts >= ATTEMPTS {
-                drop(view);
-                self.flush(&incomplete, flushes)?;
+            if attempts < ATTEMPTS {
+                continue;
             }
+            if has_flushed || !may_flush {
+                return Ok(Arc::new(view));
+            }
+            drop(view);
+            self.flush(&incomplete, flushes, &*clock)?;
+            has_flushed = true;
+            attempts = 0;
         }
     }
 }

@@ -126,7 +126,9 @@ pub fn open(path: &Path) -> DB {
 
 pub fn open_read_only(path: &Path) -> DB {
     let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options()));
-    DB::open_cf_descriptors_read_only(&options(), path, families, false)
+    let mut options = options();
+    options.set_allow_2pc(true);
+    DB::open_cf_descriptors_read_only(&options, path, families, false)
         .expect("the database opens")
 }
 
