@@ -128,8 +128,7 @@ pub fn open_read_only(path: &Path) -> DB {
     let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options()));
     let mut options = options();
     options.set_allow_2pc(true);
-    DB::open_cf_descriptors_read_only(&options, path, families, false)
-        .expect("the database opens")
+    DB::open_cf_descriptors_read_only(&options, path, families, false).expect("the database opens")
 }
 
 /// Does the steps. Values tell which step wrote them.

@@ -193,13 +193,13 @@ fn a_program_with_too_many_results_for_a_thread_is_refused() {
     let plan = |results: u16| {
         let mut instructions = vec![Instruction::Constant(Literal::Boolean(true))];
         instructions.extend((0..results).map(Instruction::Not));
-        let register = results;
         let stored = ColumnType::Boolean;
+        let columns = (1..=results).map(|register| OutputColumn { register, stored });
         ScanPlan {
             checks: Vec::new(),
             instructions,
             filter: None,
-            output: ScanOutput::Rows(vec![OutputColumn { register, stored }]),
+            output: ScanOutput::Rows(columns.collect()),
         }
     };
     let (range, visibility) = (KeyRange::default(), Visibility::Snapshot(ALL));
