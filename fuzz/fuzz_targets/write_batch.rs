@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use rockmill_format::Result;
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::log::LogReader;
-use rockmill_format::write_batch::WriteBatch;
+use rockmill_format::write_batch::{BatchRecord, WriteBatch};
 
 /// Bytes of a log's block, in which a fragment must fit together with its header.
 const LOG_BLOCK: usize = 32 * 1024;
@@ -87,12 +87,23 @@ fn check_batch(bytes: &[u8]) {
     };
     let mut expected = batch.first_sequence();
     loop {
-        match batch.next_entry() {
-            Ok(Some(entry)) => {
+        match batch.next_record() {
+            Ok(Some(BatchRecord::Entry(entry))) => {
                 assert_eq!(entry.sequence, expected);
                 assert!(entry.offset < bytes.len());
                 expected += 1;
             }
+            Ok(Some(BatchRecord::Prepared(prepared))) => {
+                // It may take impossible sequence numbers.
+                let Ok(mut committed) = WriteBatch::of_prepared(&prepared, expected) else {
+                    continue;
+                };
+                while let Ok(Some(record)) = committed.next_record() {
+                    assert!(matches!(record, BatchRecord::Entry(_)));
+                }
+                assert!(committed.next_record().is_ok(), "its records were read before");
+            }
+            Ok(Some(BatchRecord::Commit(_) | BatchRecord::Rollback(_))) => {}
             Ok(None) => break,
             Err(error) => {
                 assert!(error.offset <= bytes.len() as u64);

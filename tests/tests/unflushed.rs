@@ -21,7 +21,7 @@ use rockmill_tests::internal::read_internal_entries;
 use rockmill_tests::seed::{cases, first_seed};
 use rust_rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, FlushOptions, MergeOperands, Options,
-    TransactionDB, TransactionDBOptions, WriteBatch,
+    TransactionDB, TransactionDBOptions, TransactionOptions, WriteBatch, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -491,37 +491,108 @@ fn too_many_entries_are_declined() {
     assert!(error.what.contains("flush the database"), "{}", error.what);
 }
 
+/// Prepares transactions, commits some of them, and rolls some back. `number` tells names apart.
+fn run_transactions(db: &TransactionDB, rng: &mut StdRng, number: &mut u32) {
+    let mut without_wait = TransactionOptions::default();
+    without_wait.set_lock_timeout(0);
+    // Those that were prepared before the database was closed are there again.
+    let mut prepared = db.prepared_transactions();
+    let family = |rng: &mut StdRng| {
+        let name = FAMILIES[rng.random_range(0..2)];
+        db.cf_handle(name).expect("a family")
+    };
+    for _ in 0..rng.random_range(0..100) {
+        *number += 1;
+        match rng.random_range(0..12) {
+            0..5 => {
+                let options = WriteOptions::default();
+                let transaction = db.transaction_opt(&options, &without_wait);
+                for part in 0..rng.random_range(1..5_u8) {
+                    let family = family(rng);
+                    let key = format!("k{:02}", rng.random_range(0..60));
+                    let value = vec![part + b'a'; rng.random_range(0..90)];
+                    // A transaction that is prepared may have the key.
+                    let _ = match rng.random_range(0..6) {
+                        0 => transaction.delete_cf(family, key),
+                        1 => transaction.merge_cf(family, key, value),
+                        _ => transaction.put_cf(family, key, value),
+                    };
+                }
+                if rng.random_ratio(1, 4) {
+                    transaction.commit().expect("commit");
+                    continue;
+                }
+                let name = format!("transaction {number}");
+                transaction.set_name(name.as_bytes()).expect("name");
+                transaction.prepare().expect("prepare");
+                prepared.push(transaction);
+            }
+            5..8 if !prepared.is_empty() => {
+                let transaction = prepared.swap_remove(rng.random_range(0..prepared.len()));
+                transaction.commit().expect("commit");
+            }
+            8 if !prepared.is_empty() => {
+                let transaction = prepared.swap_remove(rng.random_range(0..prepared.len()));
+                transaction.rollback().expect("rollback");
+            }
+            9 => db.flush_cf(family(rng)).expect("flush"),
+            _ => {
+                let _ = db.put_cf(family(rng), format!("put{number}"), b"value");
+            }
+        }
+    }
+}
+
 #[test]
-fn two_phase_records_are_declined() {
+fn transactions_are_there_once_they_are_committed() {
+    for (_, mut rng) in seeded(CASES) {
+        let dir = TempDir::new().expect("a folder");
+        let mut options = options();
+        options.set_allow_2pc(true);
+        // Larger than all of it, so that only the test flushes.
+        options.set_write_buffer_size(64 << 20);
+        let mut number = 0;
+        for _ in 0..4 {
+            let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
+            let settings = TransactionDBOptions::default();
+            let db: TransactionDB =
+                TransactionDB::open_cf_descriptors(&options, &settings, dir.path(), families)
+                    .expect("open");
+            run_transactions(&db, &mut rng, &mut number);
+            drop(db);
+            drop(check(&options, dir.path(), dir.path()));
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_was_prepared_before_what_is_read_is_declined() {
     let dir = TempDir::new().expect("a folder");
     let db: TransactionDB =
         TransactionDB::open(&options(), &TransactionDBOptions::default(), dir.path())
             .expect("open");
     let transaction = db.transaction();
     transaction.put(b"key", b"value").expect("put");
-    transaction.commit().expect("commit");
-    let read = || {
-        let database = ClosedDatabase::read(&LocalStorage, dir.path()).expect("sound files");
-        let tree = database.follower.tree();
-        let cancel = CancelToken::new();
-        Unflushed::read(
-            &LocalStorage,
-            dir.path(),
-            tree,
-            |_| true,
-            ENOUGH_MEMORY,
-            &cancel,
-        )
-    };
-    assert_eq!(read().expect("one batch").families[&0].entries().len(), 1);
-    let transaction = db.transaction();
-    transaction.put(b"key", b"other value").expect("put");
     transaction.set_name(b"name").expect("name");
     transaction.prepare().expect("prepare");
-    let error = read().expect_err("two-phase records");
-    assert!(matches!(error.kind, ErrorKind::Declined(_)), "{error}");
-    assert!(error.what.contains("two-phase"), "{error}");
     transaction.commit().expect("commit");
+    let log = logs(dir.path()).pop().expect("a log");
+    let number = log.file_stem().and_then(|stem| stem.to_str());
+    let number = number.and_then(|stem| stem.parse().ok());
+    let mut reader = LogReader::write_ahead_log(number.expect("a number"));
+    reader.push(&fs::read(log).expect("read"));
+    let mut unflushed = Unflushed::new(ENOUGH_MEMORY);
+    let mut results = Vec::new();
+    let mut number = 0;
+    while let Some(record) = reader.next_record().expect("sound") {
+        number += 1;
+        // The first batch has prepared it.
+        if number > 1 {
+            let added = unflushed.add_batch(&record.payload, |_, _| true);
+            results.push(added.map_err(|error| error.kind));
+        }
+    }
+    assert_eq!(results, [Err(ErrorKind::Declined(DeclineReason::Allow2pc))]);
 }
 
 #[test]

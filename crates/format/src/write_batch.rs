@@ -6,6 +6,9 @@
 //! ```
 //!
 //! Keys and values have a varint32 length in front. Records of the default column family have types of their own.
+//!
+//! A transaction of the policy `WRITE_COMMITTED` that is prepared before it is committed has its entries between two
+//! markers, of which the second one has its name. A marker of its commit or rollback with that name is in a later batch.
 
 use crate::coding::Cursor;
 use crate::error::{Error, Result};
@@ -58,10 +61,34 @@ pub struct BatchEntry<'a> {
     pub value: &'a [u8],
 }
 
-/// Forward reader over a batch's entries.
+/// What a batch holds, one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchRecord<'a> {
+    /// An entry.
+    Entry(BatchEntry<'a>),
+    /// A transaction that is prepared.
+    Prepared(Prepared<'a>),
+    /// The transaction of this name is committed: its entries take the next sequence numbers.
+    Commit(&'a [u8]),
+    /// The transaction of this name is rolled back.
+    Rollback(&'a [u8]),
+}
+
+/// Entries that have no effect and no sequence numbers before their transaction is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepared<'a> {
+    /// Name of the transaction.
+    pub name: &'a [u8],
+    /// The entries' records.
+    pub records: &'a [u8],
+    /// Number of entries.
+    pub count: u32,
+}
+
+/// Forward reader over a batch's records.
 ///
-/// Each entry has a sequence number of its own, as in all databases but those that write prepared transactions
-/// before they are committed. Keys have no user-defined timestamps.
+/// Each entry has a sequence number of its own, as in all databases but those whose transactions are written before they
+/// are committed (`WRITE_PREPARED`, `WRITE_UNPREPARED`). Keys have no user-defined timestamps.
 #[derive(Debug, Clone)]
 pub struct WriteBatch<'a> {
     first_sequence: u64,
@@ -69,6 +96,8 @@ pub struct WriteBatch<'a> {
     cursor: Cursor<'a>,
     /// Entries so far, as the header counts them.
     found: u32,
+    /// Sequence numbers that RocksDB took for the records so far.
+    taken: u64,
     sequence: u64,
 }
 
@@ -80,6 +109,18 @@ impl<'a> WriteBatch<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes);
         let (sequence, count) = (cursor.u64()?, cursor.u32()?);
+        Self::new(sequence, count, cursor)
+    }
+
+    /// The entries of a transaction that is committed. The first one has this sequence number.
+    ///
+    /// # Errors
+    /// Corruption if the sequence number is impossible.
+    pub fn of_prepared(prepared: &Prepared<'a>, sequence: u64) -> Result<Self> {
+        Self::new(sequence, prepared.count, Cursor::new(prepared.records))
+    }
+
+    fn new(sequence: u64, count: u32, cursor: Cursor<'a>) -> Result<Self> {
         let is_possible = sequence <= MAX_SEQUENCE && u64::from(count) <= MAX_SEQUENCE - sequence;
         if !is_possible {
             let what = format!("batch of {count} entries with sequence number {sequence}");
@@ -90,6 +131,7 @@ impl<'a> WriteBatch<'a> {
             count,
             cursor,
             found: 0,
+            taken: 0,
             sequence,
         })
     }
@@ -99,9 +141,9 @@ impl<'a> WriteBatch<'a> {
         self.first_sequence
     }
 
-    /// Last sequence number that RocksDB took for the batch, or that before the batch if it counts no entries.
+    /// Last sequence number that RocksDB took for the records so far, or that before the batch if it took none.
     pub fn last_sequence(&self) -> u64 {
-        (self.first_sequence + u64::from(self.count)).saturating_sub(1)
+        (self.first_sequence + self.taken).saturating_sub(1)
     }
 
     /// Sequence number behind that of the entry that was given last.
@@ -109,50 +151,32 @@ impl<'a> WriteBatch<'a> {
         self.sequence
     }
 
-    /// The next entry, or `None` behind the last. Comments (`PutLogData`) and empty ranges are passed over.
+    /// Goes on behind the entries of a transaction that this batch commits.
+    pub fn go_on_behind(&mut self, committed: &WriteBatch<'_>) {
+        self.sequence = committed.sequence;
+        self.taken += committed.taken;
+    }
+
+    /// The next record, or `None` behind the last. Comments (`PutLogData`) and empty ranges are passed over.
     ///
     /// # Errors
-    /// Corruption if a record is malformed or not known, or the header gives another number of entries;
-    /// Unsupported for the records of two-phase commits. The reader must not be used further then.
-    pub fn next_entry(&mut self) -> Result<Option<BatchEntry<'a>>> {
+    /// Corruption if a record is malformed or not known, or the header gives another number of entries; Unsupported for
+    /// transactions that are written before they are committed. The reader must not be used further then.
+    pub fn next_record(&mut self) -> Result<Option<BatchRecord<'a>>> {
         while !self.cursor.is_empty() {
-            let offset = self.cursor.offset();
-            let Some((kind, has_family)) = self.next_kind()? else {
-                continue;
+            let at = self.cursor.offset();
+            let marker = match self.cursor.u8()? {
+                tag::BEGIN_PREPARE => BatchRecord::Prepared(self.prepared()?),
+                tag::COMMIT => BatchRecord::Commit(self.cursor.length_prefixed()?),
+                tag::ROLLBACK => BatchRecord::Rollback(self.cursor.length_prefixed()?),
+                code => {
+                    let Some(entry) = self.entry(at, code)? else {
+                        continue;
+                    };
+                    BatchRecord::Entry(entry)
+                }
             };
-            let column_family = if has_family {
-                self.cursor.varint32()?
-            } else {
-                0
-            };
-            let key = self.cursor.length_prefixed()?;
-            let value = if kind.is_tombstone() {
-                &[]
-            } else {
-                self.cursor.length_prefixed()?
-            };
-            if kind == ValueType::ValuePreferredSeqno && value.len() < WRITE_TIME_LEN {
-                return Err(Error::corruption(offset, "timed put without its time"));
-            }
-            if self.found == self.count {
-                return Err(self.wrong_count("more"));
-            }
-            self.found += 1;
-            // RocksDB inserts nothing then, and counts on from the same number. (Its recovery counts it where the column
-            // family is flushed, which changes neither the order of entries nor what the next batch has.)
-            if kind == ValueType::RangeDeletion && key == value {
-                continue;
-            }
-            let sequence = self.sequence;
-            self.sequence += 1;
-            return Ok(Some(BatchEntry {
-                offset,
-                column_family,
-                sequence,
-                kind,
-                key,
-                value,
-            }));
+            return Ok(Some(marker));
         }
         if self.found < self.count {
             return Err(self.wrong_count("fewer"));
@@ -160,24 +184,80 @@ impl<'a> WriteBatch<'a> {
         Ok(None)
     }
 
-    /// The next record's type and whether it names a column family; `None` behind a record that is no entry.
-    fn next_kind(&mut self) -> Result<Option<(ValueType, bool)>> {
-        let at = self.cursor.offset();
-        let code = self.cursor.u8()?;
+    /// The records up to the end of a prepared transaction.
+    fn prepared(&mut self) -> Result<Prepared<'a>> {
+        let (found, taken, sequence) = (self.found, self.taken, self.sequence);
+        let (start, rest) = (self.cursor.offset(), self.cursor.rest());
+        loop {
+            let at = self.cursor.offset();
+            let code = self.cursor.u8()?;
+            if code == tag::END_PREPARE {
+                (self.taken, self.sequence) = (taken, sequence);
+                return Ok(Prepared {
+                    name: self.cursor.length_prefixed()?,
+                    records: &rest[..at - start],
+                    count: self.found - found,
+                });
+            }
+            self.entry(at, code)?;
+        }
+    }
+
+    /// The entry of this type that begins before the cursor; `None` if RocksDB inserts none.
+    fn entry(&mut self, offset: usize, code: u8) -> Result<Option<BatchEntry<'a>>> {
+        let Some((kind, has_family)) = self.kind(offset, code)? else {
+            return Ok(None);
+        };
+        let column_family = if has_family {
+            self.cursor.varint32()?
+        } else {
+            0
+        };
+        let key = self.cursor.length_prefixed()?;
+        let value = if kind.is_tombstone() {
+            &[]
+        } else {
+            self.cursor.length_prefixed()?
+        };
+        if kind == ValueType::ValuePreferredSeqno && value.len() < WRITE_TIME_LEN {
+            return Err(Error::corruption(offset, "timed put without its time"));
+        }
+        if self.found == self.count {
+            return Err(self.wrong_count("more"));
+        }
+        self.found += 1;
+        self.taken += 1;
+        // RocksDB inserts nothing then, and counts on from the same number. (Its recovery counts it where the column
+        // family is flushed, which changes neither the order of entries nor what the next batch has.)
+        if kind == ValueType::RangeDeletion && key == value {
+            return Ok(None);
+        }
+        let sequence = self.sequence;
+        self.sequence += 1;
+        Ok(Some(BatchEntry {
+            offset,
+            column_family,
+            sequence,
+            kind,
+            key,
+            value,
+        }))
+    }
+
+    /// What a type means, and whether a column family is named; `None` for a record that is no entry.
+    fn kind(&mut self, at: usize, code: u8) -> Result<Option<(ValueType, bool)>> {
         let of_family = match code {
             tag::LOG_DATA => {
                 self.cursor.length_prefixed()?;
                 return Ok(None);
             }
             tag::NOOP => return Ok(None),
-            tag::BEGIN_PREPARE
-            | tag::END_PREPARE
-            | tag::COMMIT
-            | tag::ROLLBACK
-            | tag::BEGIN_PERSISTED_PREPARE
-            | tag::BEGIN_UNPREPARE
-            | tag::COMMIT_WITH_TIMESTAMP => {
+            tag::BEGIN_PERSISTED_PREPARE | tag::BEGIN_UNPREPARE | tag::COMMIT_WITH_TIMESTAMP => {
                 return Err(Error::unsupported(at, "two-phase records"));
+            }
+            tag::BEGIN_PREPARE | tag::END_PREPARE | tag::COMMIT | tag::ROLLBACK => {
+                let what = "a marker of a transaction at a place where none can be";
+                return Err(Error::corruption(at, what));
             }
             tag::FAMILY_DELETION => Some(ValueType::Deletion),
             tag::FAMILY_VALUE => Some(ValueType::Value),
@@ -254,8 +334,11 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<(Vec<BatchEntry<'_>>, u64)> {
         let mut reader = WriteBatch::parse(bytes)?;
         let mut out = Vec::new();
-        while let Some(entry) = reader.next_entry()? {
-            out.push(entry);
+        while let Some(record) = reader.next_record()? {
+            out.extend(match record {
+                BatchRecord::Entry(entry) => Some(entry),
+                _ => None,
+            });
         }
         Ok((out, reader.next_sequence()))
     }
@@ -336,7 +419,8 @@ mod tests {
                     text.join("="),
                 ));
             }
-            let batch = WriteBatch::parse(&record.payload).unwrap();
+            let mut batch = WriteBatch::parse(&record.payload).unwrap();
+            while batch.next_record().unwrap().is_some() {}
             ends.push((batch.first_sequence(), batch.last_sequence()));
         }
         assert_eq!(log.torn_at(), None);
@@ -398,17 +482,63 @@ mod tests {
     }
 
     #[test]
-    fn two_phase_records_are_unsupported_and_others_corruption() {
+    fn entries_of_prepared_transactions_take_sequence_numbers_when_they_are_committed() {
+        let marker = |out: &mut Vec<u8>, code, name: &[u8]| {
+            out.push(code);
+            put_length_prefixed(out, name);
+        };
+        let entry = |key: &[u8]| (0, 1, key.to_vec(), b"v".to_vec());
+        let mut bytes = batch(5, 4);
+        put(&mut bytes, &entry(b"a"));
+        bytes.push(tag::BEGIN_PREPARE);
+        put(&mut bytes, &entry(b"b"));
+        put(&mut bytes, &entry(b"c"));
+        marker(&mut bytes, tag::END_PREPARE, b"name");
+        marker(&mut bytes, tag::ROLLBACK, b"other");
+        marker(&mut bytes, tag::COMMIT, b"name");
+        put(&mut bytes, &entry(b"d"));
+        let mut reader = WriteBatch::parse(&bytes).unwrap();
+        let mut found = Vec::new();
+        let mut prepared = None;
+        while let Some(record) = reader.next_record().unwrap() {
+            match record {
+                BatchRecord::Entry(entry) => found.push((entry.key, entry.sequence)),
+                BatchRecord::Prepared(all) => prepared = Some(all),
+                BatchRecord::Rollback(name) => assert_eq!(name, b"other"),
+                BatchRecord::Commit(name) => {
+                    let prepared = prepared.take().unwrap();
+                    assert_eq!((prepared.name, prepared.count), (name, 2));
+                    let next = reader.next_sequence();
+                    let mut committed = WriteBatch::of_prepared(&prepared, next).unwrap();
+                    while let Some(record) = committed.next_record().unwrap() {
+                        let BatchRecord::Entry(entry) = record else {
+                            panic!("{record:?}");
+                        };
+                        found.push((entry.key, entry.sequence));
+                    }
+                    reader.go_on_behind(&committed);
+                }
+            }
+        }
+        assert_eq!(found, [(&b"a"[..], 5), (b"b", 6), (b"c", 7), (b"d", 8)]);
+        assert_eq!((reader.next_sequence(), reader.last_sequence()), (9, 8));
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn other_two_phase_records_are_unsupported_and_what_is_not_known_corruption() {
         for code in 0..=u8::MAX {
             let mut bytes = batch(1, 1);
             bytes.push(code);
             let is_entry = KINDS.iter().any(|&(_, a, b)| code == a || code == b);
-            if is_entry || matches!(code, tag::LOG_DATA | tag::NOOP) {
+            // Markers of transactions lack their ends or names here.
+            if is_entry || matches!(code, tag::LOG_DATA | tag::NOOP | 0x09 | 0x0b | 0x0c) {
                 continue;
             }
             let error = read(&bytes).unwrap_err();
-            let two_phase = [0x09, 0x0a, 0x0b, 0x0c, 0x12, 0x13, 0x15];
-            if two_phase.contains(&code) {
+            if [0x12, 0x13, 0x15].contains(&code) {
                 assert_eq!(
                     (error.kind, &*error.what),
                     (ErrorKind::Unsupported, "two-phase records")
@@ -417,6 +547,11 @@ mod tests {
                 assert_eq!(error.kind, ErrorKind::Corruption, "{code}");
             }
             assert_eq!(error.offset, HEADER_LEN as u64);
+        }
+        // Transactions are not nested.
+        for code in [tag::BEGIN_PREPARE, tag::COMMIT, tag::ROLLBACK] {
+            let bytes = [batch(1, 0), vec![tag::BEGIN_PREPARE, code, 0]].concat();
+            assert_eq!(read(&bytes).unwrap_err().kind, ErrorKind::Corruption);
         }
     }
 

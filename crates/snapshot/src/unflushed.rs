@@ -10,7 +10,7 @@ use rockmill_format::key::{self, ValueType, pack_tag};
 use rockmill_format::log::LogReader;
 use rockmill_format::manifest::Tree;
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::write_batch::{BatchEntry, WriteBatch};
+use rockmill_format::write_batch::{BatchEntry, BatchRecord, Prepared, WriteBatch};
 use rockmill_storage::{InputFileReader, Storage, base_name};
 
 /// Sizes between which the pieces lie in which memory for entries is taken, but for a larger entry.
@@ -115,10 +115,21 @@ pub struct Unflushed {
     pub families: BTreeMap<u32, MemTable>,
     /// Largest sequence number that the batches have taken, other column families' too; 0 before the first batch.
     pub last_sequence: u64,
+    /// Transactions that are prepared and not committed, by their names.
+    prepared: BTreeMap<Vec<u8>, PreparedBatch>,
+    /// Whether all are there that were prepared before the first batch and have unflushed entries.
+    has_all_prepared: bool,
     /// Sequence number behind that of the last entry.
     next_sequence: Option<u64>,
     bytes: usize,
     max_bytes: usize,
+}
+
+/// The entries of a transaction that is prepared.
+#[derive(Debug)]
+struct PreparedBatch {
+    records: Vec<u8>,
+    count: u32,
 }
 
 impl Unflushed {
@@ -127,6 +138,8 @@ impl Unflushed {
         Self {
             families: BTreeMap::new(),
             last_sequence: 0,
+            prepared: BTreeMap::new(),
+            has_all_prepared: false,
             next_sequence: None,
             bytes: 0,
             max_bytes,
@@ -155,9 +168,17 @@ impl Unflushed {
         let first_logs: BTreeMap<u32, u64> = chosen
             .map(|(&id, family)| (id, family.log_number.max(tree.min_log_number_to_keep)))
             .collect();
-        let mut unflushed = Self::new(max_bytes);
+        let mut unflushed = Self {
+            has_all_prepared: true,
+            ..Self::new(max_bytes)
+        };
         let Some(&first) = first_logs.values().min() else {
             return Ok(unflushed);
+        };
+        // Older logs are kept for the transactions that were prepared in them.
+        let first = match tree.min_log_number_to_keep {
+            0 => first,
+            kept => kept.min(first),
         };
         let mut torn: Option<Error> = None;
         for (number, name) in log_files(storage, log_dir, first)? {
@@ -185,11 +206,13 @@ impl Unflushed {
         Ok(unflushed)
     }
 
-    /// Adds the entries of a write batch that `takes` chooses by the column family's id and the sequence number.
+    /// Adds the entries of a write batch that `takes` chooses by the column family's id and the sequence number. Those of a
+    /// transaction that is prepared are added when it is committed.
     ///
     /// # Errors
-    /// Corruption if the batch is malformed; Declined if it belongs to a two-phase commit, and beyond `max_bytes`.
-    /// Nothing must be added further then.
+    /// Corruption if the batch is malformed; Declined if it was written before its transaction is committed, if it
+    /// commits a transaction that was prepared in no batch before, and beyond `max_bytes`. Nothing must be added further
+    /// then.
     pub fn add_batch(&mut self, batch: &[u8], takes: impl Fn(u32, u64) -> bool) -> Result<()> {
         self.add(WriteBatch::parse(batch).map_err(in_batch)?, takes)
     }
@@ -199,29 +222,105 @@ impl Unflushed {
             let what = "write batches share sequence numbers, as those of two-phase commits do";
             return Err(Error::declined(DeclineReason::Allow2pc, what));
         }
-        while let Some(entry) = batch.next_entry().map_err(in_batch)? {
-            if !takes(entry.column_family, entry.sequence) {
-                continue;
-            }
-            if entry.kind == ValueType::RangeDeletion && entry.key > entry.value {
-                let what = "a range deletion ends before it begins";
-                return Err(Error::new(ErrorKind::Corruption, what));
-            }
-            let family = self.families.entry(entry.column_family).or_default();
-            let before = family.bytes;
-            family.add(&entry);
-            self.bytes += family.bytes - before;
-            if self.bytes > self.max_bytes {
-                let what = format!(
-                    "what is not flushed takes more than {} bytes of memory; flush the database",
-                    self.max_bytes
-                );
-                return Err(Error::declined(DeclineReason::MemoryBudget, what));
+        while let Some(record) = batch.next_record().map_err(in_batch)? {
+            match record {
+                BatchRecord::Entry(entry) => self.add_entry(&entry, &takes)?,
+                BatchRecord::Prepared(prepared) => self.prepare(&prepared)?,
+                BatchRecord::Rollback(name) => {
+                    self.forget(name);
+                }
+                BatchRecord::Commit(name) => match self.forget(name) {
+                    Some(known) => self.commit(name, &known, &mut batch, &takes)?,
+                    // RocksDB removes a log when all that its transactions wrote is flushed.
+                    None if self.has_all_prepared => {}
+                    None => {
+                        let what = "a transaction was prepared before the first batch that is read";
+                        return Err(Error::declined(DeclineReason::Allow2pc, what));
+                    }
+                },
             }
         }
         self.next_sequence = Some(batch.next_sequence());
         self.last_sequence = self.last_sequence.max(batch.last_sequence());
         Ok(())
+    }
+
+    fn add_entry(
+        &mut self,
+        entry: &BatchEntry<'_>,
+        takes: &impl Fn(u32, u64) -> bool,
+    ) -> Result<()> {
+        if !takes(entry.column_family, entry.sequence) {
+            return Ok(());
+        }
+        if entry.kind == ValueType::RangeDeletion && entry.key > entry.value {
+            let what = "a range deletion ends before it begins";
+            return Err(Error::new(ErrorKind::Corruption, what));
+        }
+        let family = self.families.entry(entry.column_family).or_default();
+        let before = family.bytes;
+        family.add(entry);
+        self.bytes += family.bytes - before;
+        self.check_memory()
+    }
+
+    fn prepare(&mut self, prepared: &Prepared<'_>) -> Result<()> {
+        self.forget(prepared.name);
+        let batch = PreparedBatch {
+            records: prepared.records.to_vec(),
+            count: prepared.count,
+        };
+        self.bytes += prepared.name.len() + batch.bytes();
+        self.prepared.insert(prepared.name.to_vec(), batch);
+        self.check_memory()
+    }
+
+    /// Forgets that a transaction is prepared.
+    fn forget(&mut self, name: &[u8]) -> Option<PreparedBatch> {
+        let known = self.prepared.remove(name)?;
+        self.bytes -= name.len() + known.bytes();
+        Some(known)
+    }
+
+    fn commit(
+        &mut self,
+        name: &[u8],
+        known: &PreparedBatch,
+        batch: &mut WriteBatch<'_>,
+        takes: &impl Fn(u32, u64) -> bool,
+    ) -> Result<()> {
+        let prepared = Prepared {
+            name,
+            records: &known.records,
+            count: known.count,
+        };
+        let committed = WriteBatch::of_prepared(&prepared, batch.next_sequence());
+        let mut committed = committed.map_err(in_batch)?;
+        while let Some(record) = committed.next_record().map_err(in_batch)? {
+            if let BatchRecord::Entry(entry) = record {
+                self.add_entry(&entry, takes)?;
+            }
+        }
+        batch.go_on_behind(&committed);
+        Ok(())
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        if self.bytes <= self.max_bytes {
+            return Ok(());
+        }
+        let what = format!(
+            "what is not flushed takes more than {} bytes of memory; flush the database",
+            self.max_bytes
+        );
+        Err(Error::declined(DeclineReason::MemoryBudget, what))
+    }
+}
+
+impl PreparedBatch {
+    /// Bytes of memory.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.records.len()
     }
 }
 

@@ -86,7 +86,7 @@ impl<D: Handle> LiveDatabase<D> {
     /// How often views may flush memtables at most; `None` for never. The default is one second.
     ///
     /// A view needs a flush if some unflushed entries are not in the log: it was switched off for some writes, files were
-    /// ingested since, or there are prepared transactions. Between two flushes, RocksDB's iterators read these column
+    /// ingested since, or transactions were prepared. Between two flushes, RocksDB's iterators read these column
     /// families. So each view has all that was written before it, and many views make few small files.
     #[must_use]
     pub fn flush_every(self, least: Option<Duration>) -> Self {
