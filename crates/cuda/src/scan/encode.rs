@@ -44,6 +44,7 @@ mod code {
     pub const DATE: u32 = 22;
     pub const STRING_SIZE: u32 = 23;
     pub const TRIM_END: u32 = 24;
+    pub const TEXT: u32 = 25;
 }
 
 /// A plan in the kernels' form.
@@ -66,7 +67,7 @@ pub struct EncodedColumn {
 }
 
 impl Encoded {
-    /// The plan; `None` if a thread cannot keep as many results, or has strings to put together, or if the plan is malformed.
+    /// The plan; `None` if a thread cannot keep as many results, or has strings to put together or JSON to parse, or if the plan is malformed.
     pub fn new(plan: &ScanPlan) -> Option<Self> {
         let schedule = plan.schedule().ok()?;
         // The filter has other slots than the output, which computes anew what it needs of the filter's results.
@@ -140,11 +141,13 @@ impl Encoder<'_> {
         for step in steps {
             match *step {
                 Step::Check(check) => {
-                    let a = self.operand(self.plan.checks[check].holds)?;
-                    let code = code::CHECK;
+                    let check = &self.plan.checks[check];
+                    let a = self.operand(check.holds)?;
+                    let (code, detail) = (code::CHECK, u32::from(check.counts));
                     self.encoded.ops.push(ScanOp {
                         code,
                         a,
+                        detail,
                         ..ScanOp::default()
                     });
                 }
@@ -231,6 +234,8 @@ impl Encoder<'_> {
             }
             // A thread has no place for bytes.
             Instruction::String { .. } => return None,
+            // The CPU parses it.
+            Instruction::Json { .. } => return None,
             Instruction::StringSize { from, at, groups } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 let detail = match groups {
@@ -240,6 +245,7 @@ impl Encoder<'_> {
                 op(code::STRING_SIZE, from, at, 0, detail)
             }
             Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
+            Instruction::Text(of) => op(code::TEXT, self.operand(*of)?, 0, 0, 0),
             Instruction::Select {
                 when,
                 then,
