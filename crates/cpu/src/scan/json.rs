@@ -89,7 +89,8 @@ fn members(json: &[u8], names: &[String]) -> Option<Vec<Option<Range<usize>>>> {
     if json.get(at) != Some(&b'{') {
         return None;
     }
-    serde_json::from_slice::<IgnoredAny>(json).ok()?;
+    let text = std::str::from_utf8(json).ok()?;
+    serde_json::from_str::<IgnoredAny>(text).ok()?;
     at += 1;
     let mut found = vec![None; names.len()];
     loop {
@@ -104,9 +105,9 @@ fn members(json: &[u8], names: &[String]) -> Option<Vec<Option<Range<usize>>>> {
         let colon = behind_spaces(json, end);
         at = behind_spaces(json, colon + 1);
         let end = end_of_value(json, at)?;
-        // A name that is not UTF-8 is not one of those.
-        let name = string(name).unwrap_or_default();
-        if let Some(position) = names.iter().position(|of| of.as_bytes() == &*name) {
+        let name = string(name);
+        let is_it = |of: &String| name.as_deref() == Some(of.as_bytes());
+        if let Some(position) = names.iter().position(is_it) {
             let value = at..end;
             found[position] = Some(value).filter(|value| &json[value.clone()] != b"null");
         }
@@ -148,11 +149,11 @@ fn end_of_value(json: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// The bytes of a string in quotes; `None` if it is none, or not UTF-8.
+/// The bytes of a string in quotes; `None` if it is none, or if half of a surrogate pair is escaped in it.
 fn string(json: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if !inner.contains(&b'\\') {
-        return std::str::from_utf8(inner).ok().map(|_| inner.into());
+        return Some(inner.into());
     }
     let text = serde_json::from_slice::<String>(json).ok()?;
     Some(text.into_bytes().into())
@@ -168,10 +169,7 @@ fn member(row: &Row<'_>, span: Span, of_type: JsonType, register: Register) -> O
             _ => None,
         },
         JsonType::Text => match json.first()? {
-            b'{' | b'[' => {
-                let is_text = std::str::from_utf8(json).is_ok();
-                is_text.then_some(Value::Bytes(span))
-            }
+            b'{' | b'[' => Some(Value::Bytes(span)),
             _ => Some(match string(json)? {
                 Cow::Borrowed(inner) => Value::Bytes(Span {
                     start: span.start + 1,

@@ -2,10 +2,11 @@
 
 use datafusion::arrow::datatypes::{DataType, Field};
 use rockmill_core::scan::{
-    Calendar, Instruction, Literal, Number, NumberFormat, Operation, PackedDecimal, Prefix,
-    Register, StringGroups, ValueKind,
+    Calendar, Instruction, Json, JsonType, Literal, Number, NumberFormat, Operation, PackedDecimal,
+    Prefix, Register, StringGroups, ValueKind,
 };
 
+use super::preset::END;
 use super::{Push, arithmetic, mysql};
 use crate::stored::{column_type, is_bytes};
 
@@ -43,6 +44,22 @@ pub enum Form {
     },
     /// What MyRocks needs besides the key to tell its columns: bytes behind a tag and a length of all of it.
     UnpackInfo,
+    /// The version of a row.
+    RowVersion,
+    /// Bytes of a row, which begin where those of the column before end.
+    Variable {
+        /// Offset of the end of the column. That of the column before lies in front of it.
+        end_at: u32,
+        is_first: bool,
+        /// Offset from which ends are counted.
+        begin: u32,
+    },
+    /// A member of the value, which is a JSON object. It has no place of its own.
+    Member {
+        name: String,
+        of_type: JsonType,
+        is_nullable: bool,
+    },
 }
 
 /// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
@@ -94,7 +111,23 @@ impl Cursor {
         }
     }
 
-    fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
+    /// The position of a bit behind this one, in bits.
+    pub fn bit(self, bit: u32, from: Register, push: Push<'_>) -> Register {
+        let bit = i128::from(bit);
+        let constant = |integer| Instruction::Constant(Literal::Integer(integer));
+        match (self.computed, self.prefixed) {
+            (None, None) => push(constant(bit + 8 * self.bytes)),
+            _ => {
+                let (at, eight) = (self.register(from, push), push(constant(8)));
+                let first = push(arithmetic(Operation::Multiply, at, eight));
+                let bit = push(constant(bit));
+                push(arithmetic(Operation::Add, first, bit))
+            }
+        }
+    }
+
+    /// So many bytes behind.
+    pub fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
         let before = match self.prefixed {
             None => self,
             Some(_) => Self::computed(self.register(from, push)),
@@ -107,16 +140,15 @@ impl Cursor {
 }
 
 impl Form {
-    /// Whether values are bytes.
-    pub fn is_bytes(&self) -> bool {
-        !matches!(self, Self::Number(_) | Self::Decimal(_) | Self::Time { .. })
-    }
-
     /// Whether there may be no value although all of its bytes are there, which is an error.
     pub fn may_not_decode(&self) -> bool {
         matches!(
             self,
-            Self::Decimal(_) | Self::String(_) | Self::Padded { .. }
+            Self::Decimal(_)
+                | Self::String(_)
+                | Self::Padded { .. }
+                | Self::Variable { .. }
+                | Self::Member { .. }
         )
     }
 
@@ -156,8 +188,14 @@ impl Form {
                 let at = at.register(from, push);
                 Cursor::computed(push(arithmetic(Operation::Add, at, length)))
             }
+            Self::RowVersion => at.plus(1, from, push),
+            Self::Variable { end_at, begin, .. } => {
+                let end = end_of_variable(*end_at, from, push);
+                let begin = push(Instruction::Constant(Literal::Integer(i128::from(*begin))));
+                Cursor::computed(push(arithmetic(Operation::Add, end, begin)))
+            }
             // Nothing follows.
-            Self::Rest => at,
+            Self::Rest | Self::Member { .. } => at,
             Self::Prefixed(prefix) => match at.prefixed {
                 Some((before, count)) if before == *prefix && count < u16::MAX => Cursor {
                     prefixed: Some((before, count + 1)),
@@ -208,6 +246,26 @@ impl Form {
                 })
             }
             Self::UnpackInfo => push(Instruction::Constant(Literal::Null(ValueKind::Bytes))),
+            Self::RowVersion => Self::Bytes(1).value(from, at, push),
+            Self::Variable {
+                end_at,
+                is_first,
+                begin,
+            } => {
+                let end = end_of_variable(*end_at, from, push);
+                let begin = push(Instruction::Constant(Literal::Integer(i128::from(*begin))));
+                if *is_first {
+                    return push(slice(begin, end));
+                }
+                let end_before = end_of_variable(*end_at - u32::from(END.bytes), from, push);
+                let at = push(arithmetic(Operation::Add, begin, end_before));
+                let length = push(arithmetic(Operation::Subtract, end, end_before));
+                push(slice(at, length))
+            }
+            Self::Member { name, of_type, .. } => {
+                let takes = Json::Member(name.clone(), *of_type);
+                push(Instruction::Json { from, takes })
+            }
             Self::Prefixed(prefix) => {
                 let (at, prefix) = (at.register(from, push), *prefix);
                 push(Instruction::Prefixed { from, at, prefix })
@@ -237,6 +295,8 @@ impl Form {
                 is_bytes(data_type) && column_type(data_type).is_some()
             }
             Self::String(_) => is_bytes(data_type) && column_type(data_type).is_some(),
+            // They were made for the type.
+            Self::Variable { .. } | Self::Member { .. } => true,
             // They have no names.
             _ => false,
         };
@@ -248,6 +308,13 @@ impl Form {
             )),
         }
     }
+}
+
+/// The end of a variable column of a row.
+fn end_of_variable(at: u32, from: Register, push: Push<'_>) -> Register {
+    let at = push(Instruction::Constant(Literal::Integer(i128::from(at))));
+    let number = END;
+    push(Instruction::Load { from, at, number })
 }
 
 /// Whether each number that is stored so is a value of the type.

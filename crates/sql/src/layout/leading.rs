@@ -21,6 +21,10 @@ impl Layout {
 
     /// Whether the rows are in the order of a column's values.
     pub fn ordered_by(&self) -> Option<usize> {
+        // Nulls may stand anywhere.
+        if self.nulls_what_is_malformed {
+            return None;
+        }
         let first = self.key.get(self.leading_literals())?;
         let is_ordered = match &first.form {
             Form::Number(number) => is_ordered(*number),

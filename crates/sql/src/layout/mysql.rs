@@ -151,6 +151,8 @@ impl Layout {
             value: first.chain(value).collect(),
             null_bits,
             leaves_out_nulls: true,
+            nulls_what_is_malformed: false,
+            name: String::new(),
         })
     }
 }
