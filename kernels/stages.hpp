@@ -135,7 +135,7 @@ inline ScanProgram scan_program(const ScanArgs* a) {
 }
 
 inline int scan_filter(const Exec* exec, const ScanArgs* a) {
-  ROCKMILL_STEP(for_each(*exec, a->n, FilterRows{scan_program(a), a->num_filter, a->keep, a->errors}));
+  ROCKMILL_STEP(for_each(*exec, a->n, FilterRows{scan_program(a), a->num_filter, a->keep, a->sizes, a->errors}));
   ROCKMILL_STEP(exclusive_sum(*exec, a->keep, a->places, a->n + 1));
   return for_each(*exec, a->n, GatherWanted{a->keep, a->places, a->wanted});
 }

@@ -128,7 +128,8 @@ struct ScanArgs {
   u32* places;
   u32* wanted;
   u64 num_wanted;
-  // num_wanted + 1 each; sizes become where batches end, behind their number.
+  // num_wanted + 1 each; sizes become where batches end, behind their number. While rows are filtered, the first of them
+  // counts rows in which a check that counts does not hold.
   u64* sizes;
   u64* offsets;
   // Memory of the batch.

@@ -317,6 +317,7 @@ enum ScanCode : u32 {
   SCAN_DATE = 22,
   SCAN_STRING_SIZE = 23,
   SCAN_TRIM_END = 24,
+  SCAN_TEXT = 25,
 };
 
 // Results that a thread keeps of a row.

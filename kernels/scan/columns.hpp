@@ -12,12 +12,14 @@ struct FilterRows {
   ScanProgram program;
   u32 num_ops;
   u32* keep;
+  u64* malformed;
   u64* errors;
 
   ROCKMILL_HD void operator()(u64 i) const {
     ScanRow row(program, i);
     const ScanOutcome outcome = row.run(0, num_ops);
     keep[i] = outcome == ROW_IS_WANTED;
+    if (row.is_malformed) atomic_add(malformed, 1);
     if (outcome == ROW_IS_OUT_OF_RANGE) report(errors, i, ERROR_OUT_OF_RANGE);
     if (outcome == ROW_IS_MALFORMED) report(errors, i, ERROR_CHECK);
   }

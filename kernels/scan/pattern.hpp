@@ -45,6 +45,15 @@ ROCKMILL_HD u32 utf8_len(const ByteSpan& bytes) {
   return len;
 }
 
+ROCKMILL_HD bool is_text(const ByteSpan& bytes) {
+  for (u64 at = 0; at < bytes.len;) {
+    const u32 len = utf8_len(bytes.from(at));
+    if (len == 0) return false;
+    at += len;
+  }
+  return true;
+}
+
 // Bytes of the character that begins at an offset; 0 at the end and within a character.
 ROCKMILL_HD u32 character_len(const ByteSpan& bytes, u64 at) {
   if (at >= bytes.len) return 0;

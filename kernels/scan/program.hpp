@@ -41,6 +41,8 @@ struct ScanRow {
   const ScanProgram& program;
   ByteSpan key, value;
   u8 short_key[WORD_KEY_BYTES];
+  // Whether a check that counts does not hold.
+  bool is_malformed = false;
   ScanValue slots[SCAN_SLOTS];
 
   ROCKMILL_HD ScanRow(const ScanProgram& program, u64 i) : program(program) {
@@ -247,6 +249,7 @@ struct ScanRow {
         while (len > 0 && of.at[len - 1] == ' ') --len;
         return of_bytes(u32(a.low), len, a.high);
       }
+      case SCAN_TEXT: return is_text(bytes(a)) ? a : null_value();
       case SCAN_COMPARE: {
         const ScanValue b = operand(op.b);
         if (!b.is_set) return null_value();
@@ -274,7 +277,9 @@ struct ScanRow {
         continue;
       }
       if (op.code == SCAN_CHECK) {
-        if (!operand(op.a).is(true)) return ROW_IS_MALFORMED;
+        if (operand(op.a).is(true)) continue;
+        if (!op.detail) return ROW_IS_MALFORMED;
+        is_malformed = true;
         continue;
       }
       bool is_over = false;

@@ -74,7 +74,9 @@ const TABLES: &str = "tables.sql";
 pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let first = first_statements(args)?;
-    let mysql = args.mysql.as_deref().map(read_text).transpose()?;
+    let mysql = args.mysql.as_deref();
+    let mysql = mysql.map(|path| Ok::<_, Failure>((read_text(path)?, path.display().to_string())));
+    let mysql = mysql.transpose()?;
     let threads = args.threads.unwrap_or(usual_threads() as usize).max(1);
     let memory_mib = args
         .memory_mib
@@ -108,9 +110,9 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
         format: args.format,
         explain: args.explain,
     };
-    if let Some(mysql) = mysql {
-        let registered = (shell.runtime).block_on(scans.register_mysql(&shell.context, &mysql));
-        registered.map_err(failure)?;
+    if let Some((text, file)) = mysql {
+        let registered = scans.register_mysql(&shell.context, &text, &file);
+        shell.runtime.block_on(registered).map_err(failure)?;
     }
     match first {
         First::None => {}

@@ -136,6 +136,8 @@ pub struct BatchOutput {
     pub rows: u64,
     /// Of those, wanted.
     pub wanted: u64,
+    /// Of all of them, those in which a check that counts does not hold.
+    pub malformed: u64,
 }
 
 /// SST files that a task has written.

@@ -12,6 +12,7 @@ mod cell;
 mod check;
 mod decimal;
 mod groups;
+mod json;
 mod schedule;
 mod size;
 mod strings;
@@ -21,6 +22,7 @@ pub use batches::{Batches, too_many_bytes};
 pub use cell::Cell;
 pub use decimal::PackedDecimal;
 pub use groups::{Groups, exceeds};
+pub use json::{Json, JsonType};
 pub use schedule::{Schedule, Step};
 pub use strings::StringGroups;
 pub use temporal::Calendar;
@@ -61,6 +63,8 @@ pub struct Check {
     pub holds: Register,
     /// What the error says where it does not hold, as a clause. The error also gives the key.
     pub what: String,
+    /// Whether a row in which it does not hold is counted, and not an error.
+    pub counts: bool,
 }
 
 /// What is made of the wanted rows.
@@ -261,6 +265,15 @@ pub enum Instruction {
     },
     /// Bytes without the spaces at their end.
     TrimEnd(Register),
+    /// The bytes; null if they are not UTF-8.
+    Text(Register),
+    /// What JSON has.
+    Json {
+        /// The bytes of the JSON.
+        from: Register,
+        /// What is taken from it.
+        takes: Json,
+    },
     /// One of two values of a kind, by a condition.
     Select {
         /// The condition; a null is not true.

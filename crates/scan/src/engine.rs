@@ -340,6 +340,7 @@ impl ScanEngine {
                 rows: counts.rows,
                 hidden: read.entries.iter().sum::<u64>().saturating_sub(counts.rows),
                 wanted: counts.wanted,
+                malformed: counts.malformed,
             },
         })
     }

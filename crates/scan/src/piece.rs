@@ -51,4 +51,6 @@ pub struct PieceReport {
     pub hidden: u64,
     /// Rows that the plan wants.
     pub wanted: u64,
+    /// Rows in which a check of the plan that counts does not hold.
+    pub malformed: u64,
 }

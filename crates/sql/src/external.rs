@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::common::plan_err;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use rockmill_scan::{Directory, ScanEngine};
 
+use crate::layout::Layout;
 use crate::read_only::ReadOnly;
 use crate::scan::external;
 use crate::stored::column_type;
@@ -114,13 +115,25 @@ fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn Table
         .take("family")
         .unwrap_or_else(|| "default".to_owned());
     let (key, value) = (options.take("key"), options.take("value"));
+    let on_error = options.take("on_error");
     options.none_left()?;
+    let gives_nulls = match on_error.as_deref() {
+        None | Some("error") => false,
+        Some("null") => true,
+        Some(other) => return plan_err!("on_error is error or null, and not {other}"),
+    };
     let schema: SchemaRef = Arc::new(statement.schema.as_arrow().clone());
     match (schema.fields().is_empty(), key, value) {
         (true, None, None) => Ok(scans.table(&family)),
         (false, Some(key), Some(value)) => {
             let schema = stored_schema(&schema)?;
-            Ok(scans.table_with_layout(&family, schema, &key, &value)?)
+            let layout = Layout::parse(schema, &key, &value).map_err(DataFusionError::Plan)?;
+            let layout = layout.named(format!("table {}", statement.name));
+            let layout = match gives_nulls {
+                true => layout.nulls_what_is_malformed(),
+                false => layout,
+            };
+            Ok(Arc::new(scans.table_of(&family, layout)))
         }
         (true, ..) => {
             plan_err!("a layout needs columns: CREATE EXTERNAL TABLE name (column type, ..)")
@@ -153,7 +166,7 @@ impl Options {
         match self.0.keys().next() {
             None => Ok(()),
             Some(name) => plan_err!(
-                "{name} is no option of a ROCKSDB table; options are family, key and value"
+                "{name} is no option of a ROCKSDB table; options are family, key, value and on_error"
             ),
         }
     }

@@ -17,22 +17,31 @@
 //!
 //! The SQL type says what an integer means: a decimal without its point, days since 1970, a timestamp.
 //!
+//! `preset` has the layouts of values that have names.
+//!
 //! Tables of MyRocks have forms of their own, which `mysql` has.
 
+mod form;
+mod leading;
 mod mysql;
 mod parse;
+mod preset;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use rockmill_core::scan::{
-    Calendar, Check, Comparison, Instruction, IntegerRange, Literal, Number, NumberFormat,
-    Operation, PackedDecimal, Prefix, Register, StringGroups, ValueKind,
+    Check, Comparison, Instruction, IntegerRange, Json, Literal, Number, Operation, Register,
+    ValueKind,
 };
 
-use crate::stored::{column_type, is_bytes};
+use crate::stored::{is_text, value_kind};
+use form::{Cursor, Form};
 use parse::parts;
+use preset::{ROW_VERSION, preset};
+
+pub use leading::LeadingColumn;
 
 /// A table's columns, and where they lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +53,10 @@ pub struct Layout {
     null_bits: Vec<Option<u32>>,
     /// Whether a column that is null takes no bytes.
     leaves_out_nulls: bool,
+    /// Whether bytes that are not what the layout says are nulls, and no error.
+    nulls_what_is_malformed: bool,
+    /// What errors of rows begin with, if it is not empty.
+    name: String,
 }
 
 /// Some of the bytes of a key or a value.
@@ -54,48 +67,11 @@ struct Part {
     column: Option<usize>,
 }
 
-/// What the bytes of a part are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Form {
-    Number(Number),
-    Bytes(u32),
-    /// Bytes behind their length.
-    Prefixed(Prefix),
-    Rest,
-    /// Bits of the nullable columns.
-    Nulls(u32),
-    Skip(u32),
-    Literal(Vec<u8>),
-    Decimal(PackedDecimal),
-    /// A time of MySQL's: an integer, and a fraction of a second behind it.
-    Time {
-        number: Number,
-        /// `None` if the integer counts seconds since 1970, and 0 is no time.
-        calendar: Option<Calendar>,
-        /// Bytes of the fraction: each has two decimal digits.
-        fraction: u8,
-    },
-    /// So many bytes, with spaces behind a shorter text.
-    Filled(u32),
-    /// A string that sorts as its bytes do.
-    String(StringGroups),
-    /// A string with spaces at its end, as many of which belong to it as the unpack info says.
-    Padded {
-        groups: StringGroups,
-        /// Where the unpack info says it, and how.
-        spaces_at: u32,
-        spaces: Number,
-    },
-    /// What MyRocks needs besides the key to tell its columns: bytes behind a tag and a length of all of it.
-    UnpackInfo,
-}
-
-/// Where a part begins: so many bytes behind a position that is computed, and then behind some bytes with their lengths.
-#[derive(Debug, Clone, Copy)]
-struct Cursor {
-    computed: Option<Register>,
-    bytes: i128,
-    prefixed: Option<(Prefix, u16)>,
+impl Part {
+    /// Whether it is a column that is a member of a JSON object.
+    fn is_member(&self, position: usize) -> bool {
+        self.column == Some(position) && matches!(self.form, Form::Member { .. })
+    }
 }
 
 type Push<'a> = &'a mut dyn FnMut(Instruction) -> Register;
@@ -114,6 +90,8 @@ impl Layout {
             value: vec![rest(1)],
             null_bits: vec![None; 2],
             leaves_out_nulls: false,
+            nulls_what_is_malformed: false,
+            name: String::new(),
         }
     }
 
@@ -122,19 +100,55 @@ impl Layout {
     /// # Errors
     /// One sentence if a text is malformed, or does not fit the columns.
     pub fn parse(schema: SchemaRef, key: &str, value: &str) -> Result<Self, String> {
+        let key = parts(key, &schema)?;
+        let value = match preset(value, &schema, &key)? {
+            Some(value) => value,
+            None => parts(value, &schema)?,
+        };
         let mut bits = (0..).peekable();
-        let nullable = schema.fields().iter().map(|field| field.is_nullable());
+        let has_bit = |(position, field): (usize, &FieldRef)| {
+            field.is_nullable() && !value.iter().any(|part| part.is_member(position))
+        };
+        let nullable = schema.fields().iter().enumerate().map(has_bit);
         let layout = Self {
-            key: parts(key, &schema)?,
-            value: parts(value, &schema)?,
             null_bits: nullable
                 .map(|nullable| bits.next_if(|_| nullable))
                 .collect(),
+            key,
+            value,
             leaves_out_nulls: false,
+            nulls_what_is_malformed: false,
+            name: String::new(),
             schema,
         };
         layout.check()?;
         Ok(layout)
+    }
+
+    /// The same, but bytes that are not what the layout says are nulls, and rows with such bytes are counted.
+    ///
+    /// The columns in a key are null if the key is not what the layout says, and those in a value if the value is not. A
+    /// column is null alone if only its own bytes are no value of its type.
+    #[must_use]
+    pub fn nulls_what_is_malformed(self) -> Self {
+        let fields = self.schema.fields().iter();
+        let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+        Self {
+            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+            nulls_what_is_malformed: true,
+            ..self
+        }
+    }
+
+    /// The same, but errors of rows begin with a name of the table.
+    #[must_use]
+    pub fn named(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Whether rows that are not what the layout says are counted, and no error.
+    pub fn counts_malformed(&self) -> bool {
+        self.nulls_what_is_malformed
     }
 
     fn check(&self) -> Result<(), String> {
@@ -149,12 +163,7 @@ impl Layout {
             }
         }
         let nulls: Vec<_> = all().filter_map(|part| part.form.null_bits()).collect();
-        let nullable = self
-            .schema
-            .fields()
-            .iter()
-            .filter(|field| field.is_nullable())
-            .count();
+        let nullable = self.null_bits.iter().flatten().count();
         match nulls[..] {
             [] if nullable > 0 => {
                 return Err(
@@ -189,80 +198,62 @@ impl Layout {
         &self.schema
     }
 
-    /// Position of the column that is the user key, if there is one.
-    pub fn key_column(&self) -> Option<usize> {
-        match &self.key[..] {
-            [
-                Part {
-                    form: Form::Rest,
-                    column,
-                },
-            ] => *column,
-            _ => None,
+    /// Adds the instructions that compute a column.
+    pub fn column(&self, position: usize, push: Push<'_>) -> Register {
+        let value = self.decoded(position, push);
+        if !self.nulls_what_is_malformed {
+            return value;
+        }
+        let has_column =
+            |side: Side| (self.parts(side).iter()).any(|part| part.column == Some(position));
+        let has_nulls =
+            |side: Side| (self.parts(side).iter()).any(|part| part.form.null_bits().is_some());
+        let is_needed = |side: &Side| {
+            has_column(*side) || (self.null_bits[position].is_some() && has_nulls(*side))
+        };
+        let sides = Side::BOTH.into_iter().filter(is_needed);
+        let conditions: Vec<_> = sides.flat_map(|side| self.conditions(side, push)).collect();
+        let conditions = conditions.into_iter().map(|check| check.holds);
+        let when = conditions.reduce(|left, right| push(Instruction::And(left, right)));
+        let Some(when) = when else {
+            return value;
+        };
+        let otherwise = push(Instruction::Constant(Literal::Null(self.kind(position))));
+        push(Instruction::Select {
+            when,
+            then: value,
+            otherwise,
+        })
+    }
+
+    /// Kind of a column's values.
+    fn kind(&self, position: usize) -> ValueKind {
+        value_kind(self.schema.field(position).data_type()).unwrap_or(ValueKind::Bytes)
+    }
+
+    /// The parts of a key or a value.
+    fn parts(&self, side: Side) -> &[Part] {
+        match side {
+            Side::Key => &self.key,
+            Side::Value => &self.value,
         }
     }
 
-    /// Whether the rows are in the order of a column's values.
-    pub fn ordered_by(&self) -> Option<usize> {
-        let first = self.key.get(self.leading_literals())?;
-        let is_ordered = match &first.form {
-            Form::Number(number) => is_ordered(*number),
-            Form::Bytes(_) | Form::Rest | Form::Decimal(_) => true,
-            Form::String(StringGroups::Counted) => true,
-            _ => false,
-        };
-        first.column.filter(|_| is_ordered)
-    }
-
-    /// Parts with which all keys of the table begin.
-    fn leading_literals(&self) -> usize {
-        let literals = self.key.iter();
-        literals
-            .take_while(|part| matches!(part.form, Form::Literal(_)))
-            .count()
-    }
-
-    /// Bytes with which all keys of the table begin, and no others.
-    pub fn key_prefix(&self) -> Vec<u8> {
-        let literals = self.key[..self.leading_literals()].iter();
-        let literals = literals.map(|part| match &part.form {
-            Form::Literal(bytes) => bytes.as_slice(),
-            _ => &[],
-        });
-        literals.collect::<Vec<_>>().concat()
-    }
-
-    /// The columns that follow the literals with which keys begin, as far as their bytes sort as they do.
-    pub fn leading_columns(&self) -> impl Iterator<Item = LeadingColumn<'_>> {
-        self.key[self.leading_literals()..]
-            .iter()
-            .map_while(|part| {
-                let is_leading = match &part.form {
-                    Form::Number(number) => is_ordered(*number) && number.bytes <= 8,
-                    Form::Bytes(_) | Form::String(StringGroups::Counted) => true,
-                    _ => false,
-                };
-                let position = part.column.filter(|_| is_leading)?;
-                let form = &part.form;
-                Some(LeadingColumn { position, form })
-            })
-    }
-
-    /// Adds the instructions that compute a column.
-    pub fn column(&self, position: usize, push: Push<'_>) -> Register {
+    /// Adds the instructions that compute a column of a row that is what the layout says.
+    fn decoded(&self, position: usize, push: Push<'_>) -> Register {
         let find = |parts: &[Part]| parts.iter().position(|part| part.column == Some(position));
-        let (parts, source) = match find(&self.key) {
-            Some(_) => (&self.key, Instruction::Key),
-            None => (&self.value, Instruction::Value),
+        let side = match find(&self.key) {
+            Some(_) => Side::Key,
+            None => Side::Value,
         };
-        let from = push(source);
+        let from = push(side.bytes());
         let mut at = Cursor::START;
-        for part in parts {
+        for part in self.parts(side) {
             if part.column != Some(position) {
                 at = self.after(part, from, at, push);
                 continue;
             }
-            let value = match part.form {
+            let mut value = match part.form {
                 Form::Padded {
                     groups,
                     spaces_at,
@@ -279,15 +270,14 @@ impl Layout {
                 }
                 _ => part.form.value(from, at, push),
             };
+            if self.is_any_text(position) {
+                value = push(Instruction::Text(value));
+            }
             let Some(bit) = self.null_bits[position] else {
                 return value;
             };
             let when = self.is_null(bit, push);
-            let kind = match part.form.is_bytes() {
-                true => ValueKind::Bytes,
-                false => ValueKind::Integer,
-            };
-            let then = push(Instruction::Constant(Literal::Null(kind)));
+            let then = push(Instruction::Constant(Literal::Null(self.kind(position))));
             return push(Instruction::Select {
                 when,
                 then,
@@ -326,173 +316,199 @@ impl Layout {
 
     /// Whether the column of a bit is null.
     fn is_null(&self, bit: u32, push: Push<'_>) -> Register {
-        for (parts, source) in [
-            (&self.key, Instruction::Key),
-            (&self.value, Instruction::Value),
-        ] {
+        for side in Side::BOTH {
+            let parts = self.parts(side);
             let nulls = parts
                 .iter()
                 .position(|part| part.form.null_bits().is_some());
             let Some(nulls) = nulls else {
                 continue;
             };
-            let from = push(source);
+            let from = push(side.bytes());
             let before = parts[..nulls].iter();
             let at = before.fold(Cursor::START, |at, part| part.form.after(from, at, push));
-            let bit = i128::from(bit);
-            let constant = |integer| Instruction::Constant(Literal::Integer(integer));
-            let at = match (at.computed, at.prefixed) {
-                (None, None) => push(constant(bit + 8 * at.bytes)),
-                _ => {
-                    let (at, eight) = (at.register(from, push), push(constant(8)));
-                    let first = push(arithmetic(Operation::Multiply, at, eight));
-                    let bit = push(constant(bit));
-                    push(arithmetic(Operation::Add, first, bit))
-                }
-            };
+            let at = at.bit(bit, from, push);
             return push(Instruction::Bit { from, at });
         }
         push(Instruction::Constant(Literal::Boolean(false)))
     }
 
+    /// Whether a column is text that has to be UTF-8 to be no null. Otherwise DataFusion finds what is not UTF-8.
+    fn is_any_text(&self, position: usize) -> bool {
+        self.nulls_what_is_malformed && is_text(self.schema.field(position).data_type())
+    }
+
     /// Adds the conditions under which the bytes of a row are what the layout says: that no part runs past the end, that
     /// no byte is left over, and that the columns that are used have values of their types.
     pub fn checks(&self, used: &BTreeSet<usize>, push: Push<'_>) -> Vec<Check> {
-        let mut checks = Vec::new();
-        let both = [
-            (&self.key, Instruction::Key, "key"),
-            (&self.value, Instruction::Value, "value"),
-        ];
-        for (parts, source, name) in both {
-            if matches!(
-                &parts[..],
-                [Part {
-                    form: Form::Rest,
-                    ..
-                }]
-            ) {
-                continue;
-            }
-            let others = match source {
-                // Other keys are not read.
-                Instruction::Key => self.leading_literals(),
-                _ => 0,
-            };
-            let from = push(source);
-            let length = push(Instruction::Length(from));
-            let mut at = Cursor::START;
-            for (position, part) in parts.iter().enumerate() {
-                if let Form::Literal(bytes) = &part.form
-                    && position >= others
-                {
-                    let found = Form::Bytes(bytes.len() as u32).value(from, at, push);
-                    let bytes = push(Instruction::Constant(Literal::Bytes(bytes.clone())));
-                    let holds = push(Instruction::Compare {
-                        comparison: Comparison::Equal,
-                        left: found,
-                        right: bytes,
-                    });
-                    let what = format!("the {name} lacks a literal of the layout");
-                    checks.push(Check { holds, what });
-                }
-                at = self.after(part, from, at, push);
-            }
-            let ends_with_rest = parts.last().is_some_and(|part| part.form == Form::Rest);
-            let (comparison, what) = match ends_with_rest {
-                true => (
-                    Comparison::LessOrEqual,
-                    format!("the layout runs past the end of the {name}"),
-                ),
-                false => (
-                    Comparison::Equal,
-                    format!(
-                        "the layout does not end with the {name}: it runs past its end, or leaves bytes over"
-                    ),
-                ),
-            };
-            let left = at.register(from, push);
-            let holds = push(Instruction::Compare {
-                comparison,
-                left,
-                right: length,
-            });
-            checks.push(Check { holds, what });
-        }
+        let conditions = Side::BOTH.into_iter();
+        let mut checks: Vec<_> = conditions
+            .flat_map(|side| self.conditions(side, push))
+            .collect();
         for &position in used {
-            let mut places = self.key.iter().chain(&self.value);
-            if !places.any(|part| part.column == Some(position) && part.form.may_not_decode()) {
+            let may_not_decode = |part: &Part| {
+                part.column == Some(position)
+                    && (part.form.may_not_decode() || self.is_any_text(position))
+            };
+            if !self.key.iter().chain(&self.value).any(may_not_decode) {
                 continue;
             }
             let value = self.column(position, push);
             let is_null = push(Instruction::IsNull(value));
             let is_set = push(Instruction::Not(is_null));
-            let holds = match self.null_bits[position] {
+            let may_be_null = self.may_be_null(position, push);
+            let holds = match may_be_null {
                 None => is_set,
-                Some(bit) => {
-                    let is_null = self.is_null(bit, push);
-                    push(Instruction::Or(is_null, is_set))
-                }
+                Some(is_null) => push(Instruction::Or(is_null, is_set)),
             };
             let what = format!(
                 "the bytes of column {} are no value of its type",
                 self.schema.field(position).name()
             );
-            checks.push(Check { holds, what });
+            checks.push(self.check_of(holds, what));
         }
+        checks
+    }
+
+    /// Whether a row says that a column is null; `None` if it is never null.
+    fn may_be_null(&self, position: usize, push: Push<'_>) -> Option<Register> {
+        if let Some(bit) = self.null_bits[position] {
+            return Some(self.is_null(bit, push));
+        }
+        let member = (self.value.iter()).find(|part| part.is_member(position))?;
+        let Form::Member {
+            name,
+            is_nullable: true,
+            ..
+        } = &member.form
+        else {
+            return None;
+        };
+        let (from, takes) = (push(Instruction::Value), Json::Has(name.clone()));
+        let has_it = push(Instruction::Json { from, takes });
+        Some(push(Instruction::Not(has_it)))
+    }
+
+    fn check_of(&self, holds: Register, what: String) -> Check {
+        let what = match self.name.as_str() {
+            "" => what,
+            name => format!("{name}: {what}"),
+        };
+        Check {
+            holds,
+            what,
+            counts: self.nulls_what_is_malformed,
+        }
+    }
+
+    /// Adds the conditions under which the bytes of a key or a value have the parts of the layout.
+    fn conditions(&self, side: Side, push: Push<'_>) -> Vec<Check> {
+        let (parts, name) = (self.parts(side), side.name());
+        let others = match side {
+            // Other keys are not read.
+            Side::Key => self.leading_literals(),
+            Side::Value => 0,
+        };
+        if matches!(
+            parts,
+            [Part {
+                form: Form::Rest,
+                ..
+            }]
+        ) {
+            return Vec::new();
+        }
+        let mut checks = Vec::new();
+        let from = push(side.bytes());
+        if matches!(
+            parts,
+            [
+                Part {
+                    form: Form::Member { .. },
+                    ..
+                },
+                ..
+            ]
+        ) {
+            let takes = Json::IsObject;
+            let holds = push(Instruction::Json { from, takes });
+            checks.push(self.check_of(holds, format!("the {name} is no JSON object")));
+            return checks;
+        }
+        let length = push(Instruction::Length(from));
+        let mut at = Cursor::START;
+        for (position, part) in parts.iter().enumerate() {
+            let literal = match &part.form {
+                Form::Literal(bytes) if position >= others => Some((
+                    bytes.clone(),
+                    format!("the {name} lacks a literal of the layout"),
+                )),
+                Form::RowVersion => Some((
+                    vec![ROW_VERSION],
+                    format!(
+                        "the {name} is no row of version {ROW_VERSION}, the newest that is known"
+                    ),
+                )),
+                _ => None,
+            };
+            if let Some((bytes, what)) = literal {
+                let found = Form::Bytes(bytes.len() as u32).value(from, at, push);
+                let bytes = push(Instruction::Constant(Literal::Bytes(bytes)));
+                let holds = push(Instruction::Compare {
+                    comparison: Comparison::Equal,
+                    left: found,
+                    right: bytes,
+                });
+                checks.push(self.check_of(holds, what));
+            }
+            at = self.after(part, from, at, push);
+        }
+        let ends_with_rest = parts.last().is_some_and(|part| part.form == Form::Rest);
+        let (comparison, what) = match ends_with_rest {
+            true => (
+                Comparison::LessOrEqual,
+                format!("the layout runs past the end of the {name}"),
+            ),
+            false => (
+                Comparison::Equal,
+                format!(
+                    "the layout does not end with the {name}: it runs past its end, or leaves bytes over"
+                ),
+            ),
+        };
+        let left = at.register(from, push);
+        let holds = push(Instruction::Compare {
+            comparison,
+            left,
+            right: length,
+        });
+        checks.push(self.check_of(holds, what));
         checks
     }
 }
 
-/// A column whose bytes sort as it does.
-#[derive(Debug, Clone, Copy)]
-pub struct LeadingColumn<'a> {
-    /// Its position in the table.
-    pub position: usize,
-    form: &'a Form,
+/// The two halves of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Key,
+    Value,
 }
 
-impl LeadingColumn<'_> {
-    /// Whether bytes are those of a value.
-    pub fn is_value(&self, bytes: &[u8]) -> bool {
-        match self.form {
-            Form::Number(number) => bytes.len() == usize::from(number.bytes),
-            Form::Bytes(len) => bytes.len() == *len as usize,
-            Form::String(groups) => groups.size(bytes) == Some(bytes.len()),
-            _ => false,
+impl Side {
+    const BOTH: [Self; 2] = [Self::Key, Self::Value];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Value => "value",
         }
     }
 
-    /// The bytes of a value; `None` if it has none.
-    pub fn encode(&self, value: &Literal) -> Option<Vec<u8>> {
-        match (self.form, value) {
-            (Form::Number(number), Literal::Integer(integer)) => {
-                let bits = 8 * u32::from(number.bytes);
-                let least = match number.format {
-                    NumberFormat::SignedInverted => -1i128 << (bits - 1),
-                    _ => 0,
-                };
-                let stored = integer.checked_sub(least)?;
-                let fits = (0..1 << bits).contains(&stored);
-                let stored = stored.to_be_bytes();
-                fits.then(|| stored[stored.len() - usize::from(number.bytes)..].to_vec())
-            }
-            (Form::Bytes(len), Literal::Bytes(bytes)) => {
-                (bytes.len() == *len as usize).then(|| bytes.clone())
-            }
-            (Form::String(StringGroups::Counted), Literal::Bytes(bytes)) => {
-                Some(StringGroups::encode_counted(bytes))
-            }
-            _ => None,
+    fn bytes(self) -> Instruction {
+        match self {
+            Self::Key => Instruction::Key,
+            Self::Value => Instruction::Value,
         }
-    }
-}
-
-fn is_ordered(number: Number) -> bool {
-    match number.format {
-        NumberFormat::Unsigned | NumberFormat::SignedInverted => {
-            number.is_big_endian || number.bytes == 1
-        }
-        NumberFormat::Signed | NumberFormat::Float => false,
     }
 }
 
@@ -502,223 +518,5 @@ fn arithmetic(operation: Operation, left: Register, right: Register) -> Instruct
         left,
         right,
         range: IntegerRange::Exact,
-    }
-}
-
-impl Cursor {
-    const START: Self = Self {
-        computed: None,
-        bytes: 0,
-        prefixed: None,
-    };
-
-    /// At a position that an instruction computes.
-    fn computed(register: Register) -> Self {
-        Self {
-            computed: Some(register),
-            ..Self::START
-        }
-    }
-
-    fn is_start(self) -> bool {
-        self.computed.is_none() && self.bytes == 0 && self.prefixed.is_none()
-    }
-
-    /// The position within the bytes of `from`.
-    fn register(self, from: Register, push: Push<'_>) -> Register {
-        let at = match self.computed {
-            Some(computed) if self.bytes == 0 => computed,
-            Some(computed) => {
-                let bytes = push(Instruction::Constant(Literal::Integer(self.bytes)));
-                push(arithmetic(Operation::Add, computed, bytes))
-            }
-            None => push(Instruction::Constant(Literal::Integer(self.bytes))),
-        };
-        match self.prefixed {
-            None => at,
-            Some((prefix, count)) => push(Instruction::AfterPrefixed {
-                from,
-                at,
-                prefix,
-                count,
-            }),
-        }
-    }
-
-    fn plus(self, bytes: u32, from: Register, push: Push<'_>) -> Self {
-        let before = match self.prefixed {
-            None => self,
-            Some(_) => Self::computed(self.register(from, push)),
-        };
-        Self {
-            bytes: before.bytes + i128::from(bytes),
-            ..before
-        }
-    }
-}
-
-impl Form {
-    /// Whether values are bytes.
-    fn is_bytes(&self) -> bool {
-        !matches!(self, Self::Number(_) | Self::Decimal(_) | Self::Time { .. })
-    }
-
-    /// Whether there may be no value although all of its bytes are there, which is an error.
-    fn may_not_decode(&self) -> bool {
-        matches!(
-            self,
-            Self::Decimal(_) | Self::String(_) | Self::Padded { .. }
-        )
-    }
-
-    fn null_bits(&self) -> Option<usize> {
-        match self {
-            Self::Nulls(bytes) => Some(*bytes as usize * 8),
-            _ => None,
-        }
-    }
-
-    /// Where the next part begins.
-    fn after(&self, from: Register, at: Cursor, push: Push<'_>) -> Cursor {
-        match self {
-            Self::Number(number) => at.plus(u32::from(number.bytes), from, push),
-            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) | Self::Filled(bytes) => {
-                at.plus(*bytes, from, push)
-            }
-            Self::Literal(bytes) => at.plus(bytes.len() as u32, from, push),
-            Self::Decimal(decimal) => at.plus(decimal.bytes(), from, push),
-            Self::Time {
-                number, fraction, ..
-            } => at.plus(u32::from(number.bytes + fraction), from, push),
-            Self::String(groups) | Self::Padded { groups, .. } => {
-                let (at, groups) = (at.register(from, push), *groups);
-                let size = push(Instruction::StringSize { from, at, groups });
-                Cursor::computed(push(arithmetic(Operation::Add, at, size)))
-            }
-            Self::UnpackInfo => {
-                let number = mysql::UNPACK_INFO_LENGTH;
-                let place = at.plus(mysql::UNPACK_INFO_TAG_BYTES, from, push);
-                let place = place.register(from, push);
-                let length = push(Instruction::Load {
-                    from,
-                    at: place,
-                    number,
-                });
-                let at = at.register(from, push);
-                Cursor::computed(push(arithmetic(Operation::Add, at, length)))
-            }
-            // Nothing follows.
-            Self::Rest => at,
-            Self::Prefixed(prefix) => match at.prefixed {
-                Some((before, count)) if before == *prefix && count < u16::MAX => Cursor {
-                    prefixed: Some((before, count + 1)),
-                    ..at
-                },
-                _ => Cursor {
-                    prefixed: Some((*prefix, 1)),
-                    ..at.plus(0, from, push)
-                },
-            },
-        }
-    }
-
-    fn value(&self, from: Register, at: Cursor, push: Push<'_>) -> Register {
-        let slice = |at: Register, length: Register| Instruction::Slice { from, at, length };
-        match self {
-            Self::Number(number) => {
-                let (at, number) = (at.register(from, push), *number);
-                push(Instruction::Load { from, at, number })
-            }
-            Self::Bytes(bytes) | Self::Nulls(bytes) | Self::Skip(bytes) => {
-                let at = at.register(from, push);
-                let length = push(Instruction::Constant(Literal::Integer(i128::from(*bytes))));
-                push(slice(at, length))
-            }
-            Self::Literal(bytes) => push(Instruction::Constant(Literal::Bytes(bytes.clone()))),
-            Self::Decimal(decimal) => {
-                let (at, decimal) = (at.register(from, push), *decimal);
-                push(Instruction::Decimal { from, at, decimal })
-            }
-            Self::Time {
-                number,
-                calendar,
-                fraction,
-            } => mysql::time(*number, *calendar, *fraction, from, at, push),
-            Self::Filled(bytes) => {
-                let filled = Self::Bytes(*bytes).value(from, at, push);
-                push(Instruction::TrimEnd(filled))
-            }
-            // `Layout::column` knows the spaces of a padded one.
-            Self::String(groups) | Self::Padded { groups, .. } => {
-                let (at, groups) = (at.register(from, push), *groups);
-                push(Instruction::String {
-                    from,
-                    at,
-                    groups,
-                    spaces: None,
-                })
-            }
-            Self::UnpackInfo => push(Instruction::Constant(Literal::Null(ValueKind::Bytes))),
-            Self::Prefixed(prefix) => {
-                let (at, prefix) = (at.register(from, push), *prefix);
-                push(Instruction::Prefixed { from, at, prefix })
-            }
-            Self::Rest if at.is_start() => from,
-            Self::Rest => {
-                let at = at.register(from, push);
-                let all = push(Instruction::Length(from));
-                let length = push(arithmetic(Operation::Subtract, all, at));
-                push(slice(at, length))
-            }
-        }
-    }
-
-    /// Whether a column can have this form.
-    fn fits(&self, field: &Field) -> Result<(), String> {
-        let data_type = field.data_type();
-        let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
-        let fits = match self {
-            Self::Number(number) => match (number.format, data_type) {
-                (NumberFormat::Float, DataType::Float32) => number.bytes == 4,
-                (NumberFormat::Float, DataType::Float64) => number.bytes == 8,
-                (NumberFormat::Float, _) => false,
-                _ => !is_float && !is_bytes(data_type) && holds(data_type, *number),
-            },
-            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest => {
-                is_bytes(data_type) && column_type(data_type).is_some()
-            }
-            Self::String(_) => is_bytes(data_type) && column_type(data_type).is_some(),
-            // They have no names.
-            _ => false,
-        };
-        match fits {
-            true => Ok(()),
-            false => Err(format!(
-                "column {} of type {data_type} cannot lie in its part of the layout",
-                field.name()
-            )),
-        }
-    }
-}
-
-/// Whether each number that is stored so is a value of the type.
-fn holds(data_type: &DataType, number: Number) -> bool {
-    let is_signed = number.format != NumberFormat::Unsigned;
-    let (bytes, signed) = match data_type {
-        DataType::Int8 => (1, true),
-        DataType::Int16 => (2, true),
-        DataType::Int32 | DataType::Date32 => (4, true),
-        DataType::Int64 | DataType::Timestamp(..) => (8, true),
-        DataType::UInt8 => (1, false),
-        DataType::UInt16 => (2, false),
-        DataType::UInt32 => (4, false),
-        DataType::UInt64 => (8, false),
-        DataType::Decimal128(..) => return true,
-        _ => return false,
-    };
-    match (is_signed, signed) {
-        (true, true) | (false, false) => number.bytes <= bytes,
-        (false, true) => number.bytes < bytes,
-        (true, false) => false,
     }
 }

@@ -17,7 +17,7 @@ use rockmill_scan::View;
 
 use crate::layout::Layout;
 use crate::scan::external;
-use crate::table::{RocksTable, Scans, blocking};
+use crate::table::{Scans, blocking};
 
 const DICTIONARY: &str = "__system__";
 
@@ -45,14 +45,20 @@ struct RowIndex {
 }
 
 impl Scans {
-    /// Adds the tables of MyRocks that the text's CREATE TABLE statements describe, as SHOW CREATE TABLE prints them.
+    /// Adds the tables of MyRocks that the text's CREATE TABLE statements describe, as SHOW CREATE TABLE prints them. Errors
+    /// name `file`, which has the text.
     ///
     /// # Errors
     /// One sentence if the text has none, or if the database has no such table or stores it in a way that is not
     /// supported; and those of reading the dictionary.
-    pub async fn register_mysql(&self, session: &SessionContext, text: &str) -> Result<()> {
+    pub async fn register_mysql(
+        &self,
+        session: &SessionContext,
+        text: &str,
+        file: &str,
+    ) -> Result<()> {
         let statements = Parser::parse_sql(&MySqlDialect {}, text)
-            .map_err(|e| DataFusionError::Plan(format!("the CREATE TABLE text: {e}")))?;
+            .map_err(|e| DataFusionError::Plan(format!("{file}: {e}")))?;
         let tables: Vec<_> = statements
             .into_iter()
             .filter_map(|statement| match statement {
@@ -61,16 +67,18 @@ impl Scans {
             })
             .collect();
         if tables.is_empty() {
-            return plan_err!("the text has no CREATE TABLE statement");
+            return plan_err!("{file} has no CREATE TABLE statement");
         }
         let (this, engine) = (self.clone(), Arc::clone(self.engine()));
         let view = blocking(move || this.database().view(&engine).map_err(external)).await?;
         let entries = self.dictionary(session, &view).await?;
         for table in tables {
             let name = named(&table)?;
-            let provider = self.mysql_table(&table, &entries, &view);
-            let provider =
-                provider.map_err(|e| DataFusionError::Plan(format!("table {name}: {e}")))?;
+            let place = format!("table {name} of {file}");
+            let layout = self.mysql_layout(&table, &entries, &view);
+            let (family, layout) =
+                layout.map_err(|e| DataFusionError::Plan(format!("{place}: {e}")))?;
+            let provider = self.table_of(&family, layout.named(place));
             session.register_table(TableReference::bare(name), Arc::new(provider))?;
         }
         Ok(())
@@ -96,12 +104,13 @@ impl Scans {
         Ok(batches.into_iter().flat_map(rows).collect())
     }
 
-    fn mysql_table(
+    /// The column family of a table, and its layout.
+    fn mysql_layout(
         &self,
         table: &CreateTable,
         entries: &Entries,
         view: &View,
-    ) -> std::result::Result<RocksTable, String> {
+    ) -> std::result::Result<(String, Layout), String> {
         let index = row_index(&stored_table(table, entries)?, entries)?;
         let family = view.family_of_id(index.family);
         let family = family.ok_or("its column family does not exist")?;
@@ -113,7 +122,7 @@ impl Scans {
                  supported"
             ));
         }
-        Ok(self.table_of(family, layout))
+        Ok((family.to_owned(), layout))
     }
 }
 

@@ -358,6 +358,10 @@ impl DisplayAs for ScanExec {
         for (filter, why) in &self.left {
             write!(f, ", left to DataFusion={filter} ({why})")?;
         }
+        let parses_json = |of: &Instruction| matches!(of, Instruction::Json { .. });
+        if self.plan.instructions.iter().any(parses_json) {
+            write!(f, ", no GPU=the CPU parses JSON")?;
+        }
         if self.ranges != [KeyRange::default()] {
             write!(f, ", key ranges={}", self.ranges.len())?;
         }
@@ -429,7 +433,7 @@ impl ExecutionPlan for ScanExec {
             schema: self.schema(),
             cancel: CancelToken::new(),
             done: Arc::clone(&self.done),
-            counters: Counters::new(&self.metrics, partition),
+            counters: Counters::new(&self.metrics, partition, &self.source.layout),
         };
         let guard = CancelOnDrop(run.cancel.clone());
         // A finished piece waits here while the next one is computed.
@@ -565,16 +569,19 @@ struct Counters {
     bytes: Count,
     rows: Count,
     hidden: Count,
+    /// Rows that are not what the layout says, unless they are an error.
+    malformed: Option<Count>,
 }
 
 impl Counters {
-    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, layout: &Layout) -> Self {
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             output_rows: MetricBuilder::new(metrics).output_rows(partition),
             bytes: counter("bytes_read"),
             rows: counter("rows_visible"),
             hidden: counter("rows_hidden"),
+            malformed: (layout.counts_malformed()).then(|| counter("rows_malformed")),
             metrics: metrics.clone(),
             partition,
         }
@@ -584,6 +591,9 @@ impl Counters {
         self.bytes.add(report.bytes as usize);
         self.rows.add(report.rows as usize);
         self.hidden.add(report.hidden as usize);
+        if let Some(malformed) = &self.malformed {
+            malformed.add(report.malformed as usize);
+        }
         let by = match &report.through_iterators {
             Some(_) => "pieces_by_iterators".to_owned(),
             None => format!("pieces_by_{}", report.device),

@@ -32,14 +32,16 @@ struct Row {
     price: Option<i128>,
     day: i32,
     ratio: f64,
+    /// Neither NaN nor -0.0.
+    weight: f64,
     name: Option<String>,
     blob: Vec<u8>,
 }
 
 const COLUMNS: &str = "id int unsigned not null, small int not null, wide bigint, price decimal(15, 2), \
-    day date not null, ratio double not null, name varchar, blob bytea not null";
+    day date not null, ratio double not null, weight double not null, name varchar, blob bytea not null";
 const KEY: &str = "u32be id, ordered(i32) small";
-const VALUE: &str = "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, varint name, ordered(bytes) blob";
+const VALUE: &str = "x'07', nulls(1), i64le wide, i64be price, i32le day, f64be ratio, f64le weight, varint name, ordered(bytes) blob";
 
 /// Rows that depend on their position alone, with every kind of edge.
 fn row(id: u32) -> Row {
@@ -60,6 +62,7 @@ fn row(id: u32) -> Row {
         price: (pick(13, 7) != 0).then(|| i128::from(pick(17, 2000)) - 1000),
         day: 8000 + pick(19, 700) as i32,
         ratio: ratios[pick(23, ratios.len() as u64) as usize],
+        weight: pick(41, 50) as f64 / 8.0 - 3.0,
         name: (pick(29, 6) != 0).then(|| names[pick(31, names.len() as u64) as usize].to_owned()),
         blob: (0..pick(37, 20))
             .map(|at| (mixed >> (at % 8 * 8)) as u8)
@@ -80,6 +83,7 @@ fn encoded(row: &Row) -> (Vec<u8>, Vec<u8>) {
     value.extend((row.price.unwrap_or(0) as i64).to_be_bytes());
     value.extend(row.day.to_le_bytes());
     value.extend(row.ratio.to_be_bytes());
+    value.extend(row.weight.to_le_bytes());
     let name = row.name.as_deref().unwrap_or_default();
     value.push(name.len() as u8);
     value.extend(name.as_bytes());
@@ -110,6 +114,11 @@ fn in_memory(schema: SchemaRef, rows: &[Row]) -> RecordBatch {
         Arc::new(
             rows.iter()
                 .map(|row| Some(row.ratio))
+                .collect::<Float64Array>(),
+        ),
+        Arc::new(
+            rows.iter()
+                .map(|row| Some(row.weight))
                 .collect::<Float64Array>(),
         ),
         Arc::new(
@@ -218,6 +227,9 @@ fn condition() -> impl Strategy<Value = String> {
             prop::sample::select(&["0.0", "-0.0", "1.5", "'NaN'", "1e300"][..])
         )
             .prop_map(|(op, value)| format!("(ratio {op} cast({value} as double))")),
+        (comparison(), -24i32..30).prop_map(|(op, eighths)| {
+            format!("(weight {op} cast({} as double))", f64::from(eighths) / 8.0)
+        }),
         (comparison(), 8000i32..8700)
             .prop_map(|(op, day)| format!("(day {op} cast({day} as date))")),
         prop::sample::select(patterns.to_vec())
@@ -249,7 +261,9 @@ fn condition() -> impl Strategy<Value = String> {
 /// A query over the table `{}`. Each row of the result is unlike the others, or their order is given.
 fn query() -> impl Strategy<Value = String> {
     let columns = prop::sample::subsequence(
-        vec!["small", "wide", "price", "day", "ratio", "name", "blob"],
+        vec![
+            "small", "wide", "price", "day", "ratio", "weight", "name", "blob",
+        ],
         0..5,
     );
     let columns = columns.prop_map(|columns| {
@@ -276,6 +290,8 @@ fn query() -> impl Strategy<Value = String> {
         "min(blob)",
         "max(day)",
         "max(price)",
+        "min(weight)",
+        "max(weight)",
         "sum(price * (1 - price))",
         "avg(small)",
     ];

@@ -52,7 +52,10 @@ async fn rows_are_those_that_mariadb_returns() {
     let (session, scans) = scans();
     // Two databases have a table of this name.
     let schema = text("schema.sql").replace("TABLE `ints`", "TABLE `shop`.`ints`");
-    scans.register_mysql(&session, &schema).await.unwrap();
+    scans
+        .register_mysql(&session, &schema, "schema.sql")
+        .await
+        .unwrap();
     let answers = text("answers.txt");
     let mut lines = answers.lines().peekable();
     let mut queries = 0;
@@ -73,7 +76,10 @@ async fn rows_are_those_that_mariadb_returns() {
 async fn keys_limit_what_is_read() {
     let (session, scans) = scans();
     let schema = text("schema.sql").replace("TABLE `ints`", "TABLE `shop`.`ints`");
-    scans.register_mysql(&session, &schema).await.unwrap();
+    scans
+        .register_mysql(&session, &schema, "schema.sql")
+        .await
+        .unwrap();
     for (query, rows) in [
         ("select b from ints where id = 50", 1),
         ("select b from ints where id between -40 and 120", 21),
@@ -91,7 +97,7 @@ async fn keys_limit_what_is_read() {
 /// What is said of a table that is described so.
 async fn refused(schema: &str) -> String {
     let (session, scans) = scans();
-    let refused = scans.register_mysql(&session, schema).await;
+    let refused = scans.register_mysql(&session, schema, "schema.sql").await;
     refused.unwrap_err().strip_backtrace()
 }
 
@@ -100,10 +106,10 @@ async fn what_is_not_supported_is_named() {
     for (schema, says) in [
         (
             "create table nobody (id int primary key)",
-            "table nobody: the directory has no such table",
+            "table nobody of schema.sql: the directory has no such table",
         ),
-        ("select 1", "no CREATE TABLE"),
-        ("create table ints (id int", "the CREATE TABLE text"),
+        ("select 1", "schema.sql has no CREATE TABLE"),
+        ("create table ints (id int", "schema.sql: sql parser error"),
         (
             "create table hidden (a int, b varchar(20)) charset=utf16",
             "column b has the type VARCHAR(20), with the character set utf16",
@@ -143,7 +149,10 @@ async fn what_is_not_supported_is_named() {
 async fn a_schema_that_disagrees_with_the_data_is_an_error() {
     let (session, scans) = scans();
     let schema = "create table shop.hidden (a int, b int not null); create table other.alone (id bigint primary key)";
-    scans.register_mysql(&session, schema).await.unwrap();
+    scans
+        .register_mysql(&session, schema, "schema.sql")
+        .await
+        .unwrap();
     let run = session
         .sql("select count(b) from hidden")
         .await
@@ -152,7 +161,8 @@ async fn a_schema_that_disagrees_with_the_data_is_an_error() {
         .await;
     let error = run.unwrap_err().strip_backtrace();
     assert!(
-        error.contains("the layout does not end with the value") && error.contains("key 0x"),
+        error.contains("table hidden of schema.sql: the layout does not end with the value")
+            && error.contains("(key 0x"),
         "{error}"
     );
     // Other tables have rows in the same column family.

@@ -127,6 +127,61 @@ fn item(item: &Item) -> Vec<u8> {
     value
 }
 
+/// The values of rows of which the first is that of the guide, and of which not all fit.
+fn packed() -> [Vec<u8>; 6] {
+    let head = |nulls: u8, quantity: i32, price: i128| {
+        let parts = [
+            &[1, nulls][..],
+            &quantity.to_le_bytes(),
+            &price.to_le_bytes(),
+        ];
+        parts.concat()
+    };
+    let ends = |note: u32, name: u32| [note.to_le_bytes(), name.to_le_bytes()].concat();
+    let guide = [
+        &[0x01, 0x02, 0x07, 0, 0, 0, 0x96][..],
+        &[0; 15],
+        &[2, 0, 0, 0, 2, 0, 0, 0, 0x00, 0xff],
+    ]
+    .concat();
+    let mut later = guide.clone();
+    later[0] = 2;
+    [
+        guide,
+        [head(1, 0x0102_0304, -1), ends(0, 2), "é".into()].concat(),
+        later,
+        [head(0, 7, 150), ends(2, 3), b"ab".to_vec()].concat(),
+        [head(0, 7, 150), ends(5, 2), b"ab".to_vec()].concat(),
+        Vec::new(),
+    ]
+}
+
+const DOCS: [&str; 7] = [
+    r#"{"size": 7, "price": 1.5, "ratio": 0.1, "short": 0.1, "ok": true, "name": "ann", "tiny": 1, "other": null}"#,
+    r#" {"tiny":2,"size":null} "#,
+    r#"{"size":9223372036854775807,"price":"-12.3","ratio":-1e3,"short":-1000,"ok":false,"name":"a\"b\u007b\u00e9",
+        "tiny":-128}"#,
+    r#"{"size":"7","price":100,"ok":1,"name":[1, {"a": "]"}],"tiny":2,"tiny":3}"#,
+    "[1]",
+    r#"{"tiny":1"#,
+    r#"{"size":2}"#,
+];
+
+/// Keys, and values of an amount and a name, of which not all fit.
+fn damaged() -> [(Vec<u8>, Vec<u8>); 6] {
+    let value =
+        |amount: i64, name: &[u8]| [&amount.to_be_bytes()[..], &[name.len() as u8], name].concat();
+    let key = |id: u32| id.to_be_bytes().to_vec();
+    [
+        (key(1), value(100, b"ann")),
+        (key(2), vec![1, 2, 3]),
+        (key(3), [value(300, b"bob"), vec![0]].concat()),
+        (key(4), value(400, &[0xff, 0xfe])),
+        (key(5), Vec::new()),
+        (vec![9], value(600, b"sid")),
+    ]
+}
+
 /// Makes a database with overwritten and deleted rows, and with rows that are in the log alone.
 fn write(folder: &Path) {
     let mut options = Options::default();
@@ -157,6 +212,34 @@ fn write(folder: &Path) {
     db.flush().unwrap();
     db.delete("user:3").unwrap();
     db.put("user:1", "ann").unwrap();
+}
+
+/// Makes a database with the rows of [`packed`], [`DOCS`] and [`damaged`].
+fn write_presets(folder: &Path) {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    let db = DB::open_cf(&options, folder, ["packed", "docs", "damaged"]).unwrap();
+    let put = |family, key: &[u8], value: &[u8]| {
+        let family = db.cf_handle(family).unwrap();
+        db.put_cf(family, key, value).unwrap();
+    };
+    for (id, value) in (1u32..).zip(packed()) {
+        put("packed", &id.to_be_bytes(), &value);
+    }
+    for (id, value) in (1..).zip(DOCS) {
+        put("docs", format!("d:{id}").as_bytes(), value.as_bytes());
+    }
+    for (key, value) in damaged() {
+        put("damaged", &key, &value);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn presets() {
+    let folder = tempfile::tempdir().unwrap();
+    write_presets(folder.path());
+    run(folder.path(), "presets.slt").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

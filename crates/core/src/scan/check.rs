@@ -166,7 +166,16 @@ impl Kinds {
                 self.expect(*at, Integer)?;
                 check_groups(*groups).map(|()| Integer)
             }
-            Instruction::TrimEnd(of) => self.expect(*of, Bytes).map(|()| Bytes),
+            Instruction::TrimEnd(of) | Instruction::Text(of) => {
+                self.expect(*of, Bytes).map(|()| Bytes)
+            }
+            Instruction::Json { from, takes } => {
+                self.expect(*from, Bytes)?;
+                match takes.is_known() {
+                    true => Ok(takes.kind()),
+                    false => Err(malformed(format!("no member of JSON is {takes:?}"))),
+                }
+            }
             Instruction::Select {
                 when,
                 then,
@@ -243,7 +252,7 @@ fn is_integer_size(bytes: u8) -> bool {
     matches!(bytes, 1 | 2 | 4 | 8 | 16)
 }
 
-fn is_float_size(bytes: u8) -> bool {
+pub(super) fn is_float_size(bytes: u8) -> bool {
     matches!(bytes, 4 | 8)
 }
 

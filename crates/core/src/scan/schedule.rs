@@ -20,7 +20,7 @@ pub struct Schedule {
 pub enum Step {
     /// Computes a value, whose operands are constants or were computed before.
     Compute(Register),
-    /// The row is malformed if what this check names is false or null.
+    /// The row is malformed if what this check names is false or null. That is an error, or it is counted.
     Check(usize),
     /// The row is not wanted, and nothing more is computed of it, if this value is false or null.
     Require(Register),
@@ -124,6 +124,8 @@ impl Instruction {
             | Self::Not(of)
             | Self::IsNull(of)
             | Self::TrimEnd(of)
+            | Self::Text(of)
+            | Self::Json { from: of, .. }
             | Self::Date { of, .. }
             | Self::Like { of, .. }
             | Self::OneOf { of, .. } => [Some(of), None, None],

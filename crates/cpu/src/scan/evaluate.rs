@@ -37,6 +37,7 @@ impl Row<'_> {
                 }
                 _ => return Ok(false),
             },
+            Op::Json(ref taken) => taken.set(self, values),
             Op::Compute(register) => self.compute(register, values)?,
             Op::Check(check) => {
                 let check = &self.plan.checks[check];
@@ -148,6 +149,12 @@ impl Row<'_> {
                 let len = span.len - spaces;
                 Value::Bytes(Span { len, ..span })
             }),
+            Instruction::Text(of) => match operands.bytes(*of) {
+                Some(bytes) if std::str::from_utf8(bytes).is_ok() => *operands.value(*of),
+                _ => Value::Null,
+            },
+            // `Op::Json` does.
+            Instruction::Json { .. } => return Ok(()),
             Instruction::Select {
                 when,
                 then,

@@ -1,6 +1,7 @@
 //! Rows to batches, as the program of a scan says.
 
 mod evaluate;
+mod json;
 mod pattern;
 mod program;
 mod value;
@@ -51,8 +52,12 @@ impl<'a> Scanner<'a> {
             Instruction::Constant(literal) => Value::of_literal(literal, register as Register),
             _ => Value::Null,
         };
-        let makes_strings = (plan.instructions.iter())
-            .any(|instruction| matches!(instruction, Instruction::String { .. }));
+        let makes_strings = (plan.instructions.iter()).any(|instruction| {
+            matches!(
+                instruction,
+                Instruction::String { .. } | Instruction::Json { .. }
+            )
+        });
         let strings = if makes_strings {
             plan.instructions.len()
         } else {
@@ -85,10 +90,17 @@ impl<'a> Scanner<'a> {
             strings: &self.strings,
         };
         self.counts.rows += 1;
+        let mut is_wanted = true;
         for step in &self.program.filter {
-            if !row.step(step, &mut self.values)? {
-                return Ok(());
+            is_wanted = row.step(step, &mut self.values)?;
+            if !is_wanted {
+                break;
             }
+        }
+        let fails = |check: &Register| self.values[usize::from(*check)] != Value::Boolean(true);
+        self.counts.malformed += u64::from(self.program.counted.iter().any(fails));
+        if !is_wanted {
+            return Ok(());
         }
         self.counts.wanted += 1;
         for step in &self.program.output {

@@ -1,10 +1,16 @@
 //! Plans and rows of scans, drawn from bytes. Needs nothing but core, so that fuzzing takes it by its path.
 
 use rockmill_core::scan::{
-    Aggregate, Aggregation, Calendar, ColumnType, Comparison, Instruction, IntegerRange, Literal,
-    Number, NumberFormat, Operation, OutputColumn, PackedDecimal, Pattern, PatternPart, Prefix,
-    Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
+    Aggregate, Aggregation, Calendar, Check, ColumnType, Comparison, Instruction, IntegerRange,
+    Json, JsonType, Literal, Number, NumberFormat, Operation, OutputColumn, PackedDecimal, Pattern,
+    PatternPart, Prefix, Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
 };
+
+/// Names of members of JSON objects.
+const NAMES: [&str; 4] = ["a", "b", "", "\"é"];
+
+/// Bytes of more pieces than this may be JSON.
+const MAX_SMALL: usize = 6;
 
 /// Takes bytes one after another, and zeros behind the last.
 pub struct Draw<'a>(pub &'a [u8]);
@@ -44,6 +50,9 @@ impl Draw<'_> {
 
     /// Bytes of few kinds, so that some occur in others; some are characters of UTF-8, or parts of them.
     pub fn bytes(&mut self, most: usize) -> Vec<u8> {
+        if most > MAX_SMALL && self.below(4) == 0 {
+            return self.json();
+        }
         const PIECES: [&[u8]; 12] = [
             b"a",
             b"b",
@@ -66,6 +75,69 @@ impl Draw<'_> {
             }
         }
         bytes
+    }
+
+    /// A JSON object, or what is nearly one.
+    fn json(&mut self) -> Vec<u8> {
+        const VALUES: [&str; 22] = [
+            "0",
+            "-7",
+            "300",
+            "18446744073709551615",
+            "1.5",
+            "-0.25",
+            "12.30",
+            "1e2",
+            "25E-1",
+            "null",
+            "true",
+            "false",
+            "\"\"",
+            "\"a b\"",
+            "\"1.5\"",
+            "\"-02.50\"",
+            "\"\\u00e9\\n\\\"}\"",
+            "[1,[2],{\"a\":3}]",
+            "{ }",
+            "{\"a\":\"]}\"}",
+            "\"é\"",
+            "01",
+        ];
+        let mut json = String::from("{");
+        for place in 0..self.below(5) {
+            let name = self.one_of(&NAMES).replace('"', "\\\"");
+            let spaces = self.one_of(&["", " ", "\n\t"]);
+            let value = self.one_of(&VALUES);
+            let comma = if place == 0 { "" } else { "," };
+            json += &format!("{comma}{spaces}\"{name}\"{spaces}:{value}{spaces}");
+        }
+        json += self.one_of(&["}", "}", "}", "} ", "", "}}"]);
+        json.into_bytes()
+    }
+
+    fn takes(&mut self) -> Json {
+        let of_type = match self.below(5) {
+            0 => JsonType::Boolean,
+            1 => JsonType::Integer {
+                bytes: self.one_of(&[1, 2, 4, 8]),
+                is_signed: self.below(2) == 0,
+            },
+            2 => JsonType::Float {
+                bytes: self.one_of(&[4, 8]),
+            },
+            3 => {
+                let precision = 1 + self.below(38) as u8;
+                let scale = self.below(usize::from(precision) + 1) as u8;
+                JsonType::Decimal { precision, scale }
+            }
+            _ => JsonType::Text,
+        };
+        let name = self.one_of(&NAMES).to_owned();
+        match self.below(8) {
+            0 => Json::IsObject,
+            1 => Json::Has(name),
+            _ => Json::Member(name, of_type),
+        }
     }
 
     fn literal(&mut self, kind: ValueKind) -> Literal {
@@ -170,8 +242,13 @@ impl Draw<'_> {
                 max_groups: 1 + self.below(8) as u32,
             }),
         };
+        let check = |draw: &mut Self| Check {
+            holds: draw.register(&program, ValueKind::Boolean),
+            what: String::new(),
+            counts: true,
+        };
         ScanPlan {
-            checks: Vec::new(),
+            checks: (0..self.below(3)).map(|_| check(self)).collect(),
             instructions: program.instructions,
             filter,
             output,
@@ -193,7 +270,7 @@ impl Draw<'_> {
 
     fn instruction(&mut self, program: &mut Program) {
         use ValueKind::{Boolean, Bytes, Integer};
-        let (instruction, kind) = match self.below(25) {
+        let (instruction, kind) = match self.below(28) {
             0 => {
                 let kind = self.kind();
                 let literal = match self.below(4) {
@@ -326,7 +403,8 @@ impl Draw<'_> {
                 };
                 (size, Integer)
             }
-            22 if program.makes_strings => {
+            22 => (Instruction::Text(self.register(program, Bytes)), Bytes),
+            23 if program.makes_strings => {
                 let groups = self.groups();
                 let string = Instruction::String {
                     from: self.register(program, Bytes),
@@ -336,6 +414,18 @@ impl Draw<'_> {
                         .then(|| self.register(program, Integer)),
                 };
                 (string, Bytes)
+            }
+            24 | 25 if program.makes_strings => {
+                let takes = self.takes();
+                let kind = match &takes {
+                    Json::Member(_, JsonType::Text) => Bytes,
+                    Json::IsObject | Json::Has(_) | Json::Member(_, JsonType::Boolean) => Boolean,
+                    Json::Member(..) => Integer,
+                };
+                let value = 1;
+                let any = self.register(program, Bytes);
+                let from = self.one_of(&[value, any]);
+                (Instruction::Json { from, takes }, kind)
             }
             _ => {
                 let arithmetic = Instruction::Arithmetic {

@@ -43,17 +43,11 @@ fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<Batch>, Bat
 fn scanned(
     plan: &ScanPlan,
     rows: &[(Vec<u8>, Vec<u8>)],
-) -> std::result::Result<(Vec<Batch>, u64), OutOfRange> {
-    match scan(plan, rows) {
-        Ok((batches, output)) => {
-            assert_eq!(output.rows, rows.len() as u64);
-            Ok((batches, output.wanted))
-        }
-        Err(error) => {
-            assert_eq!(error.kind, ErrorKind::OutOfRange, "{error}");
-            Err(OutOfRange)
-        }
-    }
+) -> std::result::Result<(Vec<Batch>, BatchOutput), OutOfRange> {
+    scan(plan, rows).map_err(|error| {
+        assert_eq!(error.kind, ErrorKind::OutOfRange, "{error}");
+        OutOfRange
+    })
 }
 
 fn drawn_plan(bytes: &[u8]) -> ScanPlan {

@@ -4,9 +4,11 @@ use std::cmp::Ordering;
 
 use rockmill_core::scan::{
     Aggregate, Aggregation, Batch, Calendar, Column, ColumnType, Comparison, Instruction,
-    IntegerRange, Literal, Number, NumberFormat, Operation, PackedDecimal, Pattern, PatternPart,
-    Prefix, Register, ScanOutput, ScanPlan, StringGroups,
+    IntegerRange, Json, JsonType, Literal, Number, NumberFormat, Operation, PackedDecimal, Pattern,
+    PatternPart, Prefix, Register, ScanOutput, ScanPlan, StringGroups,
 };
+
+use rockmill_core::BatchOutput;
 
 /// A number is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +19,15 @@ type Found<T> = Result<T, OutOfRange>;
 /// A value; `None` is null.
 type Value = Option<Literal>;
 
-/// Batches, none of which is full, and how many rows are wanted.
-pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, u64)> {
+/// Batches, none of which is full, and what is counted.
+pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, BatchOutput)> {
     let mut wanted = Vec::new();
+    let mut malformed = 0;
     for (key, value) in rows {
         let row = Row { plan, key, value };
+        let holds = plan.checks.iter().map(|check| row.boolean(check.holds));
+        let holds = holds.collect::<Found<Vec<_>>>()?;
+        malformed += u64::from(holds.iter().any(|holds| *holds != Some(true)));
         if plan
             .filter
             .map_or(Ok(true), |filter| row.is_wanted(filter))?
@@ -37,7 +43,12 @@ pub fn scan(plan: &ScanPlan, rows: &[(Vec<u8>, Vec<u8>)]) -> Found<(Vec<Batch>, 
         }
         ScanOutput::Groups(aggregation) => groups(aggregation, &plan.output.columns(), &wanted)?,
     };
-    Ok((batches, wanted.len() as u64))
+    let counts = BatchOutput {
+        rows: rows.len() as u64,
+        wanted: wanted.len() as u64,
+        malformed,
+    };
+    Ok((batches, counts))
 }
 
 struct Row<'a> {
@@ -209,6 +220,12 @@ impl Row<'_> {
                 while bytes.pop_if(|byte| *byte == b' ').is_some() {}
                 Literal::Bytes(bytes)
             }),
+            Instruction::Text(of) => (self.bytes(*of)?)
+                .and_then(|bytes| String::from_utf8(bytes).ok())
+                .map(|text| Literal::Bytes(text.into_bytes())),
+            Instruction::Json { from, takes } => {
+                (self.bytes(*from)?).and_then(|bytes| taken(&bytes, takes))
+            }
             Instruction::Select {
                 when,
                 then,
@@ -281,6 +298,78 @@ impl Row<'_> {
                 _ => None,
             },
         })
+    }
+}
+
+/// What a JSON object has. Its numbers have so few digits that they are exact doubles, or shortest ones.
+fn taken(bytes: &[u8], takes: &Json) -> Option<Literal> {
+    let serde_json::Value::Object(members) = serde_json::from_slice(bytes).ok()? else {
+        return None;
+    };
+    let (name, of_type) = match takes {
+        Json::IsObject => return Some(Literal::Boolean(true)),
+        Json::Has(name) => {
+            let has = members.get(name).is_some_and(|member| !member.is_null());
+            return Some(Literal::Boolean(has));
+        }
+        Json::Member(name, of_type) => (name, of_type),
+    };
+    let member = members.get(name)?;
+    let float = |bytes: &[u8]| {
+        let number = Number {
+            bytes: bytes.len() as u8,
+            is_big_endian: false,
+            format: NumberFormat::Float,
+        };
+        Literal::Integer(load(number, bytes))
+    };
+    match *of_type {
+        JsonType::Boolean => member.as_bool().map(Literal::Boolean),
+        JsonType::Integer { bytes, is_signed } => {
+            let integer = member.as_i64().map(i128::from);
+            let integer = integer.or(member.as_u64().map(i128::from))?;
+            let range = match is_signed {
+                true => IntegerRange::WrapSigned { bytes },
+                false => IntegerRange::WrapUnsigned { bytes },
+            };
+            (wrap(range, integer) == integer).then_some(Literal::Integer(integer))
+        }
+        JsonType::Float { bytes: 4 } => Some(float(&(member.as_f64()? as f32).to_le_bytes())),
+        JsonType::Float { .. } => Some(float(&member.as_f64()?.to_le_bytes())),
+        JsonType::Decimal { precision, scale } => {
+            let text = match member {
+                serde_json::Value::Number(number) if number.is_f64() => {
+                    number.as_f64()?.to_string()
+                }
+                serde_json::Value::Number(number) => number.to_string(),
+                serde_json::Value::String(text) => text.clone(),
+                _ => return None,
+            };
+            let (whole, behind) = text.split_once('.').unwrap_or((&text, ""));
+            whole.parse::<i128>().ok()?;
+            let behind = behind.trim_end_matches('0');
+            let zeros = usize::from(scale).checked_sub(behind.len())?;
+            let digits = format!("{whole}{behind}{}", "0".repeat(zeros));
+            let number: i128 = digits.parse().ok()?;
+            (number.abs() < 10i128.pow(u32::from(precision))).then_some(Literal::Integer(number))
+        }
+        JsonType::Text => match member {
+            serde_json::Value::String(text) => Some(Literal::Bytes(text.clone().into_bytes())),
+            serde_json::Value::Array(_) | serde_json::Value::Object(_) => {
+                let text = String::from_utf8_lossy(bytes);
+                let texts = ["[1,[2],{\"a\":3}]", "{ }", "{\"a\":\"]}\"}"];
+                let is_it = |text: &&str| {
+                    serde_json::from_str::<serde_json::Value>(text)
+                        .ok()
+                        .as_ref()
+                        == Some(member)
+                };
+                let found = texts.into_iter().find(is_it)?;
+                assert!(text.contains(found));
+                Some(Literal::Bytes(found.as_bytes().to_vec()))
+            }
+            _ => None,
+        },
     }
 }
 

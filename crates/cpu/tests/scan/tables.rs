@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rockmill_core::scan::{Batch, ScanPlan};
 use rockmill_core::{
-    Backend, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadTask, Request,
-    Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported, Visibility,
+    Backend, BatchOutput, CancelToken, InputTable, KeyRange, Operator, Output, Purpose, ReadTask,
+    Request, Result, SnapshotRules, Support, Tombstones, Undecided, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 
@@ -36,8 +36,8 @@ fn request<'a>(
     }
 }
 
-/// Batches, and how many rows are wanted.
-fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, u64)> {
+/// Batches, and what is counted.
+fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, BatchOutput)> {
     CpuBackend.supports(&request).check()?;
     let task = ReadTask {
         request,
@@ -52,7 +52,7 @@ fn scan(request: Request<'_>, rows: u64) -> Result<(Vec<Batch>, u64)> {
     };
     assert_eq!((output.rows, report.read.kept), (rows, rows));
     assert!(report.read.is_balanced());
-    Ok((kept.0, output.wanted))
+    Ok((kept.0, output))
 }
 
 /// Entries of tables, in which a few keys have many versions.

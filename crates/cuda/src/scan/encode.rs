@@ -44,6 +44,7 @@ mod code {
     pub const DATE: u32 = 22;
     pub const STRING_SIZE: u32 = 23;
     pub const TRIM_END: u32 = 24;
+    pub const TEXT: u32 = 25;
 }
 
 /// A plan in the kernels' form.
@@ -66,7 +67,7 @@ pub struct EncodedColumn {
 }
 
 impl Encoded {
-    /// The plan; `None` if a thread cannot keep as many results, or has strings to put together, or if the plan is malformed.
+    /// The plan; `None` if a thread cannot keep as many results, or has strings to put together or JSON to parse, or if the plan is malformed.
     pub fn new(plan: &ScanPlan) -> Option<Self> {
         let schedule = plan.schedule().ok()?;
         // The filter has other slots than the output, which computes anew what it needs of the filter's results.
@@ -153,6 +154,7 @@ impl Encoder<'_> {
                 Step::Check(check) => ScanOp {
                     code: code::CHECK,
                     a: self.operand(self.plan.checks[check].holds)?,
+                    detail: u32::from(self.plan.checks[check].counts),
                     ..ScanOp::default()
                 },
                 Step::Require(register) => ScanOp {
@@ -258,6 +260,8 @@ impl Encoder<'_> {
             }
             // A thread has no place for bytes.
             Instruction::String { .. } => return None,
+            // The CPU parses it.
+            Instruction::Json { .. } => return None,
             Instruction::StringSize { from, at, groups } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
                 let detail = match groups {
@@ -267,6 +271,7 @@ impl Encoder<'_> {
                 op(code::STRING_SIZE, from, at, 0, detail)
             }
             Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
+            Instruction::Text(of) => op(code::TEXT, self.operand(*of)?, 0, 0, 0),
             Instruction::Select {
                 when,
                 then,

@@ -106,11 +106,12 @@ pub fn scan(
     let mut output = BatchOutput {
         rows: survivors.len as u64,
         wanted: 0,
+        malformed: 0,
     };
     let mut bytes = 0;
     if survivors.len > 0 {
         let mut scan = Scan::begin(read, survivors, &encoded, buffers)?;
-        output.wanted = scan.filter()?;
+        (output.wanted, output.malformed) = scan.filter()?;
         for end in scan.cut()? {
             cancel.check()?;
             let batch = scan.batch(end)?;
@@ -202,23 +203,25 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Finds the wanted rows and how many they are.
-    fn filter(&mut self) -> Result<u64> {
+    /// Finds the wanted rows, how many they are, and how many rows are malformed.
+    fn filter(&mut self) -> Result<(u64, u64)> {
         let (read, n) = (&*self.read, self.args.n as usize);
         read.buffers.keep.fill(n, 1, 0, &read.ws.stream)?;
+        self.buffers.sizes.fill(0, 1, 0, &read.ws.stream)?;
         // SAFETY: there is room for one more than there are rows, which name decoded entries.
         let code =
             unsafe { (read.device.table().scan_filter)(&read.ws.exec(), &raw const self.args) };
         read.device.check(code, "filter rows")?;
         self.check()?;
         let wanted = (self.returned).count(read, &read.buffers.places, n)?;
+        let malformed = (self.returned).count(read, &self.buffers.sizes, 0)?;
         self.returned.check(read)?;
-        if wanted as usize > n {
-            return Err(altered("more rows are wanted than there are"));
+        if wanted > n as u64 || malformed > n as u64 {
+            return Err(altered("more rows are wanted or malformed than there are"));
         }
-        self.args.num_wanted = u64::from(wanted);
+        self.args.num_wanted = wanted;
         self.read.mark("filter rows", 0)?;
-        Ok(u64::from(wanted))
+        Ok((wanted, malformed))
     }
 
     /// Finds where batches end among the wanted rows.

@@ -53,15 +53,15 @@ impl Returned {
     ///
     /// # Errors
     /// Device.
-    pub fn count(
+    pub fn count<T: Copy + Default + Into<u64>>(
         &mut self,
         read: &ReadState,
-        buffer: &DeviceBuffer<u32>,
+        buffer: &DeviceBuffer<T>,
         at: usize,
-    ) -> Result<u32> {
+    ) -> Result<u64> {
         let view = buffer.view(at..at + 1);
-        self.sum_on_device(read, view.as_ptr().cast(), size_of::<u32>())?;
-        let count = buffer.download(at, 1, &read.ws.stream)?[0];
+        self.sum_on_device(read, view.as_ptr().cast(), size_of::<T>())?;
+        let count = buffer.download(at, 1, &read.ws.stream)?[0].into();
         self.sum_here(&count.to_le_bytes());
         Ok(count)
     }

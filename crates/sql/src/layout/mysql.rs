@@ -14,10 +14,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use rockmill_core::scan::{
     Calendar, Comparison, Instruction, Literal, Number, NumberFormat, Operation, PackedDecimal,
-    Register, StringGroups, ValueKind,
+    Prefix, Register, StringGroups, ValueKind,
 };
 
-use super::{Cursor, Form, Layout, Part, Prefix, Push, arithmetic};
+use super::form::{Cursor, Form};
+use super::{Layout, Part, Push, arithmetic};
 
 /// Bytes in front of the length of the unpack info.
 pub const UNPACK_INFO_TAG_BYTES: u32 = 1;
@@ -150,6 +151,8 @@ impl Layout {
             value: first.chain(value).collect(),
             null_bits,
             leaves_out_nulls: true,
+            nulls_what_is_malformed: false,
+            name: String::new(),
         })
     }
 }

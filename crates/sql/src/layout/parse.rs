@@ -3,7 +3,8 @@
 use datafusion::arrow::datatypes::Schema;
 use rockmill_core::scan::{Number, NumberFormat, Prefix, StringGroups};
 
-use super::{Form, Part};
+use super::Part;
+use super::form::Form;
 
 /// Most bytes of a part with a stated size.
 const MAX_PART_BYTES: u32 = 1 << 20;
