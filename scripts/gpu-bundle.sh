@@ -4,6 +4,7 @@
 #
 #   compaction   the commands, the device tests, those of XXH3, and the program of the kill tests; the default
 #   scan         rockmill-bench with its subcommand scan, and the device tests
+#   sql          tests of SQL that scan on the GPU
 #
 # The programs are stripped, and compressed until run.sh is first called. A bundle has at most 45 MiB, and
 # ROCKMILL_CUDA_ARCH=90 makes it smaller. The machine needs the C and C++ libraries of this one, or newer.
@@ -27,6 +28,11 @@ for_scan() {
     build build -p rockmill-cli --no-default-features
     build build --workspace --bin rockmill-bench
     build test --no-run -p rockmill-compaction --test gpu_tests
+}
+
+for_sql() {
+    build build -p rockmill-cli --no-default-features
+    build test --no-run --workspace --test slt --test queries --test layouts
 }
 
 purpose=compaction

@@ -10,6 +10,7 @@
 #   host_compression the same with libraries on the host beside the GPU, and for LZ4HC
 #   scan             queries over TPC-H and YCSB, through RocksDB's iterators, on the CPU and on the GPU; from a bundle
 #                    that scripts/gpu-bundle.sh --for scan has made
+#   sql              SQL logic tests and random queries, from a bundle that scripts/gpu-bundle.sh --for sql has made
 #   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
@@ -53,7 +54,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | compressed | host_compression | small | scan | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | compressed | host_compression | small | scan | sql | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -157,6 +158,13 @@ section_host_compression() {
 16x256:snappy 24
 16x256:zstd 16
 16x256:lz4hc 16"
+}
+
+section_sql() {
+    local program
+    for program in slt layouts queries; do
+        step "sql-$program" "$bin/$program" --nocapture
+    done
 }
 
 section_scan() {

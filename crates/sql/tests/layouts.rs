@@ -2,6 +2,8 @@
 //!
 //! `ROCKMILL_SEED=N` draws other cases, and `ROCKMILL_CASES=N` more of them.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +21,6 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rockmill_core::scan::StringGroups;
-use rockmill_scan::{ScanEngine, ScanSettings};
 use rust_rocksdb::{DB, Options};
 use serde_json::json;
 
@@ -824,7 +825,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
         tables.push((table, rows));
     }
     drop(db);
-    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let (_, engine) = common::engine();
     // Rows of one partition come in the order of their keys.
     let session =
         rockmill_sql::session(SessionConfig::new().with_target_partitions(1), &engine).unwrap();
@@ -938,7 +939,7 @@ async fn any_text_is_a_layout_or_refused() {
     }
     db.flush().unwrap();
     drop(db);
-    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let (_, engine) = common::engine();
     let session =
         rockmill_sql::session(SessionConfig::new().with_target_partitions(2), &engine).unwrap();
     let words = [

@@ -2,6 +2,8 @@
 //!
 //! Scans run on the CPU, or on the device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`).
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_scan::Directory;
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::Scans;
@@ -68,15 +70,19 @@ impl AsyncDB for Connection {
     }
 }
 
-/// A session with the tables of the database in `folder`. In statements, `$DB` is that folder.
-async fn run(folder: &Path, file: &str) {
-    let device = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
-    let settings = ScanSettings {
-        devices: device.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
-        ..ScanSettings::default()
+/// Name and text of a file of `slt/`.
+macro_rules! slt {
+    ($name:literal) => {
+        (
+            concat!($name, ".slt"),
+            include_str!(concat!("slt/", $name, ".slt")),
+        )
     };
-    let engine = ScanEngine::new(settings).unwrap();
-    engine.wait_for_device().unwrap();
+}
+
+/// A session with the tables of the database in `folder`. In statements, `$DB` is that folder.
+async fn run(folder: &Path, (name, text): (&str, &str)) {
+    let (device, engine) = common::engine();
     let config = SessionConfig::new().with_target_partitions(3);
     let session = rockmill_sql::session(config, &engine).unwrap();
     let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
@@ -88,10 +94,9 @@ async fn run(folder: &Path, file: &str) {
     let mut runner = Runner::new(|| async { Ok(connection.clone()) });
     runner.with_column_validator(strict_column_validator);
     runner.set_var("DB".to_owned(), folder.display().to_string());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/slt")
-        .join(file);
-    if let Err(error) = runner.run_file_async(path).await {
+    // The text is a part of the program, which may run on another machine.
+    let done = runner.run_script_with_name_async(text, name).await;
+    if let Err(error) = done {
         panic!("on {device}: {error}");
     }
 }
@@ -239,14 +244,14 @@ fn write_presets(folder: &Path) {
 async fn presets() {
     let folder = tempfile::tempdir().unwrap();
     write_presets(folder.path());
-    run(folder.path(), "presets.slt").await;
+    run(folder.path(), slt!("presets")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_every_kind() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path());
-    for file in ["raw.slt", "layout.slt", "errors.slt"] {
+    for file in [slt!("raw"), slt!("layout"), slt!("errors")] {
         run(folder.path(), file).await;
     }
 }
@@ -256,5 +261,5 @@ async fn tpch() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     dataset::load(&path, Dataset::Tpch, 0.01, Compression::Lz4).unwrap();
-    run(&path, "tpch.slt").await;
+    run(&path, slt!("tpch")).await;
 }

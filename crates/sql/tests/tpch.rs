@@ -1,5 +1,7 @@
 //! The queries of TPC-H over RocksDB, compared with DataFusion over Parquet files, and with the published answers.
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_scan::Directory;
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
 use rockmill_sql::Scans;
@@ -107,7 +109,7 @@ fn fields(batch: &RecordBatch) -> Vec<Vec<String>> {
 
 /// The tables in RocksDB.
 async fn ours(folder: &Path, config: SessionConfig) -> SessionContext {
-    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let (_, engine) = common::engine();
     let context = rockmill_sql::session(config, &engine).unwrap();
     let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
     scans.register(&context).unwrap();

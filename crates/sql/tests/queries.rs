@@ -1,5 +1,7 @@
 //! Random queries over a table in RocksDB and over the same rows in memory, where DataFusion computes everything.
 
+mod common;
+
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -15,7 +17,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rockmill_core::scan::StringGroups;
-use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_scan::Directory;
 use rockmill_sql::{ReadOnly, Reads, Scans};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
@@ -156,7 +158,7 @@ async fn session(folder: &TempDir) -> SessionContext {
         }
     }
     drop(db);
-    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    let (_, engine) = common::engine();
     let database = Directory::open(folder.path()).unwrap();
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let config = SessionConfig::new().with_target_partitions(3);

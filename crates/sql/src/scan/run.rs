@@ -1,0 +1,149 @@
+//! A partition of a scan that runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
+use rockmill_core::CancelToken;
+use rockmill_core::scan::{Instruction, ScanPlan};
+use rockmill_scan::{Piece, PieceReport};
+
+use super::{Source, all_columns, external};
+use crate::layout::Layout;
+use crate::program::Program;
+use crate::stored::record_batch;
+
+/// Stops the pieces of a partition when nobody takes their batches any more.
+pub struct CancelOnDrop(pub CancelToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// What `EXPLAIN ANALYZE` shows of a partition.
+pub struct Counters {
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
+    output_rows: Count,
+    bytes: Count,
+    blocks: Count,
+    rows: Count,
+    hidden: Count,
+    /// Rows that are not what the layout says, unless they are an error.
+    malformed: Option<Count>,
+}
+
+impl Counters {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, layout: &Layout) -> Self {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            output_rows: MetricBuilder::new(metrics).output_rows(partition),
+            bytes: counter("bytes_read"),
+            blocks: counter("blocks_read"),
+            rows: counter("rows_visible"),
+            hidden: counter("rows_hidden"),
+            malformed: (layout.counts_malformed()).then(|| counter("rows_malformed")),
+            metrics: metrics.clone(),
+            partition,
+        }
+    }
+
+    fn add(&self, report: &PieceReport) {
+        self.bytes.add(report.bytes as usize);
+        self.blocks.add(report.blocks as usize);
+        self.rows.add(report.rows as usize);
+        self.hidden.add(report.hidden as usize);
+        if let Some(malformed) = &self.malformed {
+            malformed.add(report.malformed as usize);
+        }
+        let by = match &report.through_iterators {
+            Some(_) => "pieces_by_iterators".to_owned(),
+            None => format!("pieces_by_{}", report.device),
+        };
+        let count = |what| MetricBuilder::new(&self.metrics).counter(what, self.partition);
+        count(by).add(1);
+        if report.device_refused.is_some() {
+            count("pieces_moved_to_cpu".to_owned()).add(1);
+        }
+    }
+}
+
+/// A partition that is read.
+pub struct Run {
+    pub source: Source,
+    pub pieces: Vec<Piece>,
+    pub plan: Arc<ScanPlan>,
+    /// Conjuncts over all columns of the table whose constants are known late.
+    pub dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    /// Most rows to hand over.
+    pub limit: usize,
+    pub schema: SchemaRef,
+    pub cancel: CancelToken,
+    /// Bytes of the pieces that are done.
+    pub done: Arc<AtomicU64>,
+    pub counters: Counters,
+}
+
+impl Run {
+    /// Hands over the batches of all pieces, until `take` refuses one.
+    pub fn all(self, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
+        let mut left = self.limit;
+        for piece in &self.pieces {
+            if left == 0 {
+                break;
+            }
+            let plan = self.plan_now()?;
+            let output = (self.source.engine).run(&self.source.family, piece, &plan, &self.cancel);
+            let output = match output {
+                Err(_) if self.cancel.is_cancelled() => break,
+                output => output.map_err(external)?,
+            };
+            self.counters.add(&output.report);
+            self.done.fetch_add(piece.bytes, Ordering::Relaxed);
+            for batch in output.batches {
+                let batch = record_batch(&self.schema, batch)?;
+                let batch = batch.slice(0, batch.num_rows().min(left));
+                left -= batch.num_rows();
+                self.counters.output_rows.add(batch.num_rows());
+                if !take(batch) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan with the dynamic filters as they are now, as far as they can be compiled.
+    fn plan_now(&self) -> Result<Arc<ScanPlan>> {
+        if self.dynamic.is_empty() {
+            return Ok(Arc::clone(&self.plan));
+        }
+        let table = self.source.layout.schema();
+        let all = all_columns(table);
+        let mut program = Program::new(&self.source.layout, table, &all);
+        program.instructions.clone_from(&self.plan.instructions);
+        let mut filter = self.plan.filter;
+        for dynamic in &self.dynamic {
+            let now = snapshot_physical_expr(Arc::clone(dynamic))?;
+            if let Ok(more) = program.add(&now) {
+                filter = Some(match filter {
+                    Some(filter) => program.push(Instruction::And(filter, more)),
+                    None => more,
+                });
+            }
+        }
+        Ok(Arc::new(ScanPlan {
+            instructions: program.instructions,
+            checks: self.plan.checks.clone(),
+            filter,
+            output: self.plan.output.clone(),
+        }))
+    }
+}
