@@ -20,7 +20,7 @@ mod temporal;
 pub use batches::{Batches, too_many_bytes};
 pub use cell::Cell;
 pub use decimal::PackedDecimal;
-pub use groups::{Groups, exceeds};
+pub use groups::{Groups, Part, exceeds};
 pub use schedule::{Schedule, Step};
 pub use strings::StringGroups;
 pub use temporal::Calendar;
