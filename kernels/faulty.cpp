@@ -100,6 +100,12 @@ int scan_copy(const Exec* exec, const ScanArgs* args, u64 first, u64 rows) {
   return error;
 }
 
+int scan_take_groups(const Exec* exec, const ScanGroups* groups, const u32* slots, u64 n, u64* out) {
+  const int error = Wrapped<STAGE, &KernelTable::scan_take_groups>::call(exec, groups, slots, n, out);
+  hooks->made(ROWS, out, n * groups->num_words * sizeof(u64));
+  return error;
+}
+
 int place_blocks(const Exec* exec, const LayoutArgs* args, u32 num_files) {
   const FileIndex& first = args->indexes[0];
   hooks->made(EDGES, args->edges, u64(first.smallest_len) + first.largest_len + 2 * TAG_BYTES);
@@ -126,7 +132,7 @@ int decode_images(const Exec* exec, const VerifyArgs* args) {
 const char* error_text(int) { return "it was planned to fail"; }
 
 // Functions of the table: whoever adds one says below how it fails.
-constexpr u64 FUNCTIONS = 59;
+constexpr u64 FUNCTIONS = 61;
 static_assert(sizeof(KernelTable) - offsetof(KernelTable, error_text) == FUNCTIONS * sizeof(void*));
 
 #define ROCKMILL_FAIL(kind, name) t.name = Wrapped<kind, &KernelTable::name>::call
@@ -166,6 +172,8 @@ KernelTable table() {
   ROCKMILL_FAIL(STAGE, scan_measure);
   ROCKMILL_FAIL(STAGE, scan_fill);
   t.scan_copy = scan_copy;
+  ROCKMILL_FAIL(STAGE, scan_group);
+  t.scan_take_groups = scan_take_groups;
   ROCKMILL_FAIL(STAGE, scan_hash);
   ROCKMILL_FAIL(STAGE, split);
   ROCKMILL_FAIL(STAGE, measure_blocks);

@@ -43,6 +43,10 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(ScanOp, code, to, a, b, c, detail)
     ROCKMILL_RECORD(ScanConstant, low, high, is_set, part)
     ROCKMILL_RECORD(ScanColumn, operand, stored, bytes, unused, flags, validity, values, packed, lens, data)
+    ROCKMILL_RECORD(ScanGroupKey, operand, stored, bytes, unused)
+    ROCKMILL_RECORD(ScanArgument, operand, needed, at, unused)
+    ROCKMILL_RECORD(ScanGroups, keys, arguments, num_keys, num_arguments, num_words, has_wide, num_slots, most, found, table,
+                    firsts, words)
     ROCKMILL_RECORD(ScanTotals, hash)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,

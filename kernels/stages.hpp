@@ -13,6 +13,7 @@
 #include "read/snapshot.hpp"
 #include "rows/rows.hpp"
 #include "scan/columns.hpp"
+#include "scan/groups.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
 
@@ -163,6 +164,19 @@ inline int scan_fill(const Exec* exec, const ScanArgs* a, const ScanColumn* colu
 inline int scan_copy(const Exec* exec, const ScanArgs* a, u64 first, u64 rows) {
   return for_each_group(*exec, a->num_columns * rows,
                         CopyCells{scan_program(a), a->wanted + first, rows, a->columns, a->out});
+}
+
+inline int scan_group(const Exec* exec, const ScanArgs* a, const ScanGroups* groups) {
+  const u64 items = (a->num_wanted + GROUP_ROWS - 1) / GROUP_ROWS;
+  GroupRows group{scan_program(a), a->num_filter, a->num_ops, a->wanted, a->num_wanted, *groups, false, a->errors};
+  ROCKMILL_STEP(for_each_group(*exec, items, group));
+  if (!groups->has_wide) return 0;
+  group.is_second = true;
+  return for_each_group(*exec, items, group);
+}
+
+inline int scan_take_groups(const Exec* exec, const ScanGroups* groups, const u32* slots, u64 n, u64* out) {
+  return for_each(*exec, n * groups->num_words, TakeGroups{*groups, slots, out});
 }
 
 inline int scan_hash(const Exec* exec, const u8* bytes, u64 len, u64 position, ScanTotals* totals) {
@@ -359,6 +373,8 @@ inline KernelTable table() {
   t.scan_measure = scan_measure;
   t.scan_fill = scan_fill;
   t.scan_copy = scan_copy;
+  t.scan_group = scan_group;
+  t.scan_take_groups = scan_take_groups;
   t.scan_hash = scan_hash;
   t.split = split;
   t.measure_blocks = measure_blocks;

@@ -317,6 +317,10 @@ struct KernelTable {
   // Fills the columns of so many wanted rows from `first` on, but for the bytes of byte columns; then these.
   int (*scan_fill)(const Exec*, const ScanArgs*, const ScanColumn* host_columns, u64 first, u64 rows);
   int (*scan_copy)(const Exec*, const ScanArgs*, u64 first, u64 rows);
+  // Puts wanted rows together in groups.
+  int (*scan_group)(const Exec*, const ScanArgs*, const ScanGroups*);
+  // Copies the words of the groups in some slots, one behind another.
+  int (*scan_take_groups)(const Exec*, const ScanGroups*, const u32* slots, u64 n, u64* out);
   // Adds some bytes, whose first word has a position among all words.
   int (*scan_hash)(const Exec*, const u8* bytes, u64 len, u64 position, ScanTotals*);
   // Up to the block starts and the files' first blocks; the last of `before` is the number of blocks.

@@ -228,6 +228,16 @@ ROCKMILL_HD void atomic_max(u64* to, u64 value) {
   if (value > *to) *to = value;
 #endif
 }
+// Stores a value where 0 is. Returns what was there.
+ROCKMILL_HD u64 atomic_claim(u64* to, u64 value) {
+#if defined(__CUDA_ARCH__)
+  return atomicCAS(reinterpret_cast<unsigned long long*>(to), 0ull, static_cast<unsigned long long>(value));
+#else
+  const u64 before = *to;
+  if (before == 0) *to = value;
+  return before;
+#endif
+}
 ROCKMILL_HD void atomic_or(u32* to, u32 value) {
 #if defined(__CUDA_ARCH__)
   atomicOr(to, value);
@@ -309,6 +319,11 @@ u64 scratch_bytes_for(u64) {
 inline void atomic_add(u64* to, u64 value) { *to += value; }
 inline void atomic_min(u64* to, u64 value) { *to = std::min(*to, value); }
 inline void atomic_max(u64* to, u64 value) { *to = std::max(*to, value); }
+inline u64 atomic_claim(u64* to, u64 value) {
+  const u64 before = *to;
+  if (before == 0) *to = value;
+  return before;
+}
 inline void atomic_or(u32* to, u32 value) { *to |= value; }
 
 #endif

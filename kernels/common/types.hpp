@@ -286,6 +286,45 @@ struct ScanColumn {
   u64 lens, data;
 };
 
+// A key of groups.
+struct ScanGroupKey {
+  u32 operand;
+  // Stored, and the bytes of an integer or float that count.
+  u32 stored, bytes;
+  u32 unused;
+};
+
+// A value that aggregates of groups are made of.
+struct ScanArgument {
+  u32 operand;
+  // Bits of Needed.
+  u32 needed;
+  // Its first word of each group's: how many values are not null, and then those of each need.
+  u32 at;
+  u32 unused;
+};
+
+// Where groups are put together. Words of groups are 0 at first.
+struct ScanGroups {
+  const ScanGroupKey* keys;
+  const ScanArgument* arguments;
+  u32 num_keys, num_arguments;
+  // Words of each group: the number of its rows, then those of the arguments.
+  u32 num_words;
+  // Whether a least or greatest value may exceed 64 bits.
+  u32 has_wide;
+  // A power of two.
+  u64 num_slots;
+  // Most groups that there may be.
+  u64 most;
+  // How many there are; if more than `most`, nothing else counts.
+  u64* found;
+  // Of each slot, SCAN_KEY_WORDS, 0 where there is none; the group's first row, ~0 in a slot without a group; and words.
+  u64* table;
+  u64* firsts;
+  u64* words;
+};
+
 // Sum over what a scan hands over.
 struct ScanTotals {
   u64 hash;
@@ -319,6 +358,19 @@ enum ScanCode : u32 {
   SCAN_TRIM_END = 24,
   SCAN_TEXT = 25,
 };
+
+enum Needed : u32 {
+  // A word for each 32 bits of the values, and the number of those that are negative.
+  NEEDED_SUM = 1,
+  // The least value, and the greatest one: a word each, of a wide value two.
+  NEEDED_LEAST = 2,
+  NEEDED_GREATEST = 4,
+  // Values may exceed 64 bits.
+  NEEDED_WIDE = 8,
+};
+constexpr u32 SCAN_SUM_WORDS = 5;
+// Words of a group's keys, and bytes that each of them has of the keys.
+constexpr u32 SCAN_KEY_WORDS = 6, SCAN_KEY_WORD_BYTES = 7;
 
 // Results that a thread keeps of a row.
 constexpr u32 SCAN_SLOTS = 64;

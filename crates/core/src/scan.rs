@@ -21,7 +21,7 @@ mod temporal;
 pub use batches::{Batches, too_many_bytes};
 pub use cell::Cell;
 pub use decimal::PackedDecimal;
-pub use groups::{Groups, exceeds};
+pub use groups::{Groups, Part, exceeds};
 pub use json::{Json, JsonType};
 pub use schedule::{Schedule, Step};
 pub use strings::StringGroups;

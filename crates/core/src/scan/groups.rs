@@ -53,6 +53,24 @@ enum State {
     Extreme(Kept),
 }
 
+/// What an aggregate is of some rows of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// How many count.
+    Count(u64),
+    /// Their sum, of 192 bits.
+    Sum {
+        /// The lowest 128 bits, as two's complement.
+        low: i128,
+        /// What is missing in them, in units of 2^128.
+        high: i64,
+        /// Whether a value is not null.
+        is_any: bool,
+    },
+    /// The least or greatest value that is not null, or null.
+    Extreme(Cell<'static>),
+}
+
 /// A least or greatest value.
 #[derive(Debug)]
 enum Kept {
@@ -95,23 +113,54 @@ impl Groups {
         sink: &mut dyn BatchSink,
         cell: impl Fn(Register) -> Cell<'c>,
     ) -> Result<()> {
-        let group = match self.keys.is_empty() {
-            true => 0,
-            false => {
-                self.encode_keys(&cell);
-                self.find(sink)?
-            }
-        };
+        let group = self.group(sink, &cell)?;
         let states = &mut self.states[group * self.aggregates.len()..];
         for (aggregate, state) in self.aggregates.iter().zip(states) {
             self.kept_bytes += state.update(aggregate, &cell);
         }
-        if self.key_bytes.len() as i64 + self.kept_bytes > GROUP_BYTES as i64
-            && !self.keys.is_empty()
-        {
-            self.hand_over(sink)?;
+        self.bound(sink)
+    }
+
+    /// Adds rows of one group, of which `cell` gives the keys and `part` what each aggregate is of them.
+    ///
+    /// # Errors
+    /// As [`Groups::row`].
+    pub fn part<'c>(
+        &mut self,
+        sink: &mut dyn BatchSink,
+        cell: impl Fn(Register) -> Cell<'c>,
+        part: impl Fn(&Aggregate) -> Part,
+    ) -> Result<()> {
+        let group = self.group(sink, &cell)?;
+        let states = &mut self.states[group * self.aggregates.len()..];
+        for (aggregate, state) in self.aggregates.iter().zip(states) {
+            self.kept_bytes += state.add(aggregate, part(aggregate));
         }
-        Ok(())
+        self.bound(sink)
+    }
+
+    /// The group of a row.
+    #[inline]
+    fn group<'c>(
+        &mut self,
+        sink: &mut dyn BatchSink,
+        cell: &impl Fn(Register) -> Cell<'c>,
+    ) -> Result<usize> {
+        if self.keys.is_empty() {
+            return Ok(0);
+        }
+        self.encode_keys(cell);
+        self.find(sink)
+    }
+
+    /// Hands over all groups if they have too many bytes.
+    #[inline]
+    fn bound(&mut self, sink: &mut dyn BatchSink) -> Result<()> {
+        let bytes = self.key_bytes.len() as i64 + self.kept_bytes;
+        match bytes > GROUP_BYTES as i64 && !self.keys.is_empty() {
+            true => self.hand_over(sink),
+            false => Ok(()),
+        }
     }
 
     /// Writes the keys of a row one behind another: whether each is there, and it; before bytes, their number.
@@ -257,9 +306,7 @@ impl State {
             }
             (Self::Sum { low, high, is_any }, Aggregate::Sum { of, .. }) => {
                 if let Cell::Integer(integer) = cell(of) {
-                    let (sum, is_over) = low.overflowing_add(integer);
-                    *low = sum;
-                    *high += i64::from(is_over) * integer.signum() as i64;
+                    add_to(low, high, integer);
                     *is_any = true;
                 }
             }
@@ -280,6 +327,30 @@ impl State {
         0
     }
 
+    /// Takes in several rows. Returns by how many bytes that what is kept gets longer.
+    fn add(&mut self, aggregate: &Aggregate, part: Part) -> i64 {
+        match (self, part) {
+            (Self::Count(count), Part::Count(more)) => *count += i128::from(more),
+            (
+                Self::Sum { low, high, is_any },
+                Part::Sum {
+                    low: more,
+                    high: more_high,
+                    is_any: is_more,
+                },
+            ) => {
+                add_to(low, high, more);
+                *high += more_high;
+                *is_any |= is_more;
+            }
+            (state @ Self::Extreme(_), Part::Extreme(cell)) => {
+                return state.update(aggregate, &|_| cell);
+            }
+            _ => {}
+        }
+        0
+    }
+
     fn result(&self, aggregate: &Aggregate) -> Result<Cell<'_>> {
         Ok(match (self, aggregate) {
             (Self::Count(count), _) => Cell::Integer(*count),
@@ -294,6 +365,14 @@ impl State {
             (Self::Extreme(kept), _) => kept.cell(),
         })
     }
+}
+
+/// Adds an integer to a sum of 192 bits.
+#[inline]
+fn add_to(low: &mut i128, high: &mut i64, integer: i128) {
+    let (sum, is_over) = low.overflowing_add(integer);
+    *low = sum;
+    *high += i64::from(is_over) * integer.signum() as i64;
 }
 
 /// The error of an integer that does not fit 128 bits.

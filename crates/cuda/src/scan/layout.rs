@@ -14,7 +14,7 @@ use crate::read::ReadState;
 const ALIGNMENT: u64 = 16;
 
 /// `program.hpp:ScanValue`.
-const VALUE_BYTES: u64 = 24;
+const VALUE_BYTES: u32 = 24;
 
 const BYTE_BITS: u64 = 8;
 
@@ -38,22 +38,17 @@ impl Layout {
             at
         };
         let mut place = |column: &EncodedColumn| {
-            let (stored, bytes) = match column.stored {
-                ColumnType::Boolean => (0, 1),
-                ColumnType::Integer { bytes } => (1, u64::from(bytes)),
-                ColumnType::Float { bytes } => (2, u64::from(bytes)),
-                ColumnType::Bytes => (3, VALUE_BYTES),
-            };
+            let (stored, bytes) = stored_code(column.stored);
             let is_bytes = column.stored == ColumnType::Bytes;
             let lens = if is_bytes { offset_bytes(n) } else { 0 };
             ScanColumn {
                 operand: column.operand,
                 stored,
-                bytes: bytes as u32,
+                bytes,
                 unused: 0,
                 flags: take(n),
                 validity: take(bits),
-                values: take(n * bytes),
+                values: take(n * u64::from(bytes)),
                 packed: take(if is_bytes { lens } else { bits }),
                 lens: take(lens),
                 data: 0,
@@ -149,6 +144,16 @@ impl Layout {
             }
         }
         Ok(())
+    }
+}
+
+/// `types.hpp:Stored`, and the bytes of a value.
+pub fn stored_code(stored: ColumnType) -> (u32, u32) {
+    match stored {
+        ColumnType::Boolean => (0, 1),
+        ColumnType::Integer { bytes } => (1, bytes.into()),
+        ColumnType::Float { bytes } => (2, bytes.into()),
+        ColumnType::Bytes => (3, VALUE_BYTES),
     }
 }
 

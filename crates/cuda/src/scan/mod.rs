@@ -1,7 +1,9 @@
 //! Rows to batches: the program decides on the device which rows are wanted, and makes their columns, which are copied back
-//! batch by batch. Groups are put together on the host from the columns of their keys and arguments.
+//! batch by batch. Groups are put together on the device if they are few and their keys are short; else on the host, from
+//! the columns of their keys and arguments.
 
 mod encode;
+mod groups;
 mod layout;
 mod returned;
 
@@ -12,9 +14,11 @@ use rockmill_core::scan::{
 use rockmill_core::{BatchOutput, CancelToken, Error, ErrorKind, InputTable, Request, Result};
 
 use crate::driver::altered;
-use crate::driver::ffi::{ScanArgs, ScanColumn, ScanConstant, ScanOp};
+use crate::driver::ffi::{ScanArgs, ScanArgument, ScanColumn, ScanConstant, ScanGroupKey, ScanOp};
 use crate::memory::buffers;
 use crate::read::{ReadSize, ReadState, Survivors, download_checked};
+use encode::EncodedGroups;
+use groups::{KEY_WORDS, Parts};
 use layout::{Layout, cell};
 use returned::Returned;
 
@@ -33,6 +37,13 @@ pub struct ScanSize {
     columns: u64,
     /// Memory of a batch.
     batch_bytes: u64,
+    /// Of groups that the device puts together; 0 if it does not.
+    group_keys: u64,
+    arguments: u64,
+    groups: u64,
+    slots: u64,
+    /// Of each group.
+    words: u64,
 }
 
 impl ScanSize {
@@ -49,8 +60,17 @@ impl ScanSize {
         let row = blocks.max().unwrap_or(0);
         let rows = read.entries.min(BATCH_ROWS as u64);
         let data = plan.data_bytes(&types, BATCH_BYTES, read.entries, bytes, row);
+        let groups = encoded.groups.as_ref();
+        let of_groups = |of: fn(&EncodedGroups, u64) -> u64| {
+            groups.map_or(0, |groups| of(groups, read.entries))
+        };
         Self {
             entries: read.entries,
+            group_keys: of_groups(|groups, _| groups.keys.len() as u64),
+            arguments: of_groups(|groups, _| groups.arguments.len() as u64),
+            groups: of_groups(EncodedGroups::most_of),
+            slots: of_groups(EncodedGroups::num_slots),
+            words: of_groups(|groups, _| groups.num_words.into()),
             ops: encoded.ops.len() as u64,
             constants: encoded.constants.len() as u64,
             literal_bytes: encoded.literals.len() as u64,
@@ -62,10 +82,12 @@ impl ScanSize {
 
 /// Host memory of a scan.
 pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan) -> u64 {
-    let batch = Encoded::new(plan).map_or(0, |encoded| {
-        ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, &encoded).batch_bytes
+    let batch_and_groups = Encoded::new(plan).map_or(0, |encoded| {
+        let size = ScanSize::foreseen(&ReadSize::foreseen(request), request, plan, &encoded);
+        let words = size.slots + size.groups * size.words;
+        (size.batch_bytes).saturating_add(words * size_of::<u64>() as u64)
     });
-    batch.saturating_add(plan.memory_bytes(request.tables))
+    batch_and_groups.saturating_add(plan.memory_bytes(request.tables))
 }
 
 buffers! {
@@ -79,6 +101,14 @@ buffers! {
     sizes: u64 = x.entries + 1;
     offsets: u64 = x.entries + 1;
     batch: u8 = x.batch_bytes;
+    group_keys: ScanGroupKey = x.group_keys;
+    arguments: ScanArgument = x.arguments;
+    found: u64 = 1;
+    table: u64 = x.slots * KEY_WORDS;
+    firsts: u64 = x.slots;
+    words: u64 = x.slots * x.words;
+    slots: u32 = x.groups;
+    taken: u64 = x.groups * x.words;
 }
 
 /// Hands over what a plan makes of all rows, and says how many bytes that is.
@@ -112,6 +142,10 @@ pub fn scan(
     if survivors.len > 0 {
         let mut scan = Scan::begin(read, survivors, &encoded, buffers)?;
         (output.wanted, output.malformed) = scan.filter()?;
+        cancel.check()?;
+        let parts = scan.group()?;
+        bytes += parts.as_ref().map_or(0, Parts::bytes);
+        let mut nth = 0;
         for end in scan.cut()? {
             cancel.check()?;
             let batch = scan.batch(end)?;
@@ -128,7 +162,11 @@ pub fn scan(
                     let at = columns_of[usize::from(register)];
                     cell(&batch.columns[at], encoded.columns[at].stored, row)
                 };
-                groups.row(sink, cell)?;
+                match &parts {
+                    Some(parts) => groups.part(sink, cell, |of| parts.part(nth, of))?,
+                    None => groups.row(sink, cell)?,
+                }
+                nth += 1;
             }
         }
     }

@@ -49,6 +49,23 @@ impl Returned {
         Ok(bytes)
     }
 
+    /// Copies back the first `len` words.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn words(
+        &mut self,
+        read: &ReadState,
+        buffer: &DeviceBuffer<u64>,
+        len: usize,
+    ) -> Result<Vec<u64>> {
+        let view = buffer.view(0..len);
+        self.sum_on_device(read, view.as_ptr().cast(), len * WORD_BYTES)?;
+        let words = buffer.download(0, len, &read.ws.stream)?;
+        words.iter().for_each(|word| self.sum_word(*word));
+        Ok(words)
+    }
+
     /// Copies back a count.
     ///
     /// # Errors
@@ -80,10 +97,13 @@ impl Returned {
         last[..rest.len()].copy_from_slice(rest);
         let last = (!rest.is_empty()).then_some(last);
         for word in words.iter().copied().chain(last) {
-            let placed = placed_hash(u64::from_le_bytes(word), self.words);
-            self.sum = self.sum.wrapping_add(placed);
-            self.words += 1;
+            self.sum_word(u64::from_le_bytes(word));
         }
+    }
+
+    fn sum_word(&mut self, word: u64) {
+        self.sum = self.sum.wrapping_add(placed_hash(word, self.words));
+        self.words += 1;
     }
 
     /// Whether all that came so far is what was on the device.

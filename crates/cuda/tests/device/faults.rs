@@ -2,8 +2,8 @@
 //! and the next task is done.
 
 use rockmill_core::scan::{
-    Batch, BatchSink, ColumnType, Comparison, Instruction, Literal, Number, NumberFormat,
-    OutputColumn, ScanOutput, ScanPlan,
+    Aggregate, Aggregation, Batch, BatchSink, ColumnType, Comparison, Instruction, IntegerRange,
+    Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
 };
 use rockmill_core::{
     Backend, CancelToken, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator, Plan,
@@ -23,7 +23,6 @@ use crate::common::{self, Entry, MemOutput, open};
 struct Job {
     inputs: Vec<InputTable>,
     plan: Plan,
-    scan: ScanPlan,
     files: Vec<MemOutput>,
     /// Bytes that devices copy at a time.
     chunk_bytes: usize,
@@ -65,7 +64,6 @@ impl Job {
         let mut job = Self {
             inputs: (0..3).map(run).collect(),
             plan,
-            scan: scan_plan(),
             files: Vec::new(),
             chunk_bytes: match implementation {
                 Implementation::Rockmill1 => CudaSettings::default().chunk_bytes,
@@ -137,6 +135,15 @@ impl Job {
 impl Job {
     /// What goes wrong where rows are scanned, or `None` if the batches are right.
     fn trouble_with_scan(&self, backend: &CudaBackend) -> Option<Error> {
+        self.trouble_with(&scan_plan(), backend)
+    }
+
+    /// The same where the device puts groups together.
+    fn trouble_with_groups(&self, backend: &CudaBackend) -> Option<Error> {
+        self.trouble_with(&group_plan(), backend)
+    }
+
+    fn trouble_with(&self, plan: &ScanPlan, backend: &CudaBackend) -> Option<Error> {
         let scan = |backend: &dyn DynBackend| {
             let (range, cancel) = (KeyRange::default(), CancelToken::new());
             let task = ReadTask {
@@ -149,7 +156,7 @@ impl Job {
                         undecided: Undecided::Error,
                     }),
                     read_ahead_bytes: 0,
-                    purpose: Purpose::Scan(&self.scan),
+                    purpose: Purpose::Scan(plan),
                 },
                 cancel: &cancel,
                 progress: None,
@@ -209,6 +216,35 @@ fn scan_plan() -> ScanPlan {
     }
 }
 
+/// A plan that puts these rows together by whether the number is odd, with its sum and its greatest value.
+fn group_plan() -> ScanPlan {
+    let mut plan = scan_plan();
+    let bit = Instruction::Constant(Literal::Integer(11 * 8));
+    let is_odd = Instruction::Bit { from: 0, at: 6 };
+    plan.instructions.extend([bit, is_odd]);
+    let stored = ColumnType::Integer { bytes: 8 };
+    let range = IntegerRange::Exact;
+    plan.output = ScanOutput::Groups(Aggregation {
+        keys: vec![OutputColumn {
+            register: 7,
+            stored: ColumnType::Boolean,
+        }],
+        aggregates: vec![
+            Aggregate::Sum {
+                of: 3,
+                range,
+                stored,
+            },
+            Aggregate::Max(OutputColumn {
+                register: 3,
+                stored,
+            }),
+        ],
+        max_groups: 2,
+    });
+    plan
+}
+
 /// Keeps batches.
 struct Kept(Vec<Batch>);
 
@@ -231,7 +267,12 @@ impl RowSink for Count {
 
 /// What a job may be done for.
 type Trouble = fn(&Job, &CudaBackend) -> Option<Error>;
-const WAYS: [Trouble; 3] = [Job::trouble, Job::trouble_with_rows, Job::trouble_with_scan];
+const WAYS: [Trouble; 4] = [
+    Job::trouble,
+    Job::trouble_with_rows,
+    Job::trouble_with_scan,
+    Job::trouble_with_groups,
+];
 
 fn device() -> Result<CudaBackend, Error> {
     CudaBackend::new(Target::Faulty, CudaSettings::default())
@@ -476,15 +517,18 @@ fn a_row_altered_in_device_memory_or_on_the_way_back_does_not_pass() {
 fn a_batch_altered_on_the_way_back_does_not_pass() {
     let (faults, job) = (Faults::none(), Job::new(CompressionType::None));
     let backend = device().expect("it opens");
-    for byte in bytes_of(Moment::CopiedBack, Region::Rows) {
-        let (region, bit) = (Region::Rows, (byte % 8) as u32);
-        faults.flip(Moment::CopiedBack, Place { region, byte, bit });
-        let trouble = job.trouble_with_scan(&backend);
-        assert_eq!(faults.struck(), 1, "{byte}");
-        let error = trouble.unwrap_or_else(|| panic!("{byte} passed"));
-        assert_eq!(error.kind, ErrorKind::Verification, "{byte}");
+    let ways: [Trouble; 2] = [Job::trouble_with_scan, Job::trouble_with_groups];
+    for (way, trouble_with) in ways.into_iter().enumerate() {
+        for byte in bytes_of(Moment::CopiedBack, Region::Rows) {
+            let (region, bit) = (Region::Rows, (byte % 8) as u32);
+            faults.flip(Moment::CopiedBack, Place { region, byte, bit });
+            let trouble = trouble_with(&job, &backend);
+            assert_eq!(faults.struck(), 1, "{way} {byte}");
+            let error = trouble.unwrap_or_else(|| panic!("{way} {byte} passed"));
+            assert_eq!(error.kind, ErrorKind::Verification, "{way} {byte}");
+        }
+        assert!(trouble_with(&job, &backend).is_none());
     }
-    assert!(job.trouble_with_scan(&backend).is_none());
 }
 
 #[test]

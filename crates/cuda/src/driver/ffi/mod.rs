@@ -124,6 +124,9 @@ pub struct KernelTable {
     pub scan_fill:
         unsafe extern "C" fn(*const Exec, *const ScanArgs, *const ScanColumn, u64, u64) -> c_int,
     pub scan_copy: unsafe extern "C" fn(*const Exec, *const ScanArgs, u64, u64) -> c_int,
+    pub scan_group: unsafe extern "C" fn(*const Exec, *const ScanArgs, *const ScanGroups) -> c_int,
+    pub scan_take_groups:
+        unsafe extern "C" fn(*const Exec, *const ScanGroups, *const u32, u64, *mut u64) -> c_int,
     pub scan_hash: unsafe extern "C" fn(*const Exec, *const u8, u64, u64, *mut ScanTotals) -> c_int,
     pub split: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,
     pub measure_blocks: unsafe extern "C" fn(*const Exec, *const LayoutArgs) -> c_int,

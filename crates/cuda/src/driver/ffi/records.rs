@@ -196,6 +196,41 @@ records! {
         pub data: u64,
     }
 
+    /// `ScanGroupKey`: a key of groups.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanGroupKey {
+        pub operand: u32,
+        pub stored: u32,
+        pub bytes: u32,
+        pub unused: u32,
+    }
+
+    /// `ScanArgument`: a value that aggregates of groups are made of.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct ScanArgument {
+        pub operand: u32,
+        pub needed: u32,
+        pub at: u32,
+        pub unused: u32,
+    }
+
+    /// `ScanGroups`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct ScanGroups {
+        pub keys: *const ScanGroupKey,
+        pub arguments: *const ScanArgument,
+        pub num_keys: u32,
+        pub num_arguments: u32,
+        pub num_words: u32,
+        pub has_wide: u32,
+        pub num_slots: u64,
+        pub most: u64,
+        pub found: *mut u64,
+        pub table: *mut u64,
+        pub firsts: *mut u64,
+        pub words: *mut u64,
+    }
+
     /// `ScanTotals`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct ScanTotals {

@@ -3,6 +3,8 @@
 #[path = "../../../../cpu/tests/common/drawn_scans.rs"]
 mod drawn_scans;
 
+mod groups;
+
 use proptest::prelude::*;
 use rockmill_core::scan::{
     BATCH_BYTES, BATCH_ROWS, Batch, BatchSink, ColumnType, Instruction, IntegerRange, Literal,
@@ -39,13 +41,26 @@ const ALL: SnapshotRules = SnapshotRules {
 };
 
 /// The batches of a scan, or the kind of its error.
+type Scanned = std::result::Result<(Vec<Batch>, BatchOutput), ErrorKind>;
+
 fn scan(
     backend: &impl Backend,
     tables: &[InputTable],
     range: &KeyRange,
     rules: SnapshotRules,
     plan: &ScanPlan,
-) -> std::result::Result<(Vec<Batch>, BatchOutput), ErrorKind> {
+) -> Scanned {
+    scan_in_stages(backend, tables, range, rules, plan).0
+}
+
+/// The same with the names of its stages, if it succeeds.
+fn scan_in_stages(
+    backend: &impl Backend,
+    tables: &[InputTable],
+    range: &KeyRange,
+    rules: SnapshotRules,
+    plan: &ScanPlan,
+) -> (Scanned, Vec<&'static str>) {
     let request = request(
         tables,
         range,
@@ -60,14 +75,20 @@ fn scan(
     };
     let mut kept = Kept::default();
     let operator = Operator::Scan { batches: &mut kept };
-    let read = backend.read(task).map_err(|error| error.kind)?;
-    let report = backend.apply(read, operator).map_err(|error| error.kind)?;
+    let report = backend
+        .read(task)
+        .and_then(|read| backend.apply(read, operator));
+    let report = match report {
+        Ok(report) => report,
+        Err(error) => return (Err(error.kind), Vec::new()),
+    };
     assert!(report.read.is_balanced() && report.files().is_empty());
     let Output::Batches(output) = report.output else {
         panic!("{:?}", report.output);
     };
     assert_eq!(output.rows, report.read.kept);
-    Ok((kept.0, output))
+    let stages = report.stages.iter().map(|stage| stage.stage);
+    (Ok((kept.0, output)), stages.collect())
 }
 
 proptest! {
@@ -171,7 +192,8 @@ fn what_is_foreseen_of_a_scan_is_enough() {
     let mut literal = values(&[0, 1, 2]);
     let constant = Instruction::Constant(Literal::Bytes(vec![b'c'; 300]));
     literal.instructions.push(constant);
-    for plan in [values(&[]), values(&[0, 1, 1]), literal] {
+    let of_groups = groups::plan_of_most_memory();
+    for plan in [values(&[]), values(&[0, 1, 1]), literal, of_groups] {
         let request = request(
             &tables,
             &range,
