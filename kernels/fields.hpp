@@ -44,6 +44,8 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(ScanConstant, low, high, is_set, part)
     ROCKMILL_RECORD(ScanColumn, operand, stored, bytes, unused, flags, validity, values, packed, lens, data)
     ROCKMILL_RECORD(ScanTotals, hash)
+    ROCKMILL_RECORD(ResidentTable, slots, buckets, seed, hash_mask, bound_ends, bound_bytes, num_bounds)
+    ROCKMILL_RECORD(PlaceTotals, ask, left_over)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
                     rows_hash)
@@ -63,6 +65,8 @@ constexpr FieldPlace FIELDS[] = {
                     survivors, totals, errors, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
+    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, table, totals)
+    ROCKMILL_RECORD(LookupArgs, table, keys, key_offsets, key_bytes, n, rows, stride, default_row, statuses, sizes)
     ROCKMILL_RECORD(ScanArgs, arena, rows, n, key_bytes, values, ops, constants, literals, num_filter, num_ops, columns,
                     num_columns, row_bytes, has_bytes, unused, batch_rows, batch_bytes, keep, places, wanted, num_wanted,
                     sizes, offsets, out, errors)
