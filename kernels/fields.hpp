@@ -48,6 +48,8 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(ScanGroups, keys, arguments, num_keys, num_arguments, num_words, has_wide, num_slots, most, found, table,
                     firsts, words)
     ROCKMILL_RECORD(ScanTotals, hash)
+    ROCKMILL_RECORD(ResidentTable, slots, buckets, seed, hash_mask, bound_ends, bound_bytes, num_bounds)
+    ROCKMILL_RECORD(PlaceTotals, ask, left_over)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
                     rows_hash)
@@ -67,6 +69,8 @@ constexpr FieldPlace FIELDS[] = {
                     survivors, totals, errors, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
+    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, table, totals)
+    ROCKMILL_RECORD(LookupArgs, table, keys, key_offsets, key_bytes, n, rows, stride, default_row, statuses, sizes)
     ROCKMILL_RECORD(ScanArgs, arena, rows, n, key_bytes, values, ops, constants, literals, num_filter, num_ops, columns,
                     num_columns, row_bytes, has_bytes, unused, batch_rows, batch_bytes, keep, places, wanted, num_wanted,
                     sizes, offsets, out, errors)

@@ -16,6 +16,8 @@
 #include "scan/groups.hpp"
 #include "table.hpp"
 #include "verify/verify.hpp"
+#include "view/lookup.hpp"
+#include "view/place.hpp"
 
 namespace rockmill::ROCKMILL_TARGET::stages {
 
@@ -129,6 +131,26 @@ inline int measure_rows(const Exec* exec, const RowArgs* a) {
 inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8* out) {
   return for_each_group(*exec, end - first,
                         CopyRows{a->arena, a->rows, a->key_bytes, a->values, a->offsets, first, out});
+}
+
+inline int measure_records(const Exec* exec, const PlaceArgs* a) {
+  ROCKMILL_STEP(for_each(*exec, a->n, MeasureRecords{a->rows, a->values, a->sizes}));
+  return exclusive_sum(*exec, a->sizes, a->offsets, a->n + 1);
+}
+
+// Lanes for a row, and for a key: four read a bucket, 16 bytes each.
+constexpr u32 VIEW_LANES = 4;
+
+inline int place_records(const Exec* exec, const PlaceArgs* a) {
+  const PlaceRecords place{a->arena,   a->rows,    a->key_bytes, a->values,
+                           a->offsets, a->records, a->table,     a->totals};
+  return for_each_tile<VIEW_LANES>(*exec, a->n, place);
+}
+
+inline int look_up(const Exec* exec, const LookupArgs* a) {
+  const LookUp look_up{a->table, a->keys,        a->key_offsets, a->key_bytes, a->rows,
+                       a->stride, a->default_row, a->statuses,    a->sizes};
+  return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
 }
 
 inline ScanProgram scan_program(const ScanArgs* a) {
@@ -369,6 +391,9 @@ inline KernelTable table() {
   t.see_snapshot = see_snapshot;
   t.measure_rows = measure_rows;
   t.copy_rows = copy_rows;
+  t.measure_records = measure_records;
+  t.place_records = place_records;
+  t.look_up = look_up;
   t.scan_filter = scan_filter;
   t.scan_measure = scan_measure;
   t.scan_fill = scan_fill;

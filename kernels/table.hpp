@@ -104,6 +104,36 @@ struct RowArgs {
   u64* offsets;
 };
 
+// What putting rows into a table works on.
+struct PlaceArgs {
+  const u8* arena;
+  const Key* rows;
+  u64 n;
+  KeyBytes key_bytes;
+  const ValueRef* values;
+  // n + 1 each: bytes of records, and of those in front.
+  u64* sizes;
+  u64* offsets;
+  // Where the records go.
+  u8* records;
+  ResidentTable table;
+  PlaceTotals* totals;
+};
+
+// Keys that are looked up in a table; see view/lookup.hpp.
+struct LookupArgs {
+  ResidentTable table;
+  const u8* keys;
+  const u64* key_offsets;
+  u64 key_bytes;
+  u64 n;
+  u8* rows;
+  u64 stride;
+  const u8* default_row;
+  u8* statuses;
+  u32* sizes;
+};
+
 // What a scan works on.
 struct ScanArgs {
   const u8* arena;
@@ -310,6 +340,11 @@ struct KernelTable {
   int (*measure_rows)(const Exec*, const RowArgs*);
   // Copies the rows from `first` to `end`, one behind another.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
+  // Fills sizes and offsets.
+  int (*measure_records)(const Exec*, const PlaceArgs*);
+  // Makes the records and puts their slots into the table.
+  int (*place_records)(const Exec*, const PlaceArgs*);
+  int (*look_up)(const Exec*, const LookupArgs*);
   // Fills keep, places and wanted.
   int (*scan_filter)(const Exec*, const ScanArgs*);
   // Fills sizes and offsets.

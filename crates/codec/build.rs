@@ -1,4 +1,4 @@
-//! Compiles kernels/codec for the host, and the tests' emulation of other groups.
+//! Compiles kernels/codec for the host, and the tests' emulation of other groups, which also runs kernels/view.
 
 use std::env;
 use std::path::Path;
@@ -8,7 +8,8 @@ fn main() {
     let manifest_dir = Path::new(&manifest_dir);
     let kernels = manifest_dir.join("../../kernels");
     let lanes = manifest_dir.join("tests/codec/lanes.cpp");
-    for path in [&kernels.join("codec"), &kernels.join("common"), &lanes] {
+    let folders = ["codec", "common", "view"].map(|folder| kernels.join(folder));
+    for path in folders.iter().chain([&lanes]) {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     compile("rockmill_codec", &kernels, &kernels.join("codec/host.cpp"));

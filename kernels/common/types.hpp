@@ -384,6 +384,27 @@ enum PatternPart : u32 { PART_BYTES = 0, PART_ANY_CHARACTER = 1, PART_ANY_BYTES 
 enum Stored : u32 { STORED_BOOLEAN = 0, STORED_INTEGER = 1, STORED_FLOAT = 2, STORED_BYTES = 3 };
 enum ByteSource : u64 { SOURCE_KEY = 0, SOURCE_VALUE = 1, SOURCE_LITERAL = 2 };
 
+// A table of keys and values that outlives the tasks whose rows it takes (view/slots.hpp). Keys of some ranges are not in
+// it: RocksDB has to be asked for these.
+struct ResidentTable {
+  u64* slots;
+  u64 buckets;
+  u64 seed;
+  // All ones, but in tests, where many keys are to have equal hashes.
+  u64 hash_mask;
+  // Bounds of the ranges, which ascend: one begins at each even one and ends before the next, or never. Bound i ends at
+  // bound_ends[i] of the bytes.
+  const u64* bound_ends;
+  const u8* bound_bytes;
+  u64 num_bounds;
+};
+
+// What became of the rows of a task that went into a table.
+struct PlaceTotals {
+  // Rows whose slot says that RocksDB has to be asked; rows for whose slot there was no room.
+  u64 ask, left_over;
+};
+
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.
 constexpr u64 NO_ERROR = ~u64{0};
 enum ErrorCode : u32 {

@@ -23,6 +23,7 @@ mod sst;
 #[cfg(test)]
 mod test_tables;
 mod verify;
+mod view;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,8 @@ enum Command {
     /// Checks every block, key and count of an SST file or of a database.
     #[command(after_help = outcome::EXIT_CODES)]
     Verify(verify::VerifyArgs),
+    /// Says what a view of a database would take on a GPU, and what it would leave to RocksDB.
+    View(view::ViewArgs),
     /// Runs SQL over a database: every column family is a table of key and value.
     #[cfg(feature = "sql")]
     #[command(after_help = sql::EXAMPLES)]
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Inspect(args) => inspect::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::View(args) => view::run(&args),
         #[cfg(feature = "sql")]
         Command::Sql(args) => sql::run(&args),
         Command::Load(args) => load::run(&args),

@@ -6,6 +6,7 @@
 //!                             Operator
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -71,7 +72,16 @@ pub enum Operator<'a> {
         /// Takes the batches.
         batches: &'a mut dyn BatchSink,
     },
+    /// Puts them into a table. Of a task that fails, some rows may be in it.
+    Resident {
+        /// Takes the rows. It is one of the same backend.
+        table: &'a dyn ResidentTable,
+    },
 }
+
+/// A table of keys and values in the memory of a backend. It outlives the tasks whose rows it takes, and several tasks may
+/// put rows into it at a time. Their keys are to be different.
+pub trait ResidentTable: Any + Debug + Send + Sync {}
 
 impl Operator<'_> {
     /// The error where another operator was announced than this one.
@@ -86,6 +96,7 @@ impl Debug for Operator<'_> {
             Self::WriteSst { .. } => "WriteSst",
             Self::Inspect { .. } => "Inspect",
             Self::Scan { .. } => "Scan",
+            Self::Resident { .. } => "Resident",
         })
     }
 }

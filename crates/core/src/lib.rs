@@ -35,7 +35,7 @@ pub mod scan;
 mod sst_file;
 mod table;
 
-pub use backend::{Backend, DynBackend, Operator};
+pub use backend::{Backend, DynBackend, Operator, ResidentTable};
 pub use block_stream::BlockStream;
 pub use blocks::read_block;
 pub use cancel::CancelToken;

@@ -120,7 +120,7 @@ impl TaskReport {
     }
 }
 
-/// Rows that a task has handed over.
+/// Rows that a task has handed over, or put into a table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RowOutput {
     /// Rows.

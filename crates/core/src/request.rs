@@ -33,12 +33,16 @@ impl Request<'_> {
     pub fn support(&self) -> Support {
         let Visibility::Snapshot(rules) = self.visibility else {
             return match self.purpose {
-                Purpose::Scan(_) => Support::No(Unsupported::Purpose),
+                Purpose::Scan(_) | Purpose::Resident => Support::No(Unsupported::Purpose),
                 Purpose::WriteSst(_) | Purpose::Inspect => Support::Yes,
             };
         };
         let scans = matches!(self.purpose, Purpose::Scan(_));
         if scans && (rules.undecided, rules.tombstones) != (Undecided::Error, Tombstones::Drop) {
+            return Support::No(Unsupported::Purpose);
+        }
+        let is_resident = matches!(self.purpose, Purpose::Resident);
+        if is_resident && rules.tombstones != Tombstones::Drop {
             return Support::No(Unsupported::Purpose);
         }
         let writes = self.purpose.output_plan().is_some();
@@ -152,6 +156,9 @@ pub enum Purpose<'a> {
     /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds, so tombstones are to be
     /// dropped, and what does not decide alone is to be an error.
     Scan(&'a ScanPlan),
+    /// To be put into a table that stays on the device ([`crate::Operator::Resident`]). Tombstones are to be dropped: a key
+    /// that is not in the table is not in the database.
+    Resident,
 }
 
 impl<'a> Purpose<'a> {
@@ -159,7 +166,7 @@ impl<'a> Purpose<'a> {
     pub fn output_plan(self) -> Option<&'a OutputPlan> {
         match self {
             Self::WriteSst(plan) => Some(plan),
-            Self::Inspect | Self::Scan(_) => None,
+            Self::Inspect | Self::Scan(_) | Self::Resident => None,
         }
     }
 }

@@ -3,8 +3,8 @@
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
     Backend, FileEstimate, Footprint, InputTable, Operator, Output, OutputPlan, Purpose,
-    ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink, TaskReport,
-    Visibility,
+    ReadReport, ReadTask, Request, Result, RowOutput, RowSink, SstOutput, SstSink, Support,
+    TaskReport, Unsupported, Visibility,
 };
 
 use crate::inspect::Inspector;
@@ -35,10 +35,18 @@ impl Backend for CpuBackend {
         "cpu"
     }
 
+    fn supports(&self, request: &Request<'_>) -> Support {
+        match request.purpose {
+            // The kernels on the host do it (`rockmill_cuda::Target::Host`).
+            Purpose::Resident => Support::No(Unsupported::Purpose),
+            _ => request.support(),
+        }
+    }
+
     fn footprint(&self, request: &Request<'_>) -> Footprint {
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => sst_memory_bytes(plan, request.tables),
-            Purpose::Inspect => 0,
+            Purpose::Inspect | Purpose::Resident => 0,
             Purpose::Scan(plan) => plan.memory_bytes(request.tables),
         };
         Footprint {

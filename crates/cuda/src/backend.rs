@@ -5,13 +5,14 @@ use std::time::Instant;
 use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
     Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
-    ReadTask, Request, Resource, Result, RowSink, SstSink, Support, TaskReport,
+    ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink, Support, TaskReport,
 };
 
 use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
 use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
+use crate::resident::{PlaceBuffers, place};
 use crate::scan::{self, Encoded, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
@@ -85,6 +86,7 @@ impl CudaBackend {
                 SstBuffers::bytes(&SstSize::foreseen(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),
+            Purpose::Resident => PlaceBuffers::bytes(&read),
             Purpose::Scan(plan) => Encoded::new(plan).map_or(0, |encoded| {
                 ScanBuffers::bytes(&ScanSize::foreseen(&read, request, plan, &encoded))
             }),
@@ -152,6 +154,7 @@ impl Backend for CudaBackend {
                 let blocks = request.tables.iter().map(InputTable::largest_block_bytes);
                 inspect::HOST_BYTES.saturating_add(blocks.max().unwrap_or(0))
             }
+            Purpose::Resident => 0,
         };
         Footprint {
             host_bytes: (self.loading_bytes().max(applying))
@@ -222,6 +225,7 @@ impl Backend for CudaBackend {
             }
             (Operator::Inspect { rows: sink }, Purpose::Inspect) => rows.inspect(sink),
             (Operator::Scan { batches }, Purpose::Scan(plan)) => rows.scan(plan, batches),
+            (Operator::Resident { table }, Purpose::Resident) => rows.place(table),
             (operator, _) => Err(operator.unannounced()),
         }
     }
@@ -253,6 +257,11 @@ impl CudaRows<'_> {
     fn scan(&mut self, plan: &ScanPlan, batches: &mut dyn BatchSink) -> Result<TaskReport> {
         let (output, bytes) = scan(&mut self.read, &self.survivors, plan, self.cancel, batches)?;
         self.finish(Output::Batches(output), bytes)
+    }
+
+    fn place(&mut self, table: &dyn ResidentTable) -> Result<TaskReport> {
+        let rows = place(&mut self.read, &self.survivors, table)?;
+        self.finish(Output::Rows(rows), rows.bytes)
     }
 
     /// Waits for the device, and tells of the task, whose output came to so many bytes.

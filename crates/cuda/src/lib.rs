@@ -11,6 +11,7 @@
 //!   SstSink <--store-- pinned chunks <-- images
 //!   RowSink <--------- pieces <--------- rows                               inspect
 //!   BatchSink <------- batches <-------- columns of what a program wants    scan
+//!   DeviceTable <----- records <-------- rows                               resident
 //! ```
 //!
 //! The stages are those of `kernels/`, compiled for CUDA devices and, always, for the host, where the
@@ -18,7 +19,7 @@
 //!
 //! ```text
 //!   backend    the trait, and what a task takes
-//!   sst, inspect, scan    operators
+//!   sst, inspect, scan, resident    operators
 //!   read       tables to rows
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
 //!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
@@ -32,6 +33,7 @@ mod driver;
 mod inspect;
 mod memory;
 mod read;
+mod resident;
 mod scan;
 mod settings;
 mod sst;
@@ -41,4 +43,5 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{About, Device, LinkRates, Target};
+pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
 pub use settings::CudaSettings;

@@ -11,7 +11,7 @@ use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
 use rockmill_exec::pace::{JobSize, TaskSize};
 
-use crate::iterators::IteratorRead;
+use crate::iterators::RowFn;
 use crate::lock;
 use crate::table::Table;
 use crate::view::FamilyView;
@@ -218,28 +218,9 @@ impl TaskRun for PieceRun {
 
 impl ThroughIterators {
     fn run(&self, call: &Call, batches: &mut Collected) -> Result<TaskReport> {
-        let view = &*self.view;
-        let Some(iterators) = &view.iterators else {
-            return Err(Error::internal("there are no iterators"));
-        };
-        let every_key = KeyRange::default();
-        let read = IteratorRead {
-            path: &view.path,
-            family: &view.name,
-            sequence: view.sequence,
-            // Other comparators have other ranges.
-            range: if view.orders_by_bytes {
-                &self.range
-            } else {
-                &every_key
-            },
-            cancel: call.stop(),
-        };
         let mut scanner = Scanner::new(&self.plan, batches)?;
-        iterators.read(&read, &mut |key, value| match self.range.contains(key) {
-            true => scanner.row(key, value),
-            false => Ok(()),
-        })?;
+        let row: RowFn<'_> = &mut |key, value| scanner.row(key, value);
+        (self.view).read_through_iterators(&self.range, call.stop(), row)?;
         Ok(TaskReport {
             output: Output::Batches(scanner.finish()?),
             ..TaskReport::default()

@@ -15,7 +15,7 @@ use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::JobInput;
 
 use crate::engine::ScanEngine;
-use crate::iterators::Iterators;
+use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::lock;
 use crate::memory_table::MemoryTable;
 use crate::piece::{Piece, Through};
@@ -275,6 +275,60 @@ impl FamilyView {
     pub fn bytes(&self) -> u64 {
         let bytes = self.files.iter().map(|file| file.bytes);
         bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The tables: those of all files, and behind them those of unflushed entries. Reads open a file anew.
+    pub fn inputs(&self) -> &[InputTable] {
+        &self.inputs
+    }
+
+    /// The tables that may have keys of a range, with their files open.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open_tables(&self, range: &KeyRange) -> Result<Vec<InputTable>> {
+        let open = |at: usize| match self.tables.get(at) {
+            Some(table) => table.open(),
+            None => Ok(self.inputs[at].clone()),
+        };
+        let tables = borders::overlapping(range, &self.inputs);
+        tables.map(open).collect()
+    }
+
+    /// Hands over the rows of a range as RocksDB's iterators find them.
+    ///
+    /// # Errors
+    /// Declined if there are no iterators; those of [`Iterators::read`].
+    pub fn read_through_iterators(
+        &self,
+        range: &KeyRange,
+        cancel: &CancelToken,
+        row: RowFn<'_>,
+    ) -> Result<()> {
+        let Some(iterators) = &self.iterators else {
+            let what = format!(
+                "column family {:?} has keys that only RocksDB's iterators read, and there are none",
+                self.name
+            );
+            return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
+        };
+        let every_key = KeyRange::default();
+        let read = IteratorRead {
+            path: &self.path,
+            family: &self.name,
+            sequence: self.sequence,
+            // Other comparators have other ranges.
+            range: if self.orders_by_bytes {
+                range
+            } else {
+                &every_key
+            },
+            cancel,
+        };
+        iterators.read(&read, &mut |key, value| match range.contains(key) {
+            true => row(key, value),
+            false => Ok(()),
+        })
     }
 
     /// Cuts the keys of `ranges` into pieces of about so many stored bytes. They are disjoint, ascend, and have exactly

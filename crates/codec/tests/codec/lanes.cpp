@@ -1,4 +1,4 @@
-// The codecs over groups of several lanes, emulated on one thread of the host: each lane has a stack of its own, and
+// The codecs and resident tables over groups of several lanes, emulated on one thread of the host: each lane has a stack of its own, and
 // runs until it waits for the others. So what differs between a warp and one thread shows without a GPU.
 
 #include <ucontext.h>
@@ -12,6 +12,8 @@
 #include "codec/snappy.hpp"
 #include "codec/zstd_encode.hpp"
 #include "codec/zstd.hpp"
+#include "view/lookup.hpp"
+#include "view/place.hpp"
 
 using namespace rockmill::host_target;
 
@@ -145,7 +147,83 @@ u32 run_codec(bool is_reversed, u32 codec, bool decodes, const u8* src, u32 n, u
   });
 }
 
+// Places keys of several lengths in a table and looks them up, and as many others. Every third has no value. Returns 1 + the
+// number of the first key that is not found as it was placed, or 0.
+template <u32 W>
+u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
+  std::vector<u8> bytes(64), values(64);
+  std::vector<Key> rows(2 * n);
+  std::vector<u64> at(2 * n), offsets(n + 1), sizes(n + 1);
+  std::vector<ValueRef> refs(n);
+  u64 state = seed;
+  const auto draw = [&state] { return (state = state * 0xd1342543de82ef95 + 1) >> 32; };
+  for (u32 i = 0; i < 2 * n; ++i) {
+    // No two keys are equal: the first four bytes are their number.
+    u8 key[64];
+    for (u8& byte : key) byte = u8(draw());
+    store32(key, i);
+    const u32 len = 4 + u32(draw() % 60);
+    rows[i] = {word_of(key, len), len <= 8 ? 0 : word_of(key + 8, len - 8), i % 3 == 2 ? 2 : TYPE_VALUE, i, len};
+    at[i] = bytes.size();
+    bytes.insert(bytes.end(), key, key + len);
+  }
+  for (u32 i = 0; i < n; ++i) {
+    refs[i] = {values.size(), draw() % 70};
+    for (u64 k = 0; k < refs[i].len; ++k) values.push_back(u8(draw()));
+  }
+  bytes.resize(bytes.size() + 64);
+  values.resize(values.size() + 64);
+  std::vector<SlotPair> slots((n / 6 + 1) * BUCKET_PAIRS);
+  const ResidentTable table{slots[0].slots, slots.size() / BUCKET_PAIRS, seed, hash_mask, nullptr, nullptr, 0};
+  for (u32 i = 0; i < n; ++i) {
+    MeasureRecords{rows.data(), refs.data(), sizes.data()}(i);
+    offsets[i + 1] = offsets[i] + sizes[i];
+  }
+  std::vector<RecordWords> records(offsets[n] / RECORD_UNIT + 1);
+  PlaceTotals totals{};
+  const PlaceRecords place_row{values.data(), rows.data(), {bytes.data(), at.data()},
+                               refs.data(), offsets.data(), reinterpret_cast<u8*>(records.data()), table, &totals};
+  constexpr u64 STRIDE = 64;
+  std::vector<u8> out(2 * n * STRIDE), statuses(2 * n), default_row(STRIDE, 0xee);
+  std::vector<u32> lens(2 * n);
+  const auto on_lanes = [&](auto f, u32 i) {
+    run(W, [&](u32 place) {
+      f(Emulated<W>{is_reversed ? W - 1 - place : place}, i);
+      return 0u;
+    });
+  };
+  for (u32 i = 0; i < n; ++i) on_lanes(place_row, i);
+  if (totals.left_over != 0 || totals.ask != n / 3) return 1;
+  at.push_back(bytes.size() - 64);
+  const LookUp look_up{table, bytes.data(), at.data(), 0, out.data(), STRIDE, default_row.data(), statuses.data(),
+                       lens.data()};
+  for (u32 i = 0; i < 2 * n; ++i) {
+    on_lanes(look_up, i);
+    const u8* row = &out[i * STRIDE];
+    const bool is_in = i < n, has_value = is_in && i % 3 != 2, fits = has_value && refs[i].len <= STRIDE;
+    // Other keys may have the hash of one without a value.
+    const bool is_hidden = !is_in && statuses[i] == KEY_ASK;
+    const KeyStatus meant = !is_in && !is_hidden ? KEY_NOT_FOUND
+                            : !has_value         ? KEY_ASK
+                            : fits               ? KEY_FOUND
+                                                 : KEY_TOO_SMALL;
+    if (statuses[i] != meant || lens[i] != (has_value ? refs[i].len : 0)) return 1 + i;
+    if (fits && std::memcmp(row, &values[refs[i].at], refs[i].len) != 0) return 1 + i;
+    if (meant == KEY_NOT_FOUND && std::memcmp(row, default_row.data(), STRIDE) != 0) return 1 + i;
+  }
+  return 0;
+}
+
 }  // namespace
+
+extern "C" u32 rockmill_table_lanes(u32 width, bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
+  const auto run = width == 2   ? run_table<2>
+                   : width == 4 ? run_table<4>
+                   : width == 8 ? run_table<8>
+                   : width == 16 ? run_table<16>
+                                 : run_table<32>;
+  return run(is_reversed, seed, n, hash_mask);
+}
 
 extern "C" u32 rockmill_codec_lanes(u32 width, bool is_reversed, u32 codec, bool decodes, const u8* src, u32 n,
                                     u8* dst, u32 m) {

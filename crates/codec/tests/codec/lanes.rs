@@ -1,4 +1,4 @@
-//! A warp or a part of one does what one thread does: groups of 2, 8 and 32 lanes, emulated (`lanes.cpp`).
+//! A warp or a part of one does what one thread does: groups of 2 to 32 lanes, emulated (`lanes.cpp`).
 
 use proptest::prelude::*;
 use rockmill_codec::Codec;
@@ -17,6 +17,13 @@ unsafe extern "C" {
         n: u32,
         dst: *mut u8,
         m: u32,
+    ) -> u32;
+    fn rockmill_table_lanes(
+        width: u32,
+        is_reversed: bool,
+        seed: u64,
+        n: u32,
+        hash_mask: u64,
     ) -> u32;
     fn rockmill_codec_zstd_lanes(
         is_reversed: bool,
@@ -60,6 +67,20 @@ impl Lanes {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn groups_of_all_widths_place_keys_in_tables_and_find_them(
+        width in prop::sample::select(vec![2, 4, 8, 16, 32]),
+        is_reversed in any::<bool>(),
+        seed in any::<u64>(),
+        n in 1u32..50,
+        // All bits of hashes, or so few that many are equal.
+        hash_mask in prop::sample::select(vec![u64::MAX, 7 << 61 | 1, 0]),
+    ) {
+        // SAFETY: takes numbers alone.
+        let trouble = unsafe { rockmill_table_lanes(width, is_reversed, seed, n, hash_mask) };
+        prop_assert_eq!(trouble, 0);
+    }
 
     #[test]
     fn groups_of_all_widths_do_the_same(

@@ -15,7 +15,7 @@ use super::ffi::{self, DeviceInfo, KernelTable};
 pub enum Target {
     /// CUDA device number `n`.
     Cuda(u32),
-    /// The calling thread: the same stages, one item after another. For tests.
+    /// The calling thread: the same stages, one item after another. For tests, and for tables in host memory.
     Host,
     /// The same, with calls that fail as [`faults`] plans. For tests.
     Faulty,
@@ -266,6 +266,11 @@ impl Device {
     pub(crate) fn allow(&self, memory: *const u8, bytes: u64) {
         // SAFETY: nothing is read or written.
         unsafe { (self.table.allow)(memory.cast(), bytes) };
+    }
+
+    /// Whether both are the same device, so that one reaches the other's memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.table, other.table) && self.number == other.number
     }
 
     pub(crate) fn table(&self) -> &'static KernelTable {

@@ -16,6 +16,8 @@ pub struct DeviceMemory {
 
 // SAFETY: the memory belongs to this alone, and the device may be used from any thread.
 unsafe impl Send for DeviceMemory {}
+// SAFETY: all that can be had of it is where it is.
+unsafe impl Sync for DeviceMemory {}
 
 impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
-use rockmill_cuda::{CudaBackend, CudaSettings, Target};
+use rockmill_cuda::{Answer, CudaBackend, CudaSettings, DeviceTable, TableSettings, Target};
 use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
@@ -179,6 +179,56 @@ impl Job {
     }
 }
 
+impl Job {
+    /// What goes wrong where rows are put into a table, or `None` if the table finds them.
+    fn trouble_with_table(&self, backend: &CudaBackend) -> Option<Error> {
+        let fill = || {
+            let settings = TableSettings {
+                keys: 1000,
+                memory_bytes: 1 << 20,
+                seed: 1,
+                hash_mask: u64::MAX,
+                outside: &[KeyRange {
+                    begin: Some(b"z".to_vec()),
+                    end: None,
+                }],
+            };
+            let table = DeviceTable::new(backend.device(), &settings)?;
+            let (range, cancel) = (KeyRange::default(), CancelToken::new());
+            let task = ReadTask {
+                request: Request {
+                    tables: &self.inputs,
+                    range: &range,
+                    visibility: Visibility::Snapshot(SnapshotRules {
+                        sequence: u64::from(u32::MAX),
+                        tombstones: Tombstones::Drop,
+                        undecided: Undecided::Mark,
+                    }),
+                    read_ahead_bytes: 0,
+                    purpose: Purpose::Resident,
+                },
+                cancel: &cancel,
+                progress: None,
+            };
+            let report = backend.run(task, Operator::Resident { table: &table })?;
+            let last = [&[b'k'; 8][..], &599u32.to_be_bytes()].concat();
+            let answers = table.get(&[&last, b"absent", b"z"])?;
+            Ok((report.read.kept, table.contents(), answers))
+        };
+        match fill() {
+            Ok((kept, contents, answers)) => {
+                assert_eq!((contents.keys, contents.left_over), (kept, 0));
+                assert!(matches!(
+                    &answers[..],
+                    [Answer::Found(value), Answer::NotFound, Answer::Ask] if value.len() == 60
+                ));
+                None
+            }
+            Err(error) => Some(error),
+        }
+    }
+}
+
 /// A plan that wants the rows with small numbers in their keys, and of these the keys, the values and the numbers.
 fn scan_plan() -> ScanPlan {
     let number = Number {
@@ -267,11 +317,12 @@ impl RowSink for Count {
 
 /// What a job may be done for.
 type Trouble = fn(&Job, &CudaBackend) -> Option<Error>;
-const WAYS: [Trouble; 4] = [
+const WAYS: [Trouble; 5] = [
     Job::trouble,
     Job::trouble_with_rows,
     Job::trouble_with_scan,
     Job::trouble_with_groups,
+    Job::trouble_with_table,
 ];
 
 fn device() -> Result<CudaBackend, Error> {

@@ -119,6 +119,9 @@ pub struct KernelTable {
     pub see_snapshot: unsafe extern "C" fn(*const Exec, *const SnapshotArgs) -> c_int,
     pub measure_rows: unsafe extern "C" fn(*const Exec, *const RowArgs) -> c_int,
     pub copy_rows: unsafe extern "C" fn(*const Exec, *const RowArgs, u64, u64, *mut u8) -> c_int,
+    pub measure_records: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub place_records: unsafe extern "C" fn(*const Exec, *const PlaceArgs) -> c_int,
+    pub look_up: unsafe extern "C" fn(*const Exec, *const LookupArgs) -> c_int,
     pub scan_filter: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
     pub scan_measure: unsafe extern "C" fn(*const Exec, *const ScanArgs) -> c_int,
     pub scan_fill:

@@ -237,6 +237,25 @@ records! {
         pub hash: u64,
     }
 
+    /// `ResidentTable`: a table that outlives the tasks whose rows it takes.
+    #[derive(Debug, Clone, Copy)]
+    pub struct ResidentTable {
+        pub slots: *mut u64,
+        pub buckets: u64,
+        pub seed: u64,
+        pub hash_mask: u64,
+        pub bound_ends: *const u64,
+        pub bound_bytes: *const u8,
+        pub num_bounds: u64,
+    }
+
+    /// `PlaceTotals`.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct PlaceTotals {
+        pub ask: u64,
+        pub left_over: u64,
+    }
+
     /// `InputTotals`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct InputTotals {
@@ -410,6 +429,36 @@ records! {
         pub values: *const ValueRef,
         pub sizes: *mut u64,
         pub offsets: *mut u64,
+    }
+
+    /// `PlaceArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct PlaceArgs {
+        pub arena: *const u8,
+        pub rows: *const Key,
+        pub n: u64,
+        pub key_bytes: KeyBytes,
+        pub values: *const ValueRef,
+        pub sizes: *mut u64,
+        pub offsets: *mut u64,
+        pub records: *mut u8,
+        pub table: ResidentTable,
+        pub totals: *mut PlaceTotals,
+    }
+
+    /// `LookupArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct LookupArgs {
+        pub table: ResidentTable,
+        pub keys: *const u8,
+        pub key_offsets: *const u64,
+        pub key_bytes: u64,
+        pub n: u64,
+        pub rows: *mut u8,
+        pub stride: u64,
+        pub default_row: *const u8,
+        pub statuses: *mut u8,
+        pub sizes: *mut u32,
     }
 
     /// `ScanArgs`.

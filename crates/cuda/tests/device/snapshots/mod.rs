@@ -4,6 +4,7 @@
 mod drawn;
 mod model;
 mod refused;
+mod resident;
 mod scans;
 mod sizes;
 

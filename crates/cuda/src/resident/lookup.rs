@@ -1,0 +1,278 @@
+//! Keys are looked up by the batch: from device memory on the caller's stream, or from the host's.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::PoisonError;
+
+use rockmill_core::Result;
+
+use super::table::DeviceTable;
+use crate::driver::ffi::{Exec, LookupArgs};
+use crate::driver::{DeviceMemory, Download, Stream, altered};
+
+/// Keys in device memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    bytes: *const u8,
+    offsets: *const u64,
+    key_bytes: u64,
+    len: u64,
+}
+
+impl Keys {
+    /// `len` keys of `key_bytes` bytes each, one behind another.
+    ///
+    /// # Safety
+    /// The keys lie in device memory at `keys`, and stay there unchanged until every stream that looks them up has come so
+    /// far.
+    pub unsafe fn fixed(keys: *const u8, key_bytes: u64, len: u64) -> Self {
+        Self {
+            bytes: keys,
+            offsets: ptr::null(),
+            key_bytes,
+            len,
+        }
+    }
+
+    /// `len` keys of any length: key `i` is the bytes from `offsets[i]` to `offsets[i + 1]`.
+    ///
+    /// # Safety
+    /// The `len + 1` offsets lie in device memory, ascend, and name bytes of the device's memory at `bytes`. All of it stays
+    /// unchanged until every stream that looks the keys up has come so far.
+    pub unsafe fn varied(bytes: *const u8, offsets: *const u64, len: u64) -> Self {
+        Self {
+            bytes,
+            offsets,
+            key_bytes: 0,
+            len,
+        }
+    }
+
+    /// The same keys from number `first` on, and so many of them.
+    fn part(&self, first: usize, len: usize) -> Self {
+        let offsets = match self.offsets.is_null() {
+            true => self.offsets,
+            false => self.offsets.wrapping_add(first),
+        };
+        Self {
+            bytes: match self.offsets.is_null() {
+                true => self.bytes.wrapping_add(first * self.key_bytes as usize),
+                false => self.bytes,
+            },
+            offsets,
+            key_bytes: self.key_bytes,
+            len: len as u64,
+        }
+    }
+}
+
+/// Where values of keys go, in device memory: each into a row of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    rows: *mut u8,
+    stride: u64,
+    statuses: *mut u8,
+    default_row: *const u8,
+    sizes: *mut u32,
+}
+
+impl Rows {
+    /// Status of a key that is not in the database.
+    pub const NOT_FOUND: u8 = 0;
+    /// Status of a key whose value is in its row.
+    pub const FOUND: u8 = 1;
+    /// Status of a key for which RocksDB has to be asked.
+    pub const ASK: u8 = 2;
+    /// Status of a key whose value has more bytes than a row.
+    pub const TOO_SMALL: u8 = 3;
+
+    /// Rows of `stride` bytes at `rows`, and a byte for each key's status. Bytes of a row behind its value stay as they are,
+    /// and so do rows of keys without one.
+    ///
+    /// # Safety
+    /// There is room in device memory for as many rows and statuses as there are keys, which nobody else uses until every
+    /// stream that looks keys up has come so far.
+    pub unsafe fn new(rows: *mut u8, stride: u64, statuses: *mut u8) -> Self {
+        Self {
+            rows,
+            stride,
+            statuses,
+            default_row: ptr::null(),
+            sizes: ptr::null_mut(),
+        }
+    }
+
+    /// The same, where rows of keys that are not in the database are copied from `default_row`.
+    ///
+    /// # Safety
+    /// `default_row` is a row's bytes of device memory, which stay unchanged as [`Rows::new`] says.
+    #[must_use]
+    pub unsafe fn with_default(self, default_row: *const u8) -> Self {
+        Self {
+            default_row,
+            ..self
+        }
+    }
+
+    /// The same, with the size of each value in bytes, also where it has more bytes than a row; 0 of other keys.
+    ///
+    /// # Safety
+    /// There is room for as many numbers as there are keys, as [`Rows::new`] says.
+    #[must_use]
+    pub unsafe fn with_sizes(self, sizes: *mut u32) -> Self {
+        Self { sizes, ..self }
+    }
+}
+
+/// A stream of the caller.
+#[derive(Debug, Clone, Copy)]
+pub struct CallerStream(*mut c_void);
+
+impl CallerStream {
+    /// The stream with a `cudaStream_t` or `CUstream`. On the host there are no streams, and it may be null.
+    ///
+    /// # Safety
+    /// The stream is one of the table's device. It lives as long as this value, and the table lives until the stream has
+    /// come so far.
+    pub unsafe fn new(stream: *mut c_void) -> Self {
+        Self(stream)
+    }
+}
+
+/// What becomes of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Its value.
+    Found(Vec<u8>),
+    /// It is not in the database.
+    NotFound,
+    /// RocksDB has to be asked.
+    Ask,
+}
+
+impl DeviceTable {
+    /// Looks keys up on the caller's stream. The host waits for nothing, allocates no memory and copies nothing, so the call
+    /// may be captured into a graph.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn look_up(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
+        let _current = self.device.make_current()?;
+        let exec = Exec {
+            stream: stream.0,
+            scratch: ptr::null_mut(),
+            scratch_bytes: 0,
+            processors: self.device.about().multiprocessors,
+            unused: 0,
+        };
+        self.launch(keys, rows, &exec)
+    }
+
+    fn launch(&self, keys: &Keys, rows: &Rows, exec: &Exec) -> Result<()> {
+        let args = LookupArgs {
+            table: self.as_kernels_see_it(),
+            keys: keys.bytes,
+            key_offsets: keys.offsets,
+            key_bytes: keys.key_bytes,
+            n: keys.len,
+            rows: rows.rows,
+            stride: rows.stride,
+            default_row: rows.default_row,
+            statuses: rows.statuses,
+            sizes: rows.sizes,
+        };
+        // SAFETY: whoever made keys and rows has said that their memory is there; the slots are those of the table.
+        let code = unsafe { (self.device.table().look_up)(exec, &raw const args) };
+        self.device.check(code, "look keys up")
+    }
+
+    /// Looks up keys that lie in the host's memory, and waits for their values.
+    ///
+    /// # Errors
+    /// Device; Verification if what came back cannot be.
+    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Answer>> {
+        /// Rows of keys that are looked up together.
+        const ROWS_BYTES: usize = 64 << 20;
+        let (mut bytes, mut offsets) = (Vec::new(), vec![0u64]);
+        for key in keys {
+            bytes.extend_from_slice(key);
+            offsets.push(bytes.len() as u64);
+        }
+        let _current = self.device.make_current()?;
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = &*stream;
+        let n = keys.len();
+        let key_memory = self.upload(&bytes, stream)?;
+        let offset_memory = self.upload(&offsets, stream)?;
+        let statuses = self.room(n)?;
+        let sizes = self.room(n * size_of::<u32>())?;
+        // SAFETY: the memory was made for them, and lives until the stream was waited for.
+        let (all, rows) = unsafe {
+            let offsets = offset_memory.as_ptr().cast_const().cast();
+            let rows = Rows::new(ptr::null_mut(), 0, statuses.as_ptr());
+            (
+                Keys::varied(key_memory.as_ptr(), offsets, n as u64),
+                rows.with_sizes(sizes.as_ptr().cast()),
+            )
+        };
+        // Without room in the rows, sizes are told alone.
+        let exec = stream.exec(ptr::null_mut(), 0);
+        self.launch(&all, &rows, &exec)?;
+        let (mut states, mut lens) = (vec![0u8; n], vec![0u32; n]);
+        download(&statuses, &mut states, stream)?;
+        download(&sizes, &mut lens, stream)?;
+        let mut answers = Vec::with_capacity(n);
+        let mut first = 0;
+        while first < n {
+            let (mut stride, mut end) = (0, first);
+            while end < n {
+                let wider = stride.max(lens[end] as usize);
+                if end > first && wider * (end + 1 - first) > ROWS_BYTES {
+                    break;
+                }
+                (stride, end) = (wider, end + 1);
+            }
+            let memory = self.room(stride * (end - first))?;
+            let mut values = vec![0u8; stride * (end - first)];
+            // SAFETY: as above.
+            let rows = unsafe { Rows::new(memory.as_ptr(), stride as u64, statuses.as_ptr()) };
+            self.launch(&all.part(first, end - first), &rows, &exec)?;
+            download(&memory, &mut values, stream)?;
+            for i in first..end {
+                let (at, len) = ((i - first) * stride, lens[i] as usize);
+                answers.push(match states[i] {
+                    Rows::FOUND | Rows::TOO_SMALL => Answer::Found(values[at..at + len].to_vec()),
+                    Rows::NOT_FOUND => Answer::NotFound,
+                    Rows::ASK => Answer::Ask,
+                    _ => return Err(altered("the status of a key cannot be")),
+                });
+            }
+            first = end;
+        }
+        Ok(answers)
+    }
+
+    /// Memory for so many bytes, whose last word may be read whole.
+    fn room(&self, bytes: usize) -> Result<DeviceMemory> {
+        let words = bytes.div_ceil(size_of::<u64>()).max(1);
+        DeviceMemory::new(&self.device, (words * size_of::<u64>()) as u64)
+    }
+
+    fn upload<T: Copy>(&self, values: &[T], stream: &Stream) -> Result<DeviceMemory> {
+        let memory = self.room(size_of_val(values))?;
+        // SAFETY: there is room, and whoever has the memory waits for the stream.
+        unsafe { stream.upload(memory.as_ptr(), values.as_ptr().cast(), size_of_val(values))? };
+        Ok(memory)
+    }
+}
+
+/// Copies the first values of some memory back.
+fn download<T: Copy>(from: &DeviceMemory, values: &mut [T], stream: &Stream) -> Result<()> {
+    let copy = Download {
+        from: from.as_ptr(),
+        to: values.as_mut_ptr().cast(),
+        len: size_of_val(values),
+    };
+    // SAFETY: the memory was made for as many values, which are plain numbers.
+    unsafe { stream.download(&mut [copy]) }
+}

@@ -1,0 +1,9 @@
+//! Tables of keys and values that stay on the device: rows of tasks go in, and kernels look keys up.
+
+mod lookup;
+mod place;
+mod table;
+
+pub use lookup::{Answer, CallerStream, Keys, Rows};
+pub use place::{PlaceBuffers, place};
+pub use table::{DeviceTable, TableContents, TableSettings};

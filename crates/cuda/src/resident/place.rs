@@ -1,0 +1,69 @@
+//! Rows of a task into a table: their records are measured, the table makes room, and keys and values move there.
+
+use std::any::Any;
+
+use rockmill_core::{Error, ResidentTable, Result, RowOutput};
+
+use super::table::DeviceTable;
+use crate::driver::ffi::{PlaceArgs, PlaceTotals};
+use crate::memory::buffers;
+use crate::read::{ReadSize, ReadState, Survivors};
+
+buffers! {
+    /// What putting rows into a table needs beside them.
+    PlaceBuffers of ReadSize, |x|
+    sizes: u64 = x.entries + 1;
+    offsets: u64 = x.entries + 1;
+    totals: PlaceTotals = 1;
+}
+
+/// Puts all rows into the table. Returns how many they are, and the bytes of their records.
+///
+/// # Errors
+/// Device, also if the table may not take so much memory; Internal if the table is another device's.
+pub fn place(
+    read: &mut ReadState,
+    survivors: &Survivors,
+    table: &dyn ResidentTable,
+) -> Result<RowOutput> {
+    let table: &dyn Any = table;
+    let table = table
+        .downcast_ref::<DeviceTable>()
+        .filter(|table| table.device.is(&read.device))
+        .ok_or_else(|| Error::internal("the table lies on another device"))?;
+    let n = survivors.len;
+    if n == 0 {
+        return Ok(RowOutput::default());
+    }
+    read.ws.make_scratch(&read.device, n + 1)?;
+    let stream = &read.ws.stream;
+    let buffers = &mut PlaceBuffers::new(&read.ws.arena);
+    let mut args = PlaceArgs {
+        arena: read.buffers.arena.as_ptr(),
+        rows: read.buffers.keys_on(survivors.side).as_ptr(),
+        n: n as u64,
+        key_bytes: read.key_bytes(survivors.wide),
+        values: read.buffers.values.as_ptr(),
+        sizes: buffers.sizes.room(n + 1)?,
+        offsets: buffers.offsets.room(n + 1)?,
+        records: std::ptr::null_mut(),
+        table: table.as_kernels_see_it(),
+        totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
+    };
+    buffers.sizes.fill(n, 1, 0, stream)?;
+    // SAFETY: there is room for one more than there are rows, which name decoded entries.
+    let code = unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
+    read.device.check(code, "measure records")?;
+    let bytes = buffers.offsets.download(n, 1, stream)?[0];
+    args.records = table.chunk(bytes)?;
+    // SAFETY: the chunk has room for all records, and the slots are those of the table.
+    let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
+    read.device.check(code, "put rows into a table")?;
+    let totals = buffers.totals.download(0, 1, stream)?[0];
+    table.add(n as u64, totals);
+    read.mark("place records", bytes)?;
+    Ok(RowOutput {
+        rows: n as u64,
+        bytes,
+    })
+}

@@ -1,0 +1,432 @@
+//! A table finds each key that a snapshot sees, and no other.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use proptest::prelude::*;
+use rockmill_core::{
+    Backend, CancelToken, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator, Output,
+    Purpose, ReadTask, Result, RowOutput, SnapshotRules, Support, Tombstones, Undecided,
+    Unsupported, Visibility,
+};
+use rockmill_cpu::CpuBackend;
+use rockmill_cuda::{
+    Answer, CallerStream, CudaBackend, CudaSettings, DeviceTable, Keys, Rows, TableContents,
+    TableSettings, Target,
+};
+use rockmill_format::key::MAX_SEQUENCE;
+
+use super::{device, drawn, model, request};
+use crate::common::{self, Entry, PUT, config, open};
+
+const ALL: SnapshotRules = SnapshotRules {
+    sequence: MAX_SEQUENCE,
+    tombstones: Tombstones::Drop,
+    undecided: Undecided::Mark,
+};
+
+fn settings(keys: u64) -> TableSettings<'static> {
+    TableSettings {
+        keys,
+        memory_bytes: 1 << 30,
+        seed: 7,
+        hash_mask: u64::MAX,
+        outside: &[],
+    }
+}
+
+/// Puts the rows of a range into a table.
+fn place(
+    backend: &CudaBackend,
+    tables: &[InputTable],
+    range: &KeyRange,
+    rules: SnapshotRules,
+    table: &DeviceTable,
+) -> Result<RowOutput> {
+    let visibility = Visibility::Snapshot(rules);
+    let request = request(tables, range, visibility, Purpose::Resident);
+    Backend::supports(backend, &request).check()?;
+    let task = ReadTask {
+        request,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let report = backend.run(task, Operator::Resident { table })?;
+    assert!(report.read.is_balanced() && report.files().is_empty());
+    match report.output {
+        Output::Rows(rows) => Ok(rows),
+        _ => Err(Error::internal("no rows")),
+    }
+}
+
+/// A table of sound entries that are sorted.
+fn table_of(backend: &CudaBackend, entries: &[Entry], settings: &TableSettings<'_>) -> DeviceTable {
+    let table = DeviceTable::new(backend.device(), settings).expect("a table");
+    let input = open(common::one_file(&common::plan(), entries)).expect("sound");
+    place(backend, &[input], &KeyRange::default(), ALL, &table).expect("placed");
+    table
+}
+
+fn numbered(numbers: std::ops::Range<u32>) -> Vec<Entry> {
+    let entry = |n: u32| Entry::new(&n.to_be_bytes(), 1, PUT, &common::noise(u64::from(n), 20));
+    numbers.map(entry).collect()
+}
+
+fn get(table: &DeviceTable, keys: &[&[u8]]) -> Vec<Answer> {
+    table.get(keys).expect("answers")
+}
+
+/// Masks of hashes: all bits, four buckets in which tags have one bit, and one bucket in which all hashes are equal.
+const MASKS: [u64; 3] = [u64::MAX, 3 << 62 | 1, 0];
+
+proptest! {
+    #![proptest_config(config(400))]
+
+    #[test]
+    fn a_table_has_what_the_snapshot_sees_and_nothing_else(
+        runs in drawn::runs(),
+        plan in common::plans::table_plans(),
+        sequence in 0..50u64,
+        seed: u64,
+        hash_mask in prop::sample::select(MASKS.to_vec()),
+        middle: prop::sample::Index,
+        bounds in prop::option::of(any::<[Option<prop::sample::Index>; 2]>()),
+        more_keys in prop_oneof![Just(0), 0..1000u64],
+    ) {
+        let tables = drawn::tables(&runs, &plan);
+        let rules = SnapshotRules { sequence, ..ALL };
+        let all = KeyRange::default();
+        let (rows, report) = model::read(&runs, &all, &rules).expect("all is marked");
+        let mut keys: Vec<Vec<u8>> = runs.iter().flat_map(|run| run.keys().cloned()).collect();
+        for i in 0..keys.len() {
+            let mut key = keys[i].clone();
+            key.push(0);
+            keys.push(key);
+        }
+        keys.extend([vec![], vec![0], vec![0xff; 100_000]]);
+        // Keys of a range are left out.
+        let outside = bounds.map(|bounds| drawn::range(&runs, bounds, false));
+        let outside: Vec<_> = outside.into_iter().collect();
+        let is_outside = |key: &[u8]| outside.iter().any(|range| range.contains(key));
+        let given = TableSettings {
+            keys: report.kept + more_keys,
+            seed,
+            hash_mask,
+            outside: &outside,
+            ..settings(0)
+        };
+        let table = DeviceTable::new(device().device(), &given).expect("a table");
+        // The others are put in by two tasks, of keys on both sides of one.
+        let middle = keys[middle.index(keys.len())].clone();
+        let parts = [
+            KeyRange { begin: None, end: Some(middle.clone()) },
+            KeyRange { begin: Some(middle), end: None },
+        ];
+        let inside = match &outside[..] {
+            [] => vec![all],
+            [outside, ..] => [
+                outside.begin.clone().map(|end| KeyRange { begin: None, end: Some(end) }),
+                outside.end.clone().map(|begin| KeyRange { begin: Some(begin), end: None }),
+            ].into_iter().flatten().collect(),
+        };
+        for range in &inside {
+            for part in &parts {
+                let larger = |a: &Option<Vec<u8>>, b: &Option<Vec<u8>>| a.clone().max(b.clone());
+                let begin = larger(&range.begin, &part.begin);
+                let end = [&range.end, &part.end].into_iter().flatten().min().cloned();
+                place(device(), &tables, &KeyRange { begin, end }, rules, &table).expect("placed");
+            }
+        }
+        let placed: Vec<_> = rows.iter().filter(|row| !is_outside(&row.key)).collect();
+        let contents = table.contents();
+        let asks = placed.iter().filter(|row| row.kind() != PUT).count() as u64;
+        prop_assert_eq!((contents.keys, contents.ask), (placed.len() as u64 - asks, asks));
+        prop_assert_eq!(contents.left_over, 0);
+        let meant: BTreeMap<_, _> = placed.iter().map(|row| (&row.key, *row)).collect();
+        let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+        for (key, answer) in keys.iter().zip(get(&table, &refs)) {
+            match meant.get(key) {
+                _ if is_outside(key) => prop_assert_eq!(answer, Answer::Ask),
+                Some(row) if row.kind() == PUT => prop_assert_eq!(answer, Answer::Found(row.value.clone())),
+                Some(_) => prop_assert_eq!(answer, Answer::Ask),
+                // It may have the hash of one that is to be asked for.
+                None if answer == Answer::Ask => prop_assert!(asks > 0),
+                None => prop_assert_eq!(answer, Answer::NotFound),
+            }
+        }
+    }
+}
+
+#[test]
+fn few_absent_keys_are_asked_for_because_of_others_without_a_value() {
+    const MERGE: u8 = 2;
+    let entries = (0..2000u32).map(|n| Entry::new(&n.to_be_bytes(), 1, MERGE, b"operand"));
+    let entries: Vec<_> = entries.collect();
+    let table = table_of(device(), &entries, &settings(2000));
+    let absent: Vec<_> = (1_000_000..1_100_000).map(u32::to_be_bytes).collect();
+    let absent: Vec<_> = absent.iter().map(|key| &key[..]).collect();
+    let answers = get(&table, &absent);
+    let asked = answers.iter().filter(|&answer| *answer == Answer::Ask);
+    // 20 bits of a hash are equal once in a million pairs.
+    assert!(asked.count() < 20);
+    assert!(get(&table, &[&entries[7].key]) == [Answer::Ask]);
+}
+
+#[test]
+fn buckets_that_are_full_go_on_in_the_next_ones_and_runs_have_an_end() {
+    let keys = numbered(0..1024);
+    let refs: Vec<_> = keys.iter().map(|entry| entry.key.as_slice()).collect();
+    // As many slots as keys, and as many equal hashes as a run has slots.
+    for (keys_foreseen, hash_mask) in [(820, u64::MAX), (100_000, 0)] {
+        let given = TableSettings {
+            hash_mask,
+            ..settings(keys_foreseen)
+        };
+        let table = table_of(device(), &keys, &given);
+        assert_eq!(table.contents().left_over, 0);
+        for (entry, answer) in keys.iter().zip(get(&table, &refs)) {
+            assert_eq!(answer, Answer::Found(entry.value.clone()));
+        }
+        assert!(get(&table, &[b"absent"]) == [Answer::NotFound]);
+        let more = table_of(device(), &numbered(0..1030), &given);
+        let left_over = if hash_mask == 0 { 6 } else { 0 };
+        assert_eq!(more.contents().left_over, left_over);
+    }
+}
+
+#[test]
+fn keys_and_values_of_any_length_are_found() {
+    let lens = [0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 70_000];
+    let mut entries = Vec::new();
+    for (i, &key_len) in lens.iter().enumerate() {
+        for (j, &value_len) in lens.iter().enumerate() {
+            let mut key = common::noise((i * 100 + j) as u64, key_len);
+            if key_len > 1 {
+                key[0] = j as u8;
+            }
+            entries.push(Entry::new(
+                &key,
+                1,
+                PUT,
+                &common::noise(j as u64, value_len),
+            ));
+        }
+    }
+    entries.sort_by_key(Entry::order);
+    entries.dedup_by(|a, b| a.key == b.key);
+    let table = table_of(device(), &entries, &settings(entries.len() as u64));
+    let refs: Vec<_> = entries.iter().map(|entry| entry.key.as_slice()).collect();
+    for (entry, answer) in entries.iter().zip(get(&table, &refs)) {
+        assert!(
+            answer == Answer::Found(entry.value.clone()),
+            "{}",
+            entry.key.len()
+        );
+    }
+    let bytes = entries
+        .iter()
+        .map(|entry| DeviceTable::record_bytes(entry.key.len() as u64, entry.value.len() as u64));
+    assert_eq!(table.contents().record_bytes, bytes.sum::<u64>());
+    assert_eq!(DeviceTable::record_bytes(16, 64), 96);
+    assert!(get(&table, &[]).is_empty());
+}
+
+/// The kernels on the host, whose memory is the test's.
+fn on_host() -> CudaBackend {
+    CudaBackend::new(Target::Host, CudaSettings::default()).expect("the host")
+}
+
+#[test]
+fn rows_have_values_the_default_or_what_they_had() {
+    const STRIDE: usize = 24;
+    let entries = [("a", 24), ("b", 25), ("c", 0), ("d", 5)]
+        .map(|(key, len)| Entry::new(key.as_bytes(), 1, PUT, &vec![key.as_bytes()[0]; len]));
+    let table = table_of(&on_host(), &entries, &settings(4));
+    let keys = b"abcdxda";
+    let offsets: Vec<u64> = (0..=keys.len() as u64).collect();
+    let n = keys.len() as u64;
+    let default_row = [9u8; STRIDE];
+    for has_default in [false, true] {
+        for is_varied in [false, true] {
+            let mut memory = vec![1u8; STRIDE * keys.len()];
+            let (mut statuses, mut sizes) = (vec![7u8; keys.len()], vec![7u32; keys.len()]);
+            // SAFETY: the host's kernels use this memory before the call returns.
+            unsafe {
+                let keys = match is_varied {
+                    true => Keys::varied(keys.as_ptr(), offsets.as_ptr(), n),
+                    false => Keys::fixed(keys.as_ptr(), 1, n),
+                };
+                let rows = Rows::new(memory.as_mut_ptr(), STRIDE as u64, statuses.as_mut_ptr());
+                let mut rows = rows.with_sizes(sizes.as_mut_ptr());
+                if has_default {
+                    rows = rows.with_default(default_row.as_ptr());
+                }
+                let stream = CallerStream::new(ptr::null_mut());
+                table.look_up(&keys, &rows, stream).expect("looked up");
+            }
+            assert_eq!(
+                statuses,
+                [
+                    Rows::FOUND,
+                    Rows::TOO_SMALL,
+                    Rows::FOUND,
+                    Rows::FOUND,
+                    Rows::NOT_FOUND,
+                    Rows::FOUND,
+                    Rows::FOUND
+                ]
+            );
+            assert_eq!(sizes, [24, 25, 0, 5, 0, 5, 24]);
+            let untouched = [1u8; STRIDE];
+            let mut d = untouched;
+            d[..5].fill(b'd');
+            let absent = if has_default { default_row } else { untouched };
+            let meant = [
+                [b'a'; STRIDE],
+                untouched,
+                untouched,
+                d,
+                absent,
+                d,
+                [b'a'; STRIDE],
+            ];
+            assert_eq!(memory, meant.concat());
+        }
+    }
+}
+
+#[test]
+fn offsets_that_descend_find_nothing() {
+    let table = table_of(&on_host(), &numbered(0..10), &settings(10));
+    let (keys, offsets) = ([0u8; 8], [4u64, 0, 4]);
+    let mut statuses = [7u8; 2];
+    // SAFETY: the host's kernels use this memory before the call returns, and no byte in front of a key that is too long.
+    unsafe {
+        let keys = Keys::varied(keys.as_ptr(), offsets.as_ptr(), 2);
+        let rows = Rows::new(ptr::null_mut(), 0, statuses.as_mut_ptr());
+        let stream = CallerStream::new(ptr::null_mut());
+        table.look_up(&keys, &rows, stream).expect("looked up");
+    }
+    assert_eq!(statuses, [Rows::NOT_FOUND, Rows::TOO_SMALL]);
+}
+
+#[test]
+fn tasks_of_several_threads_share_a_table() {
+    const THREADS: u32 = 4;
+    const KEYS: u32 = 1800;
+    const ROUNDS: u64 = 40;
+    let inputs: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let entries = numbered(thread * KEYS..(thread + 1) * KEYS);
+            open(common::one_file(&common::plan(), &entries)).expect("sound")
+        })
+        .collect();
+    let all = numbered(0..THREADS * KEYS);
+    let refs: Vec<_> = all.iter().map(|entry| entry.key.as_slice()).collect();
+    // Eight long runs, so that threads want the same slots.
+    let keys = 8 * 128 * 32 / 5;
+    for seed in 0..ROUNDS {
+        let given = TableSettings {
+            hash_mask: 7 << 61 | 0xfff,
+            seed,
+            ..settings(keys)
+        };
+        let table = DeviceTable::new(device().device(), &given).expect("a table");
+        let start = std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for input in &inputs {
+                let (table, start) = (&table, &start);
+                scope.spawn(move || {
+                    let inputs = std::slice::from_ref(input);
+                    start.wait();
+                    place(device(), inputs, &KeyRange::default(), ALL, table).expect("placed");
+                });
+            }
+        });
+        let contents = TableContents {
+            keys: u64::from(THREADS * KEYS),
+            record_bytes: u64::from(THREADS * KEYS) * 48,
+            slot_bytes: DeviceTable::slot_bytes(keys),
+            ..TableContents::default()
+        };
+        assert_eq!(table.contents(), contents);
+        for (entry, answer) in all.iter().zip(get(&table, &refs)) {
+            assert!(answer == Answer::Found(entry.value.clone()), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_table_that_does_not_fit_says_what_it_needs() {
+    let small = TableSettings {
+        memory_bytes: 1000,
+        ..settings(1 << 20)
+    };
+    let error = DeviceTable::new(device().device(), &small).expect_err("it is too small");
+    assert_eq!(error.kind, ErrorKind::Device);
+    let needed = DeviceTable::slot_bytes(1 << 20);
+    let what = format!("needs {needed} bytes of device memory or more, and may take 1000");
+    assert!(error.what.contains(&what), "{error}");
+    let slots_alone = TableSettings {
+        memory_bytes: 700,
+        ..settings(32)
+    };
+    let table = DeviceTable::new(device().device(), &slots_alone).expect("slots fit");
+    let input = open(common::one_file(&common::plan(), &numbered(0..32))).expect("sound");
+    let placed = place(device(), &[input], &KeyRange::default(), ALL, &table);
+    let error = placed.expect_err("records do not fit");
+    assert_eq!(error.kind, ErrorKind::Device);
+    assert!(error.what.contains("needs 1856 bytes"), "{error}");
+}
+
+#[test]
+fn what_is_foreseen_of_a_task_is_enough() {
+    for value_bytes in [0, 60] {
+        let entry = |n: u32| Entry::new(&n.to_be_bytes(), 1, PUT, &vec![7; value_bytes]);
+        let entries: Vec<_> = (0..20_000).map(entry).collect();
+        let tables = [open(common::one_file(&common::plan(), &entries)).expect("sound")];
+        let range = KeyRange::default();
+        let asked = request(
+            &tables,
+            &range,
+            Visibility::Snapshot(ALL),
+            Purpose::Resident,
+        );
+        let given = CudaSettings {
+            memory_bytes: Some(Backend::footprint(device(), &asked).device_bytes),
+            ..CudaSettings::default()
+        };
+        let device = CudaBackend::new(super::super::target(), given).expect("it opens");
+        let table = DeviceTable::new(device.device(), &settings(20_000)).expect("a table");
+        let rows = place(&device, &tables, &range, ALL, &table).expect("there is memory");
+        assert_eq!(rows.rows, 20_000);
+    }
+}
+
+#[test]
+fn what_no_table_takes_is_refused() {
+    let range = KeyRange::default();
+    let keep = SnapshotRules {
+        tombstones: Tombstones::Keep,
+        ..ALL
+    };
+    let plan = common::plan();
+    for visibility in [
+        Visibility::Snapshot(keep),
+        Visibility::Compaction(&plan.rules),
+    ] {
+        let request = request(&[], &range, visibility, Purpose::Resident);
+        let refused = Support::No(Unsupported::Purpose);
+        assert_eq!(Backend::supports(device(), &request), refused);
+    }
+    let asked = request(&[], &range, Visibility::Snapshot(ALL), Purpose::Resident);
+    let refused = Support::No(Unsupported::Purpose);
+    assert_eq!(Backend::supports(&CpuBackend, &asked), refused);
+    // A table of another device.
+    let faulty = CudaBackend::new(Target::Faulty, CudaSettings::default()).expect("it opens");
+    let table = DeviceTable::new(faulty.device(), &settings(10)).expect("a table");
+    let input = open(common::one_file(&plan, &numbered(0..10))).expect("sound");
+    let placed = place(device(), &[input], &range, ALL, &table);
+    let error = placed.expect_err("it is another's");
+    assert_eq!(error.what, "the table lies on another device");
+}

@@ -1,0 +1,73 @@
+//! What a view would take, as far as properties of files tell.
+
+use rockmill_core::{InputTable, KeyRange};
+use rockmill_cuda::DeviceTable;
+use rockmill_format::key::TAG_SIZE;
+use rockmill_scan::FamilyView;
+
+/// What a view would take, and what it would leave to RocksDB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foreseen {
+    /// The sequence number: the view has what was written up to it.
+    pub sequence: u64,
+    /// Maximum number of keys: entries that are no tombstones, older versions included.
+    pub keys: u64,
+    /// Device memory of slots in bytes.
+    pub slot_bytes: u64,
+    /// Device memory of records in bytes, if the keys and the values of each file have one length, and no key is in two
+    /// files.
+    pub record_bytes: u64,
+    /// Merge operands in files: so many keys at most may have one as their newest entry there. RocksDB has to be asked for
+    /// these.
+    pub operands: u64,
+    /// Ranges of keys that are not in the table.
+    pub asked: Vec<Asked>,
+}
+
+/// Keys for which RocksDB has to be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The keys.
+    pub range: KeyRange,
+    /// Stored bytes of the blocks that may have them.
+    pub bytes: u64,
+    /// Why they are not in the table.
+    pub reason: String,
+}
+
+impl Foreseen {
+    pub(crate) fn new(family: &FamilyView, asked: Vec<Asked>) -> Self {
+        let sum = |of: fn(&InputTable) -> u64| {
+            let inputs = family.inputs().iter().map(of);
+            inputs.fold(0, u64::saturating_add)
+        };
+        let keys = sum(rows);
+        Self {
+            sequence: family.sequence(),
+            keys,
+            slot_bytes: DeviceTable::slot_bytes(keys),
+            record_bytes: sum(record_bytes),
+            operands: sum(|input| input.meta.properties.num_merge_operands),
+            asked,
+        }
+    }
+}
+
+/// Entries of a table that may be rows.
+fn rows(input: &InputTable) -> u64 {
+    let properties = &input.meta.properties;
+    properties
+        .num_entries
+        .saturating_sub(properties.num_deletions)
+}
+
+/// Bytes of the records of a table's rows, if all keys have one length and all values.
+fn record_bytes(input: &InputTable) -> u64 {
+    let (properties, rows) = (&input.meta.properties, rows(input));
+    let key_bytes = properties
+        .raw_key_size
+        .div_ceil(properties.num_entries.max(1));
+    let key_bytes = key_bytes.saturating_sub(TAG_SIZE as u64);
+    let value_bytes = properties.raw_value_size.div_ceil(rows.max(1));
+    rows.saturating_mul(DeviceTable::record_bytes(key_bytes, value_bytes))
+}

@@ -1,0 +1,22 @@
+//! Views of RocksDB databases in device memory.
+//!
+//! ```text
+//!   Database --view--> FamilyView: one exact version          scan
+//!   pieces of its keys --Operator::Resident--> DeviceTable    cuda
+//!   View::lookup(Keys, Rows, stream)    keys and values in device memory
+//!   View::get(keys)                     keys and values in host memory; RocksDB answers what the table does not tell
+//! ```
+//!
+//! Each key of the version has a slot in the table, but for keys in ranges that RocksDB alone reads. So a key that is not
+//! in the table and in none of these ranges is not in the database.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod foreseen;
+mod view;
+
+pub use builder::Builder;
+pub use foreseen::{Asked, Foreseen};
+pub use rockmill_cuda::{CallerStream, Keys, Rows, TableContents, Target};
+pub use view::View;

@@ -1,0 +1,297 @@
+//! Each key of a view has the value that RocksDB found when the view was taken, and absent keys are absent.
+
+#[path = "../../scan/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::*;
+use proptest::prelude::*;
+use rockmill_core::{ErrorKind, KeyRange};
+use rockmill_scan::live::LiveDatabase;
+use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
+use rockmill_view::{Builder, CallerStream, Keys, Rows as ValueRows, Target, View};
+use rust_rocksdb::{ColumnFamilyDescriptor, DB, Options, WriteBatch};
+
+fn engine() -> Arc<ScanEngine> {
+    ScanEngine::new(ScanSettings::default()).expect("an engine")
+}
+
+/// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.
+fn target() -> Target {
+    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
+    match named.strip_prefix("cuda:") {
+        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
+        None => Target::Host,
+    }
+}
+
+/// A view takes at most so much memory here, also on a GPU that other tests use.
+fn builder(database: &Arc<dyn Database>, family: &str) -> Builder {
+    View::builder(Arc::clone(database), family)
+        .device(target())
+        .memory_bytes(1 << 30)
+}
+
+fn directory(path: &Path) -> Arc<dyn Database> {
+    let directory = Directory::open(path).expect("a database");
+    Arc::new(directory.with_iterators(Arc::new(ReadOnly)))
+}
+
+/// Keys of the rows, some that are near to these, and some that histories write at times.
+fn keys(rows: &common::Rows) -> Vec<Vec<u8>> {
+    let mut keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
+    keys.extend(rows.iter().map(|(key, _)| [key, &[0][..]].concat()));
+    keys.extend((0..=u8::MAX).map(|key| vec![key]));
+    keys.extend((0..=u8::MAX).map(|key| format!("{key:03}").into_bytes()));
+    keys.push(Vec::new());
+    keys
+}
+
+/// Compares what the view finds with all rows.
+fn compare(view: &View, rows: &common::Rows) -> std::result::Result<(), TestCaseError> {
+    let keys = keys(rows);
+    let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    let expected: BTreeMap<_, _> = rows.iter().map(|(key, value)| (key, value)).collect();
+    let found = view.get(&refs).expect("values");
+    for (key, found) in keys.iter().zip(&found) {
+        prop_assert_eq!(found.as_ref(), expected.get(key).copied(), "{:?}", key);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_view_of_a_directory_has_what_iterators_find(
+        steps in history(Kinds { unlogged: false, merges: true }),
+        flushes: bool,
+    ) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("db");
+        let db = open(&path);
+        run(&db, dir.path(), &steps);
+        if flushes {
+            for name in FAMILIES {
+                db.flush_cf(&db.cf_handle(name).expect("a family")).expect("flushed");
+            }
+        }
+        drop(db);
+        let (database, engine) = (directory(&path), engine());
+        let db = open_read_only(&path);
+        for family in FAMILIES {
+            let builder = builder(&database, family).engine(Arc::clone(&engine));
+            let foreseen = builder.foresee().expect("foreseen");
+            let view = builder.open().expect("a view");
+            let rows = rows(&db, family, &KeyRange::default());
+            prop_assert_eq!(view.sequence(), db.latest_sequence_number());
+            prop_assert_eq!(view.asked(), &foreseen.asked[..]);
+            let contents = view.contents();
+            prop_assert!(contents.keys + contents.ask <= foreseen.keys);
+            prop_assert!(!flushes || contents.ask <= foreseen.operands);
+            let is_asked = |key: &[u8]| foreseen.asked.iter().any(|asked| asked.range.contains(key));
+            let inside = rows.iter().filter(|(key, _)| !is_asked(key));
+            prop_assert_eq!(contents.keys + contents.ask, inside.count() as u64);
+            compare(&view, &rows)?;
+        }
+    }
+
+    #[test]
+    fn a_view_of_an_open_database_stays_what_it_was(
+        steps in history(Kinds { unlogged: true, merges: true }),
+        parts in 1usize..5,
+        may_flush: bool,
+    ) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let db = Arc::new(open(&dir.path().join("db")));
+        let live = LiveDatabase::new(Arc::clone(&db)).may_flush(may_flush);
+        let (database, engine): (Arc<dyn Database>, _) = (Arc::new(live), engine());
+        let mut views = Vec::new();
+        for steps in steps.chunks(steps.len().div_ceil(parts)) {
+            run(&db, dir.path(), steps);
+            for family in FAMILIES {
+                let builder = builder(&database, family).engine(Arc::clone(&engine));
+                let view = builder.open().expect("a view");
+                views.push((view, rows(&db, family, &KeyRange::default())));
+            }
+        }
+        for (view, rows) in &views {
+            compare(view, rows)?;
+        }
+    }
+}
+
+#[test]
+fn a_view_that_is_taken_while_others_write_has_whole_batches() {
+    const KEYS: u32 = 50;
+    const VIEWS: usize = 20;
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = Arc::new(open(&dir.path().join("db")));
+    let keys: Vec<_> = (0..KEYS).map(u32::to_be_bytes).collect();
+    let write = |number: u64| {
+        let mut batch = WriteBatch::default();
+        keys.iter()
+            .for_each(|key| batch.put(key, number.to_be_bytes()));
+        db.write(&batch).expect("written");
+    };
+    write(0);
+    let database: Arc<dyn Database> = Arc::new(LiveDatabase::new(Arc::clone(&db)));
+    let (is_done, engine) = (AtomicBool::new(false), engine());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1.. {
+                write(number);
+                if number % 100 == 0 {
+                    db.flush().expect("flushed");
+                }
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut last = 0;
+        for _ in 0..VIEWS {
+            let builder = builder(&database, "default").engine(Arc::clone(&engine));
+            let view = builder.open().expect("a view");
+            let refs: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+            let found = view.get(&refs).expect("values");
+            let numbers = found
+                .iter()
+                .flatten()
+                .map(|value| u64::from_be_bytes(value[..].try_into().expect("eight bytes")));
+            let numbers: Vec<_> = numbers.collect();
+            assert_eq!(numbers, [numbers[0]; KEYS as usize]);
+            assert!(numbers[0] >= last);
+            last = numbers[0];
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn numbered(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+/// A database with 5000 rows in one file, to which `change` does something.
+fn with_rows(dir: &Path, options: &Options, change: impl FnOnce(&DB)) {
+    let family = ColumnFamilyDescriptor::new("default", options.clone());
+    let db = DB::open_cf_descriptors(options, dir, [family]).expect("the database opens");
+    for number in 0..5000 {
+        db.put(numbered(number), [number as u8; 40])
+            .expect("written");
+    }
+    db.flush().expect("flushed");
+    change(&db);
+}
+
+#[test]
+fn what_is_asked_for_is_foreseen_with_its_reason() {
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |db| {
+        db.delete(numbered(9)).expect("deleted");
+        db.merge(numbered(7), b"more").expect("merged");
+        let family = db.cf_handle("default").expect("a family");
+        db.delete_range_cf(family, numbered(1000), numbered(1010))
+            .expect("deleted");
+        db.flush().expect("flushed");
+    });
+    let without: Arc<dyn Database> = Arc::new(Directory::open(dir.path()).expect("a database"));
+    let builder = builder(&without, "default");
+    let foreseen = builder.foresee().expect("foreseen");
+    assert_eq!((foreseen.keys, foreseen.operands), (5001, 1));
+    // A record of 4 and 40 bytes has 16 and 48.
+    assert!((5000 * 64..5001 * 64 + 100).contains(&foreseen.record_bytes));
+    let [asked] = &foreseen.asked[..] else {
+        panic!("{:?}", foreseen.asked);
+    };
+    assert_eq!(asked.reason, "a range tombstone");
+    let deleted = [numbered(1000).to_vec(), numbered(1010).to_vec()].map(Some);
+    assert_eq!([&asked.range.begin, &asked.range.end], deleted.each_ref());
+    let view = builder.open().expect("a view");
+    let contents = view.contents();
+    assert_eq!((contents.keys, contents.ask), (5000 - 10 - 2, 1));
+    let found = view.get(&[&numbered(8), &numbered(9), &numbered(1010), b"x"]);
+    let value = |number: u32| Some(vec![number as u8; 40]);
+    assert_eq!(found.expect("values"), [value(8), None, value(1010), None]);
+    for key in [7, 1000, 1009] {
+        let error = view
+            .get(&[&numbered(key)])
+            .expect_err("nobody can be asked");
+        assert!(error.what.contains("there are none"), "{error}");
+    }
+}
+
+#[test]
+fn values_of_keys_on_the_device_come_into_rows() {
+    if target() != Target::Host {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let view = builder(&directory(dir.path()), "default").open();
+    let keys = [numbered(3), numbered(4999), numbered(5000), numbered(3)].concat();
+    let (mut rows, mut statuses) = ([0u8; 4 * 40], [9u8; 4]);
+    // SAFETY: the host's kernels use this memory before the call returns.
+    unsafe {
+        let keys = Keys::fixed(keys.as_ptr(), 4, 4);
+        let rows = ValueRows::new(rows.as_mut_ptr(), 40, statuses.as_mut_ptr());
+        let stream = CallerStream::new(ptr::null_mut());
+        let looked_up = view.expect("a view").lookup(&keys, &rows, stream);
+        looked_up.expect("looked up");
+    }
+    assert_eq!(statuses, [1, 1, 0, 1]);
+    let meant = [3, 4999u32 as u8, 0, 3].map(|byte| [byte; 40]);
+    assert_eq!(rows, meant.concat()[..]);
+}
+
+#[test]
+fn a_view_that_cannot_be_made_says_why() {
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let database = directory(dir.path());
+    let error = builder(&database, "none")
+        .open()
+        .expect_err("there is none");
+    assert!(error.what.contains("no column family \"none\""), "{error}");
+    let small = builder(&database, "default").memory_bytes(100_000);
+    let error = small.open().expect_err("it does not fit");
+    assert_eq!(error.kind, ErrorKind::Device);
+    assert!(
+        error.what.contains("may take 100000: give it more memory"),
+        "{error}"
+    );
+    let backwards = tempfile::tempdir().expect("a folder");
+    let mut options = options();
+    options.set_comparator("backwards", Box::new(|a, b| b.cmp(a)));
+    with_rows(backwards.path(), &options, |_| {});
+    let database: Arc<dyn Database> =
+        Arc::new(Directory::open(backwards.path()).expect("a database"));
+    let error = builder(&database, "default").open().expect_err("refused");
+    assert!(
+        error.what.contains("does not order keys by their bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_damaged_file_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let files = std::fs::read_dir(dir.path()).expect("a folder");
+    let mut files = files.map(|file| file.expect("a file").path());
+    let file = files.find(|file| file.extension().is_some_and(|end| end == "sst"));
+    let file = file.expect("a table");
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    let error = builder(&directory(dir.path()), "default").open();
+    let error = error.expect_err("it is damaged");
+    assert_eq!(error.kind, ErrorKind::Corruption);
+    let name = file.file_name().expect("a name").to_string_lossy();
+    assert!(error.to_string().contains(&*name), "{error}");
+}

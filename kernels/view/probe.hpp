@@ -1,0 +1,89 @@
+// Finding a key in a resident table, with a group of any width.
+#pragma once
+
+#include "record.hpp"
+#include "slots.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// What became of a key. crates/cuda/src/resident/lookup.rs has the same numbers.
+enum KeyStatus : u8 {
+  KEY_NOT_FOUND = 0,
+  KEY_FOUND = 1,
+  // The table does not tell: RocksDB has to be asked.
+  KEY_ASK = 2,
+  // There is no room for the value.
+  KEY_TOO_SMALL = 3,
+};
+
+struct FoundValue {
+  KeyStatus status;
+  u32 len;
+  // On 16 bytes; null unless it was found.
+  const u8* data;
+};
+
+struct alignas(16) SlotPair {
+  u64 slots[2];
+};
+
+constexpr u32 BUCKET_PAIRS = BUCKET_SLOTS / 2;
+
+// Order of a key and a bound: below 0, 0, above 0.
+ROCKMILL_HD int compare_to_bound(const u8* key, u32 len, const u8* bound, u64 bound_len) {
+  for (u64 i = 0; i < len && i < bound_len; ++i)
+    if (key[i] != bound[i]) return key[i] < bound[i] ? -1 : 1;
+  return len < bound_len ? -1 : len > bound_len;
+}
+
+// Whether the key lies in a range that is not in the table.
+ROCKMILL_HD bool is_outside(const ResidentTable& table, const u8* key, u32 len) {
+  u64 from = 0, to = table.num_bounds;
+  while (from < to) {
+    const u64 middle = from + (to - from) / 2;
+    const u64 start = middle == 0 ? 0 : table.bound_ends[middle - 1];
+    const u8* bound = table.bound_bytes + start;
+    if (compare_to_bound(key, len, bound, table.bound_ends[middle] - start) < 0) to = middle;
+    else from = middle + 1;
+  }
+  return from % 2 == 1;
+}
+
+// Finds a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket that has an
+// empty one. A slot without a record may be one of another key with the same bits, and RocksDB is asked needlessly.
+template <class G>
+ROCKMILL_HD FoundValue find_key(const G& g, const ResidentTable& table, const u8* key, u32 len) {
+  const u64 hash = key_hash(table, key, len);
+  u64 bucket = first_bucket(table, hash);
+  bool asks = false;
+  for (u32 left = run_buckets(table); left > 0; --left, bucket = next_bucket(table, bucket)) {
+    const SlotPair* pairs = reinterpret_cast<const SlotPair*>(table.slots + bucket * BUCKET_SLOTS);
+    bool ends = false;
+ROCKMILL_UNROLL
+    for (u32 first = 0; first < BUCKET_PAIRS; first += g.width) {
+      const bool has_pair = first + g.rank() < BUCKET_PAIRS;
+      const SlotPair pair = has_pair ? pairs[first + g.rank()] : SlotPair{};
+ROCKMILL_UNROLL
+      for (u32 i = 0; i < 2; ++i) {
+        const u64 own = pair.slots[i];
+        const bool is_empty = own == EMPTY_SLOT;
+        ends |= has_pair && is_empty;
+        for (u32 lanes = g.ballot(!is_empty && slot_may_be(own, hash)); lanes != 0; lanes &= lanes - 1) {
+          const u64 address = g.shuffle(own, lowest_bit(lanes)) & SLOT_ADDRESS;
+          if (address == ASK_ADDRESS) {
+            asks = true;
+            continue;
+          }
+          const u8* record = reinterpret_cast<const u8*>(address * RECORD_UNIT);
+          if (!record_has_key(g, record, key, len)) continue;
+          const u32 value_len = reinterpret_cast<const RecordHead*>(record)->value_len;
+          return {KEY_FOUND, value_len, record + record_value_at(len)};
+        }
+      }
+    }
+    if (g.any(ends)) break;
+  }
+  return {asks || is_outside(table, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
+}
+
+}  // namespace rockmill::ROCKMILL_TARGET
