@@ -8,6 +8,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::*;
 use proptest::prelude::*;
@@ -109,7 +110,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().expect("a folder");
         let db = Arc::new(open(&dir.path().join("db")));
-        let live = LiveDatabase::new(Arc::clone(&db)).may_flush(may_flush);
+        let live = LiveDatabase::new(Arc::clone(&db)).flush_every(may_flush.then_some(Duration::ZERO));
         let (database, engine): (Arc<dyn Database>, _) = (Arc::new(live), engine());
         let mut views = Vec::new();
         for steps in steps.chunks(steps.len().div_ceil(parts)) {
