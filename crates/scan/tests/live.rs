@@ -200,7 +200,7 @@ impl DynBackend for Faulty {
 
     fn run(&self, task: ReadTask<'_>, operator: Operator<'_>) -> Result<TaskReport> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let fault = (call % 2 == 0).then_some(call / 2 % 3);
+        let fault = call.is_multiple_of(2).then_some(call / 2 % 3);
         let begin = |_| self.faults.fetch_add(1, Ordering::Relaxed);
         fault.map(begin);
         if fault == Some(2) {
