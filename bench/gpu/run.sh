@@ -175,8 +175,10 @@ section_scan() {
             --dir "$memory_dir" --threads "$threads" --device "cpu,$device" --repeat "$repeat" --state "$state" \
             --compression "$compression" --scale "$(awk "BEGIN {print $factor * $scale / 100}")" --parquet
     done <<<"settled none 10
-live none 3
+settled,live none 3
 settled lz4 3"
+    step scan-direct "$bin/rockmill-bench" scan --json --direct --dir "$disk_dir" --threads "$threads" \
+        --device "cpu,$device" --repeat "$repeat" --experiment q6,q14,ycsb --scale "$(awk "BEGIN {print 3 * $disk_scale / 20}")"
 }
 
 section_small() {
