@@ -819,6 +819,7 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
             let (mut key, mut value) = table.encode(&cells, number);
             assert_eq!(table.decode(&key, &value), (cells, false), "{table:?}");
             match draw.random_range(0..8) {
+                _ if case % 4 == 0 => {}
                 // A key that begins otherwise is none of the table.
                 0 => damage(&mut key, table.leading_bytes(), draw),
                 1 | 2 => damage(&mut value, 0, draw),
