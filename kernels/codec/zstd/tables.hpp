@@ -52,9 +52,10 @@ struct ZstdTables {
       };
     };
   };
+  // All lanes read these in one load of 16 bytes. `fields` lies apart, because the first lane writes to it meanwhile.
+  u32 logs[ZSTD_FIELDS];
   u32 huffman_at;
   ZstdDescription fields[ZSTD_FIELDS];
-  u32 logs[ZSTD_FIELDS];
 };
 
 }  // namespace rockmill::ROCKMILL_TARGET
