@@ -23,6 +23,7 @@ use rand::{Rng, SeedableRng};
 use rockmill_core::scan::StringGroups;
 use rust_rocksdb::{DB, Options};
 use serde_json::json;
+use tempfile::TempDir;
 
 const ROWS: usize = 40;
 
@@ -793,18 +794,27 @@ fn number(name: &str, otherwise: u64) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
-    let (seed, cases) = (
-        number("ROCKMILL_SEED", rand::random()),
-        number("ROCKMILL_CASES", 60),
-    );
+/// The seed, which is printed, and the number of cases.
+fn drawn_from(cases: u64) -> (u64, u64) {
+    let seed = number("ROCKMILL_SEED", rand::random());
     println!("ROCKMILL_SEED={seed}");
-    let draw = &mut StdRng::seed_from_u64(seed);
+    (seed, number("ROCKMILL_CASES", cases))
+}
+
+/// An empty database.
+fn database() -> (TempDir, DB) {
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.create_if_missing(true);
     let db = DB::open(&options, folder.path()).unwrap();
+    (folder, db)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
+    let (seed, cases) = drawn_from(60);
+    let draw = &mut StdRng::seed_from_u64(seed);
+    let (folder, db) = database();
     let mut tables = Vec::new();
     for case in 0..cases {
         let prefix = (case as u32).to_be_bytes();
@@ -928,16 +938,9 @@ async fn layouts_decode_what_fits_and_give_nulls_for_the_rest() {
 /// Texts that are nearly layouts are parsed or refused, and what is parsed reads any row.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_text_is_a_layout_or_refused() {
-    let (seed, cases) = (
-        number("ROCKMILL_SEED", rand::random()),
-        number("ROCKMILL_CASES", 300),
-    );
-    println!("ROCKMILL_SEED={seed}");
+    let (seed, cases) = drawn_from(300);
     let draw = &mut StdRng::seed_from_u64(seed);
-    let folder = tempfile::tempdir().unwrap();
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    let db = DB::open(&options, folder.path()).unwrap();
+    let (folder, db) = database();
     for _ in 0..200 {
         let bytes = |draw: &mut StdRng, most: usize| {
             const BYTES: [u8; 10] = [0, 1, 2, 8, 9, 0x7f, 0x80, 0xff, b'{', b'}'];
