@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "atomic.hpp"
 #include "group.hpp"
 
 #if defined(__CUDACC__)
@@ -327,27 +328,6 @@ inline u64 atomic_claim(u64* to, u64 value) {
 inline void atomic_or(u32* to, u32 value) { *to |= value; }
 
 #endif
-
-// Puts `to` where `from` is, and returns what was there. Unlike the others, it may meet other threads on the host too:
-// tasks of several threads may share what it works on.
-ROCKMILL_HD u64 compare_and_swap(u64* at, u64 from, u64 to) {
-#if defined(__CUDA_ARCH__)
-  return atomicCAS(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(from),
-                   static_cast<unsigned long long>(to));
-#else
-  __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return from;
-#endif
-}
-
-// Reads what others change by compare_and_swap.
-ROCKMILL_HD u64 load_relaxed(const u64* at) {
-#if defined(__CUDA_ARCH__)
-  return *reinterpret_cast<const volatile u64*>(at);
-#else
-  return __atomic_load_n(at, __ATOMIC_RELAXED);
-#endif
-}
 
 // Notes an error of block or entry `at`; the first one is told.
 ROCKMILL_HD void report(u64* errors, u64 at, ErrorCode code) { atomic_min(errors, at << 8 | code); }

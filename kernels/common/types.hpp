@@ -2,8 +2,10 @@
 // records; the table of functions says where their fields lie, to be compared.
 #pragma once
 
+#if !defined(__CUDACC_RTC__)
 #include <cstdint>
 #include <cstring>
+#endif
 
 // The same code is compiled for a GPU and for the host, and both may be linked into one program, so each
 // has its own namespace.
@@ -21,12 +23,22 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
+#if defined(__CUDACC_RTC__)
+// It has no headers of its own.
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long;
+using i32 = int;
+using i64 = long;
+#else
 using u8 = std::uint8_t;
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
+#endif
 
 // Bytes that may be read in front of and behind any block or value without looking at its bounds.
 constexpr u64 ARENA_PADDING = 64;
@@ -397,6 +409,74 @@ struct ResidentTable {
   const u64* bound_ends;
   const u8* bound_bytes;
   u64 num_bounds;
+};
+
+// A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox come in several.
+struct RingRequest {
+  // RingOperation.
+  u32 operation;
+  u32 key_len;
+  u64 value_len;
+  // The version whose value is wanted.
+  u64 version;
+  // What the caller has room for.
+  u64 capacity;
+  // Where the part begins, and its bytes. If the rest of a value is wanted: where that begins.
+  u64 at;
+  u64 part_len;
+};
+
+// A part of an answer.
+struct RingAnswer {
+  // KeyStatus.
+  u32 status;
+  // Bytes of the value in the mailbox.
+  u32 part_len;
+  // Of the whole value.
+  u64 len;
+};
+
+// Keys that were put or deleted through a ring (ring/changed.hpp): a set of hashes.
+struct ChangedKeys {
+  // A power of two, less one.
+  u64* slots;
+  u64 mask;
+  // How many hashes are in it, and in the upper bit whether some found no room.
+  u64* state;
+  u64 seed;
+};
+
+// Mailboxes in which threads of the device ask those of the host (ring/ring.hpp).
+struct Ring {
+  // Memory of the host, written by the device: of each mailbox the number of its request; the request; its bytes.
+  u32* posted;
+  RingRequest* requests;
+  u8* outgoing;
+  // Memory of the host, written by the host: the number of the request that was answered; the answer; its bytes.
+  const u32* answered;
+  const RingAnswer* answers;
+  const u8* incoming;
+  // Memory of the device: of each mailbox who has it, and the number of its last request.
+  u32* states;
+  u32* numbers;
+  ChangedKeys changed;
+  // A wait ends after so long.
+  u64 timeout_ns;
+  // None if nobody answers.
+  u32 mailboxes;
+  // Of the bytes of a request, and of those of an answer; a multiple of 16.
+  u32 mailbox_bytes;
+};
+
+// What a kernel is given to get and put keys.
+struct KvRecord {
+  // KV_ABI.
+  u32 abi;
+  u32 unused;
+  // The version that its host knows by this number.
+  u64 version;
+  ResidentTable table;
+  Ring ring;
 };
 
 // What became of the rows of a task that went into a table.

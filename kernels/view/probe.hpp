@@ -14,6 +14,20 @@ enum KeyStatus : u8 {
   KEY_ASK = 2,
   // There is no room for the value.
   KEY_TOO_SMALL = 3,
+  // The others come from a ring alone. The database took a write.
+  KEY_WRITTEN = 4,
+  // Nothing was done: all mailboxes are taken, or RocksDB stalls writes.
+  KEY_BUSY = 5,
+  // Nothing was done: nobody writes to the database through this view.
+  KEY_READ_ONLY = 6,
+  // The view is being closed. A write may have happened.
+  KEY_ABORTED = 7,
+  // There was no answer in time. A write may have happened.
+  KEY_TIMED_OUT = 8,
+  // RocksDB could not read or write. The host knows why.
+  KEY_IO_ERROR = 9,
+  // RocksDB has found damaged data. The host knows where.
+  KEY_CORRUPT = 10,
 };
 
 struct FoundValue {

@@ -43,8 +43,8 @@ ROCKMILL_HD u32 run_buckets(const ResidentTable& table) {
 
 // Hash of a key, as wyhash has it: 16 bytes are multiplied at a time, and the last 16 may overlap those before. No byte
 // outside the words that the key lies in is read.
-ROCKMILL_HD u64 key_hash(const ResidentTable& table, const u8* key, u32 len) {
-  u64 state = fold(table.seed ^ PRIME64_1, PRIME64_2), a = 0, b = 0;
+ROCKMILL_HD u64 hash_bytes(u64 seed, const u8* key, u32 len) {
+  u64 state = fold(seed ^ PRIME64_1, PRIME64_2), a = 0, b = 0;
   if (len > 16) {
     for (u32 at = 0; len - at > 16; at += 16)
       state = fold(load64(key + at) ^ PRIME64_3, load64(key + at + 8) ^ state);
@@ -59,7 +59,11 @@ ROCKMILL_HD u64 key_hash(const ResidentTable& table, const u8* key, u32 len) {
   } else if (len > 0) {
     a = u64(key[0]) << 16 | u64(key[len / 2]) << 8 | key[len - 1];
   }
-  return fold(PRIME64_4 ^ len, fold(a ^ PRIME64_4, b ^ state)) & table.hash_mask;
+  return fold(PRIME64_4 ^ len, fold(a ^ PRIME64_4, b ^ state));
+}
+
+ROCKMILL_HD u64 key_hash(const ResidentTable& table, const u8* key, u32 len) {
+  return hash_bytes(table.seed, key, len) & table.hash_mask;
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET
