@@ -49,6 +49,12 @@ constexpr FieldPlace FIELDS[] = {
                     firsts, words)
     ROCKMILL_RECORD(ScanTotals, hash)
     ROCKMILL_RECORD(ResidentTable, slots, buckets, seed, hash_mask, bound_ends, bound_bytes, num_bounds)
+    ROCKMILL_RECORD(RingRequest, operation, key_len, value_len, version, capacity, at, part_len)
+    ROCKMILL_RECORD(RingAnswer, status, part_len, len)
+    ROCKMILL_RECORD(ChangedKeys, slots, mask, state, seed)
+    ROCKMILL_RECORD(Ring, posted, requests, outgoing, answered, answers, incoming, states, numbers, changed, timeout_ns,
+                    mailboxes, mailbox_bytes)
+    ROCKMILL_RECORD(KvRecord, abi, unused, version, table, ring)
     ROCKMILL_RECORD(PlaceTotals, ask, left_over)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,

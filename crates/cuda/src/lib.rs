@@ -20,6 +20,7 @@
 //! ```text
 //!   backend    the trait, and what a task takes
 //!   sst, inspect, scan, resident    operators
+//!   ring       requests of kernels to the host
 //!   read       tables to rows
 //!   memory     what tasks share and reserve: device memory, rings of pinned chunks, streams
 //!   driver     calls whose error codes are looked at, over `ffi`, which is `kernels/table.hpp` word for word
@@ -34,6 +35,7 @@ mod inspect;
 mod memory;
 mod read;
 mod resident;
+mod ring;
 mod scan;
 mod settings;
 mod sst;
@@ -44,4 +46,7 @@ pub use backend::{CudaBackend, CudaRows};
 pub use driver::faults;
 pub use driver::{About, Device, LinkRates, Target};
 pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
+pub use ring::{
+    ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
+};
 pub use settings::CudaSettings;

@@ -102,6 +102,11 @@ impl PinnedBuffer {
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory
     }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
 }
 
 impl AsMut<[u8]> for PinnedBuffer {

@@ -128,6 +128,11 @@ impl Rows {
 #[derive(Debug, Clone, Copy)]
 pub struct CallerStream(*mut c_void);
 
+// SAFETY: streams may be used from any thread.
+unsafe impl Send for CallerStream {}
+// SAFETY: it is where a stream is.
+unsafe impl Sync for CallerStream {}
+
 impl CallerStream {
     /// The stream with a `cudaStream_t` or `CUstream`. On the host there are no streams, and it may be null.
     ///
@@ -136,6 +141,11 @@ impl CallerStream {
     /// come so far.
     pub unsafe fn new(stream: *mut c_void) -> Self {
         Self(stream)
+    }
+
+    /// The stream.
+    pub(crate) fn as_ptr(self) -> *mut c_void {
+        self.0
     }
 }
 

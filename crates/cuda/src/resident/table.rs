@@ -142,7 +142,7 @@ impl DeviceTable {
     }
 
     /// The table as kernels see it.
-    pub(super) fn as_kernels_see_it(&self) -> ffi::ResidentTable {
+    pub(crate) fn as_kernels_see_it(&self) -> ffi::ResidentTable {
         let bounds = self.bounds.as_ptr();
         let bytes_at = self.num_bounds as usize * size_of::<u64>();
         ffi::ResidentTable {

@@ -249,6 +249,62 @@ records! {
         pub num_bounds: u64,
     }
 
+    /// `RingRequest`: a part of a request of a kernel.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct RingRequest {
+        pub operation: u32,
+        pub key_len: u32,
+        pub value_len: u64,
+        pub version: u64,
+        pub capacity: u64,
+        pub at: u64,
+        pub part_len: u64,
+    }
+
+    /// `RingAnswer`: a part of an answer.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct RingAnswer {
+        pub status: u32,
+        pub part_len: u32,
+        pub len: u64,
+    }
+
+    /// `ChangedKeys`: keys that kernels have put or deleted.
+    #[derive(Debug, Clone, Copy)]
+    pub struct ChangedKeys {
+        pub slots: *mut u64,
+        pub mask: u64,
+        pub state: *mut u64,
+        pub seed: u64,
+    }
+
+    /// `Ring`: mailboxes in which kernels ask the host.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Ring {
+        pub posted: *mut u32,
+        pub requests: *mut RingRequest,
+        pub outgoing: *mut u8,
+        pub answered: *const u32,
+        pub answers: *const RingAnswer,
+        pub incoming: *const u8,
+        pub states: *mut u32,
+        pub numbers: *mut u32,
+        pub changed: ChangedKeys,
+        pub timeout_ns: u64,
+        pub mailboxes: u32,
+        pub mailbox_bytes: u32,
+    }
+
+    /// `KvRecord`: what a kernel is given to get and put keys.
+    #[derive(Debug, Clone, Copy)]
+    pub struct KvRecord {
+        pub abi: u32,
+        pub unused: u32,
+        pub version: u64,
+        pub table: ResidentTable,
+        pub ring: Ring,
+    }
+
     /// `PlaceTotals`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct PlaceTotals {

@@ -1,0 +1,66 @@
+//! Mailboxes in which threads of the device ask those of the host: `kernels/ring/ring.hpp`, which says how.
+//!
+//! Threads of the host read and write pinned memory here, and call no function of CUDA: it might wait for the kernel
+//! that waits for them.
+
+use crate::driver::ffi;
+use crate::resident::DeviceTable;
+
+mod changed;
+mod mailboxes;
+mod server;
+
+pub use changed::ChangedSet;
+pub use mailboxes::{Hold, Mailboxes, RingSettings};
+pub use server::{Operation, Request, Server, Status};
+
+/// What a kernel takes as a parameter: `KvRecord` of `kernels/common/types.hpp`.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub struct KvRecord(ffi::KvRecord);
+
+// SAFETY: it is where things are.
+unsafe impl Send for KvRecord {}
+
+impl KvRecord {
+    /// `kv.hpp:KV_ABI`.
+    pub const ABI: u32 = 1;
+
+    /// A table, and who is asked for what it does not tell.
+    pub fn new(version: u64, table: &DeviceTable, ring: Option<(&Mailboxes, &ChangedSet)>) -> Self {
+        let ring = ring.map(|(mailboxes, changed)| mailboxes.as_kernels_see_them(changed));
+        Self(ffi::KvRecord {
+            abi: Self::ABI,
+            unused: 0,
+            version,
+            table: table.as_kernels_see_it(),
+            ring: ring.unwrap_or_else(ffi::Ring::none),
+        })
+    }
+}
+
+impl ffi::Ring {
+    /// No mailboxes.
+    fn none() -> Self {
+        use std::ptr::{null, null_mut};
+        Self {
+            posted: null_mut(),
+            requests: null_mut(),
+            outgoing: null_mut(),
+            answered: null(),
+            answers: null(),
+            incoming: null(),
+            states: null_mut(),
+            numbers: null_mut(),
+            changed: ffi::ChangedKeys {
+                slots: null_mut(),
+                mask: 0,
+                state: null_mut(),
+                seed: 0,
+            },
+            timeout_ns: 0,
+            mailboxes: 0,
+            mailbox_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What a thread of the host sees of its mailboxes.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::mailboxes::Mailboxes;
+use crate::driver::ffi::RingRequest;
+
+/// `ring.hpp:RingOperation`, but for parts of answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// The value of a key in a version.
+    Get,
+    /// The value that a key has now.
+    GetLatest,
+    /// Puts a value.
+    Put,
+    /// Deletes a key.
+    Delete,
+}
+
+/// `ring.hpp:RING_REST`.
+const REST: u32 = 5;
+
+impl Operation {
+    fn of(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Get),
+            2 => Some(Self::GetLatest),
+            3 => Some(Self::Put),
+            4 => Some(Self::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// What became of a request: `probe.hpp:KeyStatus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Status {
+    /// The key is not in the database.
+    NotFound = 0,
+    /// The value is in the answer; or the next part of a request is awaited.
+    Found = 1,
+    /// There is nobody to ask.
+    Ask = 2,
+    /// The caller has no room for the value.
+    TooSmall = 3,
+    /// The write is done.
+    Written = 4,
+    /// RocksDB stalls writes.
+    Busy = 5,
+    /// The database takes no writes.
+    ReadOnly = 6,
+    /// RocksDB could not read or write.
+    IoError = 9,
+    /// RocksDB has found damaged data.
+    Corrupt = 10,
+}
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// What is asked for.
+    pub operation: Operation,
+    /// The version whose value is wanted.
+    pub version: u64,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value to put.
+    pub value: &'a [u8],
+}
+
+/// A mailbox as its thread knows it.
+#[derive(Debug, Default)]
+struct Mail {
+    /// Number of the last request that was looked at.
+    seen: u32,
+    operation: Option<Operation>,
+    version: u64,
+    key_len: usize,
+    value_at: usize,
+    capacity: u64,
+    /// The parts of the request so far.
+    message: Vec<u8>,
+    /// The value that is handed over in parts.
+    value: RefCell<Vec<u8>>,
+    is_answered: Cell<bool>,
+}
+
+/// Bytes of messages and values that a mailbox keeps room for.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Some of the mailboxes, for the thread that looks at them.
+#[derive(Debug)]
+pub struct Server {
+    mailboxes: Arc<Mailboxes>,
+    first: usize,
+    mails: Vec<Mail>,
+    taken: Vec<usize>,
+}
+
+impl Server {
+    /// The mailboxes of a range, which nobody else answers.
+    pub fn new(mailboxes: Arc<Mailboxes>, range: Range<usize>) -> Self {
+        let mails = range.clone().map(|_| Mail::default());
+        Self {
+            mailboxes,
+            first: range.start,
+            mails: mails.collect(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes the requests that are complete. Each has to be answered before the next call. Returns how many they are, and
+    /// whether anything was posted.
+    pub fn take(&mut self) -> (usize, bool) {
+        self.taken.clear();
+        let mut has_posted = false;
+        let posted = self.mailboxes.posted()[self.first..].iter();
+        for (at, (mail, posted)) in self.mails.iter_mut().zip(posted).enumerate() {
+            let number = posted.load(Ordering::Acquire);
+            if number == mail.seen {
+                continue;
+            }
+            (mail.seen, has_posted) = (number, true);
+            let (mailboxes, mailbox) = (&*self.mailboxes, self.first + at);
+            let request = mailboxes.request(mailbox);
+            if request.operation == REST {
+                mail.send(mailboxes, mailbox, request.at);
+                continue;
+            }
+            match mail.add(mailboxes, mailbox, &request) {
+                Some(true) => self.taken.push(at),
+                // The next part may come.
+                Some(false) => {
+                    mailboxes.answer(mailbox, number, Status::Found as u32, &[], 0);
+                }
+                None => {
+                    mailboxes.answer(mailbox, number, Status::IoError as u32, &[], 0);
+                }
+            }
+        }
+        (self.taken.len(), has_posted)
+    }
+
+    /// A request that was taken.
+    pub fn request(&self, at: usize) -> Request<'_> {
+        let mail = &self.mails[self.taken[at]];
+        Request {
+            // Only requests that have one are taken.
+            operation: mail.operation.unwrap_or(Operation::Get),
+            version: mail.version,
+            key: &mail.message[..mail.key_len],
+            value: &mail.message[mail.value_at..],
+        }
+    }
+
+    /// Answers a request that was taken.
+    pub fn answer(&self, at: usize, status: Status, value: &[u8]) {
+        let at = self.taken[at];
+        let (mail, mailbox) = (&self.mails[at], self.first + at);
+        if mail.is_answered.replace(true) {
+            return;
+        }
+        let len = value.len() as u64;
+        let (status, part) = match status {
+            Status::Found if len > mail.capacity => (Status::TooSmall, &value[..0]),
+            status => (status, value),
+        };
+        if part.len() > self.mailboxes.settings().mailbox_bytes as usize {
+            let mut kept = mail.value.borrow_mut();
+            kept.clear();
+            kept.extend_from_slice(part);
+        }
+        self.mailboxes
+            .answer(mailbox, mail.seen, status as u32, part, len);
+    }
+}
+
+impl Mail {
+    /// Adds a part of a request; whether it is complete, or nothing if it cannot be.
+    fn add(
+        &mut self,
+        mailboxes: &Mailboxes,
+        mailbox: usize,
+        request: &RingRequest,
+    ) -> Option<bool> {
+        /// `record.hpp:RECORD_UNIT`.
+        const UNIT: usize = 16;
+        if request.at == 0 {
+            self.message.clear();
+            self.message.shrink_to(KEPT_BYTES);
+            let value = self.value.get_mut();
+            value.clear();
+            value.shrink_to(KEPT_BYTES);
+        }
+        let key_len = request.key_len as usize;
+        let value_len = usize::try_from(request.value_len).ok()?;
+        let value_at = match value_len {
+            0 => key_len,
+            _ => key_len.next_multiple_of(UNIT),
+        };
+        let total = value_at.checked_add(value_len)?;
+        let part_len = usize::try_from(request.part_len).ok()?;
+        let is_next = request.at == self.message.len() as u64;
+        if !is_next
+            || part_len > mailboxes.settings().mailbox_bytes as usize
+            || part_len > total - self.message.len().min(total)
+        {
+            return None;
+        }
+        mailboxes.append_to(&mut self.message, mailbox, part_len);
+        self.operation = Some(Operation::of(request.operation)?);
+        (self.version, self.capacity) = (request.version, request.capacity);
+        (self.key_len, self.value_at) = (key_len, value_at);
+        self.is_answered.set(false);
+        Some(self.message.len() == total)
+    }
+
+    /// Hands over more of a value.
+    fn send(&self, mailboxes: &Mailboxes, mailbox: usize, from: u64) {
+        let value = self.value.borrow();
+        let rest = usize::try_from(from)
+            .ok()
+            .and_then(|from| value.get(from..));
+        let (status, rest) = match rest {
+            Some(rest) => (Status::Found, rest),
+            None => (Status::IoError, &[][..]),
+        };
+        mailboxes.answer(mailbox, self.seen, status as u32, rest, value.len() as u64);
+    }
+}

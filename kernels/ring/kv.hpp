@@ -1,0 +1,103 @@
+// Gets, puts and deletes in kernels: what the table does not tell is asked of the host.
+#pragma once
+
+#include "changed.hpp"
+#include "ring.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// Of KvRecord and all that is in it. A program and the library have to agree.
+constexpr u32 KV_ABI = 1;
+
+// A request that somebody has yet to wait for.
+struct KvTicket {
+  KeyStatus status;
+  Posted posted;
+  u8* buffer;
+};
+
+// What a kernel calls. All lanes of a group call together, with the same arguments, but groups of a warp need not.
+// Each thread has its own, in its registers: it counts the requests that its group has yet to wait for.
+class Kv : public KvRecord {
+ public:
+  // The value in place, which stays there as long as the view is held. KEY_ASK: only `get` finds it.
+  template <class G>
+  ROCKMILL_HD FoundValue find_in(const G& g, const u8* key, u32 len) const {
+    if (ring.mailboxes != 0 && is_changed(ring.changed, key, len)) return {KEY_ASK, 0, nullptr};
+    return find_key(g, table, key, len);
+  }
+
+  // Copies the value to `buffer`. If there is too little room, the length is told alone.
+  template <class G>
+  ROCKMILL_HD RingResult get_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) const {
+    const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed(ring.changed, key, len);
+    if (!has_changed) {
+      const FoundValue found = find_key(g, table, key, len);
+      if (found.status == KEY_FOUND && found.len > capacity) return {KEY_TOO_SMALL, found.len};
+      if (found.status == KEY_FOUND) copy_value(g, buffer, found.data, found.len);
+      if (found.status != KEY_ASK || !can_ask) return {found.status, found.len};
+    }
+    const RingOperation operation = has_changed ? RING_GET_LATEST : RING_GET;
+    const RingCall call{operation, len, key, nullptr, 0, version, capacity};
+    Posted posted;
+    const KeyStatus status = post_request(g, ring, call, num_tickets == 0, &posted);
+    if (status != KEY_FOUND) return {status, 0};
+    return take_answer(g, ring, posted, buffer);
+  }
+
+  template <class G>
+  ROCKMILL_HD KvTicket get_latest_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) {
+    return request(g, {RING_GET_LATEST, len, key, nullptr, 0, version, capacity}, buffer);
+  }
+
+  template <class G>
+  ROCKMILL_HD KvTicket put_in(const G& g, const u8* key, u32 len, const u8* value, u32 value_len) {
+    return write(g, {RING_PUT, len, key, value, value_len, version, 0});
+  }
+
+  template <class G>
+  ROCKMILL_HD KvTicket del_in(const G& g, const u8* key, u32 len) {
+    return write(g, {RING_DELETE, len, key, nullptr, 0, version, 0});
+  }
+
+  template <class G>
+  ROCKMILL_HD RingResult wait_in(const G& g, const KvTicket& ticket) {
+    if (ticket.status != KEY_FOUND) return {ticket.status, 0};
+    --num_tickets;
+    if (last_write.number != 0 && last_write.mailbox == ticket.posted.mailbox) last_write.number = 0;
+    return take_answer(g, ring, ticket.posted, ticket.buffer);
+  }
+
+ private:
+  // Of this group.
+  u32 num_tickets = 0;
+  // Its last put or delete, unless it was waited for; number 0 is none.
+  Posted last_write{0, 0};
+
+  template <class G>
+  ROCKMILL_HD KvTicket request(const G& g, const RingCall& call, u8* buffer) {
+    KvTicket ticket{KEY_READ_ONLY, {0, 0}, buffer};
+    if (ring.mailboxes == 0) return ticket;
+    ticket.status = post_request(g, ring, call, num_tickets == 0, &ticket.posted);
+    if (ticket.status == KEY_FOUND) ++num_tickets;
+    return ticket;
+  }
+
+  template <class G>
+  ROCKMILL_HD KvTicket write(const G& g, const RingCall& call) {
+    // Other threads of the host may take what is posted later, so writes of a group go out one by one.
+    if (last_write.number != 0) {
+      u32 status = 0;
+      if (g.rank() == 0) status = await_answer(ring, last_write);
+      status = g.shuffle(status, 0);
+      if (status != KEY_FOUND) return {KeyStatus(status), {0, 0}, nullptr};
+    }
+    // Before it is posted, so that whoever knows of the write does not find the value of before.
+    if (ring.mailboxes != 0 && g.rank() == 0) add_changed(ring.changed, call.key, call.key_len);
+    const KvTicket ticket = request(g, call, nullptr);
+    if (ticket.status == KEY_FOUND) last_write = ticket.posted;
+    return ticket;
+  }
+};
+
+}  // namespace rockmill::ROCKMILL_TARGET

@@ -1,0 +1,216 @@
+// Requests of threads of the device, which threads of the host answer. A request lies in a mailbox of pinned memory.
+//
+//   requester                                   host
+//   claims a mailbox (device memory)
+//   writes the request and its bytes
+//   posted[m] = number             ------->     sees a number that it has not answered
+//                                               writes the answer and its bytes
+//   sees its number                <-------     answered[m] = number
+//   copies the bytes, frees the mailbox
+//
+// Each word that both see has one writer, so no atomic operation crosses the bus. A requester that waits no longer leaves
+// its mailbox behind, which the next one takes once it is answered: a late answer meets nobody's memory. What does not
+// fit into a mailbox goes through it in parts.
+#pragma once
+
+#include "../common/atomic.hpp"
+#include "../view/probe.hpp"
+
+namespace rockmill::ROCKMILL_TARGET {
+
+// crates/cuda/src/ring has the same numbers.
+enum RingOperation : u32 {
+  // The value of a key in a version.
+  RING_GET = 1,
+  // The value that a key has now.
+  RING_GET_LATEST = 2,
+  RING_PUT = 3,
+  RING_DELETE = 4,
+  // More of the value that was asked for.
+  RING_REST = 5,
+};
+
+// Who has a mailbox.
+enum MailboxState : u32 { MAILBOX_FREE = 0, MAILBOX_CLAIMED = 1, MAILBOX_LEFT = 2 };
+
+// Written in place of all numbers once nobody answers any more.
+constexpr u32 RING_ABORTED = ~u32{0};
+
+// Mailboxes that are looked at before a thread without one rests.
+constexpr u32 MAILBOXES_AT_ONCE = 64;
+
+// How long a waiting thread rests at least and at most. In between it is a part of the time that it has waited, so that
+// many who wait for long do not fill the bus.
+constexpr u32 MIN_REST_NS = 100, MAX_REST_NS = 100'000, REST_SHARE = 8;
+
+// A request that was posted.
+struct Posted {
+  u32 mailbox;
+  u32 number;
+};
+
+ROCKMILL_HD void rest_after(u64 waited_ns) {
+  const u64 part = waited_ns / REST_SHARE;
+  sleep_ns(part < MIN_REST_NS ? MIN_REST_NS : part > MAX_REST_NS ? MAX_REST_NS : u32(part));
+}
+
+ROCKMILL_HD bool try_claim(const Ring& ring, u32 mailbox) {
+  u32* state = ring.states + mailbox;
+  const u32 before = load_relaxed(state);
+  if (before == MAILBOX_FREE) return acquire_word(state, MAILBOX_FREE, MAILBOX_CLAIMED);
+  if (before != MAILBOX_LEFT || !acquire_word(state, MAILBOX_LEFT, MAILBOX_CLAIMED)) return false;
+  if (acquire_of_system(ring.answered + mailbox) == ring.numbers[mailbox]) return true;
+  release_word(state, MAILBOX_LEFT);
+  return false;
+}
+
+// Claims a mailbox for a thread. If all are taken, it waits for one only if it may.
+ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbox) {
+  const u64 start = clock_ns();
+  u32 next = u32(fold(start ^ PRIME64_2, thread_mark() ^ PRIME64_1) % ring.mailboxes);
+  for (u32 looked = 0;;) {
+    for (u32 i = 0; i < MAILBOXES_AT_ONCE; ++i, ++looked) {
+      if (try_claim(ring, next)) {
+        *mailbox = next;
+        return KEY_FOUND;
+      }
+      next = next + 1 < ring.mailboxes ? next + 1 : 0;
+    }
+    if (acquire_of_system(ring.answered) == RING_ABORTED) return KEY_ABORTED;
+    if (!may_wait && looked >= ring.mailboxes) return KEY_BUSY;
+    const u64 waited = clock_ns() - start;
+    if (waited > ring.timeout_ns) return KEY_TIMED_OUT;
+    if (may_wait) rest_after(waited);
+  }
+}
+
+// Posts a part of a request; rank 0 alone, after all ranks have written its bytes.
+ROCKMILL_HD Posted post_part(const Ring& ring, u32 mailbox, const RingRequest& request) {
+  u32 number = ring.numbers[mailbox] + 1;
+  // Nothing was ever posted under 0.
+  if (number == 0 || number == RING_ABORTED) number = 1;
+  ring.numbers[mailbox] = number;
+  ring.requests[mailbox] = request;
+  release_to_system(ring.posted + mailbox, number);
+  return {mailbox, number};
+}
+
+// Waits until a request is answered: KEY_FOUND, or why it will not be.
+ROCKMILL_HD KeyStatus await_answer(const Ring& ring, Posted posted) {
+  const u64 start = clock_ns();
+  for (;;) {
+    const u32 answered = acquire_of_system(ring.answered + posted.mailbox);
+    if (answered == posted.number) return KEY_FOUND;
+    if (answered == RING_ABORTED) return KEY_ABORTED;
+    const u64 waited = clock_ns() - start;
+    if (waited > ring.timeout_ns) return KEY_TIMED_OUT;
+    rest_after(waited);
+  }
+}
+
+// The same for a whole group, which leaves the mailbox behind if there is no answer.
+template <class G>
+ROCKMILL_HD KeyStatus await_with_group(const G& g, const Ring& ring, Posted posted) {
+  u32 status = 0;
+  if (g.rank() == 0) {
+    status = await_answer(ring, posted);
+    if (status != KEY_FOUND) release_word(ring.states + posted.mailbox, MAILBOX_LEFT);
+  }
+  status = g.shuffle(status, 0);
+  g.sync();
+  return KeyStatus(status);
+}
+
+// A request as its caller has it.
+struct RingCall {
+  RingOperation operation;
+  u32 key_len;
+  const u8* key;
+  const u8* value;
+  u64 value_len;
+  u64 version;
+  u64 capacity;
+};
+
+// Where the value begins in the bytes of a request.
+ROCKMILL_HD u64 request_value_at(u64 key_len) { return record_units_bytes(key_len); }
+
+// Copies the bytes of a request from `at` on.
+template <class G>
+ROCKMILL_HD void copy_request(const G& g, u8* to, const RingCall& call, u64 at, u64 len) {
+  const u64 value_at = request_value_at(call.key_len), end = at + len;
+  if (at < call.key_len) copy_bytes(g, to, call.key + at, (end < call.key_len ? end : call.key_len) - at);
+  const u64 from = at > value_at ? at : value_at;
+  if (from < end) copy_value(g, to + (from - at), call.value + (from - value_at), end - from);
+}
+
+// Posts a request, whose last part is not waited for: KEY_FOUND, or why it was not posted.
+template <class G>
+ROCKMILL_HD KeyStatus post_request(const G& g, const Ring& ring, const RingCall& call, bool may_wait, Posted* posted) {
+  u32 mailbox = 0, status = 0;
+  if (g.rank() == 0) status = claim_mailbox(ring, may_wait, &mailbox);
+  status = g.shuffle(status, 0);
+  if (status != KEY_FOUND) return KeyStatus(status);
+  mailbox = g.shuffle(mailbox, 0);
+  const u64 len = call.value_len == 0 ? call.key_len : request_value_at(call.key_len) + call.value_len;
+  for (u64 at = 0;;) {
+    const u64 part_len = len - at < ring.mailbox_bytes ? len - at : ring.mailbox_bytes;
+    copy_request(g, ring.outgoing + u64(mailbox) * ring.mailbox_bytes, call, at, part_len);
+    g.sync();
+    u32 number = 0;
+    if (g.rank() == 0) {
+      const RingRequest request{call.operation, call.key_len,  call.value_len, call.version,
+                                call.capacity,  at,            part_len};
+      number = post_part(ring, mailbox, request).number;
+    }
+    *posted = {mailbox, g.shuffle(number, 0)};
+    at += part_len;
+    if (at == len) return KEY_FOUND;
+    const KeyStatus answered = await_with_group(g, ring, *posted);
+    if (answered != KEY_FOUND) return answered;
+    // The host takes the next part, or has refused the request.
+    const u32 said = ring.answers[mailbox].status;
+    g.sync();
+    if (said == KEY_FOUND) continue;
+    if (g.rank() == 0) release_word(ring.states + mailbox, MAILBOX_FREE);
+    return KeyStatus(said);
+  }
+}
+
+struct RingResult {
+  KeyStatus status;
+  u32 len;
+};
+
+// Waits for the answer to a request and copies its value, for which there is room if the host sends it.
+template <class G>
+ROCKMILL_HD RingResult take_answer(const G& g, const Ring& ring, Posted posted, u8* buffer) {
+  KeyStatus status = await_with_group(g, ring, posted);
+  if (status != KEY_FOUND) return {status, 0};
+  const u32 mailbox = posted.mailbox;
+  const RingAnswer* answer = ring.answers + mailbox;
+  status = KeyStatus(answer->status);
+  const u64 len = answer->len;
+  for (u64 at = 0; status == KEY_FOUND && at < len;) {
+    // A part of none would have no end.
+    if (answer->part_len == 0 || answer->part_len > len - at) {
+      status = KEY_IO_ERROR;
+      break;
+    }
+    copy_value(g, buffer + at, ring.incoming + u64(mailbox) * ring.mailbox_bytes, answer->part_len);
+    at += answer->part_len;
+    if (at == len) break;
+    g.sync();
+    u32 number = 0;
+    if (g.rank() == 0) number = post_part(ring, mailbox, {RING_REST, 0, 0, 0, 0, at, 0}).number;
+    posted.number = g.shuffle(number, 0);
+    const KeyStatus answered = await_with_group(g, ring, posted);
+    if (answered != KEY_FOUND) return {answered, 0};
+    status = KeyStatus(answer->status);
+  }
+  g.sync();
+  if (g.rank() == 0) release_word(ring.states + mailbox, MAILBOX_FREE);
+  return {status, u32(len)};
+}
+
+}  // namespace rockmill::ROCKMILL_TARGET
