@@ -20,6 +20,7 @@ mod memory_table;
 mod options;
 mod piece;
 mod ranges;
+mod store;
 mod table;
 mod task;
 mod view;
@@ -34,6 +35,7 @@ pub use directory::Directory;
 pub use engine::{ScanEngine, ScanSettings};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
+pub use store::{Store, ValueFn, Write, Written};
 pub use view::{FamilyView, FileInfo, View};
 
 /// A database of which views can be had.
@@ -52,6 +54,12 @@ pub trait Database: Debug + Send + Sync {
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`].
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
+
+    /// A column family's newest values, if the database is open in this process.
+    fn store(&self, family: &str) -> Option<Arc<dyn Store>> {
+        let _ = family;
+        None
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

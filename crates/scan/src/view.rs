@@ -295,6 +295,11 @@ impl FamilyView {
         tables.map(open).collect()
     }
 
+    /// Whether RocksDB's iterators can be asked.
+    pub fn has_iterators(&self) -> bool {
+        self.iterators.is_some()
+    }
+
     /// Hands over the rows of a range as RocksDB's iterators find them.
     ///
     /// # Errors

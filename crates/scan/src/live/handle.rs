@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rockmill_core::{DeclineReason, Error, Result};
+use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
 use rust_rocksdb::{
     DBAccess, DBRawIteratorWithThreadMode, DBWALIterator, DBWithThreadMode, MultiThreaded,
     OptimisticTransactionDB, ReadOptions, ReadTier, SingleThreaded, SnapshotWithThreadMode,
+    WriteBatch, WriteBatchWithTransaction, WriteOptions,
 };
 
 use super::failed;
 use crate::iterators::{IteratorRead, RowFn};
+use crate::store::{ValueFn, Write, Written};
 
 /// Name of the column family that every database has.
 const DEFAULT: &str = "default";
@@ -49,6 +51,14 @@ pub trait Handle: Send + Sync + 'static {
     /// Takes a snapshot.
     #[doc(hidden)]
     fn pin(&self) -> BoxedPin<'_>;
+
+    /// As [`crate::Store::get`], of a column family.
+    #[doc(hidden)]
+    fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
+
+    /// As [`crate::Store::write`], to a column family.
+    #[doc(hidden)]
+    fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
 }
 
 /// A snapshot, and super versions that are held.
@@ -85,7 +95,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 macro_rules! handle {
-    ($($db:ty),+) => { $(
+    ($($db:ty, $batch:ty;)+) => { $(
         impl Handle for $db {
             fn path(&self) -> &Path {
                 Self::path(self)
@@ -145,6 +155,61 @@ macro_rules! handle {
                     db: self,
                 })
             }
+
+            fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>) {
+                let options = ReadOptions::default();
+                let keys = keys.iter().copied();
+                let found = match self.cf_handle(family) {
+                    Some(family) => self.batched_multi_get_cf_opt(&family, keys, false, &options),
+                    None if family == DEFAULT => {
+                        self.batched_multi_get_pinned_opt(keys, false, &options)
+                    }
+                    None => {
+                        let none = |at| value(at, Err(dropped(family)));
+                        (0..keys.len()).for_each(none);
+                        return;
+                    }
+                };
+                for (at, found) in found.into_iter().enumerate() {
+                    match found {
+                        Ok(found) => value(at, Ok(found.as_deref())),
+                        Err(error) => value(at, Err(refused("read a key", &error))),
+                    }
+                }
+            }
+
+            fn write(
+                &self,
+                family: &str,
+                writes: &[Write<'_>],
+                options: &WriteOptions,
+            ) -> Result<Written> {
+                let mut batch = <$batch>::default();
+                let handle = self.cf_handle(family);
+                if handle.is_none() && family != DEFAULT {
+                    return Err(dropped(family));
+                }
+                for write in writes {
+                    match (write, &handle) {
+                        (Write::Put { key, value }, Some(family)) => batch.put_cf(family, key, value),
+                        (Write::Put { key, value }, None) => batch.put(key, value),
+                        (Write::Delete { key }, Some(family)) => batch.delete_cf(family, key),
+                        (Write::Delete { key }, None) => batch.delete(key),
+                    }
+                }
+                match self.write_opt(&batch, options) {
+                    Ok(()) => Ok(Written::Done),
+                    // What it says of a stall with `no_slowdown`.
+                    Err(error) if error.kind() == rust_rocksdb::ErrorKind::Incomplete => {
+                        Ok(Written::Stalled)
+                    }
+                    // What it says of a database that was opened read-only.
+                    Err(error) if error.kind() == rust_rocksdb::ErrorKind::NotSupported => {
+                        Ok(Written::ReadOnly)
+                    }
+                    Err(error) => Err(refused("write", &error)),
+                }
+            }
         }
 
         impl Pin for PinOf<'_, $db> {
@@ -182,10 +247,7 @@ macro_rules! handle {
                 let iterator = match self.db.cf_handle(what.family) {
                     Some(family) => self.db.raw_iterator_cf_opt(&family, options),
                     None if what.family == DEFAULT => self.db.raw_iterator_opt(options),
-                    None => {
-                        let reason = format!("column family {:?} was dropped", what.family);
-                        return Err(Error::declined(DeclineReason::Manifest, reason));
-                    }
+                    None => return Err(dropped(what.family)),
                 };
                 read(iterator, what, row)
             }
@@ -194,11 +256,27 @@ macro_rules! handle {
 }
 
 handle!(
-    DBWithThreadMode<SingleThreaded>,
-    DBWithThreadMode<MultiThreaded>,
-    OptimisticTransactionDB<SingleThreaded>,
-    OptimisticTransactionDB<MultiThreaded>
+    DBWithThreadMode<SingleThreaded>, WriteBatch;
+    DBWithThreadMode<MultiThreaded>, WriteBatch;
+    OptimisticTransactionDB<SingleThreaded>, WriteBatchWithTransaction<true>;
+    OptimisticTransactionDB<MultiThreaded>, WriteBatchWithTransaction<true>;
 );
+
+fn dropped(family: &str) -> Error {
+    let reason = format!("column family {family:?} was dropped");
+    Error::declined(DeclineReason::Manifest, reason)
+}
+
+/// The error of a get or a write.
+fn refused(doing: &str, error: &rust_rocksdb::Error) -> Error {
+    match error.kind() {
+        rust_rocksdb::ErrorKind::Corruption => Error::new(
+            ErrorKind::Corruption,
+            format!("RocksDB cannot {doing}: {error}"),
+        ),
+        _ => failed(doing, error),
+    }
+}
 
 fn read<D: DBAccess>(
     mut iterator: DBRawIteratorWithThreadMode<'_, D>,

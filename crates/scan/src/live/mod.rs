@@ -17,6 +17,7 @@ use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::clock::Clock;
+use rust_rocksdb::WriteOptions;
 use self_cell::self_cell;
 
 use handle::BoxedPin;
@@ -28,6 +29,7 @@ use crate::engine::ScanEngine;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::lock;
 use crate::options::ReadOptions;
+use crate::store::{Store, ValueFn, Write, Written};
 use crate::view::{Family, View};
 
 /// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
@@ -44,6 +46,7 @@ pub struct LiveDatabase<D: Handle> {
     db: Arc<D>,
     path: PathBuf,
     flush_every: Option<Duration>,
+    write_options: Arc<WriteOptions>,
     state: Mutex<State>,
     flushes: Mutex<Flushes>,
 }
@@ -74,10 +77,13 @@ impl<D: Handle> fmt::Debug for LiveDatabase<D> {
 impl<D: Handle> LiveDatabase<D> {
     /// The database behind a handle.
     pub fn new(db: Arc<D>) -> Self {
+        let mut write_options = WriteOptions::default();
+        write_options.set_no_slowdown(true);
         Self {
             path: db.path().to_owned(),
             db,
             flush_every: Some(Duration::from_secs(1)),
+            write_options: Arc::new(write_options),
             state: Mutex::default(),
             flushes: Mutex::default(),
         }
@@ -92,6 +98,15 @@ impl<D: Handle> LiveDatabase<D> {
     pub fn flush_every(self, least: Option<Duration>) -> Self {
         Self {
             flush_every: least,
+            ..self
+        }
+    }
+
+    /// How [`Database::store`] writes. By default as RocksDB does, but without waiting if it stalls writes.
+    #[must_use]
+    pub fn write_options(self, options: WriteOptions) -> Self {
+        Self {
+            write_options: Arc::new(options),
             ..self
         }
     }
@@ -301,6 +316,40 @@ impl<D: Handle> Database for LiveDatabase<D> {
             has_flushed = true;
             attempts = 0;
         }
+    }
+
+    fn store(&self, family: &str) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(LiveStore {
+            db: Arc::clone(&self.db),
+            family: family.to_owned(),
+            options: Arc::clone(&self.write_options),
+        }))
+    }
+}
+
+/// A column family of a database.
+struct LiveStore<D: Handle> {
+    db: Arc<D>,
+    family: String,
+    options: Arc<WriteOptions>,
+}
+
+impl<D: Handle> fmt::Debug for LiveStore<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveStore")
+            .field("path", &self.db.path())
+            .field("family", &self.family)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Handle> Store for LiveStore<D> {
+    fn get(&self, keys: &[&[u8]], value: ValueFn<'_>) {
+        self.db.get(&self.family, keys, value);
+    }
+
+    fn write(&self, writes: &[Write<'_>]) -> Result<Written> {
+        self.db.write(&self.family, writes, &self.options)
     }
 }
 

@@ -1,0 +1,41 @@
+//! Gets and writes of a column family as RocksDB does them.
+
+use std::fmt::Debug;
+
+use rockmill_core::Result;
+
+/// A write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "keys and values")]
+pub enum Write<'a> {
+    /// Puts a value.
+    Put { key: &'a [u8], value: &'a [u8] },
+    /// Deletes a key.
+    Delete { key: &'a [u8] },
+}
+
+/// What became of writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// They are as durable as the store's options say.
+    Done,
+    /// RocksDB stalls writes, and nothing was written.
+    Stalled,
+    /// The database takes no writes.
+    ReadOnly,
+}
+
+/// What is called with the number of a key and its value.
+pub type ValueFn<'a> = &'a mut dyn FnMut(usize, Result<Option<&[u8]>>);
+
+/// A column family whose newest values can be had and changed.
+pub trait Store: Debug + Send + Sync {
+    /// Hands over the values that keys have now, each once, in any order.
+    fn get(&self, keys: &[&[u8]], value: ValueFn<'_>);
+
+    /// Writes all or nothing, in this order.
+    ///
+    /// # Errors
+    /// Storage or Corruption if RocksDB refuses.
+    fn write(&self, writes: &[Write<'_>]) -> Result<Written>;
+}
