@@ -7,11 +7,15 @@ use rockmill_core::{
     CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator,
     Purpose, ReadTask, Request, Result, SnapshotRules, Support, Tombstones, Undecided, Visibility,
 };
-use rockmill_cuda::{CudaBackend, CudaSettings, DeviceTable, TableSettings, Target};
+use rockmill_cuda::{
+    ChangedSet, CudaBackend, CudaSettings, Device, DeviceTable, Mailboxes, RingSettings,
+    TableSettings, Target,
+};
 use rockmill_exec::parallel;
-use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, ScanSettings, Through};
+use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, ScanSettings, Store, Through};
 
 use crate::foreseen::{Asked, Foreseen};
+use crate::ring::Ring;
 use crate::view::View;
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
@@ -34,6 +38,8 @@ pub struct Builder {
     target: Target,
     memory_bytes: Option<u64>,
     engine: Option<Arc<ScanEngine>>,
+    ring: Option<RingSettings>,
+    store: Option<Arc<dyn Store>>,
 }
 
 impl Builder {
@@ -44,6 +50,8 @@ impl Builder {
             target: Target::Cuda(0),
             memory_bytes: None,
             engine: None,
+            ring: None,
+            store: None,
         }
     }
 
@@ -68,6 +76,24 @@ impl Builder {
     pub fn engine(self, engine: Arc<ScanEngine>) -> Self {
         Self {
             engine: Some(engine),
+            ..self
+        }
+    }
+
+    /// Lets kernels that hold the view ask the database, and write to it. They can in no other way.
+    #[must_use]
+    pub fn ring(self, settings: RingSettings) -> Self {
+        Self {
+            ring: Some(settings),
+            ..self
+        }
+    }
+
+    /// Who answers kernels. The default is the database, if it is open in this process.
+    #[must_use]
+    pub fn store(self, store: Arc<dyn Store>) -> Self {
+        Self {
+            store: Some(store),
             ..self
         }
     }
@@ -112,7 +138,8 @@ impl Builder {
             let place = |piece: &Piece| place(&backend, &family, piece, &table);
             parallel::map(&pieces, TASKS, place)?;
             if table.contents().left_over == 0 {
-                return Ok(View::new(table, family, foreseen.asked));
+                let ring = self.start_ring(backend.device(), &family)?;
+                return Ok(View::new(table, family, foreseen.asked, ring));
             }
             keys = keys.saturating_add(keys / 4);
         }
@@ -120,6 +147,29 @@ impl Builder {
             "{ATTEMPTS} tables with different hashes had no room for some keys: give the view more memory, or report it"
         );
         Err(Error::new(ErrorKind::Device, what))
+    }
+
+    fn start_ring(
+        &self,
+        device: &Device,
+        family: &Arc<FamilyView>,
+    ) -> Result<Option<(Ring, ChangedSet)>> {
+        let Some(settings) = self.ring else {
+            return Ok(None);
+        };
+        let store = self.store.clone();
+        let Some(store) = store.or_else(|| self.database.store(&self.family)) else {
+            let what = "kernels cannot ask a database that is not open in this process: give the view a store, or open \
+                        the database here";
+            return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
+        };
+        let mailboxes = Arc::new(Mailboxes::new(device, settings)?);
+        let family = Arc::clone(family);
+        let version = move |_| Some(Arc::clone(&family));
+        // Who writes keys does not know it.
+        let changed = ChangedSet::new(device, RandomState::new().build_hasher().finish())?;
+        let ring = Ring::start(mailboxes, store, Box::new(version))?;
+        Ok(Some((ring, changed)))
     }
 
     /// The version, the pieces that go into the table, and those that do not.

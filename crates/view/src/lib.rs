@@ -14,9 +14,11 @@
 
 mod builder;
 mod foreseen;
+mod ring;
 mod view;
 
 pub use builder::Builder;
 pub use foreseen::{Asked, Foreseen};
-pub use rockmill_cuda::{CallerStream, Keys, Rows, TableContents, Target};
-pub use view::View;
+pub use ring::RingCounts;
+pub use rockmill_cuda::{CallerStream, Keys, KvRecord, RingSettings, Rows, TableContents, Target};
+pub use view::{Hold, View};

@@ -1,0 +1,300 @@
+//! Threads that answer requests of kernels.
+//!
+//! The first thread looks at all mailboxes while a kernel may use them, and wakes the others when there is work for them.
+//! While no kernel may, all of them wait. They call no function of CUDA, which might wait for a kernel that waits for them.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_cuda::{Mailboxes, Operation, Request, Server, Status};
+use rockmill_scan::{FamilyView, Store, Write, Written};
+
+/// How long a thread looks without a pause after a request.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The shortest and the longest pause between two looks.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+
+/// Requests that were answered so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    /// Gets.
+    pub gets: u64,
+    /// Puts and deletes.
+    pub writes: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Calls of RocksDB: each takes all that one thread has found.
+    pub batches: u64,
+    /// Why the last one failed.
+    pub last_error: Option<String>,
+}
+
+/// Of a version that a kernel holds, by its number.
+pub type VersionOf = dyn Fn(u64) -> Option<Arc<FamilyView>> + Send + Sync;
+
+/// The threads. Dropping it ends them, and all requests with "aborted".
+pub struct Ring {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    mailboxes: Arc<Mailboxes>,
+    store: Arc<dyn Store>,
+    version: Box<VersionOf>,
+    /// How many times all threads were woken.
+    turn: Mutex<u64>,
+    woken: Condvar,
+    is_closing: AtomicBool,
+    gets: AtomicU64,
+    writes: AtomicU64,
+    failed: AtomicU64,
+    batches: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring")
+            .field("mailboxes", &self.shared.mailboxes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// Storage if the system has no thread left.
+    pub fn start(
+        mailboxes: Arc<Mailboxes>,
+        store: Arc<dyn Store>,
+        version: Box<VersionOf>,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            mailboxes,
+            store,
+            version,
+            turn: Mutex::default(),
+            woken: Condvar::new(),
+            is_closing: AtomicBool::new(false),
+            gets: AtomicU64::default(),
+            writes: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            batches: AtomicU64::default(),
+            last_error: Mutex::default(),
+        });
+        let mut ring = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        let settings = ring.shared.mailboxes.settings();
+        let (n, threads) = (settings.mailboxes as usize, settings.threads);
+        for number in 0..threads {
+            let range = n * number / threads..n * (number + 1) / threads;
+            let shared = Arc::clone(&ring.shared);
+            let spawned = thread::Builder::new()
+                .name(format!("rockmill-ring-{number}"))
+                .spawn(move || shared.run(number == 0, range));
+            let spawned = spawned.map_err(|error| {
+                let what = format!("cannot start a thread that answers kernels: {error}");
+                Error::new(ErrorKind::Storage, what)
+            });
+            ring.threads.push(spawned?);
+        }
+        Ok(ring)
+    }
+
+    /// The mailboxes.
+    pub fn mailboxes(&self) -> &Arc<Mailboxes> {
+        &self.shared.mailboxes
+    }
+
+    /// Has the threads look at mailboxes, since a hold has begun.
+    pub fn wake(&self) {
+        self.shared.wake();
+    }
+
+    /// What was answered so far.
+    pub fn counts(&self) -> RingCounts {
+        let shared = &self.shared;
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        RingCounts {
+            gets: count(&shared.gets),
+            writes: count(&shared.writes),
+            failed: count(&shared.failed),
+            batches: count(&shared.batches),
+            last_error: (shared.last_error.lock())
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        }
+    }
+
+    /// Ends all requests with "aborted", also those to come.
+    pub fn abort(&self) {
+        self.shared.mailboxes.abort();
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Release);
+        // Kernels go on at once, also if a thread waits for RocksDB.
+        self.abort();
+        self.shared.wake();
+        for thread in self.threads.drain(..) {
+            // It has told of its panic.
+            let _ = thread.join();
+        }
+        // What they have answered meanwhile looked like an answer to requests to come.
+        self.abort();
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.woken.notify_all();
+    }
+
+    /// Waits until all threads are woken after turn `seen`, or at once if they were. Returns the turn.
+    fn wait_after(&self, seen: u64) -> u64 {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.woken.wait_while(turn, |turn| *turn == seen);
+        *turn.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, is_first: bool, range: Range<usize>) {
+        let mut server = Server::new(Arc::clone(&self.mailboxes), range);
+        let (mut last, mut turn) = (Instant::now(), 0);
+        while !self.is_closing.load(Ordering::Acquire) {
+            let (taken, has_posted) = server.take();
+            if taken > 0 {
+                self.answer(&server, taken);
+            }
+            if has_posted {
+                last = Instant::now();
+                continue;
+            }
+            let idle = last.elapsed();
+            if idle < SPIN {
+                std::hint::spin_loop();
+            } else if !is_first || !self.mailboxes.is_held() {
+                // Whoever begins a hold wakes all, and the first thread does when it finds work of others.
+                turn = self.wait_after(turn);
+                last = Instant::now();
+            } else if self.mailboxes.has_unanswered() {
+                self.wake();
+            } else {
+                let (least, most) = PAUSES;
+                thread::sleep((idle / 4).clamp(least, most));
+            }
+        }
+    }
+
+    /// Answers the requests that a thread has taken: writes first, so that gets of the same turn find them.
+    fn answer(&self, server: &Server, taken: usize) {
+        let (mut writes, mut gets) = (Vec::new(), Vec::new());
+        for at in 0..taken {
+            let request = server.request(at);
+            match request.operation {
+                Operation::Put | Operation::Delete => writes.push(at),
+                Operation::GetLatest => gets.push(at),
+                Operation::Get => match (self.version)(request.version) {
+                    Some(family) if family.has_iterators() => {
+                        self.answer_get(server, at, self.ask(&family, &request));
+                    }
+                    _ => gets.push(at),
+                },
+            }
+        }
+        if !writes.is_empty() {
+            let status = self.write(server, &writes);
+            writes.iter().for_each(|&at| server.answer(at, status, &[]));
+        }
+        if !gets.is_empty() {
+            let keys: Vec<_> = gets.iter().map(|&at| server.request(at).key).collect();
+            self.batches.fetch_add(1, Ordering::Relaxed);
+            self.store.get(&keys, &mut |number, value| {
+                let Some(&at) = gets.get(number) else {
+                    return;
+                };
+                match value {
+                    Ok(Some(value)) => self.answer_found(server, at, value),
+                    Ok(None) => self.answer_get(server, at, Ok(None)),
+                    Err(error) => self.answer_get(server, at, Err(error)),
+                }
+            });
+            for &at in &gets {
+                // A store that has forgotten one; others are answered already.
+                server.answer(at, Status::IoError, &[]);
+            }
+        }
+    }
+
+    fn ask(&self, family: &FamilyView, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        crate::view::ask(family, request.key)
+    }
+
+    fn answer_found(&self, server: &Server, at: usize, value: &[u8]) {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        server.answer(at, Status::Found, value);
+    }
+
+    fn answer_get(&self, server: &Server, at: usize, found: Result<Option<Vec<u8>>>) {
+        match found {
+            Ok(Some(value)) => self.answer_found(server, at, &value),
+            Ok(None) => {
+                self.gets.fetch_add(1, Ordering::Relaxed);
+                server.answer(at, Status::NotFound, &[]);
+            }
+            Err(error) => server.answer(at, self.failed(&error, 1), &[]),
+        }
+    }
+
+    /// Writes all at once.
+    fn write(&self, server: &Server, writes: &[usize]) -> Status {
+        let of = |&at: &usize| {
+            let Request {
+                operation,
+                key,
+                value,
+                ..
+            } = server.request(at);
+            match operation {
+                Operation::Put => Write::Put { key, value },
+                _ => Write::Delete { key },
+            }
+        };
+        let batch: Vec<_> = writes.iter().map(of).collect();
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        match self.store.write(&batch) {
+            Ok(Written::Done) => {
+                self.writes.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                Status::Written
+            }
+            Ok(Written::Stalled) => Status::Busy,
+            Ok(Written::ReadOnly) => Status::ReadOnly,
+            Err(error) => self.failed(&error, batch.len()),
+        }
+    }
+
+    fn failed(&self, error: &Error, requests: usize) -> Status {
+        self.failed.fetch_add(requests as u64, Ordering::Relaxed);
+        let mut last = self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(error.to_string());
+        match error.kind {
+            ErrorKind::Corruption => Status::Corrupt,
+            _ => Status::IoError,
+        }
+    }
+}
