@@ -1,4 +1,4 @@
-/* Rockmill's C interface: compaction for stock RocksDB.
+/* Rockmill's C interface: compaction for stock RocksDB, and views of its databases in GPU memory.
  *
  * RocksDB calls a CompactionService, and the service calls the functions below. C++ programs use rockmill/rocksdb.hpp
  * and programs with RocksDB's C API use rockmill/rocksdb_c.h; both contain such a service. The library contains no
@@ -115,6 +115,104 @@ char* rm_service_stats_json(rm_service* service, char** error);
 
 /* Returns the last error or decline of any clone in one sentence, or null if there was none; free it with rm_free. */
 char* rm_service_last_error(rm_service* service, char** error);
+
+/* Views. A view is one version of a column family in the memory of a GPU. Kernels look keys up there: by the batch with
+ * rm_view_lookup, or one by one with rockmill/gpukv.cuh, which also puts and deletes. docs/guide/gpukv.md explains it.
+ *
+ * A view is a name and not an address, as a service is. Streams are values of cudaStream_t or CUstream, of the device of
+ * the view; null is CUDA's default stream. */
+typedef struct rm_view rm_view;
+
+/* What became of a key. */
+typedef enum rm_kv_status {
+  RM_KV_NOT_FOUND = 0,
+  RM_KV_FOUND = 1,
+  RM_KV_ASK = 2,       /* the GPU does not have the value, and nobody can be asked for it */
+  RM_KV_TOO_SMALL = 3, /* there is too little room for the value, whose length is told */
+  RM_KV_WRITTEN = 4,
+  RM_KV_BUSY = 5,      /* nothing was done: wait for a ticket, or RocksDB stalls writes */
+  RM_KV_READ_ONLY = 6, /* nothing was done */
+  RM_KV_ABORTED = 7,   /* the view is being closed; a write may have happened */
+  RM_KV_TIMED_OUT = 8, /* a write may have happened */
+  RM_KV_IO_ERROR = 9,  /* rm_view_stats_json says why */
+  RM_KV_CORRUPT = 10   /* as above */
+} rm_kv_status;
+
+typedef struct rm_bytes {
+  const char* data;
+  size_t size;
+} rm_bytes;
+
+typedef struct rm_write {
+  rm_bytes key;
+  rm_bytes value;
+  uint8_t is_delete;
+} rm_write;
+
+/* Tells the value of key `number`: RM_KV_FOUND with its bytes, RM_KV_NOT_FOUND, RM_KV_IO_ERROR or RM_KV_CORRUPT. */
+typedef void (*rm_tell_value)(void* context, size_t number, int status, const char* data, size_t size);
+
+/* A database that the program has open, for what the GPU does not have. Threads of the view call both functions, several
+ * at once. rockmill/gpukv_rocksdb_c.h makes one of a rocksdb_t. */
+typedef struct rm_store {
+  size_t struct_size; /* sizeof(rm_store) */
+  void* state;
+  /* Calls `tell` once for each key. */
+  void (*get)(void* state, const rm_bytes* keys, size_t num_keys, rm_tell_value tell, void* context);
+  /* Does all writes or none, in this order. Returns RM_KV_WRITTEN, RM_KV_BUSY, RM_KV_READ_ONLY, RM_KV_IO_ERROR or
+   * RM_KV_CORRUPT. Null if the database takes no writes. */
+  int (*write)(void* state, const rm_write* writes, size_t num_writes);
+} rm_store;
+
+/* Fields that are null or 0 have their defaults. */
+typedef struct rm_view_options {
+  size_t struct_size;    /* sizeof(rm_view_options) */
+  const char* path;      /* the directory of the database */
+  const char* family;    /* the column family; "default" */
+  const char* device;    /* "cuda:0", or "cpu" for host memory */
+  uint64_t memory_bytes; /* device memory at most; four fifths of what is free */
+  const rm_store* store; /* copied; `state` lives as long as the view. Without it, kernels can only read. */
+  uint32_t threads;      /* that answer kernels; 1 */
+  uint32_t mailboxes;    /* requests of kernels that may be on their way; 4096 */
+  uint32_t mailbox_bytes; /* of a request or an answer that go at once; 4096. Longer ones take several turns. */
+  uint32_t timeout_ms;    /* after which a kernel waits no longer; 10000 */
+} rm_view_options;
+
+/* Keys in device memory, and where their values go. */
+typedef struct rm_lookup {
+  size_t struct_size;          /* sizeof(rm_lookup) */
+  const void* keys;            /* one behind another */
+  const uint64_t* key_offsets; /* num_keys + 1; null if all keys have key_size bytes */
+  uint64_t key_size;
+  uint64_t num_keys;
+  void* rows;              /* one each row_size bytes; bytes behind a value stay as they are */
+  uint64_t row_size;
+  const void* default_row; /* for keys that are not found; may be null */
+  uint8_t* statuses;       /* rm_kv_status of each key */
+  uint32_t* sizes;         /* of the values; may be null */
+} rm_lookup;
+
+/* Loads a view of the database as it is now: its files and its log. Unflushed writes without log are not seen. */
+rm_view* rm_view_open(const rm_view_options* options, char** error);
+
+/* Closes a view. What kernels wait for ends with RM_KV_ABORTED, and the call waits until they are done. With device "cpu",
+ * it waits until all holds are released. */
+rm_status rm_view_close(rm_view* view, char** error);
+
+/* Looks keys up. It only queues a kernel: it waits for nothing. */
+rm_status rm_view_lookup(rm_view* view, const rm_lookup* lookup, void* stream, char** error);
+
+/* Begins a hold for kernels of a stream: fills in what they are given. The version stays until the hold has ended.
+ * rockmill::hold of rockmill/gpukv.cuh calls this with the size and the number of its own layout, which have to be the
+ * library's. */
+rm_status rm_view_hold(rm_view* view, void* stream, void* kv, size_t kv_size, uint32_t kv_abi, uint64_t* hold,
+                       char** error);
+
+/* Ends a hold once its stream has come so far. It waits for nothing. */
+rm_status rm_view_release(rm_view* view, uint64_t hold, char** error);
+
+/* Returns what the view has, what it has answered and its last error as JSON; free it with rm_free. */
+char* rm_view_stats_json(rm_view* view, char** error);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,10 @@ abi=$(sed -n 's/^#define RM_ABI_VERSION //p' include/rockmill.h)
 mkdir -p "$root/lib/pkgconfig" "$root/lib/cmake/rockmill" "$root/include/rockmill"
 install -m 644 include/rockmill.h "$root/include/"
 install -m 644 include/rockmill/* "$root/include/rockmill/"
+# What gpukv.cuh includes: the code of kernels that the library is compiled from as well.
+for header in common/{atomic,bytes,group,hash,types}.hpp view/{probe,record,slots}.hpp ring/{changed,kv,ring}.hpp; do
+    install -D -m 644 "kernels/$header" "$root/include/rockmill/$header"
+done
 
 install -m 755 -s "$built/librockmill_capi.so" "$root/lib/librockmill.so.$version"
 ln -sf "librockmill.so.$version" "$root/lib/librockmill.so.$abi"

@@ -27,50 +27,88 @@ struct Slot {
     service: RwLock<Option<ServiceJobs>>,
 }
 
-static SLOTS: RwLock<BTreeMap<usize, Arc<Slot>>> = RwLock::new(BTreeMap::new());
+static SLOTS: Handles<Slot> = Handles::new("service");
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// The process that opened a service first; 0 before that.
+/// The process that opened something first; 0 before that.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Refuses a child of the process that opened the service. It has none of the service's threads, and a lock that one of
+/// Refuses a child of the process that opened a service or a view. It has none of their threads, and a lock that one of
 /// them held at the fork is never released.
 fn require_own_process() -> Result<(), Refusal> {
     match OWNER.load(Ordering::Acquire) {
         owner if owner != 0 && owner != process::id() => Err(Refusal::invalid(
-            "this process was forked from one that had opened a service; it cannot use Rockmill before exec",
+            "this process was forked from one that had opened a service or a view; it cannot use Rockmill before exec",
         )),
         _ => Ok(()),
     }
 }
 
-/// Makes a service and returns its handle.
-pub fn open(make: impl FnOnce() -> Result<ServiceJobs, Refusal>) -> Result<*mut Handle, Refusal> {
-    require_own_process()?;
-    let slot = Arc::new(Slot {
-        is_closed: AtomicBool::new(false),
-        service: RwLock::new(Some(make()?)),
-    });
-    OWNER.store(process::id(), Ordering::Release);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
-    slots.insert(number, slot);
-    Ok(std::ptr::without_provenance_mut(number))
+/// What handles of one kind stand for.
+#[derive(Debug)]
+pub struct Handles<T> {
+    open: RwLock<BTreeMap<usize, Arc<T>>>,
+    what: &'static str,
 }
 
-fn unknown(handle: *mut Handle) -> Refusal {
-    Refusal::invalid(match handle.is_null() {
-        true => "the service's handle is null",
-        false => "the service's handle is closed, or it never was one",
-    })
+impl<T> Handles<T> {
+    /// No handles of something that is called so.
+    pub const fn new(what: &'static str) -> Self {
+        Self {
+            open: RwLock::new(BTreeMap::new()),
+            what,
+        }
+    }
+
+    /// Makes something and returns its number.
+    pub fn open(&self, make: impl FnOnce() -> Result<T, Refusal>) -> Result<usize, Refusal> {
+        require_own_process()?;
+        let made = Arc::new(make()?);
+        OWNER.store(process::id(), Ordering::Release);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.insert(number, made);
+        Ok(number)
+    }
+
+    /// Finds what is open under a number.
+    pub fn find(&self, number: usize) -> Result<Arc<T>, Refusal> {
+        require_own_process()?;
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let found = open.get(&number).map(Arc::clone);
+        found.ok_or_else(|| self.unknown(number))
+    }
+
+    /// Removes what is open under a number.
+    pub fn remove(&self, number: usize) -> Result<Arc<T>, Refusal> {
+        require_own_process()?;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.remove(&number).ok_or_else(|| self.unknown(number))
+    }
+
+    fn unknown(&self, number: usize) -> Refusal {
+        let what = self.what;
+        Refusal::invalid(match number {
+            0 => format!("the {what}'s handle is null"),
+            _ => format!("the {what}'s handle is closed, or it never was one"),
+        })
+    }
+}
+
+/// Makes a service and returns its handle.
+pub fn open(make: impl FnOnce() -> Result<ServiceJobs, Refusal>) -> Result<*mut Handle, Refusal> {
+    let slot = || {
+        Ok(Slot {
+            is_closed: AtomicBool::new(false),
+            service: RwLock::new(Some(make()?)),
+        })
+    };
+    Ok(std::ptr::without_provenance_mut(SLOTS.open(slot)?))
 }
 
 fn find(handle: *mut Handle) -> Result<Arc<Slot>, Refusal> {
-    require_own_process()?;
-    let slots = SLOTS.read().unwrap_or_else(PoisonError::into_inner);
-    let slot = slots.get(&handle.addr()).map(Arc::clone);
-    slot.ok_or_else(|| unknown(handle))
+    SLOTS.find(handle.addr())
 }
 
 impl Slot {
@@ -89,8 +127,8 @@ impl Slot {
             service.take_if(|service| !service.has_reported())
         };
         if unused.is_some() {
-            let mut slots = SLOTS.write().unwrap_or_else(PoisonError::into_inner);
-            slots.remove(&handle.addr());
+            // Another call may have removed it.
+            let _ = SLOTS.remove(handle.addr());
         }
     }
 }
@@ -103,7 +141,7 @@ pub fn with<T>(
     let slot = find(handle)?;
     let service = slot.read();
     let open = service.as_ref().filter(|_| !slot.is_closed());
-    work(open.ok_or_else(|| unknown(handle))?)
+    work(open.ok_or_else(|| SLOTS.unknown(handle.addr()))?)
 }
 
 /// Tells what became of a job's files. The handle may be closed, since RocksDB may have been given the files before.
@@ -115,7 +153,7 @@ pub fn on_installation(
     let slot = find(handle)?;
     match &*slot.read() {
         Some(service) => service.on_installation(id, installation),
-        None => return Err(unknown(handle)),
+        None => return Err(SLOTS.unknown(handle.addr())),
     }
     if slot.is_closed() {
         slot.drop_if_unused(handle);
@@ -131,7 +169,7 @@ pub fn on_installation(
 pub fn close(handle: *mut Handle) -> Result<(), Refusal> {
     let slot = find(handle)?;
     if slot.is_closed.swap(true, Ordering::AcqRel) {
-        return Err(unknown(handle));
+        return Err(SLOTS.unknown(handle.addr()));
     }
     if let Some(service) = &*slot.read() {
         service.cancel_awaiting_jobs();

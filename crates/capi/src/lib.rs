@@ -7,11 +7,12 @@
 //!       ServiceJobs  what every door shares, in the crate `compaction`
 //! ```
 //!
-//! Pointers of callers are looked at in `memory` and here, handles never.
+//! Pointers of callers are looked at in `memory`, `views` and here, handles never.
 
 mod handles;
 mod memory;
 mod refusal;
+mod views;
 
 use std::ffi::{OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,7 @@ use rockmill_storage::LocalStorage;
 
 pub use handles::Handle;
 use refusal::Refusal;
+pub use views::{CBytes, CLookup, CStore, CViewOptions, CWrite, ViewHandle};
 
 /// `RM_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 1;

@@ -9,7 +9,9 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rockmill_capi::{ABI_VERSION, CJobInfo, CResult, Status};
+use rockmill_capi::{
+    ABI_VERSION, CBytes, CJobInfo, CLookup, CResult, CStore, CViewOptions, CWrite, Status,
+};
 use tools::{Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, have, program, run};
 
 /// The functions that the header declares.
@@ -82,7 +84,21 @@ fn layout() -> String {
         Status::Invalid,
     ];
     let statuses: String = statuses.map(|status| (status as i32).to_string()).concat();
-    format!("{status}{info}{result}statuses {statuses}\n")
+    let views = [
+        fields!("rm_bytes", CBytes, data size),
+        fields!("rm_write", CWrite, key value is_delete),
+        fields!("rm_store", CStore, struct_size state get write),
+        fields!(
+            "rm_view_options", CViewOptions,
+            struct_size path family device memory_bytes store threads mailboxes mailbox_bytes timeout_ms
+        ),
+        fields!(
+            "rm_lookup", CLookup,
+            struct_size keys key_offsets key_size num_keys rows row_size default_row statuses sizes
+        ),
+    ];
+    let views = views.concat();
+    format!("{status}{info}{result}{views}statuses {statuses}\n")
 }
 
 #[test]
@@ -196,6 +212,24 @@ fn files_go_when_memory_runs_out_behind_a_job_of_a_cpp_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let printed = run(Command::new(binary).arg(folder.path()));
     assert!(printed.ends_with("done\n"), "{printed}");
+}
+
+/// `ROCKMILL_SEED` chooses the operations.
+#[test]
+fn threads_of_a_cpp_program_get_and_put_through_a_view() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let seed = std::env::var("ROCKMILL_SEED").unwrap_or_else(|_| "1".to_owned());
+    let binary = compile(&installed, &rocksdb, "kv");
+    let folder = tempfile::tempdir().expect("a folder");
+    println!("ROCKMILL_SEED={seed}");
+    let printed = run(Command::new(binary).arg(folder.path()).arg(seed));
+    assert!(printed.ends_with("wrong calls\n"), "{printed}");
 }
 
 /// Compiles a program in C++ and returns where it is.

@@ -64,6 +64,41 @@ static void layout(void) {
   FIELD(rm_result, struct_size);
   FIELD(rm_result, message);
   FIELD(rm_result, message_size);
+#define STRUCT(type) printf("%s %zu\n", #type, sizeof(type))
+  STRUCT(rm_bytes);
+  FIELD(rm_bytes, data);
+  FIELD(rm_bytes, size);
+  STRUCT(rm_write);
+  FIELD(rm_write, key);
+  FIELD(rm_write, value);
+  FIELD(rm_write, is_delete);
+  STRUCT(rm_store);
+  FIELD(rm_store, struct_size);
+  FIELD(rm_store, state);
+  FIELD(rm_store, get);
+  FIELD(rm_store, write);
+  STRUCT(rm_view_options);
+  FIELD(rm_view_options, struct_size);
+  FIELD(rm_view_options, path);
+  FIELD(rm_view_options, family);
+  FIELD(rm_view_options, device);
+  FIELD(rm_view_options, memory_bytes);
+  FIELD(rm_view_options, store);
+  FIELD(rm_view_options, threads);
+  FIELD(rm_view_options, mailboxes);
+  FIELD(rm_view_options, mailbox_bytes);
+  FIELD(rm_view_options, timeout_ms);
+  STRUCT(rm_lookup);
+  FIELD(rm_lookup, struct_size);
+  FIELD(rm_lookup, keys);
+  FIELD(rm_lookup, key_offsets);
+  FIELD(rm_lookup, key_size);
+  FIELD(rm_lookup, num_keys);
+  FIELD(rm_lookup, rows);
+  FIELD(rm_lookup, row_size);
+  FIELD(rm_lookup, default_row);
+  FIELD(rm_lookup, statuses);
+  FIELD(rm_lookup, sizes);
   printf("statuses %d%d%d%d%d\n", RM_SUCCESS, RM_FAILURE, RM_ABORTED, RM_USE_LOCAL, RM_INVALID);
 }
 

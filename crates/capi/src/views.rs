@@ -1,0 +1,478 @@
+//! Views: `rm_view_open` and what follows it.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rockmill_core::{Error, ErrorKind, Result as CoreResult};
+use rockmill_scan::{Directory, Store, ValueFn, Write, Written};
+use rockmill_view::{CallerStream, Hold, Keys, KvRecord, RingSettings, Rows, Target, View};
+use serde_json::json;
+
+use crate::handles::Handles;
+use crate::refusal::Refusal;
+use crate::{Status, guard, memory, status};
+
+/// What C programs call `rm_view`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ViewHandle {
+    _opaque: [u8; 0],
+}
+
+/// `rm_bytes`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CBytes {
+    pub data: *const c_char,
+    pub size: usize,
+}
+
+/// `rm_write`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CWrite {
+    pub key: CBytes,
+    pub value: CBytes,
+    pub is_delete: u8,
+}
+
+/// `rm_tell_value`.
+type TellValue = unsafe extern "C" fn(*mut c_void, usize, c_int, *const c_char, usize);
+
+/// `rm_store`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CStore {
+    pub struct_size: usize,
+    pub state: *mut c_void,
+    pub get:
+        Option<unsafe extern "C" fn(*mut c_void, *const CBytes, usize, TellValue, *mut c_void)>,
+    pub write: Option<unsafe extern "C" fn(*mut c_void, *const CWrite, usize) -> c_int>,
+}
+
+/// `rm_view_options`.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CViewOptions {
+    pub struct_size: usize,
+    pub path: *const c_char,
+    pub family: *const c_char,
+    pub device: *const c_char,
+    pub memory_bytes: u64,
+    pub store: *const CStore,
+    pub threads: u32,
+    pub mailboxes: u32,
+    pub mailbox_bytes: u32,
+    pub timeout_ms: u32,
+}
+
+/// `rm_lookup`.
+#[derive(Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct CLookup {
+    pub struct_size: usize,
+    pub keys: *const c_void,
+    pub key_offsets: *const u64,
+    pub key_size: u64,
+    pub num_keys: u64,
+    pub rows: *mut c_void,
+    pub row_size: u64,
+    pub default_row: *const c_void,
+    pub statuses: *mut u8,
+    pub sizes: *mut u32,
+}
+
+/// `rm_kv_status`, as far as stores tell them.
+const NOT_FOUND: c_int = 0;
+const FOUND: c_int = 1;
+const WRITTEN: c_int = 4;
+const BUSY: c_int = 5;
+const READ_ONLY: c_int = 6;
+const CORRUPT: c_int = 10;
+
+/// The functions of a store.
+#[derive(Debug)]
+struct Functions(CStore);
+
+// SAFETY: the header lets threads of the view call the functions, several at once.
+unsafe impl Send for Functions {}
+// SAFETY: as above.
+unsafe impl Sync for Functions {}
+
+/// What a store has said.
+fn refused(what: &str, code: c_int) -> Error {
+    let kind = match code {
+        CORRUPT => ErrorKind::Corruption,
+        _ => ErrorKind::Storage,
+    };
+    Error::new(
+        kind,
+        format!("the store cannot {what}: it has returned {code}"),
+    )
+}
+
+fn bytes_of(bytes: &[u8]) -> CBytes {
+    CBytes {
+        data: bytes.as_ptr().cast(),
+        size: bytes.len(),
+    }
+}
+
+/// Passes a value on to the function that the context is.
+///
+/// # Safety
+/// `context` comes from [`Store::get`] below, which is running; `data` is null or has `size` bytes.
+unsafe extern "C" fn tell(
+    context: *mut c_void,
+    number: usize,
+    code: c_int,
+    data: *const c_char,
+    size: usize,
+) {
+    // SAFETY: the caller says so.
+    let value: &mut ValueFn<'_> = unsafe { &mut *context.cast() };
+    value(
+        number,
+        match code {
+            NOT_FOUND => Ok(None),
+            FOUND if size == 0 => Ok(Some(&[])),
+            FOUND if !data.is_null() => {
+                // SAFETY: the caller says so.
+                Ok(Some(unsafe {
+                    std::slice::from_raw_parts(data.cast(), size)
+                }))
+            }
+            code => Err(refused("read a key", code)),
+        },
+    );
+}
+
+impl Store for Functions {
+    fn get(&self, keys: &[&[u8]], mut value: ValueFn<'_>) {
+        let keys: Vec<_> = keys.iter().map(|key| bytes_of(key)).collect();
+        let Some(get) = self.0.get else {
+            return;
+        };
+        // SAFETY: the keys are there while the function runs, and so is what it is to call.
+        unsafe {
+            get(
+                self.0.state,
+                keys.as_ptr(),
+                keys.len(),
+                tell,
+                (&raw mut value).cast(),
+            );
+        }
+    }
+
+    fn write(&self, writes: &[Write<'_>]) -> CoreResult<Written> {
+        let Some(write) = self.0.write else {
+            return Ok(Written::ReadOnly);
+        };
+        let writes: Vec<_> = writes
+            .iter()
+            .map(|write| match write {
+                Write::Put { key, value } => CWrite {
+                    key: bytes_of(key),
+                    value: bytes_of(value),
+                    is_delete: 0,
+                },
+                Write::Delete { key } => CWrite {
+                    key: bytes_of(key),
+                    value: bytes_of(&[]),
+                    is_delete: 1,
+                },
+            })
+            .collect();
+        // SAFETY: the writes are there while the function runs.
+        match unsafe { write(self.0.state, writes.as_ptr(), writes.len()) } {
+            WRITTEN => Ok(Written::Done),
+            BUSY => Ok(Written::Stalled),
+            READ_ONLY => Ok(Written::ReadOnly),
+            code => Err(refused("write", code)),
+        }
+    }
+}
+
+/// An open view and the holds of callers.
+#[derive(Debug)]
+struct Open {
+    // In front, so that they end before the view.
+    holds: Mutex<BTreeMap<u64, Hold>>,
+    released: Condvar,
+    next: AtomicU64,
+    view: View,
+    is_on_host: bool,
+}
+
+static VIEWS: Handles<Open> = Handles::new("view");
+
+fn find(view: *mut ViewHandle) -> Result<Arc<Open>, Refusal> {
+    VIEWS.find(view.addr())
+}
+
+fn failed(error: impl ToString) -> Refusal {
+    Refusal::failure(error.to_string())
+}
+
+/// `cuda:N` or `cpu`.
+fn target(device: &str) -> Result<Target, Refusal> {
+    let number = device.strip_prefix("cuda:").and_then(|n| n.parse().ok());
+    match (device, number) {
+        ("cpu", _) => Ok(Target::Host),
+        (_, Some(number)) => Ok(Target::Cuda(number)),
+        _ => {
+            let what = format!(
+                "device is {device:?}; it must be \"cuda:0\" (or another number) or \"cpu\""
+            );
+            Err(Refusal::invalid(what))
+        }
+    }
+}
+
+/// A number of the caller, or the default in place of 0.
+fn given<T: PartialEq + From<u8>>(number: T, default: T) -> T {
+    if number == T::from(0) {
+        default
+    } else {
+        number
+    }
+}
+
+/// Opens a view.
+///
+/// # Safety
+/// `options` is null or a struct of the size that it begins with, whose strings are null or strings and whose store is
+/// null or a struct of the size that it begins with; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_open(
+    options: *const CViewOptions,
+    error: *mut *mut c_char,
+) -> *mut ViewHandle {
+    let make = || {
+        // SAFETY: the caller says so.
+        let options = unsafe { memory::sized(options, "rm_view_options") }?;
+        let text = |text: *const c_char, name, default| match text.is_null() {
+            true => Ok(default),
+            // SAFETY: the caller says so.
+            false => unsafe { memory::text(text, name) },
+        };
+        // SAFETY: the caller says so.
+        let path = unsafe { memory::text(options.path, "path") }?;
+        let family = text(options.family, "family", "default")?;
+        let target = target(text(options.device, "device", "cuda:0")?)?;
+        let directory = Directory::open(path).map_err(failed)?;
+        let mut builder = View::builder(Arc::new(directory), family).device(target);
+        if options.memory_bytes != 0 {
+            builder = builder.memory_bytes(options.memory_bytes);
+        }
+        if !options.store.is_null() {
+            // SAFETY: the caller says so.
+            let store = unsafe { memory::sized(options.store, "rm_store") }?;
+            if store.get.is_none() {
+                return Err(Refusal::invalid("rm_store.get is null"));
+            }
+            let default = RingSettings::default();
+            let timeout = Duration::from_millis(options.timeout_ms.into());
+            let settings = RingSettings {
+                mailboxes: given(options.mailboxes, default.mailboxes),
+                mailbox_bytes: given(options.mailbox_bytes, default.mailbox_bytes),
+                timeout: if timeout.is_zero() {
+                    default.timeout
+                } else {
+                    timeout
+                },
+                threads: given(options.threads, 1) as usize,
+            };
+            builder = builder.ring(settings).store(Arc::new(Functions(*store)));
+        }
+        Ok(Open {
+            holds: Mutex::default(),
+            released: Condvar::new(),
+            next: AtomicU64::new(1),
+            view: builder.open().map_err(failed)?,
+            is_on_host: target == Target::Host,
+        })
+    };
+    // SAFETY: the caller says so.
+    let opened = unsafe { guard(error, || VIEWS.open(make)) };
+    opened.map_or(ptr::null_mut(), ptr::without_provenance_mut)
+}
+
+/// Closes a view.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_close(view: *mut ViewHandle, error: *mut *mut c_char) -> Status {
+    let close = || {
+        let open = find(view)?;
+        // Kernels go on, also those that are still to come.
+        open.view.abort();
+        if open.is_on_host {
+            // A device is waited for, but nobody else tells when threads of the host are done.
+            let holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = open.released.wait_while(holds, |holds| !holds.is_empty());
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+        VIEWS.remove(view.addr())?;
+        Ok(())
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, close) })
+}
+
+/// Looks keys up.
+///
+/// # Safety
+/// `lookup` is null or a struct of the size that it begins with, whose pointers are to memory of the view's device as
+/// the header says; `stream` is null or a stream of the device; `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_lookup(
+    view: *mut ViewHandle,
+    lookup: *const CLookup,
+    stream: *mut c_void,
+    error: *mut *mut c_char,
+) -> Status {
+    let look_up = || {
+        // SAFETY: the caller says so.
+        let lookup = unsafe { memory::sized(lookup, "rm_lookup") }?;
+        let is_missing = lookup.num_keys > 0
+            && (lookup.statuses.is_null()
+                || lookup.rows.is_null() && lookup.row_size > 0
+                || lookup.keys.is_null() && lookup.key_size > 0);
+        if is_missing {
+            return Err(Refusal::invalid("rm_lookup.keys, rows or statuses is null"));
+        }
+        // SAFETY: the caller says so.
+        let (keys, rows, stream) = unsafe {
+            let bytes = lookup.keys.cast();
+            let keys = match lookup.key_offsets.is_null() {
+                true => Keys::fixed(bytes, lookup.key_size, lookup.num_keys),
+                false => Keys::varied(bytes, lookup.key_offsets, lookup.num_keys),
+            };
+            let rows = Rows::new(lookup.rows.cast(), lookup.row_size, lookup.statuses)
+                .with_default(lookup.default_row.cast())
+                .with_sizes(lookup.sizes);
+            (keys, rows, CallerStream::new(stream))
+        };
+        find(view)?
+            .view
+            .lookup(&keys, &rows, stream)
+            .map_err(failed)
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, look_up) })
+}
+
+/// Begins a hold.
+///
+/// # Safety
+/// `stream` is null or a stream of the view's device, which lives until the hold was released; `kv` is null or has
+/// `kv_size` bytes that may be written to; `hold` and `error` are null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_hold(
+    view: *mut ViewHandle,
+    stream: *mut c_void,
+    kv: *mut c_void,
+    kv_size: usize,
+    kv_abi: u32,
+    hold: *mut u64,
+    error: *mut *mut c_char,
+) -> Status {
+    let begin = || {
+        if kv.is_null() || hold.is_null() {
+            return Err(Refusal::invalid("kv or hold is null"));
+        }
+        if (kv_size, kv_abi) != (size_of::<KvRecord>(), KvRecord::ABI) {
+            let what = format!(
+                "rockmill/gpukv.cuh has layout {kv_abi} of {kv_size} bytes, and the library has layout {} of {}: compile the \
+                 program with the header that belongs to the library",
+                KvRecord::ABI,
+                size_of::<KvRecord>()
+            );
+            return Err(Refusal::invalid(what));
+        }
+        let open = find(view)?;
+        // SAFETY: the caller says so.
+        let held = open.view.hold(unsafe { CallerStream::new(stream) });
+        let held = held.map_err(failed)?;
+        // SAFETY: there is room for a record, and the number may be written to.
+        unsafe { kv.cast::<KvRecord>().write_unaligned(held.kv()) };
+        let number = open.next.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller says so.
+        unsafe { hold.write(number) };
+        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.insert(number, held);
+        Ok(())
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, begin) })
+}
+
+/// Ends a hold.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_release(
+    view: *mut ViewHandle,
+    hold: u64,
+    error: *mut *mut c_char,
+) -> Status {
+    let end = || {
+        let open = find(view)?;
+        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = holds.remove(&hold);
+        drop(holds);
+        open.released.notify_all();
+        match held {
+            Some(_) => Ok(()),
+            None => Err(Refusal::invalid(
+                "the hold was released, or it never was one",
+            )),
+        }
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, end) })
+}
+
+/// Returns what a view has as JSON.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_stats_json(
+    view: *mut ViewHandle,
+    error: *mut *mut c_char,
+) -> *mut c_char {
+    let stats = || {
+        let open = find(view)?;
+        let (contents, ring) = (open.view.contents(), open.view.ring_counts());
+        let json = json!({
+            "sequence": open.view.sequence(),
+            "keys": contents.keys,
+            "ask": contents.ask,
+            "slot_bytes": contents.slot_bytes,
+            "record_bytes": contents.record_bytes,
+            "asked_ranges": open.view.asked().len(),
+            "gets": ring.gets,
+            "writes": ring.writes,
+            "failed": ring.failed,
+            "batches": ring.batches,
+            "last_error": ring.last_error,
+        });
+        memory::copy(json.to_string().as_bytes())
+    };
+    // SAFETY: the caller says so.
+    unsafe { guard(error, stats) }.unwrap_or(ptr::null_mut())
+}
