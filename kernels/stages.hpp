@@ -1,6 +1,8 @@
 // The stages as the table offers them: each a few functors in a row.
 #pragma once
 
+#include <type_traits>
+
 #include "encode/blocks.hpp"
 #include "encode/compress.hpp"
 #include "encode/filter.hpp"
@@ -148,9 +150,12 @@ inline int place_records(const Exec* exec, const PlaceArgs* a) {
 }
 
 inline int look_up(const Exec* exec, const LookupArgs* a) {
-  const LookUp look_up{a->table, a->keys,        a->key_offsets, a->key_bytes, a->rows,
-                       a->stride, a->default_row, a->statuses,    a->sizes};
-  return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
+  const auto run = [&](auto asks) {
+    const LookUp<decltype(asks)::value> look_up{Kv{a->kv},      a->keys,     a->key_offsets, a->key_bytes, a->rows, a->stride,
+                                                a->default_row, a->statuses, a->sizes};
+    return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
+  };
+  return a->kv.ring.mailboxes == 0 ? run(std::false_type{}) : run(std::true_type{});
 }
 
 inline ScanProgram scan_program(const ScanArgs* a) {

@@ -122,7 +122,7 @@ struct PlaceArgs {
 
 // Keys that are looked up in a table; see view/lookup.hpp.
 struct LookupArgs {
-  ResidentTable table;
+  KvRecord kv;
   const u8* keys;
   const u64* key_offsets;
   u64 key_bytes;

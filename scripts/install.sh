@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the C and C++ doors, which `cargo build --release -p rockmill-capi` has built:
 #   scripts/install.sh PREFIX [FOLDER]     libraries, headers, rockmill.pc and the CMake package; FOLDER holds
-#                                          librockmill_capi.so and librockmill_capi.a
+#                                          librockmill_capi.so, librockmill_capi.a and the command, which may be missing
 # $DESTDIR is written before PREFIX, as packagers expect it.
 set -euo pipefail
 umask 022
@@ -30,6 +30,10 @@ done
 install -m 755 -s "$built/librockmill_capi.so" "$root/lib/librockmill.so.$version"
 ln -sf "librockmill.so.$version" "$root/lib/librockmill.so.$abi"
 ln -sf "librockmill.so.$abi" "$root/lib/librockmill.so"
+
+if [ -f "$built/rockmill" ]; then
+    install -D -m 755 -s "$built/rockmill" "$root/bin/rockmill"
+fi
 
 # One object whose only global symbols are ours: the codecs inside then do not meet those of the program's RocksDB.
 # --force-group-allocation, since the linker would drop a C++ template that the program has as well.

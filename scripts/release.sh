@@ -14,7 +14,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 scripts/install.sh "$work/$name" ${built:+"$built"}
 # What a build or an editor left there is no part of the examples.
-examples=$(git ls-files examples/c examples/cpp)
+examples=$(git ls-files examples/c examples/cpp examples/gpukv)
 [ -n "$examples" ] || { echo "release: git tracks no examples here; pack from a checkout" >&2; exit 3; }
 xargs -d '\n' cp --parents -t "$work/$name" LICENSE <<<"$examples"
 

@@ -1,4 +1,4 @@
-//! Compiles kernels/codec for the host, and the tests' emulation of other groups, which also runs kernels/view.
+//! Compiles kernels/codec for the host, and the tests' emulation of other groups, which also runs kernels/view and kernels/ring.
 
 use std::env;
 use std::path::Path;
@@ -8,7 +8,7 @@ fn main() {
     let manifest_dir = Path::new(&manifest_dir);
     let kernels = manifest_dir.join("../../kernels");
     let lanes = manifest_dir.join("tests/codec/lanes.cpp");
-    let folders = ["codec", "common", "view"].map(|folder| kernels.join(folder));
+    let folders = ["codec", "common", "ring", "view"].map(|folder| kernels.join(folder));
     for path in folders.iter().chain([&lanes]) {
         println!("cargo:rerun-if-changed={}", path.display());
     }

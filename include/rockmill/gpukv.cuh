@@ -133,6 +133,8 @@ class kv : public ROCKMILL_TARGET::Kv {
   }
 };
 
+static_assert(sizeof(kv) == sizeof(ROCKMILL_TARGET::KvRecord), "the host passes a record where kernels take this");
+
 #if !defined(__CUDACC_RTC__)
 /* Holds the version that a view has now for kernels of a stream. */
 class hold {

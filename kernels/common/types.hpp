@@ -468,15 +468,18 @@ struct Ring {
   u32 mailbox_bytes;
 };
 
-// What a kernel is given to get and put keys.
+// What a kernel is given to get and put keys. Each thread has a copy.
 struct KvRecord {
   // KV_ABI.
   u32 abi;
-  u32 unused;
+  // Requests that the thread's group has yet to wait for.
+  u32 num_tickets;
   // The version that its host knows by this number.
   u64 version;
   ResidentTable table;
   Ring ring;
+  // The last put or delete of the group, unless it was waited for; number 0 is none.
+  u32 last_mailbox, last_number;
 };
 
 // What became of the rows of a task that went into a table.

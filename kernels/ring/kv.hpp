@@ -16,10 +16,16 @@ struct KvTicket {
   u8* buffer;
 };
 
+// Copies a value that was found, if there is room.
+template <class G>
+ROCKMILL_HD RingResult copy_found(const G& g, const FoundValue& found, u8* buffer, u32 capacity) {
+  if (found.status == KEY_FOUND && found.len > capacity) return {KEY_TOO_SMALL, found.len};
+  if (found.status == KEY_FOUND) copy_value(g, buffer, found.data, found.len);
+  return {found.status, found.len};
+}
+
 // What a kernel calls. All lanes of a group call together, with the same arguments, but groups of a warp need not.
-// Each thread has its own, in its registers: it counts the requests that its group has yet to wait for.
-class Kv : public KvRecord {
- public:
+struct Kv : KvRecord {
   // The value in place, which stays there as long as the view is held. KEY_ASK: only `get` finds it.
   template <class G>
   ROCKMILL_HD FoundValue find_in(const G& g, const u8* key, u32 len) const {
@@ -32,10 +38,8 @@ class Kv : public KvRecord {
   ROCKMILL_HD RingResult get_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) const {
     const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed(ring.changed, key, len);
     if (!has_changed) {
-      const FoundValue found = find_key(g, table, key, len);
-      if (found.status == KEY_FOUND && found.len > capacity) return {KEY_TOO_SMALL, found.len};
-      if (found.status == KEY_FOUND) copy_value(g, buffer, found.data, found.len);
-      if (found.status != KEY_ASK || !can_ask) return {found.status, found.len};
+      const RingResult found = copy_found(g, find_key(g, table, key, len), buffer, capacity);
+      if (found.status != KEY_ASK || !can_ask) return found;
     }
     const RingOperation operation = has_changed ? RING_GET_LATEST : RING_GET;
     const RingCall call{operation, len, key, nullptr, 0, version, capacity};
@@ -64,16 +68,11 @@ class Kv : public KvRecord {
   ROCKMILL_HD RingResult wait_in(const G& g, const KvTicket& ticket) {
     if (ticket.status != KEY_FOUND) return {ticket.status, 0};
     --num_tickets;
-    if (last_write.number != 0 && last_write.mailbox == ticket.posted.mailbox) last_write.number = 0;
+    if (last_mailbox == ticket.posted.mailbox) last_number = 0;
     return take_answer(g, ring, ticket.posted, ticket.buffer);
   }
 
  private:
-  // Of this group.
-  u32 num_tickets = 0;
-  // Its last put or delete, unless it was waited for; number 0 is none.
-  Posted last_write{0, 0};
-
   template <class G>
   ROCKMILL_HD KvTicket request(const G& g, const RingCall& call, u8* buffer) {
     KvTicket ticket{KEY_READ_ONLY, {0, 0}, buffer};
@@ -86,18 +85,23 @@ class Kv : public KvRecord {
   template <class G>
   ROCKMILL_HD KvTicket write(const G& g, const RingCall& call) {
     // Other threads of the host may take what is posted later, so writes of a group go out one by one.
-    if (last_write.number != 0) {
+    if (last_number != 0) {
       u32 status = 0;
-      if (g.rank() == 0) status = await_answer(ring, last_write);
+      if (g.rank() == 0) status = await_answer(ring, {last_mailbox, last_number});
       status = g.shuffle(status, 0);
       if (status != KEY_FOUND) return {KeyStatus(status), {0, 0}, nullptr};
     }
     // Before it is posted, so that whoever knows of the write does not find the value of before.
     if (ring.mailboxes != 0 && g.rank() == 0) add_changed(ring.changed, call.key, call.key_len);
     const KvTicket ticket = request(g, call, nullptr);
-    if (ticket.status == KEY_FOUND) last_write = ticket.posted;
+    if (ticket.status == KEY_FOUND) {
+      last_mailbox = ticket.posted.mailbox;
+      last_number = ticket.posted.number;
+    }
     return ticket;
   }
 };
+
+static_assert(sizeof(Kv) == sizeof(KvRecord), "the host passes a record where kernels take this");
 
 }  // namespace rockmill::ROCKMILL_TARGET

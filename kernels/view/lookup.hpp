@@ -2,12 +2,14 @@
 #pragma once
 
 #include "../common/exec.hpp"
-#include "probe.hpp"
+#include "../ring/kv.hpp"
 
 namespace rockmill::ROCKMILL_TARGET {
 
+// ASKS: what the table does not tell is asked through the ring. Without, far fewer registers are taken.
+template <bool ASKS>
 struct LookUp {
-  ResidentTable table;
+  Kv kv;
   const u8* keys;
   // Null if all keys are of `key_bytes`; else where each begins, and the last one ends.
   const u64* key_offsets;
@@ -25,16 +27,20 @@ struct LookUp {
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
     const u64 start = key_offsets == nullptr ? i * key_bytes : key_offsets[i];
     const u64 len = key_offsets == nullptr ? key_bytes : key_offsets[i + 1] - start;
-    // No key is longer. Offsets that descend look like it.
-    FoundValue found{KEY_NOT_FOUND, 0, nullptr};
-    if (len <= u32(-1)) found = find_key(g, table, keys + start, u32(len));
-    if (found.status == KEY_FOUND && found.len > stride) found.status = KEY_TOO_SMALL;
     u8* row = rows + i * stride;
-    if (found.status == KEY_FOUND) copy_value(g, row, found.data, found.len);
-    if (found.status == KEY_NOT_FOUND && default_row != nullptr) copy_value(g, row, default_row, stride);
+    const u32 room = stride < u32(-1) ? u32(stride) : u32(-1);
+    // No key is longer. Offsets that descend look like it.
+    RingResult got{KEY_NOT_FOUND, 0};
+    if (len > u32(-1)) {
+    } else if constexpr (ASKS) {
+      got = kv.get_in(g, keys + start, u32(len), row, room);
+    } else {
+      got = copy_found(g, find_key(g, kv.table, keys + start, u32(len)), row, room);
+    }
+    if (got.status == KEY_NOT_FOUND && default_row != nullptr) copy_value(g, row, default_row, stride);
     if (g.rank() != 0) return;
-    statuses[i] = found.status;
-    if (sizes != nullptr) sizes[i] = found.len;
+    statuses[i] = got.status;
+    if (sizes != nullptr) sizes[i] = got.len;
   }
 };
 

@@ -7,6 +7,7 @@
 
 mod advice;
 mod compact;
+mod config;
 mod database_dir;
 mod demo;
 mod device;
@@ -43,6 +44,8 @@ struct Cli {
 enum Command {
     /// Makes a database, lets RocksDB and Rockmill compact the same files, and compares the results.
     Demo(demo::DemoArgs),
+    /// Prints how programs in C, C++ and CUDA are compiled and linked with the library.
+    Config(config::ConfigArgs),
     /// Lists the devices that can compute here, with the rates of GPUs' links, or says why a GPU cannot.
     Devices(devices::DevicesArgs),
     /// Compacts a closed database, or a range of its keys.
@@ -76,6 +79,7 @@ enum Command {
 fn main() -> ExitCode {
     program::run("rockmill", removed::explain, |cli: Cli| match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Compact(args) => compact::run(args),
         Command::Doctor(args) => doctor::run(&args),

@@ -399,3 +399,32 @@ fn exit_codes_tell_usage_from_environment() {
     // `inspect` reads an SST on its own, without an open database.
     expect(DONE, &["inspect", text(&sst_files(&db)[0]), "--json"]);
 }
+
+#[test]
+fn config_tells_how_to_compile_with_what_is_installed_beside_it() {
+    let (_, err) = expect(ENVIRONMENT, &["config", "--cflags"]);
+    assert!(err.contains("make install PREFIX=.."), "{err}");
+    expect(WRONG_USAGE, &["config"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let prefix = folder.path().canonicalize().expect("it is there");
+    for name in [
+        "bin/rockmill",
+        "include/rockmill/gpukv.cuh",
+        "lib/librockmill.so",
+    ] {
+        fs::create_dir_all(prefix.join(name).parent().expect("a folder")).expect("it is made");
+        fs::write(prefix.join(name), "").expect("it is written");
+    }
+    let command = prefix.join("bin/rockmill");
+    fs::remove_file(&command).expect("it is there");
+    let built = env!("CARGO_BIN_EXE_rockmill");
+    fs::hard_link(built, &command)
+        .or_else(|_| fs::copy(built, &command).map(drop))
+        .expect("it is linked");
+    let output = Command::new(&command)
+        .args(["config", "--cflags", "--libs"])
+        .output();
+    let prefix = prefix.display();
+    let expected = format!("-I{prefix}/include -L{prefix}/lib -lrockmill\n");
+    assert_eq!(text(&output.expect("it starts").stdout), expected);
+}

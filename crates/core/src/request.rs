@@ -230,6 +230,8 @@ pub enum Unsupported {
     UndecidedInFiles,
     /// To do with rows what they are for.
     Purpose,
+    /// To compact beside a kernel that may put.
+    Held,
 }
 
 impl fmt::Display for Unsupported {
@@ -244,6 +246,9 @@ impl fmt::Display for Unsupported {
             }
             Self::UndecidedInFiles => "files take no entries that do not decide alone",
             Self::Purpose => "the device does not do what the rows are for",
+            Self::Held => {
+                "a kernel on the device may fill it and wait for RocksDB to take writes, which may wait for the compaction"
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ use rockmill_core::scan::{BatchSink, ScanPlan};
 use rockmill_core::{
     Backend, CancelToken, Footprint, InputTable, Operator, Output, OutputPlan, Purpose, ReadReport,
     ReadTask, Request, ResidentTable, Resource, Result, RowSink, SstSink, Support, TaskReport,
+    Unsupported,
 };
 
 use crate::driver::{Device, Marks, STAGING_BYTES, Stages, Target};
@@ -13,6 +14,7 @@ use crate::inspect::{self, InspectBuffers, inspect};
 use crate::memory::{Pool, Workspace, ring_bytes};
 use crate::read::{Input, ReadBuffers, ReadSize, ReadState, Survivors, host_blocks, survivors};
 use crate::resident::{PlaceBuffers, place};
+use crate::ring;
 use crate::scan::{self, Encoded, ScanBuffers, ScanSize, scan};
 use crate::settings::CudaSettings;
 use crate::sst::{self, SstBuffers, SstSize, Writing};
@@ -143,6 +145,10 @@ impl Backend for CudaBackend {
     }
 
     fn supports(&self, request: &Request<'_>) -> Support {
+        let is_compaction = matches!(request.purpose, Purpose::WriteSst(_));
+        if is_compaction && ring::is_held(self.pool.device()) {
+            return Support::No(Unsupported::Held);
+        }
         support::support(request)
     }
 

@@ -163,7 +163,7 @@ impl Builder {
                         the database here";
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         };
-        let mailboxes = Arc::new(Mailboxes::new(device, settings)?);
+        let mailboxes = Mailboxes::new(device, settings)?;
         let family = Arc::clone(family);
         let version = move |_| Some(Arc::clone(&family));
         // Who writes keys does not know it.

@@ -170,6 +170,7 @@ impl Shared {
     }
 
     fn run(&self, is_first: bool, range: Range<usize>) {
+        rockmill_cuda::answer_kernels();
         let mut server = Server::new(Arc::clone(&self.mailboxes), range);
         let (mut last, mut turn) = (Instant::now(), 0);
         while !self.is_closing.load(Ordering::Acquire) {
@@ -188,9 +189,10 @@ impl Shared {
                 // Whoever begins a hold wakes all, and the first thread does when it finds work of others.
                 turn = self.wait_after(turn);
                 last = Instant::now();
-            } else if self.mailboxes.has_unanswered() {
-                self.wake();
             } else {
+                if self.mailboxes.has_unanswered() {
+                    self.wake();
+                }
                 let (least, most) = PAUSES;
                 thread::sleep((idle / 4).clamp(least, most));
             }

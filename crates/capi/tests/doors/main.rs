@@ -214,7 +214,21 @@ fn files_go_when_memory_runs_out_behind_a_job_of_a_cpp_program() {
     assert!(printed.ends_with("done\n"), "{printed}");
 }
 
-/// `ROCKMILL_SEED` chooses the operations.
+#[test]
+fn threads_of_a_cpp_program_may_be_late_or_wrong() {
+    if !have(&["cc", "g++", "ld", "objcopy"]) {
+        return;
+    }
+    let installed = Installed::new();
+    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let printed = run(Command::new(compile(&installed, &rocksdb, "kv")).arg(folder.path()));
+    assert!(printed.ends_with("wrong calls\n"), "{printed}");
+}
+
+/// `ROCKMILL_SEED` chooses the operations, `ROCKMILL_SECONDS` how long they take.
 #[test]
 fn threads_of_a_cpp_program_get_and_put_through_a_view() {
     if !have(&["cc", "g++", "ld", "objcopy"]) {
@@ -224,23 +238,33 @@ fn threads_of_a_cpp_program_get_and_put_through_a_view() {
     let Some(rocksdb) = RocksDb::find(installed.folder()) else {
         return;
     };
-    let seed = std::env::var("ROCKMILL_SEED").unwrap_or_else(|_| "1".to_owned());
-    let binary = compile(&installed, &rocksdb, "kv");
-    let folder = tempfile::tempdir().expect("a folder");
+    let given = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let (seed, seconds) = (given("ROCKMILL_SEED", "1"), given("ROCKMILL_SECONDS", "5"));
     println!("ROCKMILL_SEED={seed}");
-    let printed = run(Command::new(binary).arg(folder.path()).arg(seed));
-    assert!(printed.ends_with("wrong calls\n"), "{printed}");
+    for sanitizer in ["-O2", "-fsanitize=thread"] {
+        let sources = [sanitizer, "-x", "c++"];
+        let binary = compile_with(&installed, &rocksdb, "stress.cu", &sources);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut stress = Command::new(binary);
+        stress.arg("cpu").arg(folder.path()).args([&seconds, &seed]);
+        let printed = run(&mut stress);
+        assert!(printed.ends_with("done\n"), "{printed}");
+    }
 }
 
 /// Compiles a program in C++ and returns where it is.
 fn compile(installed: &Installed, rocksdb: &RocksDb, name: &str) -> PathBuf {
-    let binary = installed.folder().join(name);
+    compile_with(installed, rocksdb, &format!("{name}.cpp"), &[])
+}
+
+fn compile_with(installed: &Installed, rocksdb: &RocksDb, name: &str, flags: &[&str]) -> PathBuf {
+    let binary = installed.folder().join(name).with_extension("");
     let mut compiler = Command::new("g++");
     // RocksDB 11 needs C++20; Rockmill's header is content with C++17.
     compiler.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", WITHOUT_RTTI]);
     compiler.arg("-I").arg(installed.headers());
     compiler.arg("-isystem").arg(&rocksdb.headers);
-    compiler.arg(program(&format!("{name}.cpp")));
+    compiler.args(flags).arg(program(name)).args(["-x", "none"]);
     compiler
         .arg("-L")
         .arg(installed.libraries())

@@ -195,8 +195,10 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   for (u32 i = 0; i < n; ++i) on_lanes(place_row, i);
   if (totals.left_over != 0 || totals.ask != n / 3) return 1;
   at.push_back(bytes.size() - 64);
-  const LookUp look_up{table, bytes.data(), at.data(), 0, out.data(), STRIDE, default_row.data(), statuses.data(),
-                       lens.data()};
+  Kv kv{};
+  kv.table = table;
+  const LookUp<false> look_up{kv,     bytes.data(),       at.data(),       0,          out.data(),
+                              STRIDE, default_row.data(), statuses.data(), lens.data()};
   for (u32 i = 0; i < 2 * n; ++i) {
     on_lanes(look_up, i);
     const u8* row = &out[i * STRIDE];

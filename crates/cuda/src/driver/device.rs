@@ -1,5 +1,6 @@
 //! The device, and what it says of itself.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +53,15 @@ impl fmt::Debug for Device {
             .field("name", &self.about.name)
             .finish_non_exhaustive()
     }
+}
+
+thread_local! {
+    static ANSWERS_KERNELS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the calling thread panic if it uses a device: CUDA may wait for a kernel that waits for this thread.
+pub fn answer_kernels() {
+    ANSWERS_KERNELS.set(true);
 }
 
 /// The device that tests run on: the one that `ROCKMILL_TEST_DEVICE` names, or the host.
@@ -243,6 +253,10 @@ impl Device {
     /// # Errors
     /// Device.
     pub fn make_current(&self) -> Result<Current<'_>> {
+        assert!(
+            !ANSWERS_KERNELS.get(),
+            "a thread that answers kernels may not call CUDA, which may wait for a kernel"
+        );
         let mut before = 0;
         // SAFETY: `before` is a place for an int.
         let code = unsafe { (self.table.get_device)(&raw mut before) };
@@ -315,6 +329,16 @@ mod tests {
         assert_eq!(driver_trouble(13_000, 13_010), None);
         assert_eq!(driver_trouble(14_000, 13_000), None);
         assert_eq!(driver_trouble(0, 0), None);
+    }
+
+    #[test]
+    fn a_thread_that_answers_kernels_cannot_use_a_device() {
+        let device = Device::open(test_target()).expect("it is there");
+        let thread = std::thread::spawn(move || {
+            answer_kernels();
+            drop(device.make_current());
+        });
+        thread.join().expect_err("it panics");
     }
 
     #[test]

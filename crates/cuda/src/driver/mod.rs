@@ -12,7 +12,7 @@ mod trouble;
 
 #[cfg(test)]
 pub use device::test_target;
-pub use device::{About, Device, Target};
+pub use device::{About, Device, Target, answer_kernels};
 pub use link::LinkRates;
 pub use memory::{DeviceMemory, PinnedBuffer};
 pub use stream::{CopyKind, Download, Event, STAGING_BYTES, Stream};

@@ -9,6 +9,7 @@ use rockmill_core::Result;
 use super::table::DeviceTable;
 use crate::driver::ffi::{Exec, LookupArgs};
 use crate::driver::{DeviceMemory, Download, Stream, altered};
+use crate::ring::KvRecord;
 
 /// Keys in device memory.
 #[derive(Debug, Clone, Copy)]
@@ -167,6 +168,21 @@ impl DeviceTable {
     /// # Errors
     /// Device.
     pub fn look_up(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
+        self.look_up_with(&KvRecord::new(0, self, None), keys, rows, stream)
+    }
+
+    /// The same, where what the table does not tell is asked through the ring of a record of this table. The ring is held
+    /// until the stream has come so far.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn look_up_with(
+        &self,
+        kv: &KvRecord,
+        keys: &Keys,
+        rows: &Rows,
+        stream: CallerStream,
+    ) -> Result<()> {
         let _current = self.device.make_current()?;
         let exec = Exec {
             stream: stream.0,
@@ -175,12 +191,12 @@ impl DeviceTable {
             processors: self.device.about().multiprocessors,
             unused: 0,
         };
-        self.launch(keys, rows, &exec)
+        self.launch(kv, keys, rows, &exec)
     }
 
-    fn launch(&self, keys: &Keys, rows: &Rows, exec: &Exec) -> Result<()> {
+    fn launch(&self, kv: &KvRecord, keys: &Keys, rows: &Rows, exec: &Exec) -> Result<()> {
         let args = LookupArgs {
-            table: self.as_kernels_see_it(),
+            kv: kv.as_kernels_see_it(),
             keys: keys.bytes,
             key_offsets: keys.offsets,
             key_bytes: keys.key_bytes,
@@ -227,7 +243,8 @@ impl DeviceTable {
         };
         // Without room in the rows, sizes are told alone.
         let exec = stream.exec(ptr::null_mut(), 0);
-        self.launch(&all, &rows, &exec)?;
+        let kv = KvRecord::new(0, self, None);
+        self.launch(&kv, &all, &rows, &exec)?;
         let (mut states, mut lens) = (vec![0u8; n], vec![0u32; n]);
         download(&statuses, &mut states, stream)?;
         download(&sizes, &mut lens, stream)?;
@@ -246,7 +263,7 @@ impl DeviceTable {
             let mut values = vec![0u8; stride * (end - first)];
             // SAFETY: as above.
             let rows = unsafe { Rows::new(memory.as_ptr(), stride as u64, statuses.as_ptr()) };
-            self.launch(&all.part(first, end - first), &rows, &exec)?;
+            self.launch(&kv, &all.part(first, end - first), &rows, &exec)?;
             download(&memory, &mut values, stream)?;
             for i in first..end {
                 let (at, len) = ((i - first) * stride, lens[i] as usize);

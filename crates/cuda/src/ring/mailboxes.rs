@@ -2,7 +2,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rockmill_core::{Error, ErrorKind, Result};
@@ -82,6 +82,17 @@ pub struct Mailboxes {
     free_holds: Mutex<Vec<usize>>,
 }
 
+/// Those of the process.
+static ALL: Mutex<Vec<Weak<Mailboxes>>> = Mutex::new(Vec::new());
+
+/// Whether a kernel on the device may use mailboxes of the process.
+pub fn is_held(device: &Device) -> bool {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    // Dropping the last one takes long, and may not happen under the lock.
+    let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+    (all.iter()).any(|mailboxes| mailboxes.device.is(device) && mailboxes.is_held())
+}
+
 /// Where the parts of the shared memory lie.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
@@ -110,7 +121,7 @@ impl Mailboxes {
     ///
     /// # Errors
     /// Device, also if settings are not possible.
-    pub fn new(device: &Device, settings: RingSettings) -> Result<Self> {
+    pub fn new(device: &Device, settings: RingSettings) -> Result<Arc<Self>> {
         let settings = settings.rounded()?;
         let _current = device.make_current()?;
         let n = settings.mailboxes as usize;
@@ -158,14 +169,18 @@ impl Mailboxes {
             stream.upload(own.as_ptr().wrapping_add(own_len), one.as_ptr(), one.len())?;
         }
         stream.synchronize()?;
-        Ok(Self {
+        let mailboxes = Arc::new(Self {
             device: device.clone(),
             settings,
             shared: Mutex::new(shared),
             parts,
             own,
             free_holds: Mutex::new((0..HOLDS).collect()),
-        })
+        });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&mailboxes));
+        Ok(mailboxes)
     }
 
     /// The settings, rounded up to what memory is laid out by.

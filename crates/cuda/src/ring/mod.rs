@@ -11,6 +11,7 @@ mod mailboxes;
 mod server;
 
 pub use changed::ChangedSet;
+pub(crate) use mailboxes::is_held;
 pub use mailboxes::{Hold, Mailboxes, RingSettings};
 pub use server::{Operation, Request, Server, Status};
 
@@ -26,15 +27,22 @@ impl KvRecord {
     /// `kv.hpp:KV_ABI`.
     pub const ABI: u32 = 1;
 
+    /// The record.
+    pub(crate) fn as_kernels_see_it(&self) -> ffi::KvRecord {
+        self.0
+    }
+
     /// A table, and who is asked for what it does not tell.
     pub fn new(version: u64, table: &DeviceTable, ring: Option<(&Mailboxes, &ChangedSet)>) -> Self {
         let ring = ring.map(|(mailboxes, changed)| mailboxes.as_kernels_see_them(changed));
         Self(ffi::KvRecord {
             abi: Self::ABI,
-            unused: 0,
+            num_tickets: 0,
             version,
             table: table.as_kernels_see_it(),
             ring: ring.unwrap_or_else(ffi::Ring::none),
+            last_mailbox: 0,
+            last_number: 0,
         })
     }
 }

@@ -299,10 +299,12 @@ records! {
     #[derive(Debug, Clone, Copy)]
     pub struct KvRecord {
         pub abi: u32,
-        pub unused: u32,
+        pub num_tickets: u32,
         pub version: u64,
         pub table: ResidentTable,
         pub ring: Ring,
+        pub last_mailbox: u32,
+        pub last_number: u32,
     }
 
     /// `PlaceTotals`.
@@ -505,7 +507,7 @@ records! {
     /// `LookupArgs`.
     #[derive(Debug, Clone, Copy)]
     pub struct LookupArgs {
-        pub table: ResidentTable,
+        pub kv: KvRecord,
         pub keys: *const u8,
         pub key_offsets: *const u64,
         pub key_bytes: u64,
