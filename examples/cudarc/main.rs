@@ -33,7 +33,7 @@ extern "C" __global__ void double_all(rockmill::kv kv, const char* keys, unsigne
 "#;
 
 /// What the kernel takes, as cudarc wants it.
-struct Kv(KvRecord);
+struct Kv(#[allow(dead_code, reason = "the kernel reads it")] KvRecord);
 
 // SAFETY: a rockmill::kv is this record.
 unsafe impl DeviceRepr for Kv {}

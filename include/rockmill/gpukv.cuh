@@ -41,7 +41,7 @@ struct status {
   /* Nothing was done: wait for a ticket first, or RocksDB stalls writes. */
   static constexpr code busy = ROCKMILL_TARGET::KEY_BUSY;
   static constexpr code read_only = ROCKMILL_TARGET::KEY_READ_ONLY;
-  /* A write may have happened or not. */
+  /* A write may have happened, or may happen later. */
   static constexpr code aborted = ROCKMILL_TARGET::KEY_ABORTED;
   static constexpr code timed_out = ROCKMILL_TARGET::KEY_TIMED_OUT;
   static constexpr code io_error = ROCKMILL_TARGET::KEY_IO_ERROR;
