@@ -87,6 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let options = CompileOptions {
         include_paths: vec![include.clone()],
+        arch: Some("compute_80"),
         options: vec!["--std=c++17".to_owned()],
         ..CompileOptions::default()
     };

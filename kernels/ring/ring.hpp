@@ -39,6 +39,9 @@ constexpr u32 RING_ABORTED = ~u32{0};
 // Mailboxes that are looked at before a thread without one rests.
 constexpr u32 MAILBOXES_AT_ONCE = 64;
 
+// Rests of a thread without a mailbox between two looks at the host's memory. Many looking at once would fill the bus.
+constexpr u32 RESTS_BETWEEN_LOOKS = 16;
+
 // How long a waiting thread rests at least and at most. In between it is a part of the time that it has waited, so that
 // many who wait for long do not fill the bus.
 constexpr u32 MIN_REST_NS = 100, MAX_REST_NS = 100'000, REST_SHARE = 8;
@@ -68,7 +71,7 @@ ROCKMILL_HD bool try_claim(const Ring& ring, u32 mailbox) {
 ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbox) {
   const u64 start = clock_ns();
   u32 next = u32(fold(start ^ PRIME64_2, thread_mark() ^ PRIME64_1) % ring.mailboxes);
-  for (u32 looked = 0;;) {
+  for (u32 looked = 0, rests = 0;; ++rests) {
     for (u32 i = 0; i < MAILBOXES_AT_ONCE; ++i, ++looked) {
       if (try_claim(ring, next)) {
         *mailbox = next;
@@ -76,7 +79,7 @@ ROCKMILL_HD KeyStatus claim_mailbox(const Ring& ring, bool may_wait, u32* mailbo
       }
       next = next + 1 < ring.mailboxes ? next + 1 : 0;
     }
-    if (acquire_of_system(ring.answered) == RING_ABORTED) return KEY_ABORTED;
+    if (rests % RESTS_BETWEEN_LOOKS == 0 && acquire_of_system(ring.answered) == RING_ABORTED) return KEY_ABORTED;
     if (!may_wait && looked >= ring.mailboxes) return KEY_BUSY;
     const u64 waited = clock_ns() - start;
     if (waited > ring.timeout_ns) return KEY_TIMED_OUT;

@@ -55,6 +55,8 @@ struct PlaceRecords {
       u8* record = records + offsets[i];
       if (g.rank() == 0) *reinterpret_cast<RecordHead*>(record) = {row.len, u32(value.len)};
       copy_bytes(g, record + sizeof(RecordHead), key, row.len);
+      // Compilers may have the end of a key read together with what is behind it.
+      for (u64 at = sizeof(RecordHead) + row.len + g.rank(); at < record_value_at(row.len); at += g.width) record[at] = 0;
       copy_bytes(g, record + record_value_at(row.len), arena + value.at, value.len);
       address = reinterpret_cast<u64>(record) / RECORD_UNIT;
     } else if (g.rank() == 0) {

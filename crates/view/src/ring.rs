@@ -4,7 +4,7 @@
 //! While no kernel may, all of them wait. They call no function of CUDA, which might wait for a kernel that waits for them.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ struct Shared {
     /// How many times all threads were woken.
     turn: Mutex<u64>,
     woken: Condvar,
+    /// Threads that wait to be woken.
+    waiting: AtomicUsize,
     is_closing: AtomicBool,
     gets: AtomicU64,
     writes: AtomicU64,
@@ -82,6 +84,7 @@ impl Ring {
             version,
             turn: Mutex::default(),
             woken: Condvar::new(),
+            waiting: AtomicUsize::default(),
             is_closing: AtomicBool::new(false),
             gets: AtomicU64::default(),
             writes: AtomicU64::default(),
@@ -165,7 +168,9 @@ impl Shared {
     /// Waits until all threads are woken after turn `seen`, or at once if they were. Returns the turn.
     fn wait_after(&self, seen: u64) -> u64 {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let turn = self.woken.wait_while(turn, |turn| *turn == seen);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         *turn.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,6 +182,10 @@ impl Shared {
             let (taken, has_posted) = server.take();
             if taken > 0 {
                 self.answer(&server, taken);
+            }
+            let others_wait = is_first && self.waiting.load(Ordering::Relaxed) > 0;
+            if others_wait && self.mailboxes.has_unanswered() {
+                self.wake();
             }
             if has_posted {
                 last = Instant::now();
@@ -190,9 +199,6 @@ impl Shared {
                 turn = self.wait_after(turn);
                 last = Instant::now();
             } else {
-                if self.mailboxes.has_unanswered() {
-                    self.wake();
-                }
                 let (least, most) = PAUSES;
                 thread::sleep((idle / 4).clamp(least, most));
             }

@@ -25,6 +25,7 @@ extern "C" const char* __tsan_default_suppressions() { return "race:rocksdb\n"; 
 
 using status = rockmill::status;
 
+constexpr uint32_t WIDTHS[] = {1, 8, 32};
 constexpr uint32_t KEYS = 6, MAX_KEY = 48, MAX_TICKETS = 4;
 
 // What all tiles have in common.
@@ -37,6 +38,8 @@ struct Plan {
   uint32_t* versions;
   uint32_t* failed;
   uint32_t* statuses;
+  // Whether it came to its end.
+  uint32_t* done;
   // Room of each tile.
   uint8_t* room;
 };
@@ -172,6 +175,7 @@ BOTH void work(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t num
     if (plan.is_closed && written.status == status::aborted) return;
     EXPECT(written.status == status::written, written.status);
   }
+  if (g.rank() == 0) plan.done[number] = 1;
 }
 
 // Takes as many tickets as there are mailboxes, so all of them have to have come back.
@@ -219,7 +223,11 @@ struct Faulty {
 #if defined(__CUDACC__)
 namespace cg = cooperative_groups;
 
-void check_cuda(cudaError_t code) { check(code == cudaSuccess, cudaGetErrorString(code)); }
+void check_cuda(cudaError_t code, const char* call) {
+  check(code == cudaSuccess, std::string(call) + ": " + cudaGetErrorString(code));
+}
+
+#define CHECK_CUDA(call) check_cuda(call, #call)
 
 template <int W>
 __global__ void run_tiles(rockmill::kv kv, Plan plan) {
@@ -249,18 +257,19 @@ void disturb(const std::atomic<bool>& is_done) {
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t executable;
-    check_cuda(cudaMalloc(&word, 4 << 20));
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_CUDA(cudaMalloc(&word, 4 << 20));
+    CHECK_CUDA(cudaMemset(word, 0, sizeof *word));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     kernels[next++ % 8]<<<1, 1, 0, stream>>>(word);
-    check_cuda(cudaStreamEndCapture(stream, &graph));
-    check_cuda(cudaGraphInstantiate(&executable, graph, 0));
-    check_cuda(cudaGraphLaunch(executable, stream));
-    check_cuda(cudaStreamSynchronize(stream));
-    check_cuda(cudaGraphExecDestroy(executable));
-    check_cuda(cudaGraphDestroy(graph));
-    check_cuda(cudaStreamDestroy(stream));
-    check_cuda(cudaFree(word));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK_CUDA(cudaGraphLaunch(executable, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    CHECK_CUDA(cudaFree(word));
   }
 }
 #endif
@@ -274,7 +283,7 @@ struct Memory {
   T* make(uint64_t n) {
     void* at = nullptr;
 #if defined(__CUDACC__)
-    if (!is_on_host) check_cuda(cudaMallocHost(&at, n * sizeof(T)));
+    if (!is_on_host) CHECK_CUDA(cudaMallocHost(&at, n * sizeof(T)));
 #endif
     if (is_on_host) at = std::malloc(n * sizeof(T));
     std::memset(at, 0, n * sizeof(T));
@@ -306,16 +315,17 @@ void run_on_device(const rockmill::kv& kv, const Plan& plan, uint32_t width) {
   if (width == 1) run_tiles<1><<<blocks, THREADS>>>(kv, plan);
   if (width == 8) run_tiles<8><<<blocks, THREADS>>>(kv, plan);
   if (width == 32) run_tiles<32><<<blocks, THREADS>>>(kv, plan);
-  check_cuda(cudaGetLastError());
+  CHECK_CUDA(cudaGetLastError());
 #else
   check(plan.tiles == width, "this program was not compiled by nvcc");
   (void)kv;
 #endif
 }
 
+// Not the device: that is not allowed while a stream captures.
 void synchronize(bool is_on_host) {
 #if defined(__CUDACC__)
-  if (!is_on_host) check_cuda(cudaDeviceSynchronize());
+  if (!is_on_host) CHECK_CUDA(cudaStreamSynchronize(nullptr));
 #endif
   (void)is_on_host;
 }
@@ -376,7 +386,7 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
   Memory memory{is_on_host, {}};
   Plan plan{};
   plan.seed = random();
-  const uint32_t kind = draw(4), width = is_on_host ? 1 : 1u << (draw(3) * 5 / 2);
+  const uint32_t kind = draw(4), width = is_on_host ? 1 : WIDTHS[draw(3)];
   plan.has_faults = kind == 0;
   plan.is_closed = kind == 1;
   plan.tiles = is_on_host ? 2 + draw(30) : 1 + draw(max_tiles);
@@ -385,6 +395,7 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
   plan.versions = memory.make<uint32_t>(uint64_t(plan.tiles) * KEYS);
   plan.failed = memory.make<uint32_t>(plan.tiles);
   plan.statuses = memory.make<uint32_t>(plan.tiles);
+  plan.done = memory.make<uint32_t>(plan.tiles);
   plan.room = memory.make<uint8_t>(room_of(plan.max_value) * plan.tiles);
   Database database(path);
   load(database, plan);
@@ -447,6 +458,7 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
 #endif
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   for (uint32_t tile = 0; tile < plan.tiles; ++tile) {
+    check(plan.is_closed || plan.failed[tile] != 0 || plan.done[tile] == 1, "a tile did not run");
     if (plan.failed[tile] == 0) continue;
     check(false, "tile " + std::to_string(tile) + " failed in line " + std::to_string(plan.failed[tile]) + " with status " +
                      std::to_string(plan.statuses[tile]));
