@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes sure that a CUDA compiler is at hand: a toolkit that is installed and new enough, or NVIDIA's wheels
 # from the Python package index, pinned, in the user's cache folder. If there can be none, exit code 1 and the
-# reason as the last line. crates/cuda/build/nvcc.rs runs this where it finds no compiler.
+# reason as the last line. build/device/nvcc.rs runs this where it finds no compiler.
 set -euo pipefail
 
 VERSION=13.0
 WHEELS=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
         nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)
-# The newest architecture that a release is built for (crates/cuda/build/main.rs).
+# The newest architecture that a release is built for (build/device/mod.rs).
 NEWEST=compute_120
 cache="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/rockmill"
 home="$cache/nvcc-$VERSION"

@@ -44,7 +44,10 @@ mod support;
 pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
-pub use driver::{About, Device, LinkRates, Target, answer_kernels};
+pub use driver::{
+    About, CopyKind, Device, DeviceMemory, Download, LinkRates, PinnedBuffer, Stream, Target,
+    answer_kernels,
+};
 pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,

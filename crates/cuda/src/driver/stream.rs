@@ -29,16 +29,22 @@ pub struct Stream {
 /// Which ends of a copy are the device's memory; the others are the host's.
 #[derive(Debug, Clone, Copy)]
 pub enum CopyKind {
+    /// From the host to the device.
     ToDevice,
+    /// From the device to the host.
     FromDevice,
+    /// From the device to the device.
     Inside,
 }
 
 /// Bytes to copy back.
 #[derive(Debug)]
 pub struct Download {
+    /// Memory of the device.
     pub from: *const u8,
+    /// Memory of the host.
     pub to: *mut u8,
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -83,6 +89,11 @@ impl Stream {
         let memory = PinnedBuffer::new(device, STAGING_BYTES)?;
         stream.staging = Some(RefCell::new(Staging { memory, used: 0 }));
         Ok(stream)
+    }
+
+    /// The stream, for kernels of the caller.
+    pub fn as_ptr(&self) -> *mut c_void {
+        self.handle
     }
 
     /// Waits until everything in the stream is done.

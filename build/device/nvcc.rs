@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::SystemTime;
 use std::{env, io};
 
-use crate::{architectures, cache};
+use super::{architectures, cache};
 
 fn folder_of(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)

@@ -9,7 +9,7 @@ use std::process::{self, Command};
 use std::time::SystemTime;
 use std::{env, io};
 
-use crate::cache;
+use super::cache;
 
 /// Objects that are kept; the one that was used longest ago goes first.
 const MAX_KEPT: usize = 16;
@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 16;
 pub struct Key(Vec<u8>);
 
 impl Key {
-    pub fn new(nvcc: &Path, flags: &[String], sources: &Path) -> Self {
+    pub fn new(nvcc: &Path, flags: &[String], sources: &[&Path]) -> Self {
         let mut key = Vec::new();
         let mut add = |bytes: &[u8]| {
             key.extend((bytes.len() as u64).to_le_bytes());
@@ -35,16 +35,18 @@ impl Key {
         for flag in flags {
             add(flag.as_bytes());
         }
-        let mut files = Vec::new();
-        files_below(sources, &mut files).expect("the kernels can be listed");
-        files.sort();
-        for file in files {
-            add(file
-                .strip_prefix(sources)
-                .unwrap_or(&file)
-                .as_os_str()
-                .as_encoded_bytes());
-            add(&fs::read(&file).expect("the kernels can be read"));
+        for folder in sources {
+            let mut files = Vec::new();
+            files_below(folder, &mut files).expect("the kernels can be listed");
+            files.sort();
+            for file in files {
+                add(file
+                    .strip_prefix(folder)
+                    .unwrap_or(&file)
+                    .as_os_str()
+                    .as_encoded_bytes());
+                add(&fs::read(&file).expect("the kernels can be read"));
+            }
         }
         Self(key)
     }

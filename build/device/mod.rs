@@ -1,0 +1,124 @@
+//! Compiles CUDA sources, where a CUDA compiler is found. For build scripts of crates with kernels.
+
+mod compiled;
+mod nvcc;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a build for users runs on; the last one also as PTX, for GPUs to come.
+const RELEASE_ARCHITECTURES: &[&str] = &["80", "86", "89", "90", "100", "120"];
+
+/// Kernels of a crate.
+pub struct Kernels<'a> {
+    /// Folder of `cuda.cu`, and folders of all that it includes.
+    pub sources: &'a [&'a Path],
+    /// Further arguments. Paths are relative to the first folder, so that checkouts make the same object.
+    pub flags: &'a [&'a str],
+    /// Name of the library that the crate links.
+    pub library: &'a str,
+}
+
+/// Compiles the kernels for GPUs, and has the crate link them. Returns the compiler, or nothing if there is none.
+pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
+    for variable in [
+        "ROCKMILL_CUDA_ARCH",
+        "NVCC",
+        "NVCC_PREPEND_FLAGS",
+        "NVCC_APPEND_FLAGS",
+        "NVCC_CCBIN",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "PATH",
+        "XDG_CACHE_HOME",
+        "HOME",
+    ] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    for folder in kernels.sources {
+        println!("cargo:rerun-if-changed={}", folder.display());
+    }
+    if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
+        return None;
+    }
+    // Asked when this runs: checkouts that share a target folder share what this was compiled to.
+    let crate_folder = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let script = Path::new(&crate_folder).join("../../scripts/nvcc.sh");
+    match nvcc::find().map_or_else(|| nvcc::fetch(&script), Ok) {
+        Ok(nvcc) => {
+            println!("cargo:rerun-if-changed={}", nvcc.display());
+            compile_with(&nvcc, kernels);
+            Some(nvcc)
+        }
+        Err(why) => {
+            nvcc::watch();
+            println!(
+                "cargo:warning=this build has no GPU backend: {why}; install a CUDA toolkit or run \
+                 scripts/nvcc.sh and build again, or set NVCC=none"
+            );
+            None
+        }
+    }
+}
+
+fn compile_with(nvcc: &Path, kernels: &Kernels<'_>) {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let object = out.join("cuda.o");
+    // Architectures side by side; named from within the folder, so that checkouts make the same object.
+    // A call of a function that is the host's alone is a warning, and what it stands in does nothing then.
+    let strict = ["--Werror", "all-warnings"];
+    let mut flags = ["-std=c++17", "-O3", "-Xcompiler", "-fPIC", "--threads=0"]
+        .into_iter()
+        .chain(strict)
+        .chain(kernels.flags.iter().copied())
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
+    flags.extend(code_for(&architectures()));
+    let key = compiled::Key::new(nvcc, &flags, kernels.sources);
+    if !compiled::find(&key, &object) {
+        let status = Command::new(nvcc)
+            .current_dir(kernels.sources[0])
+            .args(flags)
+            .args(["-c", "cuda.cu", "-o"])
+            .arg(&object)
+            .status()
+            .unwrap_or_else(|e| panic!("cannot run {}: {e}", nvcc.display()));
+        assert!(status.success(), "{} failed: {status}", nvcc.display());
+        compiled::keep(&key, &object);
+    }
+    cc::Build::new().object(&object).compile(kernels.library);
+}
+
+/// Rockmill's part of the user's cache folder.
+fn cache() -> Option<PathBuf> {
+    let folder = |variable| env::var_os(variable).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(cache.join("rockmill"))
+}
+
+/// `ROCKMILL_CUDA_ARCH=90` (or a list) shortens development builds.
+fn architectures() -> Vec<String> {
+    match env::var("ROCKMILL_CUDA_ARCH") {
+        Ok(list) => list.split(',').map(str::to_owned).collect(),
+        Err(_) => RELEASE_ARCHITECTURES
+            .iter()
+            .map(|&a| a.to_owned())
+            .collect(),
+    }
+}
+
+fn code_for(architectures: &[String]) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut add = |arch: &str, code: &str| {
+        flags.push("-gencode".to_owned());
+        flags.push(format!("arch=compute_{arch},code={code}_{arch}"));
+    };
+    for arch in architectures {
+        add(arch, "sm");
+    }
+    if let Some(last) = architectures.last() {
+        add(last, "compute");
+    }
+    flags
+}
