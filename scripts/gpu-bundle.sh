@@ -4,6 +4,7 @@
 #
 #   compaction   the commands, the device tests, those of XXH3, and the program of the kill tests; the default
 #   scan         rockmill-bench with its subcommand scan, and the device tests
+#   view         rockmill-bench with its subcommand gpukv
 #   sql          tests of SQL that scan on the GPU
 #
 # The programs are stripped, and compressed until run.sh is first called. A bundle has at most 45 MiB, and
@@ -28,6 +29,11 @@ for_scan() {
     build build -p rockmill-cli --no-default-features
     build build --workspace --bin rockmill-bench
     build test --no-run -p rockmill-compaction --test gpu_tests
+}
+
+for_view() {
+    build build -p rockmill-cli --no-default-features
+    build build -p rockmill-bench --no-default-features
 }
 
 for_sql() {

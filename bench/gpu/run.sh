@@ -11,6 +11,8 @@
 #   scan             queries over TPC-H and YCSB, through RocksDB's iterators, on the CPU and on the GPU; from a bundle
 #                    that scripts/gpu-bundle.sh --for scan has made
 #   sql              SQL logic tests and random queries, from a bundle that scripts/gpu-bundle.sh --for sql has made
+#   gpukv            views in device memory beside what users do today; from a bundle that scripts/gpu-bundle.sh --for view
+#                    has made
 #   small            the same for jobs of 1 MB to 256 MB, uncompressed and with LZ4 and ZSTD
 #   disk             output through the page cache and past it, beside what the disk takes by itself
 #   paranoid         what paranoid_file_checks costs
@@ -31,6 +33,7 @@
 #                      --system-scale P percent [10] on the devices --system-devices LIST [cpu and --device];
 #                      each cell --system-repeat N times [1];
 #                      --stop-after SECONDS begins with no further measurement of an experiment after that [86400]
+#   --gpukv LIST       experiments of the section gpukv [lookup,latency,dependent,load,ring,embedding]
 #
 # Writes DIR/summary.json: each step with its seconds and how it ended. Exit code 1 if one has failed.
 set -euo pipefail
@@ -45,16 +48,17 @@ out=results device=cuda:0 cases=1000 sanitize_cases=12 memory_dir=/dev/shm disk_
 kills=200 kill_processes=4 kill_seed=1
 scale=100 disk_scale=20 repeat=3 threads=$(nproc)
 experiments=contention,scaling,secondary-index,update-ratio system_scale=10 system_devices='' system_repeat=1 stop_after=86400
+gpukv=lookup,latency,dependent,load,ring,embedding
 sections=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --out | --device | --cases | --sanitize-cases | --memory-dir | --disk-dir | --scale | --disk-scale | --repeat | --threads | \
-            --kills | --kill-processes | --kill-seed | --experiments | --system-scale | --system-devices | --system-repeat | --stop-after)
+            --kills | --kill-processes | --kill-seed | --experiments | --system-scale | --system-devices | --system-repeat | --stop-after | --gpukv)
             name=${1#--}
             printf -v "${name//-/_}" '%s' "${2:?$1 needs a value}"
             shift 2
             ;;
-        tests | sanitize | bench | compressed | host_compression | small | scan | sql | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
+        tests | sanitize | bench | compressed | host_compression | small | scan | gpukv | sql | disk | paranoid | kill | subcompactions | system) sections+=("$1"); shift ;;
         *) echo "run.sh: $1 is neither an option nor a section; see its first lines" >&2; exit 2 ;;
     esac
 done
@@ -179,6 +183,17 @@ settled,live none 3
 settled lz4 3"
     step scan-direct "$bin/rockmill-bench" scan --json --direct --dir "$disk_dir" --threads "$threads" \
         --device "cpu,$device" --repeat "$repeat" --experiment q6,q14,ycsb --scale "$(awk "BEGIN {print 3 * $disk_scale / 20}")"
+}
+
+# Files on the disk are for direct I/O.
+section_gpukv() {
+    local experiment dir percent
+    for experiment in ${gpukv//,/ }; do
+        dir=$memory_dir percent=$scale
+        [ "$experiment" != load ] || dir=$disk_dir percent=$disk_scale
+        step "gpukv-$experiment" "$bin/rockmill-bench" gpukv --experiment "$experiment" --out "$out/gpukv-$experiment" \
+            --dir "$dir" --device "$device" --repeat "$repeat" --scale "$(awk "BEGIN {print $percent / 100}")"
+    done
 }
 
 section_small() {

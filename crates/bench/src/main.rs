@@ -2,11 +2,10 @@
 //!
 //! Exit codes: 0 success, 1 the results differ, 2 wrong usage, 3 the environment refused.
 
-#![forbid(unsafe_code)]
-
 mod compaction;
 mod devices;
 mod floor;
+mod gpukv;
 mod model;
 #[cfg(feature = "scan")]
 mod scan;
@@ -35,6 +34,8 @@ enum Command {
     /// Lets queries run over a database: through RocksDB's iterators, by Rockmill, and over Parquet files.
     #[cfg(feature = "scan")]
     Scan(scan::ScanArgs),
+    /// Lets kernels and the host get keys: from views in device memory, and as users do it without them.
+    Gpukv(gpukv::GpukvArgs),
     /// Shows the speed of an accelerator according to its published formulas.
     Model(model::ModelArgs),
     /// Process that the other subcommands start for each compaction.
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             Command::System(args) => system::run(&args),
             #[cfg(feature = "scan")]
             Command::Scan(args) => scan::run(&args),
+            Command::Gpukv(args) => gpukv::run(&args),
             Command::Model(args) => model::run(&args),
             Command::Worker => worker::serve(devices::give),
             Command::Cell => system::serve(),

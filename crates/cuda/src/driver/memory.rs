@@ -51,6 +51,7 @@ impl DeviceMemory {
     }
 
     /// How many they are.
+    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -104,6 +105,7 @@ impl PinnedBuffer {
     }
 
     /// How many they are.
+    #[allow(clippy::len_without_is_empty, reason = "memory is got to be used")]
     pub fn len(&self) -> usize {
         self.len
     }

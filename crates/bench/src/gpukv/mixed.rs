@@ -1,0 +1,233 @@
+//! Gets of which one in a hundred follows a put, also while the host writes beside them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rockmill_side_by_side::machine::usual_threads;
+use rockmill_terminal::outcome::Failure;
+use rockmill_view::{RingSettings, View};
+use rust_rocksdb::{DB, Error, WriteBatch};
+
+use super::data::{Database, Shape, key_of, value_of};
+use super::gpu::{Batch, Memory, Pinned};
+use super::measure::{Bench, Experiment, Way, WayName};
+
+const KEYS: u64 = 16_000_000;
+const VALUE_BYTES: usize = 256;
+
+/// Keys of a run, and in how many of them one is put.
+const RUN_KEYS: u64 = 2_000_000;
+const PUT_EVERY: usize = 100;
+
+/// Versions of values that kernels and clients put, and of those that the writer puts.
+const VERSION: u64 = 1;
+const WRITER_VERSION: u64 = 2;
+
+const SEED: u64 = 29;
+
+struct Mixed<'a> {
+    database: &'a Database,
+    numbers: Vec<u64>,
+    has_writer: bool,
+}
+
+/// Measures gets and puts together.
+///
+/// # Errors
+/// As [`Bench::measure`].
+pub fn mixes(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    let keys = bench.scaled(KEYS, 1000);
+    let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;
+    let mut rng = SmallRng::seed_from_u64(SEED);
+    let n = bench.scaled(RUN_KEYS, 1000);
+    let numbers: Vec<_> = (0..n).map(|_| rng.random_range(0..keys)).collect();
+    for has_writer in [false, true] {
+        bench.measure(&Mixed {
+            database: &database,
+            numbers: numbers.clone(),
+            has_writer,
+        })?;
+    }
+    Ok(())
+}
+
+impl Experiment for Mixed<'_> {
+    fn name(&self) -> (&'static str, String) {
+        let beside = if self.has_writer {
+            ", a writer beside"
+        } else {
+            ""
+        };
+        ("mixed", format!("1 % puts{beside}"))
+    }
+
+    fn ways(&self) -> Vec<WayName> {
+        vec![WayName::Multiget, WayName::Kernel8]
+    }
+
+    fn work(&self) -> (u64, u64) {
+        let keys = self.numbers.len() as u64;
+        (keys, keys * VALUE_BYTES as u64)
+    }
+
+    fn open<'a>(
+        &'a self,
+        bench: &'a Bench<'_>,
+        way: WayName,
+    ) -> Result<Box<dyn Way + 'a>, Failure> {
+        let (gpu, n) = (&bench.gpu, self.numbers.len());
+        let from = match way {
+            WayName::Multiget => {
+                let mut rows = gpu.pinned(n * VALUE_BYTES)?;
+                let threads = bench.best_threads(|threads| self.by_clients(threads, &mut rows))?;
+                From::Database(rows, threads)
+            }
+            _ => {
+                let settings = RingSettings {
+                    threads: (usual_threads() as usize / 4).max(1),
+                    ..RingSettings::default()
+                };
+                From::View(bench.view(self.database, Some(settings))?)
+            }
+        };
+        let numbers = gpu.with(&self.numbers)?;
+        let writer = self.has_writer.then(|| Writer::start(self.database));
+        Ok(Box::new(MixedWay {
+            of: self,
+            bench,
+            from,
+            keys: gpu.keys(numbers.all())?,
+            numbers,
+            rows: gpu.memory(n * VALUE_BYTES)?,
+            statuses: gpu.memory(n)?,
+            _writer: writer,
+        }))
+    }
+}
+
+impl Mixed<'_> {
+    fn by_clients(&self, threads: usize, rows: &mut Pinned) -> Result<(), Failure> {
+        let puts: Vec<_> = self.numbers.iter().copied().step_by(PUT_EVERY).collect();
+        self.database.put(&puts, threads, VERSION, VALUE_BYTES)?;
+        (self.database).get_rows(&self.numbers, threads, rows.bytes(), VALUE_BYTES)
+    }
+}
+
+/// Puts values until it is dropped.
+struct Writer {
+    is_done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Writer {
+    fn start(database: &Database) -> Self {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (db, keys, done) = (
+            Arc::clone(&database.db),
+            database.keys,
+            Arc::clone(&is_done),
+        );
+        Self {
+            is_done,
+            thread: Some(thread::spawn(move || write_until(&db, keys, &done))),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::Relaxed);
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            eprintln!("rockmill-bench: the writer ended early: {error}");
+        }
+    }
+}
+
+fn write_until(db: &DB, keys: u64, is_done: &AtomicBool) -> Result<(), Error> {
+    const BATCH: usize = 64;
+    let mut rng = SmallRng::seed_from_u64(SEED);
+    let mut value = [0; VALUE_BYTES];
+    while !is_done.load(Ordering::Relaxed) {
+        let mut batch = WriteBatch::default();
+        for _ in 0..BATCH {
+            let number = rng.random_range(0..keys);
+            value_of(number, WRITER_VERSION, &mut value);
+            batch.put(key_of(number), value);
+        }
+        db.write(&batch)?;
+    }
+    Ok(())
+}
+
+/// What values are taken from.
+enum From {
+    Database(Pinned, usize),
+    View(View),
+}
+
+struct MixedWay<'a> {
+    of: &'a Mixed<'a>,
+    bench: &'a Bench<'a>,
+    from: From,
+    numbers: Memory<u64>,
+    keys: Memory<u8>,
+    rows: Memory<u8>,
+    statuses: Memory<u8>,
+    _writer: Option<Writer>,
+}
+
+impl MixedWay<'_> {
+    fn batch(&self) -> Batch<'_> {
+        Batch {
+            numbers: self.numbers.all(),
+            keys: self.keys.all(),
+            rows: self.rows.all(),
+            statuses: self.statuses.all(),
+            value_bytes: VALUE_BYTES,
+        }
+    }
+}
+
+impl Way for MixedWay<'_> {
+    fn run(&mut self) -> Result<(), Failure> {
+        let gpu = &self.bench.gpu;
+        if let From::Database(rows, threads) = &mut self.from {
+            self.of.by_clients(*threads, rows)?;
+            let bytes = 0..rows.bytes().len();
+            gpu.write_pinned(self.rows.all(), rows, bytes)?;
+        }
+        if let From::View(view) = &self.from {
+            let held = gpu.hold(view)?;
+            let undone = gpu.mix(&held, &self.batch(), PUT_EVERY as u32, VERSION)?;
+            if undone > 0 {
+                let error = view.ring_counts().last_error.unwrap_or_default();
+                let what = format!("mixed: {undone} puts were not done; {error}");
+                return Err(Failure::Data(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<u64, Failure> {
+        let has_statuses = matches!(self.from, From::View(_));
+        match self
+            .bench
+            .gpu
+            .wrong_rows(&self.batch(), has_statuses, WRITER_VERSION)?
+        {
+            // Which version a row has depends on timing.
+            0 => Ok(0),
+            wrong => Err(Failure::Data(format!("mixed: {wrong} rows are wrong"))),
+        }
+    }
+
+    fn threads(&self) -> Option<usize> {
+        match self.from {
+            From::Database(_, threads) => Some(threads),
+            From::View(_) => None,
+        }
+    }
+}
