@@ -28,7 +28,7 @@ int launch(const Exec&, u64 n, const F& f) {
 }
 #endif
 
-// Lanes of those kernels that have no choice, by what they read: values of some words, or long lists.
+// Lanes of those kernels that have no choice: for values of some words, and for long ones or such that wait.
 constexpr u32 LANES = 8, WIDE_LANES = 32;
 
 constexpr int NO_SUCH_WIDTH = -1;
@@ -158,7 +158,7 @@ Table make() {
   t.request = [](const Exec* exec, u64 n, const KvRecord* view, const u64* numbers, u32 each, u64 version, u32 words,
                  u64 period_ns, u64* rows, u32* times_ns, u64* wrong) {
     const Request request{kv_of(view), numbers, each, version, words, period_ns, rows, times_ns, wrong};
-    return launch<LANES>(*exec, n, request);
+    return launch<WIDE_LANES>(*exec, n, request);
   };
   t.mix = [](const Exec* exec, u64 n, const KvRecord* view, const u64* numbers, const NumberedKey* keys, u8* rows,
              u64 stride, u8* statuses, u32 put_every, u64 version, u64* wrong) {

@@ -45,8 +45,7 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
-    About, CopyKind, Device, DeviceMemory, Download, LinkRates, PinnedBuffer, Stream, Target,
-    answer_kernels,
+    About, CopyKind, Device, DeviceMemory, LinkRates, PinnedBuffer, Stream, Target, answer_kernels,
 };
 pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
 pub use ring::{

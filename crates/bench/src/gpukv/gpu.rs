@@ -3,19 +3,21 @@
 
 mod calls;
 
-use std::cell::OnceCell;
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
 use rockmill_core::{Error, ErrorKind, Result};
-use rockmill_cuda::{CopyKind, Device, DeviceMemory, Download, PinnedBuffer, Stream};
+use rockmill_cuda::{CopyKind, Device, DeviceMemory, PinnedBuffer, Stream};
 use rockmill_view::{Hold, KvRecord, Target};
 
 pub use calls::{Batch, Lists, Requests, Values, Walk};
 
 use super::kernels::{Exec, Table, rockmill_bench_host};
+
+/// Bytes that come from the device at a time.
+const RETURNED_BYTES: usize = 4 << 20;
 
 /// A device, and a stream of it.
 pub struct Gpu {
@@ -23,7 +25,9 @@ pub struct Gpu {
     stream: Stream,
     table: &'static Table,
     exec: Exec,
-    wrong: OnceCell<Memory<u64>>,
+    /// A word that kernels count in, and pinned memory for what comes back.
+    count: DeviceMemory,
+    returned: PinnedBuffer,
 }
 
 /// Values in memory of the device.
@@ -125,6 +129,8 @@ impl Gpu {
         };
         let current = device.make_current()?;
         let stream = Stream::with_staging(&device)?;
+        let count = DeviceMemory::new(&device, size_of::<u64>() as u64)?;
+        let returned = PinnedBuffer::new(&device, RETURNED_BYTES)?;
         // The benchmark's kernels run on the current device as long as this lives.
         std::mem::forget(current);
         let exec = Exec {
@@ -140,7 +146,8 @@ impl Gpu {
             // SAFETY: both functions return a static table.
             table: unsafe { &*table },
             exec,
-            wrong: OnceCell::new(),
+            count,
+            returned,
         })
     }
 
@@ -222,14 +229,25 @@ impl Gpu {
     /// Device.
     pub fn read<T: Copy + Default>(&self, from: Part<'_, T>) -> Result<Vec<T>> {
         let mut values = vec![T::default(); from.len];
-        let copy = Download {
-            from: from.values.cast_const().cast(),
-            to: values.as_mut_ptr().cast(),
-            len: size_of_val(&values[..]),
-        };
-        // SAFETY: both ends have so many values, which are plain numbers.
-        unsafe { self.stream.download(&mut [copy])? };
+        let (mut at, bytes) = (0, size_of_val(&values[..]));
+        let to: *mut u8 = values.as_mut_ptr().cast();
+        while at < bytes {
+            let len = (bytes - at).min(self.returned.len());
+            self.copy_back(from.values.cast::<u8>().wrapping_add(at), len)?;
+            self.done(0)?;
+            // SAFETY: both ends have so many bytes, and the copy before was waited for.
+            unsafe { ptr::copy_nonoverlapping(self.returned.as_ptr(), to.wrapping_add(at), len) };
+            at += len;
+        }
         Ok(values)
+    }
+
+    /// Queues a copy of bytes of the device to pinned memory.
+    fn copy_back(&self, from: *const u8, len: usize) -> Result<()> {
+        assert!(len <= self.returned.len());
+        let to = self.returned.as_ptr();
+        // SAFETY: both ends have so many bytes, and the stream is waited for.
+        unsafe { (self.stream).copy(CopyKind::FromDevice, to, from.cast_mut(), len) }
     }
 
     /// Waits for what was queued, and returns its error.
@@ -251,20 +269,17 @@ impl Gpu {
         Err(Error::new(ErrorKind::Device, what))
     }
 
-    fn wrong(&self) -> Result<Part<'_, u64>> {
-        if self.wrong.get().is_none() {
-            // Nobody else sets it.
-            let _ = self.wrong.set(self.memory(1)?);
-        }
-        let all = self.wrong.get().map(Memory::all);
-        all.ok_or_else(|| Error::internal("memory that was just got"))
-    }
-
-    /// Runs a kernel that counts what is wrong.
+    /// Runs a kernel that counts something, and waits only once.
     fn counted(&self, kernel: impl FnOnce(*mut u64) -> i32) -> Result<u64> {
-        let wrong = self.wrong()?;
-        self.write(wrong, &[0])?;
-        self.done(kernel(wrong.values))?;
-        Ok(self.read(wrong)?[0])
+        let count: *mut u64 = self.count.as_ptr().cast();
+        // SAFETY: the memory is a word.
+        let code = match unsafe { (self.table.zero)(&self.exec, count, 1) } {
+            0 => kernel(count),
+            code => code,
+        };
+        self.copy_back(count.cast(), size_of::<u64>())?;
+        self.done(code)?;
+        // SAFETY: the word was copied there.
+        Ok(unsafe { self.returned.as_ptr().cast::<u64>().read() })
     }
 }

@@ -38,10 +38,15 @@ pub fn traversals(bench: &mut Bench<'_>, is_search: bool) -> Result<(), Failure>
             let bytes = graph.of(vertex as u32).iter();
             value.extend(bytes.flat_map(|neighbour| neighbour.to_ne_bytes()));
         })?;
+        let levels = if is_search {
+            graph.levels()
+        } else {
+            Vec::new()
+        };
         bench.measure(&Traversal {
             kind,
             is_search,
-            levels: &graph.levels(),
+            levels: &levels,
             graph: &graph,
             database: &database,
         })?;
