@@ -2,6 +2,8 @@
 //!
 //! Exit codes: 0 success, 1 the results differ, 2 wrong usage, 3 the environment refused.
 
+#![deny(unsafe_code)]
+
 mod compaction;
 mod devices;
 mod floor;

@@ -118,7 +118,7 @@ pub trait Experiment {
 
 /// A way to do a work.
 pub trait Way {
-    /// Does the work once.
+    /// Does the work: once, or for some time.
     ///
     /// # Errors
     /// Data or Environment.
@@ -136,6 +136,11 @@ pub trait Way {
     /// Data or Environment.
     fn latencies(&mut self, _wall_s: f64) -> Result<Vec<u64>, Failure> {
         Ok(Vec::new())
+    }
+
+    /// How often the last run did the work.
+    fn rounds(&self) -> u64 {
+        1
     }
 
     /// Threads of the host that work.
@@ -268,6 +273,7 @@ impl<'a> Bench<'a> {
                 process_cpu().saturating_sub(cpu).as_secs_f64(),
                 energy,
                 self.gpu.copied_bytes(),
+                open.rounds(),
             ));
             if open.check()? != digest {
                 let (name, point) = experiment.name();
@@ -277,7 +283,7 @@ impl<'a> Bench<'a> {
         }
         let walls_s = runs.iter().map(|run| run.0).collect();
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (wall_s, cpu_s, energy, copied) = runs.swap_remove(runs.len() / 2);
+        let (wall_s, cpu_s, energy, copied, rounds) = runs.swap_remove(runs.len() / 2);
         let mut latencies = open.latencies(wall_s)?;
         latencies.sort_unstable();
         let at = |share: f64| {
@@ -285,6 +291,7 @@ impl<'a> Bench<'a> {
             Some(latencies[(last as f64 * share) as usize] as f64 / 1e3)
         };
         let (keys, bytes) = experiment.work();
+        let (keys, bytes) = (keys * rounds, bytes * rounds);
         let (name, point) = experiment.name();
         let row = Row {
             experiment: name,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -18,9 +19,12 @@ use super::measure::{Bench, Experiment, Way, WayName};
 const KEYS: u64 = 16_000_000;
 const VALUE_BYTES: usize = 256;
 
-/// Keys of a run, and in how many of them one is put.
-const RUN_KEYS: u64 = 2_000_000;
+/// Keys of a round, and in how many of them one is put.
+const ROUND_KEYS: u64 = 2_000_000;
 const PUT_EVERY: usize = 100;
+
+/// Seconds that a run takes at full scale.
+const RUN_S: f64 = 3.0;
 
 /// Versions of values that kernels and clients put, and of those that the writer puts.
 const VERSION: u64 = 1;
@@ -32,6 +36,7 @@ struct Mixed<'a> {
     database: &'a Database,
     numbers: Vec<u64>,
     has_writer: bool,
+    run_s: f64,
 }
 
 /// Measures gets and puts together.
@@ -42,13 +47,14 @@ pub fn mixes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(KEYS, 1000);
     let database = Database::of_numbers(bench.folder, Shape::of(keys, VALUE_BYTES))?;
     let mut rng = SmallRng::seed_from_u64(SEED);
-    let n = bench.scaled(RUN_KEYS, 1000);
+    let n = bench.scaled(ROUND_KEYS, 1000);
     let numbers: Vec<_> = (0..n).map(|_| rng.random_range(0..keys)).collect();
     for has_writer in [false, true] {
         bench.measure(&Mixed {
             database: &database,
             numbers: numbers.clone(),
             has_writer,
+            run_s: RUN_S * bench.args.scale.min(1.0),
         })?;
     }
     Ok(())
@@ -103,6 +109,7 @@ impl Experiment for Mixed<'_> {
             numbers,
             rows: gpu.memory(n * VALUE_BYTES)?,
             statuses: gpu.memory(n)?,
+            times_ns: Vec::new(),
             _writer: writer,
         }))
     }
@@ -176,6 +183,8 @@ struct MixedWay<'a> {
     keys: Memory<u8>,
     rows: Memory<u8>,
     statuses: Memory<u8>,
+    /// Of each round of the last run.
+    times_ns: Vec<u64>,
     _writer: Option<Writer>,
 }
 
@@ -189,10 +198,8 @@ impl MixedWay<'_> {
             value_bytes: VALUE_BYTES,
         }
     }
-}
 
-impl Way for MixedWay<'_> {
-    fn run(&mut self) -> Result<(), Failure> {
+    fn round(&mut self) -> Result<(), Failure> {
         let gpu = &self.bench.gpu;
         if let From::Database(rows, threads) = &mut self.from {
             self.of.by_clients(*threads, rows)?;
@@ -209,6 +216,27 @@ impl Way for MixedWay<'_> {
             }
         }
         Ok(())
+    }
+}
+
+impl Way for MixedWay<'_> {
+    fn run(&mut self) -> Result<(), Failure> {
+        self.times_ns.clear();
+        let began = Instant::now();
+        while self.times_ns.is_empty() || began.elapsed().as_secs_f64() < self.of.run_s {
+            let round = Instant::now();
+            self.round()?;
+            self.times_ns.push(round.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+
+    fn rounds(&self) -> u64 {
+        self.times_ns.len() as u64
+    }
+
+    fn latencies(&mut self, _wall_s: f64) -> Result<Vec<u64>, Failure> {
+        Ok(self.times_ns.clone())
     }
 
     fn check(&mut self) -> Result<u64, Failure> {

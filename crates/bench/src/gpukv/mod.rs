@@ -8,8 +8,10 @@
 //! ```
 
 mod data;
+#[allow(unsafe_code, reason = "kernels take pointers")]
 mod gpu;
 mod graph;
+#[allow(unsafe_code, reason = "it is the table of kernels")]
 mod kernels;
 mod load;
 mod lookup;
