@@ -45,7 +45,9 @@ pub use backend::{CudaBackend, CudaRows};
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{About, Device, LinkRates, Target};
-pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
+pub use resident::{
+    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings, Unchanged,
+};
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
 };

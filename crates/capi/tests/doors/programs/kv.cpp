@@ -104,6 +104,11 @@ void close(rm_view* view) {
   check(error);
 }
 
+void refresh(rm_view* view) {
+  char* error = nullptr;
+  check(rm_view_refresh(view, &error) == RM_SUCCESS, error == nullptr ? "no error" : error);
+}
+
 std::string random_bytes(std::mt19937_64& random, size_t len) {
   std::string bytes(len, 0);
   for (char& byte : bytes) byte = char(random());
@@ -207,10 +212,24 @@ void random_operations(Database& database, uint64_t seed, uint32_t mailboxes, ui
       threads.emplace_back([&, i] { work(hold.kv(), seed * 100 + i, keys[i], models[i], STEPS); });
     }
     for (std::thread& thread : threads) thread.join();
+    // The kernels' version stays what it was, and so do their puts.
+    refresh(view);
+    rockmill::kv kv = hold.kv();
+    for (int i = 0; i < THREADS; ++i) check_get(kv, random, models[i], keys[i][0]);
+  }
+  Model all;
+  for (Model& model : models) all.insert(model.begin(), model.end());
+  // Nobody holds the view now, so all of them are in the table that the refresh makes.
+  refresh(view);
+  {
+    rockmill::hold hold(view);
+    for (const auto& [key, value] : all) {
+      const bool is_asked = key >= from && key < to;
+      const rockmill::value found = hold.kv().find(tile, key.data(), key.size());
+      check(found.status == (is_asked ? rockmill::status::ask : rockmill::status::found), "find after a refresh");
+    }
   }
   close(view);
-  Model all;
-  for (Model& model : models) all.merge(model);
   check(database.all() == all, "the database is not what was put");
 }
 

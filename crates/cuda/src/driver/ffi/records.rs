@@ -310,6 +310,11 @@ records! {
     pub struct PlaceTotals {
         pub ask: u64,
         pub left_over: u64,
+        pub without: u64,
+        pub replaced: u64,
+        pub gone: u64,
+        pub dead_bytes: u64,
+        pub unchanged: u64,
     }
 
     /// `InputTotals`.
@@ -498,6 +503,7 @@ records! {
         pub sizes: *mut u64,
         pub offsets: *mut u64,
         pub records: *mut u8,
+        pub base: ResidentTable,
         pub table: ResidentTable,
         pub totals: *mut PlaceTotals,
     }
