@@ -68,8 +68,6 @@ impl View {
         };
         drop(base);
         let sequence = taken.family.sequence();
-        // Without new entries, none of a kernel is new either.
-        let quiet = quiet.filter(|_| how != Loaded::Nothing);
         self.publish(table, taken.family, taken.asked, quiet)?;
         Ok(Refreshed { sequence, how })
     }

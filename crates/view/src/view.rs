@@ -35,6 +35,8 @@ struct Newest {
     version: Arc<Version>,
     /// Holds of any version that have begun.
     holds: u64,
+    /// How many they were when the version's set of changed keys was made.
+    holds_before_set: u64,
 }
 
 /// That nobody held the view, and nothing was to be answered, when so many holds had begun.
@@ -64,6 +66,7 @@ impl View {
             newest: Mutex::new(Newest {
                 version: Arc::new(version),
                 holds: 0,
+                holds_before_set: 0,
             }),
             in_use: Arc::new(InUse::new(device)),
             families,
@@ -103,15 +106,20 @@ impl View {
         asked: Vec<Asked>,
         quiet: Option<Quiet>,
     ) -> Result<()> {
+        let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
+        let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
         // Made before, since nobody may begin a hold while the versions are exchanged.
-        let empty = match (quiet, &self.ring) {
-            (Some(quiet), Some(_)) => Some((quiet, ChangedSet::new(&self.device, seed())?)),
-            _ => None,
+        let empty = match quiet.filter(|_| needs_set) {
+            Some(quiet) => Some((quiet, ChangedSet::new(&self.device, seed())?)),
+            None => None,
         };
         let mut newest = self.newest();
         let number = newest.version.number + 1;
         let changed = match empty {
-            Some((Quiet(holds), empty)) if holds == newest.holds => Some(Arc::new(empty)),
+            Some((Quiet(holds), empty)) if holds == newest.holds => {
+                newest.holds_before_set = holds;
+                Some(Arc::new(empty))
+            }
             _ => newest.version.changed.clone(),
         };
         self.families.add(number, &family);

@@ -6,6 +6,8 @@
 
 mod handle;
 mod log;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
