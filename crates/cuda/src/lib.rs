@@ -46,7 +46,8 @@ pub use backend::{CudaBackend, CudaRows};
 pub use driver::faults;
 pub use driver::{About, Device, LinkRates, Target};
 pub use resident::{
-    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings, Unchanged,
+    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
+    Unchanged,
 };
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,

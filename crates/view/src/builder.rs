@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_cuda::{
-    CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, Target,
-};
+use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, Target};
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
 use crate::foreseen::Foreseen;

@@ -100,11 +100,7 @@ pub enum Memory<'a> {
 }
 
 /// Loads a version into a table of its own.
-pub fn load(
-    backend: &CudaBackend,
-    taken: &Taken,
-    memory: Memory<'_>,
-) -> Result<DeviceTable> {
+pub fn load(backend: &CudaBackend, taken: &Taken, memory: Memory<'_>) -> Result<DeviceTable> {
     let outside: Vec<_> = (taken.asked.iter())
         .map(|asked| asked.range.clone())
         .collect();

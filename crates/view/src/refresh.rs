@@ -56,7 +56,10 @@ impl View {
         let taken = self.source.take()?;
         let backend = match &mut *backend {
             Some(backend) => backend,
-            none => none.insert(CudaBackend::new(self.source.target, CudaSettings::default())?),
+            none => none.insert(CudaBackend::new(
+                self.source.target,
+                CudaSettings::default(),
+            )?),
         };
         let base = self.version();
         let (table, how) = match self.added(backend, &base, &taken)? {

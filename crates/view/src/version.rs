@@ -122,7 +122,11 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // After an error, the version is kept as long as the view: nothing tells when kernels are done.
-        if !self.in_use.keep(&self.version, self.stream).unwrap_or(false) {
+        if !self
+            .in_use
+            .keep(&self.version, self.stream)
+            .unwrap_or(false)
+        {
             self.in_use.keep_for_good(&self.version);
             return;
         }

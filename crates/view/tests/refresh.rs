@@ -4,7 +4,6 @@
 mod common;
 mod helpers;
 
-use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +18,9 @@ use rockmill_cuda::Answer;
 use rockmill_scan::Database;
 use rockmill_scan::live::LiveDatabase;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
-use rust_rocksdb::{DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch};
+use rust_rocksdb::{
+    DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,
+};
 
 /// Of a kernel that was never launched.
 fn hold(view: &View) -> Hold {
@@ -66,17 +67,17 @@ impl Counts {
 
 /// Runs random cases, and returns how often views were refreshed how in all.
 fn check_cases<S: Strategy>(
+    cases: u32,
     strategy: S,
     check: impl Fn(S::Value, &mut Counts) -> Result<(), TestCaseError>,
 ) -> Counts {
     let counts = std::cell::RefCell::new(Counts::default());
     let config = Config {
         source_file: Some(file!()),
-        ..Config::with_cases(100)
+        ..Config::with_cases(cases)
     };
-    let checked = TestRunner::new(config).run(&strategy, |case| {
-        check(case, &mut counts.borrow_mut())
-    });
+    let checked =
+        TestRunner::new(config).run(&strategy, |case| check(case, &mut counts.borrow_mut()));
     // It has the smallest case that fails, and proptest writes its seed to a file.
     checked.unwrap_or_else(|error| panic!("{error}"));
     counts.into_inner()
@@ -85,18 +86,22 @@ fn check_cases<S: Strategy>(
 #[test]
 fn a_refreshed_view_of_an_open_database_has_what_iterators_find_and_holds_what_they_found() {
     let strategy = (
-        history(Kinds { unlogged: true, merges: true }),
+        history(Kinds {
+            unlogged: true,
+            merges: true,
+        }),
         2usize..8,
         any::<bool>(),
         any::<u8>(),
     );
-    let counts = check_cases(strategy, |(steps, parts, may_flush, held), counts| {
+    let counts = check_cases(100, strategy, |(steps, parts, may_flush, held), counts| {
         let dir = tempfile::tempdir().expect("a folder");
         let db = Arc::new(open(&dir.path().join("db")));
         let live = LiveDatabase::new(Arc::clone(&db));
         let live = live.flush_every(may_flush.then_some(Duration::ZERO));
         let database: Arc<dyn Database> = Arc::new(live);
-        let views = FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
+        let views =
+            FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
         let mut holds = Vec::new();
         let steps: Vec<_> = steps.iter().enumerate().collect();
         for (part, steps) in steps.chunks(steps.len().div_ceil(parts)).enumerate() {
@@ -115,26 +120,34 @@ fn a_refreshed_view_of_an_open_database_has_what_iterators_find_and_holds_what_t
             }
         }
         for (hold, rows) in &holds {
-            compare_values(&rows, |keys| hold.get(keys).expect("values"))?;
+            compare_values(rows, |keys| hold.get(keys).expect("values"))?;
         }
         Ok(())
     });
-    assert!(counts.added > 50 && counts.all > 50 && counts.nothing > 5, "{counts:?}");
+    println!("{counts:?}");
+    assert!(
+        counts.added > 50 && counts.all > 50 && counts.nothing > 5,
+        "{counts:?}"
+    );
 }
 
 #[test]
 fn a_refreshed_view_of_a_directory_has_what_iterators_find() {
     let strategy = (
-        history(Kinds { unlogged: false, merges: true }),
+        history(Kinds {
+            unlogged: false,
+            merges: true,
+        }),
         2usize..8,
         any::<u8>(),
     );
-    let counts = check_cases(strategy, |(steps, parts, held), counts| {
+    let counts = check_cases(40, strategy, |(steps, parts, held), counts| {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("db");
         let db = open(&path);
         let database = directory(&path);
-        let views = FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
+        let views =
+            FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
         let mut holds = Vec::new();
         let steps: Vec<_> = steps.iter().enumerate().collect();
         for (part, steps) in steps.chunks(steps.len().div_ceil(parts)).enumerate() {
@@ -158,7 +171,11 @@ fn a_refreshed_view_of_a_directory_has_what_iterators_find() {
         }
         Ok(())
     });
-    assert!(counts.added > 50 && counts.all > 50 && counts.nothing > 5, "{counts:?}");
+    println!("{counts:?}");
+    assert!(
+        counts.added > 20 && counts.all > 20 && counts.nothing > 5,
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -171,7 +188,8 @@ fn a_view_that_is_refreshed_while_others_write_has_whole_batches() {
     let refs: Vec<_> = keys.iter().map(|key| &key[..]).collect();
     let write = |number: u64| {
         let mut batch = WriteBatch::default();
-        refs.iter().for_each(|key| batch.put(key, number.to_be_bytes()));
+        refs.iter()
+            .for_each(|key| batch.put(key, number.to_be_bytes()));
         // In no other batch, so that no later one mends what was missed.
         batch.put([&number.to_be_bytes()[..], b"once"].concat(), b"");
         db.write(&batch).expect("written");
@@ -309,7 +327,10 @@ fn a_flush_is_added_and_a_compaction_is_nothing() {
     case.compare();
     let found = old.get(&[&numbered(0), &numbered(4990), &numbered(5000)]);
     let found = found.expect("values");
-    assert_eq!(found, [Some(vec![0; 40]), Some(vec![4990u32 as u8; 40]), None]);
+    assert_eq!(
+        found,
+        [Some(vec![0; 40]), Some(vec![4990u32 as u8; 40]), None]
+    );
     assert!(old.sequence() < case.view.sequence());
 }
 
@@ -330,7 +351,10 @@ fn what_was_in_the_log_is_added_when_it_grows_and_when_it_is_flushed() {
 #[test]
 fn a_put_that_goes_with_its_single_delete_does_not_stay() {
     let case = Case::with(|db| db.put(b"once", b"1").expect("written"));
-    assert_eq!(case.view.get(&[b"once"]).expect("values"), [Some(b"1".to_vec())]);
+    assert_eq!(
+        case.view.get(&[b"once"]).expect("values"),
+        [Some(b"1".to_vec())]
+    );
     case.db.single_delete(b"once").expect("deleted");
     case.db.put(b"other", b"2").expect("written");
     case.db.flush().expect("flushed");
@@ -344,8 +368,14 @@ fn merge_operands_of_a_flush_are_asked_for() {
         case.db.merge(numbered(number), b"more").expect("merged");
         case.db.flush().expect("flushed");
     }
-    assert!(matches!(case.refresh(), Loaded::Added { keys: 2, bytes: 0 }));
-    assert_eq!((case.view.contents().keys, case.view.contents().ask), (4999, 2));
+    assert!(matches!(
+        case.refresh(),
+        Loaded::Added { keys: 2, bytes: 0 }
+    ));
+    assert_eq!(
+        (case.view.contents().keys, case.view.contents().ask),
+        (4999, 2)
+    );
     case.compare();
     for how in ["put", "deleted"] {
         match how {
@@ -353,7 +383,10 @@ fn merge_operands_of_a_flush_are_asked_for() {
             _ => case.db.delete(numbered(7)).expect("deleted"),
         }
         case.db.flush().expect("flushed");
-        assert!(matches!(case.refresh(), Loaded::Added { keys: 1, .. }), "{how}");
+        assert!(
+            matches!(case.refresh(), Loaded::Added { keys: 1, .. }),
+            "{how}"
+        );
         case.compare();
     }
 }
@@ -368,7 +401,9 @@ fn all_is_loaded_where_files_do_not_tell_what_was_written() {
 
     let end = numbered(20);
     let family = case.db.cf_handle("default").expect("a family");
-    case.db.delete_range_cf(family, numbered(10), end).expect("deleted");
+    case.db
+        .delete_range_cf(family, numbered(10), end)
+        .expect("deleted");
     assert!(case.reason().contains("asked for other keys"));
     case.compact();
     // It stays as it is until something else is written.
@@ -382,7 +417,9 @@ fn all_is_loaded_where_files_do_not_tell_what_was_written() {
     writer.open(&path).expect("a file");
     writer.put(numbered(1), b"ingested").expect("written");
     writer.finish().expect("a file");
-    case.db.ingest_external_file_opts(&ingest, vec![&path]).expect("ingested");
+    case.db
+        .ingest_external_file_opts(&ingest, vec![&path])
+        .expect("ingested");
     assert!(case.reason().contains("files were ingested"));
 
     case.put(0..1, b"x");
@@ -423,7 +460,10 @@ fn a_view_stays_what_it_was_if_there_is_no_memory_for_another_version() {
     db.put(numbered(1), b"new").expect("written");
     let error = view.refresh().expect_err("there is no room");
     assert_eq!(error.kind, ErrorKind::Device);
-    assert!(error.what.contains("so does the old one during a refresh"), "{error}");
+    assert!(
+        error.what.contains("so does the old one during a refresh"),
+        "{error}"
+    );
     compare(&view, &before).expect("equal");
     // A version that is not there any more does not count.
     let larger = builder(&directory(&path), "default").memory_bytes(5000 * (20 + 64) + 30_000);
@@ -442,15 +482,17 @@ fn a_view_stays_what_it_was_if_there_is_no_memory_for_another_version() {
     view.refresh().expect("the one that was held is gone");
 }
 
-/// A folder that is not there is no database.
 #[test]
 fn a_database_that_has_gone_is_an_error() {
     let case = Case::new();
     let path = case.dir.path().join("db");
     let Case { dir, db, view } = case;
     drop(db);
-    std::fs::remove_dir_all(Path::new(&path)).expect("removed");
+    std::fs::remove_dir_all(path).expect("removed");
     view.refresh().expect_err("it is gone");
-    assert_eq!(view.get(&[&numbered(3)]).expect("values"), [Some(vec![3; 40])]);
+    assert_eq!(
+        view.get(&[&numbered(3)]).expect("values"),
+        [Some(vec![3; 40])]
+    );
     drop(dir);
 }

@@ -4,7 +4,6 @@
 mod common;
 mod helpers;
 
-use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

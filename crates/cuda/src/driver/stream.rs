@@ -286,7 +286,8 @@ impl Event {
         let mut captures = 0;
         // SAFETY: the caller says that the stream is good, and `captures` is a place for a number.
         let code = unsafe { (table.stream_captures)(stream, &raw mut captures) };
-        self.device.check(code, "ask whether a stream is captured")?;
+        self.device
+            .check(code, "ask whether a stream is captured")?;
         if captures != 0 {
             return Ok(false);
         }
@@ -304,7 +305,8 @@ impl Event {
         let mut is_done = 0;
         // SAFETY: the handle lives, and `is_done` is a place for a number.
         let code = unsafe { (self.device.table().event_query)(self.handle, &raw mut is_done) };
-        self.device.check(code, "ask for the progress of a stream")?;
+        self.device
+            .check(code, "ask for the progress of a stream")?;
         Ok(is_done != 0)
     }
 

@@ -99,7 +99,11 @@ impl DeviceTable {
     /// # Errors
     /// Device if the table may not take so much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
-        Self::within(device, settings, Arc::new(Budget::new(settings.memory_bytes)))
+        Self::within(
+            device,
+            settings,
+            Arc::new(Budget::new(settings.memory_bytes)),
+        )
     }
 
     /// An empty table on the same device. What both take is limited by the memory that this one was given, whatever the
@@ -111,11 +115,7 @@ impl DeviceTable {
         Self::within(&self.device, settings, Arc::clone(&self.budget))
     }
 
-    fn within(
-        device: &Device,
-        settings: &TableSettings<'_>,
-        budget: Arc<Budget>,
-    ) -> Result<Self> {
+    fn within(device: &Device, settings: &TableSettings<'_>, budget: Arc<Budget>) -> Result<Self> {
         let (ends, bytes) = bounds(settings.outside);
         let bounds_at = size_of_val(&ends[..]);
         // Words are read whole.

@@ -83,7 +83,7 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
     let Since::Written(written) = now.since(&base, &engine).expect("edits") else {
         panic!("nothing was written");
     };
-    assert_eq!(written.tables.files(), [file.clone()]);
+    assert_eq!(written.tables.files(), std::slice::from_ref(file));
     assert!(matches!(take().since(&now, &engine), Ok(Since::Nothing)));
     late.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     late.db.put(b"early", b"2").expect("written");

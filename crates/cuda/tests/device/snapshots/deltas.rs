@@ -16,7 +16,9 @@ use crate::common::{PUT, config};
 type Known = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 fn record_bytes(known: &Known) -> u64 {
-    let values = known.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    let values = known
+        .iter()
+        .filter_map(|(key, value)| Some((key, value.as_ref()?)));
     let bytes = values.map(|(key, v)| DeviceTable::record_bytes(key.len() as u64, v.len() as u64));
     bytes.sum()
 }
@@ -26,7 +28,10 @@ fn compare(table: &DeviceTable, known: &Known, keys: &[Vec<u8>]) -> Result<(), T
     prop_assert_eq!(contents.left_over, 0);
     let values = known.values().flatten().count() as u64;
     prop_assert_eq!(contents.keys, values);
-    prop_assert_eq!(contents.record_bytes - contents.dead_bytes, record_bytes(known));
+    prop_assert_eq!(
+        contents.record_bytes - contents.dead_bytes,
+        record_bytes(known)
+    );
     let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
     for (key, answer) in keys.iter().zip(get(table, &refs)) {
         match known.get(key) {
