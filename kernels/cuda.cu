@@ -75,7 +75,11 @@ KernelTable make() {
     return checked(cudaEventSynchronize(event_of(event)));
   };
   t.event_query = [](void* event, u32* is_done) {
+    // Else it would break a graph that some thread captures meanwhile.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (int error = checked(cudaThreadExchangeStreamCaptureMode(&mode))) return error;
     const cudaError_t now = cudaEventQuery(event_of(event));
+    if (int error = checked(cudaThreadExchangeStreamCaptureMode(&mode))) return error;
     *is_done = now == cudaSuccess;
     return now == cudaErrorNotReady ? (cudaGetLastError(), 0) : checked(now);
   };

@@ -273,28 +273,17 @@ impl Event {
         self.device.check(code, "record an event")
     }
 
-    /// Marks where a stream of the caller is now; not if it is being captured into a graph, which would take the mark.
-    /// Returns whether it did.
+    /// Marks where a stream of the caller is now, which is not being captured into a graph.
     ///
     /// # Errors
     /// Device.
     ///
     /// # Safety
     /// The stream is one of the device.
-    pub unsafe fn record_behind(&self, stream: *mut c_void) -> Result<bool> {
-        let table = self.device.table();
-        let mut captures = 0;
-        // SAFETY: the caller says that the stream is good, and `captures` is a place for a number.
-        let code = unsafe { (table.stream_captures)(stream, &raw mut captures) };
-        self.device
-            .check(code, "ask whether a stream is captured")?;
-        if captures != 0 {
-            return Ok(false);
-        }
-        // SAFETY: as above, and the event lives.
-        let code = unsafe { (table.event_record)(self.handle, stream) };
-        self.device.check(code, "record an event")?;
-        Ok(true)
+    pub unsafe fn record_behind(&self, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller says that the stream is good, and the event lives.
+        let code = unsafe { (self.device.table().event_record)(self.handle, stream) };
+        self.device.check(code, "record an event")
     }
 
     /// Whether the device has come here. Does not wait.

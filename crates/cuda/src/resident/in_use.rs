@@ -46,24 +46,25 @@ impl<T> InUse<T> {
     /// # Errors
     /// Device. The value is kept for good then.
     pub fn keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
+        let kept = self.try_keep(value, stream);
+        if kept.is_err() {
+            self.keep_for_good(value);
+        }
+        kept
+    }
+
+    fn try_keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
         let _current = self.device.make_current()?;
+        // SAFETY: whoever made the stream has said that it is one of the device.
+        if unsafe { self.device.captures(stream.as_ptr()) }? {
+            return Ok(false);
+        }
         let mut state = self.state();
         state.sweep();
-        let recorded = state.event(&self.device).and_then(|event| {
-            // SAFETY: whoever made the stream has said that it is one of the device.
-            unsafe { event.record_behind(stream.as_ptr()) }.map(|is_behind| (event, is_behind))
-        });
-        match recorded {
-            Ok((event, true)) => state.kept.push_back((event, Arc::clone(value))),
-            Ok((event, false)) => {
-                state.spare.push(event);
-                return Ok(false);
-            }
-            Err(error) => {
-                state.unknown.push(Arc::clone(value));
-                return Err(error);
-            }
-        }
+        let event = state.event(&self.device)?;
+        // SAFETY: as above.
+        unsafe { event.record_behind(stream.as_ptr()) }?;
+        state.kept.push_back((event, Arc::clone(value)));
         Ok(true)
     }
 
