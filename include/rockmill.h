@@ -211,6 +211,10 @@ rm_status rm_view_hold(rm_view* view, void* stream, void* kv, size_t kv_size, ui
 /* Ends a hold once its stream has come so far. It waits for nothing. */
 rm_status rm_view_release(rm_view* view, uint64_t hold, char** error);
 
+/* Brings the view to what the database is now. Kernels that run keep their version. Gives the memory of versions back that
+ * nobody uses any more, which waits for kernels that run. After an error, the view is what it was. */
+rm_status rm_view_refresh(rm_view* view, char** error);
+
 /* Returns what the view has, what it has answered and its last error as JSON; free it with rm_free. */
 char* rm_view_stats_json(rm_view* view, char** error);
 

@@ -74,6 +74,21 @@ KernelTable make() {
     cudaGetLastError();
     return checked(cudaEventSynchronize(event_of(event)));
   };
+  t.event_query = [](void* event, u32* is_done) {
+    // Else it would break a graph that some thread captures meanwhile.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (int error = checked(cudaThreadExchangeStreamCaptureMode(&mode))) return error;
+    const cudaError_t now = cudaEventQuery(event_of(event));
+    if (int error = checked(cudaThreadExchangeStreamCaptureMode(&mode))) return error;
+    *is_done = now == cudaSuccess;
+    return now == cudaErrorNotReady ? (cudaGetLastError(), 0) : checked(now);
+  };
+  t.stream_captures = [](void* stream, u32* captures) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const int error = checked(cudaStreamIsCapturing(cuda_stream(stream), &status));
+    *captures = status != cudaStreamCaptureStatusNone;
+    return error;
+  };
   t.event_elapsed_ms = [](float* ms, void* from, void* to) {
     return checked(cudaEventElapsedTime(ms, event_of(from), event_of(to)));
   };

@@ -55,7 +55,7 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(Ring, posted, requests, outgoing, answered, answers, incoming, states, numbers, changed, timeout_ns,
                     mailboxes, mailbox_bytes)
     ROCKMILL_RECORD(KvRecord, abi, num_tickets, version, table, ring, last_mailbox, last_number)
-    ROCKMILL_RECORD(PlaceTotals, ask, left_over)
+    ROCKMILL_RECORD(PlaceTotals, ask, left_over, without, replaced, gone, dead_bytes, unchanged)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
                     rows_hash)
@@ -75,7 +75,7 @@ constexpr FieldPlace FIELDS[] = {
                     survivors, totals, errors, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
-    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, table, totals)
+    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, base, table, totals)
     ROCKMILL_RECORD(LookupArgs, kv, keys, key_offsets, key_bytes, n, rows, stride, default_row, statuses, sizes)
     ROCKMILL_RECORD(ScanArgs, arena, rows, n, key_bytes, values, ops, constants, literals, num_filter, num_ops, columns,
                     num_columns, row_bytes, has_bytes, unused, batch_rows, batch_bytes, keep, places, wanted, num_wanted,

@@ -144,9 +144,13 @@ inline int measure_records(const Exec* exec, const PlaceArgs* a) {
 constexpr u32 VIEW_LANES = 4;
 
 inline int place_records(const Exec* exec, const PlaceArgs* a) {
-  const PlaceRecords place{a->arena,   a->rows,    a->key_bytes, a->values,
-                           a->offsets, a->records, a->table,     a->totals};
+  const PlaceRecords place{a->arena,   a->rows, a->key_bytes, a->values, a->offsets,
+                           a->records, a->base, a->table,     a->totals};
   return for_each_tile<VIEW_LANES>(*exec, a->n, place);
+}
+
+inline int count_unchanged(const Exec* exec, const PlaceArgs* a) {
+  return for_each_tile<VIEW_LANES>(*exec, a->n, CountUnchanged{a->rows, a->key_bytes, a->base, a->table, a->totals});
 }
 
 inline int look_up(const Exec* exec, const LookupArgs* a) {
@@ -398,6 +402,7 @@ inline KernelTable table() {
   t.copy_rows = copy_rows;
   t.measure_records = measure_records;
   t.place_records = place_records;
+  t.count_unchanged = count_unchanged;
   t.look_up = look_up;
   t.scan_filter = scan_filter;
   t.scan_measure = scan_measure;

@@ -116,6 +116,8 @@ struct PlaceArgs {
   u64* offsets;
   // Where the records go.
   u8* records;
+  // The table that `table` is a copy of, but for what is put into it; without slots if there is none.
+  ResidentTable base;
   ResidentTable table;
   PlaceTotals* totals;
 };
@@ -306,6 +308,10 @@ struct KernelTable {
   int (*event_record)(void*, void* stream);
   // Waits.
   int (*event_synchronize)(void*);
+  // Whether the device has come there; 1 if it was never recorded.
+  int (*event_query)(void*, u32* is_done);
+  // Whether what is queued in a stream becomes a part of a graph.
+  int (*stream_captures)(void* stream, u32* captures);
   int (*event_elapsed_ms)(float*, void*, void*);
   int (*copy_to_device)(void*, const void*, u64, void* stream);
   int (*copy_from_device)(void*, const void*, u64, void* stream);
@@ -344,6 +350,8 @@ struct KernelTable {
   int (*measure_records)(const Exec*, const PlaceArgs*);
   // Makes the records and puts their slots into the table.
   int (*place_records)(const Exec*, const PlaceArgs*);
+  // Counts the rows whose record is the same in both tables.
+  int (*count_unchanged)(const Exec*, const PlaceArgs*);
   int (*look_up)(const Exec*, const LookupArgs*);
   // Fills keep, places and wanted.
   int (*scan_filter)(const Exec*, const ScanArgs*);

@@ -484,8 +484,12 @@ struct KvRecord {
 
 // What became of the rows of a task that went into a table.
 struct PlaceTotals {
-  // Rows whose slot says that RocksDB has to be asked; rows for whose slot there was no room.
-  u64 ask, left_over;
+  // New slots that say that RocksDB has to be asked; rows for whose slot there was no room; rows without a record.
+  u64 ask, left_over, without;
+  // Keys that had a record in the base, those of them that have none and no slot any more, and the bytes of their records.
+  u64 replaced, gone, dead_bytes;
+  // Rows whose record is that of the base.
+  u64 unchanged;
 };
 
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.

@@ -63,11 +63,20 @@ ROCKMILL_HD bool is_outside(const ResidentTable& table, const u8* key, u32 len) 
   return from % 2 == 1;
 }
 
-// Finds a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket that has an
-// empty one. A slot without a record may be one of another key with the same bits, and RocksDB is asked needlessly.
+// The slot of a key's record, if there is one.
+struct FoundSlot {
+  // Null if there is none.
+  const u8* record;
+  // Number of the slot.
+  u64 slot;
+  // Whether a slot before it says that RocksDB has to be asked. It may be one of another key with the same bits.
+  bool asks;
+};
+
+// Finds the record of a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket that
+// has an empty one.
 template <class G>
-ROCKMILL_HD FoundValue find_key(const G& g, const ResidentTable& table, const u8* key, u32 len) {
-  const u64 hash = key_hash(table, key, len);
+ROCKMILL_HD FoundSlot find_slot(const G& g, const ResidentTable& table, u64 hash, const u8* key, u32 len) {
   u64 bucket = first_bucket(table, hash);
   bool asks = false;
   for (u32 left = run_buckets(table); left > 0; --left, bucket = next_bucket(table, bucket)) {
@@ -83,21 +92,30 @@ ROCKMILL_UNROLL
         const bool is_empty = own == EMPTY_SLOT;
         ends |= has_pair && is_empty;
         for (u32 lanes = g.ballot(!is_empty && slot_may_be(own, hash)); lanes != 0; lanes &= lanes - 1) {
-          const u64 address = g.shuffle(own, lowest_bit(lanes)) & SLOT_ADDRESS;
-          if (address == ASK_ADDRESS) {
-            asks = true;
-            continue;
-          }
+          const u32 lane = lowest_bit(lanes);
+          const u64 address = g.shuffle(own, lane) & SLOT_ADDRESS;
+          asks |= address == ASK_ADDRESS;
+          if (address <= GONE_ADDRESS) continue;
           const u8* record = reinterpret_cast<const u8*>(address * RECORD_UNIT);
-          if (!record_has_key(g, record, key, len)) continue;
-          const u32 value_len = reinterpret_cast<const RecordHead*>(record)->value_len;
-          return {KEY_FOUND, value_len, record + record_value_at(len)};
+          if (record_has_key(g, record, key, len)) return {record, bucket * BUCKET_SLOTS + 2 * (first + lane) + i, asks};
         }
       }
     }
     if (g.any(ends)) break;
   }
-  return {asks || is_outside(table, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
+  return {nullptr, 0, asks};
+}
+
+// Finds the value of a key, which is the same for the whole group. If the bits of a slot without a record are those of
+// another key, RocksDB is asked needlessly.
+template <class G>
+ROCKMILL_HD FoundValue find_key(const G& g, const ResidentTable& table, const u8* key, u32 len) {
+  const FoundSlot found = find_slot(g, table, key_hash(table, key, len), key, len);
+  if (found.record != nullptr) {
+    const u32 value_len = reinterpret_cast<const RecordHead*>(found.record)->value_len;
+    return {KEY_FOUND, value_len, found.record + record_value_at(len)};
+  }
+  return {found.asks || is_outside(table, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

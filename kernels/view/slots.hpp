@@ -15,6 +15,8 @@ constexpr u32 SLOT_ADDRESS_BITS = 44;
 constexpr u64 SLOT_ADDRESS = (u64{1} << SLOT_ADDRESS_BITS) - 1;
 // Addresses of no record. The value is not in the table: RocksDB has to be asked.
 constexpr u64 ASK_ADDRESS = 1;
+// The key was deleted. The slot may be taken again, but is never emptied: a run ends at an empty one.
+constexpr u64 GONE_ADDRESS = 2;
 
 ROCKMILL_HD u64 slot_of(u64 hash, u64 address) { return hash << SLOT_ADDRESS_BITS | address; }
 

@@ -446,6 +446,20 @@ pub unsafe extern "C" fn rm_view_release(
     status(unsafe { guard(error, end) })
 }
 
+/// Brings a view to what the database is now.
+///
+/// # Safety
+/// `error` is null or may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rm_view_refresh(view: *mut ViewHandle, error: *mut *mut c_char) -> Status {
+    let refresh = || {
+        find(view)?.view.refresh().map_err(failed)?;
+        Ok(())
+    };
+    // SAFETY: the caller says so.
+    status(unsafe { guard(error, refresh) })
+}
+
 /// Returns what a view has as JSON.
 ///
 /// # Safety

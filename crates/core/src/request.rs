@@ -41,10 +41,6 @@ impl Request<'_> {
         if scans && (rules.undecided, rules.tombstones) != (Undecided::Error, Tombstones::Drop) {
             return Support::No(Unsupported::Purpose);
         }
-        let is_resident = matches!(self.purpose, Purpose::Resident);
-        if is_resident && rules.tombstones != Tombstones::Drop {
-            return Support::No(Unsupported::Purpose);
-        }
         let writes = self.purpose.output_plan().is_some();
         if writes && rules.undecided == Undecided::Mark {
             return Support::No(Unsupported::UndecidedInFiles);
@@ -156,8 +152,8 @@ pub enum Purpose<'a> {
     /// Columns as the plan says ([`crate::Operator::Scan`]). Every row is one that a reader finds, so tombstones are to be
     /// dropped, and what does not decide alone is to be an error.
     Scan(&'a ScanPlan),
-    /// To be put into a table that stays on the device ([`crate::Operator::Resident`]). Tombstones are to be dropped: a key
-    /// that is not in the table is not in the database.
+    /// To be put into a table that stays on the device ([`crate::Operator::Resident`]). A tombstone that is kept takes its
+    /// key out of the table.
     Resident,
 }
 

@@ -47,7 +47,10 @@ pub use driver::faults;
 pub use driver::{
     About, CopyKind, Device, DeviceMemory, LinkRates, PinnedBuffer, Stream, Target, answer_kernels,
 };
-pub use resident::{Answer, CallerStream, DeviceTable, Keys, Rows, TableContents, TableSettings};
+pub use resident::{
+    Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
+    Unchanged,
+};
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,
 };

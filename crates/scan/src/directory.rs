@@ -70,13 +70,14 @@ impl Directory {
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
-        let tree = follower.tree().clone();
+        let (tree, position) = (follower.tree().clone(), follower.position());
         let options = ReadOptions::read(storage, &self.path)?;
         let folder = engine.folder(&self.path, options.io);
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
-            let mut family = Family::new(*id, tree);
+            let mut family = Family::new(*id, tree, position.clone());
             family.iterators.clone_from(&self.iterators);
+            family.has_filter = options.filtered.contains(&tree.name);
             if options.in_place.contains(&tree.name) {
                 let reason = "inplace_update_support changes entries that are not flushed";
                 family.unread.get_or_insert_with(|| reason.to_owned());

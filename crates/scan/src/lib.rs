@@ -13,6 +13,7 @@
 
 mod directory;
 mod engine;
+mod history;
 mod iterators;
 #[cfg(feature = "rust-rocksdb")]
 pub mod live;
@@ -33,6 +34,7 @@ use rockmill_core::Result;
 
 pub use directory::Directory;
 pub use engine::{ScanEngine, ScanSettings};
+pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use store::{Store, ValueFn, Write, Written};

@@ -18,6 +18,8 @@ pub struct ReadOptions {
     pub log_folder: PathBuf,
     /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
     pub in_place: BTreeSet<Vec<u8>>,
+    /// Names of column families with a compaction filter.
+    pub filtered: BTreeSet<Vec<u8>>,
 }
 
 impl ReadOptions {
@@ -35,17 +37,22 @@ impl ReadOptions {
                 io: IoOptions::default(),
                 log_folder: dir.to_owned(),
                 in_place: BTreeSet::new(),
+                filtered: BTreeSet::new(),
             });
         };
         let text = read_options(storage, dir, number)?;
         let malformed =
             |e: rockmill_format::Error| Error::declined(DeclineReason::OptionsFile, e.to_string());
         let options = OptionsFile::parse(&text).map_err(malformed)?;
-        let mut in_place = BTreeSet::new();
+        let (mut in_place, mut filtered) = (BTreeSet::new(), BTreeSet::new());
         for family in &options.column_families {
             let is_in_place = family.options.bool("inplace_update_support", false);
             if is_in_place.map_err(malformed)? {
                 in_place.insert(family.name.clone());
+            }
+            let filters = ["compaction_filter", "compaction_filter_factory"];
+            if filters.iter().any(|name| !family.options.is_null(name)) {
+                filtered.insert(family.name.clone());
             }
         }
         let log_folder = options
@@ -56,6 +63,7 @@ impl ReadOptions {
             io: IoOptions::read(&options.db)?,
             log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
             in_place,
+            filtered,
         })
     }
 }

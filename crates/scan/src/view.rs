@@ -11,10 +11,11 @@ use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::properties::{TableProperties, compression_types};
 use rockmill_format::table::orders_by_bytes;
-use rockmill_snapshot::tree::user_key;
+use rockmill_snapshot::tree::{Position, user_key};
 use rockmill_storage::io::JobInput;
 
 use crate::engine::ScanEngine;
+use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::lock;
 use crate::memory_table::MemoryTable;
@@ -36,11 +37,15 @@ pub struct View {
 pub(crate) struct Family {
     /// Number that the database has given it.
     id: u32,
+    /// Where the MANIFEST says that it has these files.
+    position: Position,
     files: Vec<File>,
     orders_by_bytes: bool,
     pub unflushed: Vec<Arc<MemoryTable>>,
     /// Why all of it is read through iterators, if it is.
     pub unread: Option<String>,
+    /// Whether it has a compaction filter.
+    pub has_filter: bool,
     pub iterators: Option<Arc<dyn Iterators>>,
     view: Mutex<Option<Arc<FamilyView>>>,
 }
@@ -56,7 +61,7 @@ pub(crate) struct File {
 
 impl Family {
     /// The column family with the files that the MANIFEST names.
-    pub fn new(id: u32, tree: &ColumnFamily) -> Self {
+    pub fn new(id: u32, tree: &ColumnFamily, position: Position) -> Self {
         let files = tree.levels.iter().flat_map(|(&level, files)| {
             let files = files.values().cloned();
             files.map(move |meta| File {
@@ -78,12 +83,26 @@ impl Family {
         };
         Self {
             id,
+            position,
             files,
             orders_by_bytes: orders_by_bytes(&tree.comparator),
             unflushed: Vec::new(),
             unread,
+            has_filter: false,
             iterators: None,
             view: Mutex::default(),
+        }
+    }
+
+    fn origin(&self, sequence: u64) -> Origin {
+        let metas = || self.files.iter().map(|file| &file.meta);
+        let ahead = metas().filter(|meta| meta.largest_seqno > sequence);
+        Origin {
+            id: self.id,
+            position: self.position.clone(),
+            ahead: ahead.map(|meta| meta.number).collect(),
+            epochs: metas().map(|meta| meta.epoch_number).collect(),
+            has_filter: self.has_filter,
         }
     }
 
@@ -176,7 +195,10 @@ pub struct FamilyView {
     /// Keys that range tombstones delete, as disjoint ranges.
     deleted: Vec<KeyRange>,
     unread: Option<String>,
-    _unflushed: Vec<Arc<MemoryTable>>,
+    pub(crate) origin: Origin,
+    pub(crate) unflushed: Vec<Arc<MemoryTable>>,
+    /// Files that somebody may delete.
+    _held: Vec<Arc<JobInput>>,
 }
 
 /// A file of a column family.
@@ -240,7 +262,42 @@ impl FamilyView {
             files,
             deleted,
             unread,
-            _unflushed: family.unflushed.clone(),
+            origin: family.origin(view.sequence),
+            unflushed: family.unflushed.clone(),
+            _held: (family.files.iter())
+                .filter_map(|file| file.held.clone())
+                .collect(),
+        }
+    }
+
+    /// The same version, as if it had only some of its files and some of its unflushed entries.
+    pub(crate) fn part(
+        &self,
+        has_file: impl Fn(u64) -> bool,
+        has_unflushed: impl Fn(&Arc<MemoryTable>) -> bool,
+    ) -> Self {
+        let files = self.files.iter().filter(|file| has_file(file.number));
+        let both = self.files.iter().zip(&self.tables);
+        let tables = both.filter(|(file, _)| has_file(file.number));
+        let tables: Vec<_> = tables.map(|(_, table)| Arc::clone(table)).collect();
+        let unflushed = self.unflushed.iter().filter(|part| has_unflushed(part));
+        let unflushed: Vec<_> = unflushed.cloned().collect();
+        let in_memory = unflushed.iter().filter_map(|part| part.table.clone());
+        let inputs = tables.iter().map(|table| table.input.clone());
+        Self {
+            path: self.path.clone(),
+            name: self.name.clone(),
+            sequence: self.sequence,
+            inputs: inputs.chain(in_memory).collect(),
+            tables,
+            orders_by_bytes: self.orders_by_bytes,
+            iterators: self.iterators.clone(),
+            files: files.cloned().collect(),
+            deleted: self.deleted.clone(),
+            unread: self.unread.clone(),
+            origin: self.origin.clone(),
+            unflushed,
+            _held: self._held.clone(),
         }
     }
 

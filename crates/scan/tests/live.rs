@@ -26,7 +26,9 @@ use rockmill_exec::executor::Executor;
 use rockmill_scan::live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_storage::clock::SystemClock;
-use rust_rocksdb::{DB, OptimisticTransactionDB, SingleThreaded, WriteBatch};
+use rust_rocksdb::{
+    DB, OptimisticTransactionDB, SingleThreaded, WaitForCompactOptions, WriteBatch,
+};
 
 fn engine() -> Arc<ScanEngine> {
     ScanEngine::new(ScanSettings::default()).expect("an engine")
@@ -428,6 +430,9 @@ fn a_killed_process_leaves_nothing_of_ours() {
         child.wait().expect("it ends");
         // RocksDB removes what it does not know as its own when it opens a database, or leaves what has another name.
         let db = open(&path);
+        // A compaction that ends meanwhile changes both what is live and what is there.
+        db.wait_for_compact(&WaitForCompactOptions::default())
+            .expect("compacted");
         let live = db.live_files().expect("files").into_iter();
         let live: BTreeSet<_> = live
             .map(|file| file.name.trim_start_matches('/').to_owned())

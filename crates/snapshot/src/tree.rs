@@ -21,6 +21,15 @@ pub struct TreeFollower {
     follower: Follower,
 }
 
+/// A place in a MANIFEST, between two edits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Name of the file.
+    pub manifest: String,
+    /// Bytes of it in front of the place.
+    pub bytes: u64,
+}
+
 /// Bytes read from the MANIFEST at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -94,6 +103,14 @@ impl TreeFollower {
             ));
         }
         Ok(())
+    }
+
+    /// Where the MANIFEST has been read up to by the last refresh.
+    pub fn position(&self) -> Position {
+        Position {
+            manifest: self.manifest.clone(),
+            bytes: self.follower.bytes_consumed(),
+        }
     }
 
     /// Returns all column families as of the last refresh.

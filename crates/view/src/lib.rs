@@ -4,6 +4,8 @@
 //!   Database --view--> FamilyView: one exact version          scan
 //!   pieces of its keys --Operator::Resident--> DeviceTable    cuda
 //!   View::lookup(Keys, Rows, stream)    keys and values in device memory
+//!   View::hold(stream)                  the version stays until the stream's kernels are done
+//!   View::refresh()                     the next version, of what was written since
 //!   View::get(keys)                     keys and values in host memory; RocksDB answers what the table does not tell
 //! ```
 //!
@@ -14,11 +16,16 @@
 
 mod builder;
 mod foreseen;
+mod load;
+mod refresh;
 mod ring;
+mod version;
 mod view;
 
 pub use builder::Builder;
 pub use foreseen::{Asked, Foreseen};
+pub use refresh::{Loaded, Refreshed};
 pub use ring::RingCounts;
 pub use rockmill_cuda::{CallerStream, Keys, KvRecord, RingSettings, Rows, TableContents, Target};
-pub use view::{Hold, View};
+pub use version::Hold;
+pub use view::View;

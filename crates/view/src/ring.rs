@@ -247,7 +247,7 @@ impl Shared {
 
     fn ask(&self, family: &FamilyView, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
         self.batches.fetch_add(1, Ordering::Relaxed);
-        crate::view::ask(family, request.key)
+        crate::version::ask(family, request.key)
     }
 
     fn answer_found(&self, server: &Server, at: usize, value: &[u8]) {

@@ -1,89 +1,161 @@
-//! A version of a column family in device memory.
+//! A column family in device memory, in one version after another.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{CancelToken, KeyRange, Result};
+use rockmill_core::Result;
 use rockmill_cuda::{
-    Answer, CallerStream, ChangedSet, DeviceTable, Hold as RingHold, Keys, KvRecord, Mailboxes,
-    Rows, TableContents,
+    CallerStream, ChangedSet, CudaBackend, Device, DeviceTable, InUse, Keys, Rows, TableContents,
 };
 use rockmill_scan::{Database, FamilyView};
 
 use crate::builder::Builder;
 use crate::foreseen::Asked;
+use crate::load::{Source, Taken, seed};
 use crate::ring::{Ring, RingCounts};
+use crate::version::{Families, Hold, Version};
 
-/// A version of a column family in device memory: what a reader found when it was taken. It does not change.
+/// A column family in device memory: what a reader found when the view was opened, or at its last refresh.
+///
+/// Kernels that run keep the version that they began with.
 #[derive(Debug)]
 pub struct View {
     // Dropped first, so that kernels that wait for it end.
-    ring: Option<Ring>,
-    table: Arc<DeviceTable>,
-    changed: Option<Arc<ChangedSet>>,
-    family: Arc<FamilyView>,
-    asked: Vec<Asked>,
+    pub(crate) ring: Option<Ring>,
+    newest: Mutex<Newest>,
+    pub(crate) in_use: Arc<InUse<Version>>,
+    families: Arc<Families>,
+    pub(crate) source: Source,
+    pub(crate) device: Device,
+    /// Of refreshes, which come one by one; none was made yet if there was no refresh.
+    pub(crate) backend: Mutex<Option<CudaBackend>>,
 }
 
-/// That kernels of a stream may use a view. Dropping it ends the hold once the stream has come so far.
 #[derive(Debug)]
-pub struct Hold {
-    table: Arc<DeviceTable>,
-    changed: Option<Arc<ChangedSet>>,
-    ring: Option<(Arc<Mailboxes>, RingHold)>,
-    stream: CallerStream,
+struct Newest {
+    version: Arc<Version>,
+    /// Holds of any version that have begun.
+    holds: u64,
+    /// How many they were when the version's set of changed keys was made.
+    holds_before_set: u64,
 }
 
-impl Hold {
-    /// What a kernel takes as a parameter.
-    pub fn kv(&self) -> KvRecord {
-        let ring = self.ring.as_ref().zip(self.changed.as_ref());
-        let ring = ring.map(|((mailboxes, _), changed)| (&**mailboxes, &**changed));
-        KvRecord::new(0, &self.table, ring)
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some((mailboxes, hold)) = self.ring.take() {
-            // It only makes threads look at mailboxes for longer if the device is lost.
-            let _ = mailboxes.end_hold(hold, self.stream);
-        }
-    }
-}
+/// That nobody held the view, and nothing was to be answered, when so many holds had begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet(u64);
 
 impl View {
     pub(crate) fn new(
+        source: Source,
+        device: &Device,
+        taken: Taken,
         table: DeviceTable,
-        family: Arc<FamilyView>,
-        asked: Vec<Asked>,
-        ring: Option<(Ring, ChangedSet)>,
-    ) -> Self {
-        let (ring, changed) = ring.unzip();
-        Self {
-            ring,
+        families: Arc<Families>,
+        ring: Option<Ring>,
+    ) -> Result<Self> {
+        let changed = ring.as_ref().map(|_| ChangedSet::new(device, seed()));
+        families.add(0, &taken.family);
+        let version = Version {
+            number: 0,
             table: Arc::new(table),
-            changed: changed.map(Arc::new),
-            family,
-            asked,
-        }
+            family: taken.family,
+            asked: taken.asked,
+            changed: changed.transpose()?.map(Arc::new),
+        };
+        Ok(Self {
+            ring,
+            newest: Mutex::new(Newest {
+                version: Arc::new(version),
+                holds: 0,
+                holds_before_set: 0,
+            }),
+            in_use: Arc::new(InUse::new(device)),
+            families,
+            source,
+            device: device.clone(),
+            backend: Mutex::default(),
+        })
     }
 
-    /// Holds the version for kernels of a stream.
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest version.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.newest().version)
+    }
+
+    /// Whether all that kernels have put or deleted so far is in the database.
+    pub(crate) fn quiet(&self) -> Option<Quiet> {
+        let newest = self.newest();
+        let mailboxes = self.ring.as_ref().map(Ring::mailboxes);
+        let is_quiet = mailboxes.is_none_or(|boxes| !boxes.is_held() && !boxes.has_unanswered());
+        is_quiet.then_some(Quiet(newest.holds))
+    }
+
+    /// Makes a version the newest one. `quiet` is from before the version was taken from the database.
+    ///
+    /// Kernels put and delete only while somebody holds the view. If nobody did from before the version was taken until now,
+    /// it has all that they have written, and its set of changed keys is empty. Else it shares the set of the version before:
+    /// writes of kernels that run may not be in it, whichever version they hold. Such a set may have more keys than needed.
+    /// These are asked for.
+    pub(crate) fn publish(
+        &self,
+        table: Arc<DeviceTable>,
+        family: Arc<FamilyView>,
+        asked: Vec<Asked>,
+        quiet: Option<Quiet>,
+    ) -> Result<()> {
+        let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
+        let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
+        // Made before, since nobody may begin a hold while the versions are exchanged.
+        let empty = match quiet.filter(|_| needs_set) {
+            Some(quiet) => Some((quiet, ChangedSet::new(&self.device, seed())?)),
+            None => None,
+        };
+        let mut newest = self.newest();
+        let number = newest.version.number + 1;
+        let changed = match empty {
+            Some((Quiet(holds), empty)) if holds == newest.holds => {
+                newest.holds_before_set = holds;
+                Some(Arc::new(empty))
+            }
+            _ => newest.version.changed.clone(),
+        };
+        self.families.add(number, &family);
+        let version = Arc::new(Version {
+            number,
+            table,
+            family,
+            asked,
+            changed,
+        });
+        let before = std::mem::replace(&mut newest.version, version);
+        drop(newest);
+        // If nobody has it any more, its memory is given back here, where nobody waits for the lock.
+        drop(before);
+        Ok(())
+    }
+
+    /// Holds the newest version for kernels of a stream.
     ///
     /// # Errors
     /// Device, also if there are too many holds.
     pub fn hold(&self, stream: CallerStream) -> Result<Hold> {
+        let mut newest = self.newest();
         let ring = match &self.ring {
-            Some(ring) => {
-                let hold = ring.mailboxes().hold()?;
-                ring.wake();
-                Some((Arc::clone(ring.mailboxes()), hold))
-            }
+            Some(ring) => Some((Arc::clone(ring.mailboxes()), ring.mailboxes().hold()?)),
             None => None,
         };
+        newest.holds += 1;
+        let version = Arc::clone(&newest.version);
+        drop(newest);
+        if let Some(ring) = &self.ring {
+            ring.wake();
+        }
         Ok(Hold {
-            table: Arc::clone(&self.table),
-            changed: self.changed.clone(),
+            version,
+            in_use: Arc::clone(&self.in_use),
             ring,
             stream,
         })
@@ -106,59 +178,41 @@ impl View {
         Builder::new(database, family)
     }
 
-    /// The sequence number: the view has what was written up to it.
+    /// The sequence number of the newest version: it has what was written up to it.
     pub fn sequence(&self) -> u64 {
-        self.family.sequence()
+        self.version().family.sequence()
     }
 
-    /// What is in device memory.
+    /// What the newest version has in device memory.
     pub fn contents(&self) -> TableContents {
-        self.table.contents()
+        self.version().table.contents()
     }
 
-    /// Ranges of keys that are not in device memory, and why.
-    pub fn asked(&self) -> &[Asked] {
-        &self.asked
+    /// Ranges of keys that the newest version does not have in device memory, and why.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.version().asked.clone()
     }
 
-    /// Looks up keys that lie in device memory, on the caller's stream. The host waits for nothing, allocates no memory and
-    /// copies nothing, so the call may be captured into a graph. Keys may occur several times. Of each key, [`Rows`] has the
-    /// value and a status.
+    /// Looks up keys that lie in device memory in the newest version, on the caller's stream. The host waits for nothing,
+    /// allocates no memory and copies nothing, so the call may be captured into a graph. Then somebody has to hold the view
+    /// from before the call until the graph is launched for the last time. Keys may occur several times. Of each key,
+    /// [`Rows`] has the value and a status.
     ///
     /// # Errors
     /// Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
-        self.table.look_up(keys, rows, stream)
+        let version = self.version();
+        version.table.look_up(keys, rows, stream)?;
+        self.in_use.keep(&version, stream).map(drop)
     }
 
-    /// Looks up keys that lie in host memory, and waits for their values. RocksDB's iterators answer for keys that the
-    /// table does not tell, at the same version.
+    /// Looks up keys that lie in host memory in the newest version, and waits for their values. RocksDB's iterators answer
+    /// for keys that the table does not tell, at the same version.
     ///
     /// # Errors
     /// Device; Declined if RocksDB has to be asked for a key, and the database was opened without its iterators; Storage if
     /// RocksDB cannot read it.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        let answers = self.table.get(keys)?.into_iter().zip(keys);
-        let value = |(answer, key): (Answer, &&[u8])| match answer {
-            Answer::Found(value) => Ok(Some(value)),
-            Answer::NotFound => Ok(None),
-            Answer::Ask => ask(&self.family, key),
-        };
-        answers.map(value).collect()
+        self.version().get(keys)
     }
-}
-
-/// The value that RocksDB's iterators find.
-pub fn ask(family: &FamilyView, key: &[u8]) -> Result<Option<Vec<u8>>> {
-    let after = [key, &[0]].concat();
-    let range = KeyRange {
-        begin: Some(key.to_vec()),
-        end: Some(after),
-    };
-    let mut found = None;
-    family.read_through_iterators(&range, &CancelToken::new(), &mut |_, value| {
-        found = Some(value.to_vec());
-        Ok(())
-    })?;
-    Ok(found)
 }

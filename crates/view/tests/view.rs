@@ -2,68 +2,21 @@
 
 #[path = "../../scan/tests/common/mod.rs"]
 mod common;
+mod helpers;
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
+use helpers::*;
 use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_scan::live::LiveDatabase;
-use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
-use rockmill_view::{Builder, CallerStream, Keys, Rows as ValueRows, Target, View};
-use rust_rocksdb::{ColumnFamilyDescriptor, DB, Options, WriteBatch};
-
-fn engine() -> Arc<ScanEngine> {
-    ScanEngine::new(ScanSettings::default()).expect("an engine")
-}
-
-/// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.
-fn target() -> Target {
-    let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();
-    match named.strip_prefix("cuda:") {
-        Some(number) => Target::Cuda(number.parse().expect("cuda:N")),
-        None => Target::Host,
-    }
-}
-
-/// A view takes at most so much memory here, also on a GPU that other tests use.
-fn builder(database: &Arc<dyn Database>, family: &str) -> Builder {
-    View::builder(Arc::clone(database), family)
-        .device(target())
-        .memory_bytes(1 << 30)
-}
-
-fn directory(path: &Path) -> Arc<dyn Database> {
-    let directory = Directory::open(path).expect("a database");
-    Arc::new(directory.with_iterators(Arc::new(ReadOnly)))
-}
-
-/// Keys of the rows, some that are near to these, and some that histories write at times.
-fn keys(rows: &common::Rows) -> Vec<Vec<u8>> {
-    let mut keys: Vec<_> = rows.iter().map(|(key, _)| key.clone()).collect();
-    keys.extend(rows.iter().map(|(key, _)| [key, &[0][..]].concat()));
-    keys.extend((0..=u8::MAX).map(|key| vec![key]));
-    keys.extend((0..=u8::MAX).map(|key| format!("{key:03}").into_bytes()));
-    keys.push(Vec::new());
-    keys
-}
-
-/// Compares what the view finds with all rows.
-fn compare(view: &View, rows: &common::Rows) -> std::result::Result<(), TestCaseError> {
-    let keys = keys(rows);
-    let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-    let expected: BTreeMap<_, _> = rows.iter().map(|(key, value)| (key, value)).collect();
-    let found = view.get(&refs).expect("values");
-    for (key, found) in keys.iter().zip(&found) {
-        prop_assert_eq!(found.as_ref(), expected.get(key).copied(), "{:?}", key);
-    }
-    Ok(())
-}
+use rockmill_scan::{Database, Directory};
+use rockmill_view::{CallerStream, Keys, Rows as ValueRows, Target};
+use rust_rocksdb::WriteBatch;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -91,7 +44,7 @@ proptest! {
             let view = builder.open().expect("a view");
             let rows = rows(&db, family, &KeyRange::default());
             prop_assert_eq!(view.sequence(), db.latest_sequence_number());
-            prop_assert_eq!(view.asked(), &foreseen.asked[..]);
+            prop_assert_eq!(&view.asked(), &foreseen.asked);
             let contents = view.contents();
             prop_assert!(contents.keys + contents.ask <= foreseen.keys);
             prop_assert!(!flushes || contents.ask <= foreseen.operands);
@@ -172,22 +125,6 @@ fn a_view_that_is_taken_while_others_write_has_whole_batches() {
         }
         is_done.store(true, Ordering::Relaxed);
     });
-}
-
-fn numbered(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
-}
-
-/// A database with 5000 rows in one file, to which `change` does something.
-fn with_rows(dir: &Path, options: &Options, change: impl FnOnce(&DB)) {
-    let family = ColumnFamilyDescriptor::new("default", options.clone());
-    let db = DB::open_cf_descriptors(options, dir, [family]).expect("the database opens");
-    for number in 0..5000 {
-        db.put(numbered(number), [number as u8; 40])
-            .expect("written");
-    }
-    db.flush().expect("flushed");
-    change(&db);
 }
 
 #[test]

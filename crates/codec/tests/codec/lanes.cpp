@@ -182,7 +182,7 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   std::vector<RecordWords> records(offsets[n] / RECORD_UNIT + 1);
   PlaceTotals totals{};
   const PlaceRecords place_row{values.data(), rows.data(), {bytes.data(), at.data()},
-                               refs.data(), offsets.data(), reinterpret_cast<u8*>(records.data()), table, &totals};
+                               refs.data(), offsets.data(), reinterpret_cast<u8*>(records.data()), {}, table, &totals};
   constexpr u64 STRIDE = 64;
   std::vector<u8> out(2 * n * STRIDE), statuses(2 * n), default_row(STRIDE, 0xee);
   std::vector<u32> lens(2 * n);

@@ -1,7 +1,7 @@
 //! The device, and what it says of itself.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -268,6 +268,21 @@ impl Device {
             device: self,
             before,
         })
+    }
+
+    /// Whether what is queued in a stream of the caller becomes a part of a graph.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// The stream is one of the device.
+    pub(crate) unsafe fn captures(&self, stream: *mut c_void) -> Result<bool> {
+        let mut captures = 0;
+        // SAFETY: the caller says that the stream is good, and `captures` is a place for a number.
+        let code = unsafe { (self.table.stream_captures)(stream, &raw mut captures) };
+        self.check(code, "ask whether a stream is captured")?;
+        Ok(captures != 0)
     }
 
     /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.

@@ -284,6 +284,32 @@ impl Event {
         self.device.check(code, "record an event")
     }
 
+    /// Marks where a stream of the caller is now, which is not being captured into a graph.
+    ///
+    /// # Errors
+    /// Device.
+    ///
+    /// # Safety
+    /// The stream is one of the device.
+    pub unsafe fn record_behind(&self, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller says that the stream is good, and the event lives.
+        let code = unsafe { (self.device.table().event_record)(self.handle, stream) };
+        self.device.check(code, "record an event")
+    }
+
+    /// Whether the device has come here. Does not wait.
+    ///
+    /// # Errors
+    /// Device.
+    pub fn is_done(&self) -> Result<bool> {
+        let mut is_done = 0;
+        // SAFETY: the handle lives, and `is_done` is a place for a number.
+        let code = unsafe { (self.device.table().event_query)(self.handle, &raw mut is_done) };
+        self.device
+            .check(code, "ask for the progress of a stream")?;
+        Ok(is_done != 0)
+    }
+
     /// Waits until the device has come here, without using a processor.
     ///
     /// # Errors

@@ -1,9 +1,14 @@
 //! Tables of keys and values that stay on the device: rows of tasks go in, and kernels look keys up.
 
+mod budget;
+mod delta;
+mod in_use;
 mod lookup;
 mod place;
 mod table;
 
+pub use delta::{Delta, Unchanged};
+pub use in_use::InUse;
 pub use lookup::{Answer, CallerStream, Keys, Rows};
 pub use place::{PlaceBuffers, place};
 pub use table::{DeviceTable, TableContents, TableSettings};

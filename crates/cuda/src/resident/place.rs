@@ -4,8 +4,9 @@ use std::any::Any;
 
 use rockmill_core::{Error, ResidentTable, Result, RowOutput};
 
+use super::delta::{Delta, Unchanged};
 use super::table::DeviceTable;
-use crate::driver::ffi::{PlaceArgs, PlaceTotals};
+use crate::driver::ffi::{self, PlaceArgs, PlaceTotals};
 use crate::memory::buffers;
 use crate::read::{ReadSize, ReadState, Survivors};
 
@@ -17,7 +18,40 @@ buffers! {
     totals: PlaceTotals = 1;
 }
 
-/// Puts all rows into the table. Returns how many they are, and the bytes of their records.
+/// What rows are for.
+struct Goal<'a> {
+    base: Option<&'a DeviceTable>,
+    table: &'a DeviceTable,
+    counter: Option<&'a Unchanged>,
+}
+
+impl<'a> Goal<'a> {
+    fn of(table: &'a dyn ResidentTable) -> Option<Self> {
+        let any: &dyn Any = table;
+        if let Some(table) = any.downcast_ref() {
+            return Some(Self {
+                base: None,
+                table,
+                counter: None,
+            });
+        }
+        if let Some(Delta { base, table }) = any.downcast_ref() {
+            return Some(Self {
+                base: Some(base),
+                table,
+                counter: None,
+            });
+        }
+        let counter: &Unchanged = any.downcast_ref()?;
+        Some(Self {
+            base: Some(&counter.base),
+            table: &counter.table,
+            counter: Some(counter),
+        })
+    }
+}
+
+/// Puts all rows into the table, or counts them. Returns how many they are, and the bytes of their records.
 ///
 /// # Errors
 /// Device, also if the table may not take so much memory; Internal if the table is another device's.
@@ -26,11 +60,8 @@ pub fn place(
     survivors: &Survivors,
     table: &dyn ResidentTable,
 ) -> Result<RowOutput> {
-    let table: &dyn Any = table;
-    let table = table
-        .downcast_ref::<DeviceTable>()
-        .filter(|table| table.device.is(&read.device))
-        .ok_or_else(|| Error::internal("the table lies on another device"))?;
+    let goal = Goal::of(table).filter(|goal| goal.table.device.is(&read.device));
+    let goal = goal.ok_or_else(|| Error::internal("the table lies on another device"))?;
     let n = survivors.len;
     if n == 0 {
         return Ok(RowOutput::default());
@@ -38,6 +69,7 @@ pub fn place(
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut PlaceBuffers::new(&read.ws.arena);
+    let base = goal.base.map(DeviceTable::as_kernels_see_it);
     let mut args = PlaceArgs {
         arena: read.buffers.arena.as_ptr(),
         rows: read.buffers.keys_on(survivors.side).as_ptr(),
@@ -47,23 +79,51 @@ pub fn place(
         sizes: buffers.sizes.room(n + 1)?,
         offsets: buffers.offsets.room(n + 1)?,
         records: std::ptr::null_mut(),
-        table: table.as_kernels_see_it(),
+        base: base.unwrap_or_else(ffi::ResidentTable::none),
+        table: goal.table.as_kernels_see_it(),
         totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
     };
-    buffers.sizes.fill(n, 1, 0, stream)?;
-    // SAFETY: there is room for one more than there are rows, which name decoded entries.
-    let code = unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "measure records")?;
-    let bytes = buffers.offsets.download(n, 1, stream)?[0];
-    args.records = table.chunk(bytes)?;
-    // SAFETY: the chunk has room for all records, and the slots are those of the table.
-    let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
-    read.device.check(code, "put rows into a table")?;
+    let mut bytes = 0;
+    if goal.counter.is_some() {
+        // SAFETY: the rows name decoded entries, and both tables have their slots and records.
+        let code =
+            unsafe { (read.device.table().count_unchanged)(&read.ws.exec(), &raw const args) };
+        read.device.check(code, "compare tables")?;
+    } else {
+        buffers.sizes.fill(n, 1, 0, stream)?;
+        // SAFETY: there is room for one more than there are rows, which name decoded entries.
+        let code =
+            unsafe { (read.device.table().measure_records)(&read.ws.exec(), &raw const args) };
+        read.device.check(code, "measure records")?;
+        bytes = buffers.offsets.download(n, 1, stream)?[0];
+        args.records = goal.table.chunk(bytes)?;
+        // SAFETY: the chunk has room for all records, and the slots are those of the table.
+        let code = unsafe { (read.device.table().place_records)(&read.ws.exec(), &raw const args) };
+        read.device.check(code, "put rows into a table")?;
+    }
     let totals = buffers.totals.download(0, 1, stream)?[0];
-    table.add(n as u64, totals);
+    match goal.counter {
+        Some(counter) => counter.add(totals.unchanged),
+        None => goal.table.add(n as u64, totals),
+    }
     read.mark("place records", bytes)?;
     Ok(RowOutput {
         rows: n as u64,
         bytes,
     })
+}
+
+impl ffi::ResidentTable {
+    /// No table.
+    fn none() -> Self {
+        Self {
+            slots: std::ptr::null_mut(),
+            buckets: 0,
+            seed: 0,
+            hash_mask: 0,
+            bound_ends: std::ptr::null(),
+            bound_bytes: std::ptr::null(),
+            num_bounds: 0,
+        }
+    }
 }

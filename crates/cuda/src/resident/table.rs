@@ -1,11 +1,12 @@
 //! A table: its slots, and the memory of its records.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 
+use super::budget::{Budget, Part};
 use crate::driver::ffi::{self, PlaceTotals};
-use crate::driver::{Device, DeviceMemory, Stream};
+use crate::driver::{CopyKind, Device, Stream};
 use crate::read::share;
 
 /// `slots.hpp`: bytes of a bucket.
@@ -22,7 +23,7 @@ const MAX_ADDRESS: u64 = 1 << 48;
 pub struct TableSettings<'a> {
     /// Maximum number of keys.
     pub keys: u64,
-    /// Maximum device memory in bytes.
+    /// Maximum device memory in bytes: of this table, and of those that are made of it.
     pub memory_bytes: u64,
     /// Seed of the hash of keys.
     pub seed: u64,
@@ -44,18 +45,20 @@ pub struct TableContents {
     pub left_over: u64,
     /// Device memory of slots and bounds in bytes.
     pub slot_bytes: u64,
-    /// Device memory of records in bytes.
+    /// Device memory of records in bytes, dead ones included.
     pub record_bytes: u64,
+    /// Device memory in bytes of records that were replaced or deleted, which no slot names any more.
+    pub dead_bytes: u64,
 }
 
 /// A table on a device.
 #[derive(Debug)]
 pub struct DeviceTable {
     pub(super) device: Device,
-    memory_bytes: u64,
-    slots: DeviceMemory,
+    budget: Arc<Budget>,
+    slots: Part,
     /// Ends of all bounds, and behind them their bytes.
-    bounds: DeviceMemory,
+    bounds: Arc<Part>,
     num_bounds: u64,
     buckets: u64,
     seed: u64,
@@ -65,10 +68,13 @@ pub struct DeviceTable {
     pub(super) stream: Mutex<Stream>,
 }
 
-#[derive(Debug)]
+/// Records are never changed, so a table has those of the one that it was made of.
+#[derive(Debug, Clone)]
 struct Held {
-    chunks: Vec<DeviceMemory>,
+    chunks: Vec<Arc<Part>>,
     contents: TableContents,
+    /// Slots of deleted keys, also those that were taken again.
+    gone: u64,
 }
 
 impl ResidentTable for DeviceTable {}
@@ -93,17 +99,33 @@ impl DeviceTable {
     /// # Errors
     /// Device if the table may not take so much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
+        Self::within(
+            device,
+            settings,
+            Arc::new(Budget::new(settings.memory_bytes)),
+        )
+    }
+
+    /// An empty table on the same device. What both take is limited by the memory that this one was given, whatever the
+    /// settings say of it.
+    ///
+    /// # Errors
+    /// As those of [`DeviceTable::new`].
+    pub fn beside(&self, settings: &TableSettings<'_>) -> Result<Self> {
+        Self::within(&self.device, settings, Arc::clone(&self.budget))
+    }
+
+    fn within(device: &Device, settings: &TableSettings<'_>, budget: Arc<Budget>) -> Result<Self> {
         let (ends, bytes) = bounds(settings.outside);
         let bounds_at = size_of_val(&ends[..]);
         // Words are read whole.
         let bounds_len = (bounds_at + bytes.len()).next_multiple_of(size_of::<u64>());
+        let bounds_len = bounds_len as u64;
         let slots_len = Self::slot_bytes(settings.keys);
-        let slot_bytes = slots_len.saturating_add(bounds_len as u64);
-        check_budget(slot_bytes, settings.memory_bytes)?;
         let _current = device.make_current()?;
+        let bounds = budget.take(device, bounds_len)?;
+        let slots = budget.take(device, slots_len)?;
         let stream = Stream::with_staging(device)?;
-        let slots = DeviceMemory::new(device, slots_len)?;
-        let bounds = DeviceMemory::new(device, bounds_len.max(size_of::<u64>()) as u64)?;
         // SAFETY: the memory is as long as what is written there, and lives until the stream was waited for.
         unsafe {
             stream.fill(slots.as_ptr().cast(), 0, slots_len as usize)?;
@@ -114,9 +136,9 @@ impl DeviceTable {
         stream.synchronize()?;
         Ok(Self {
             device: device.clone(),
-            memory_bytes: settings.memory_bytes,
+            budget,
             slots,
-            bounds,
+            bounds: Arc::new(bounds),
             num_bounds: ends.len() as u64,
             buckets: buckets(settings.keys),
             seed: settings.seed,
@@ -124,12 +146,49 @@ impl DeviceTable {
             held: Mutex::new(Held {
                 chunks: Vec::new(),
                 contents: TableContents {
-                    slot_bytes,
+                    slot_bytes: slots_len.saturating_add(bounds_len),
                     ..TableContents::default()
                 },
+                gone: 0,
             }),
             stream: Mutex::new(stream),
         })
+    }
+
+    /// A copy of the slots. Both tables have the same records, in the same memory.
+    ///
+    /// # Errors
+    /// Device if both may not take so much memory, or the device does not have it.
+    pub(super) fn copied(&self) -> Result<Self> {
+        let _current = self.device.make_current()?;
+        let slots = self.budget.take(&self.device, self.slots.len())?;
+        let stream = Stream::with_staging(&self.device)?;
+        let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
+        // SAFETY: both have so many bytes, and live until the stream was waited for. Nobody changes what is copied.
+        unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize)? };
+        stream.synchronize()?;
+        Ok(Self {
+            device: self.device.clone(),
+            budget: Arc::clone(&self.budget),
+            slots,
+            bounds: Arc::clone(&self.bounds),
+            num_bounds: self.num_bounds,
+            buckets: self.buckets,
+            seed: self.seed,
+            hash_mask: self.hash_mask,
+            held: Mutex::new(self.held().clone()),
+            stream: Mutex::new(stream),
+        })
+    }
+
+    /// Whether so many slots are taken that lookups would go on in many buckets.
+    pub fn is_crowded(&self) -> bool {
+        /// Of sixteen slots.
+        const MOST: u64 = 15;
+        let held = self.held();
+        let taken = held.contents.keys + held.contents.ask + held.gone;
+        let slots = self.slots.len() / size_of::<u64>() as u64;
+        taken.saturating_mul(16) > slots.saturating_mul(MOST)
     }
 
     /// What the table has now.
@@ -156,48 +215,39 @@ impl DeviceTable {
         }
     }
 
-    /// Memory for records, which lives as long as the table.
+    /// Memory for records, which lives as long as a table that has it.
     ///
     /// # Errors
     /// Device if the table may not take so much more, or the device does not have it.
     pub(super) fn chunk(&self, bytes: u64) -> Result<*mut u8> {
-        let mut held = self.held();
-        let (contents, memory_bytes) = (held.contents, self.memory_bytes);
-        let all = (contents.slot_bytes).saturating_add(contents.record_bytes);
-        check_budget(all.saturating_add(bytes), memory_bytes)?;
-        let chunk = DeviceMemory::new(&self.device, bytes.max(1))?;
+        let chunk = self.budget.take(&self.device, bytes)?;
         let memory = chunk.as_ptr();
         if (memory.addr() as u64).saturating_add(bytes) > MAX_ADDRESS {
             let what = format!("slots have no room for the address {memory:p} of records");
             return Err(Error::new(ErrorKind::Device, what));
         }
+        let mut held = self.held();
         held.contents.record_bytes += bytes;
-        held.chunks.push(chunk);
+        held.chunks.push(Arc::new(chunk));
         Ok(memory)
     }
 
     /// Counts the rows of a task.
     pub(super) fn add(&self, rows: u64, totals: PlaceTotals) {
-        let contents = &mut self.held().contents;
-        contents.keys += rows.saturating_sub(totals.ask);
+        let mut held = self.held();
+        let contents = &mut held.contents;
+        let records = rows.saturating_sub(totals.without);
+        contents.keys = (contents.keys + records).saturating_sub(totals.replaced);
         contents.ask += totals.ask;
         contents.left_over += totals.left_over;
+        contents.dead_bytes += totals.dead_bytes;
+        held.gone += totals.gone;
     }
 }
 
 fn buckets(keys: u64) -> u64 {
     let (keys_of, buckets) = KEYS_PER_BUCKETS;
     share(keys, buckets, keys_of).max(1)
-}
-
-fn check_budget(needed: u64, given: u64) -> Result<()> {
-    if needed <= given {
-        return Ok(());
-    }
-    let what = format!(
-        "the table needs {needed} bytes of device memory or more, and may take {given}: give it more memory"
-    );
-    Err(Error::new(ErrorKind::Device, what))
 }
 
 /// Ends of the ranges' bounds among their bytes, and the bytes. An even bound begins a range.

@@ -102,6 +102,15 @@ impl LogReader {
         Self::default()
     }
 
+    /// A reader of a MANIFEST that goes on behind a record, which ends at this offset.
+    pub fn behind(end: u64) -> Self {
+        Self {
+            at: end,
+            sound_end: end,
+            ..Self::default()
+        }
+    }
+
     /// A reader at the start of the write-ahead log of that number.
     pub fn write_ahead_log(number: u64) -> Self {
         Self {

@@ -56,6 +56,27 @@ proptest! {
     }
 
     #[test]
+    fn a_reader_goes_on_behind_any_record(lens in any_lens(), piece in 1usize..70_000) {
+        let log = encode_log_of(&payloads(&lens), None);
+        let records = |mut reader: LogReader| {
+            let mut records = Vec::new();
+            let start = reader.bytes_fed() as usize;
+            for bytes in log[start..].chunks(piece) {
+                reader.push(bytes);
+                while let Some(record) = reader.next_record().unwrap() {
+                    records.push(record);
+                }
+            }
+            records
+        };
+        let all = records(LogReader::new());
+        prop_assert_eq!(all.len(), lens.len());
+        for (number, record) in all.iter().enumerate() {
+            prop_assert_eq!(&records(LogReader::behind(record.end)), &all[number + 1..]);
+        }
+    }
+
+    #[test]
     fn a_log_that_is_cut_ends_behind_its_last_whole_record(
         lens in any_lens(),
         recycled: bool,

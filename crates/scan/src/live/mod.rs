@@ -6,6 +6,8 @@
 
 mod handle;
 mod log;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -122,6 +124,7 @@ impl<D: Handle> LiveDatabase<D> {
         let options = ReadOptions::read(&*engine.storage, &self.path)?;
         let mut families = self.pin(engine, &mut state.follower, &mut pinned)?;
         for (name, FamilyAt { family, .. }) in &mut families {
+            family.has_filter = options.filtered.contains(name.as_bytes());
             if options.in_place.contains(name.as_bytes()) {
                 let reason = "inplace_update_support changes entries that are not flushed";
                 family.unread.get_or_insert_with(|| reason.to_owned());
@@ -217,7 +220,7 @@ impl<D: Handle> LiveDatabase<D> {
                     && files_of(tree) == files.get(&name).cloned().unwrap_or_default()
                 {
                     missing.remove(&name);
-                    families.insert(name, FamilyAt::new(id, tree));
+                    families.insert(name, FamilyAt::new(id, tree, follower));
                 }
             }
             if missing.is_empty() {
@@ -227,7 +230,7 @@ impl<D: Handle> LiveDatabase<D> {
         for name in missing {
             // It may have been dropped meanwhile.
             if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
-                let mut at = FamilyAt::new(id, tree);
+                let mut at = FamilyAt::new(id, tree, follower);
                 let reason = "its files change all the time";
                 at.family.unread.get_or_insert_with(|| reason.to_owned());
                 families.insert(name, at);
@@ -270,11 +273,11 @@ struct FamilyAt {
 }
 
 impl FamilyAt {
-    fn new(id: u32, tree: &ColumnFamily) -> Self {
+    fn new(id: u32, tree: &ColumnFamily, follower: &TreeFollower) -> Self {
         Self {
             id,
             log_number: tree.log_number,
-            family: Family::new(id, tree),
+            family: Family::new(id, tree, follower.position()),
         }
     }
 }

@@ -312,6 +312,11 @@ records! {
     pub struct PlaceTotals {
         pub ask: u64,
         pub left_over: u64,
+        pub without: u64,
+        pub replaced: u64,
+        pub gone: u64,
+        pub dead_bytes: u64,
+        pub unchanged: u64,
     }
 
     /// `InputTotals`.
@@ -500,6 +505,7 @@ records! {
         pub sizes: *mut u64,
         pub offsets: *mut u64,
         pub records: *mut u8,
+        pub base: ResidentTable,
         pub table: ResidentTable,
         pub totals: *mut PlaceTotals,
     }

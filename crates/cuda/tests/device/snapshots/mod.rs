@@ -1,6 +1,7 @@
 //! What a snapshot sees is the same on the CPU, by the kernels, and in a model; and rows that are handed over are those
 //! that files would hold.
 
+mod deltas;
 mod drawn;
 mod model;
 mod refused;

@@ -6,8 +6,8 @@ use std::ptr;
 use proptest::prelude::*;
 use rockmill_core::{
     Backend, CancelToken, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator, Output,
-    Purpose, ReadTask, Result, RowOutput, SnapshotRules, Support, Tombstones, Undecided,
-    Unsupported, Visibility,
+    Purpose, ReadTask, ResidentTable, Result, RowOutput, SnapshotRules, Support, Tombstones,
+    Undecided, Unsupported, Visibility,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{
@@ -25,7 +25,7 @@ const ALL: SnapshotRules = SnapshotRules {
     undecided: Undecided::Mark,
 };
 
-fn settings(keys: u64) -> TableSettings<'static> {
+pub fn settings(keys: u64) -> TableSettings<'static> {
     TableSettings {
         keys,
         memory_bytes: 1 << 30,
@@ -36,12 +36,12 @@ fn settings(keys: u64) -> TableSettings<'static> {
 }
 
 /// Puts the rows of a range into a table.
-fn place(
+pub fn place(
     backend: &CudaBackend,
     tables: &[InputTable],
     range: &KeyRange,
     rules: SnapshotRules,
-    table: &DeviceTable,
+    table: &dyn ResidentTable,
 ) -> Result<RowOutput> {
     let visibility = Visibility::Snapshot(rules);
     let request = request(tables, range, visibility, Purpose::Resident);
@@ -67,17 +67,17 @@ fn table_of(backend: &CudaBackend, entries: &[Entry], settings: &TableSettings<'
     table
 }
 
-fn numbered(numbers: std::ops::Range<u32>) -> Vec<Entry> {
+pub fn numbered(numbers: std::ops::Range<u32>) -> Vec<Entry> {
     let entry = |n: u32| Entry::new(&n.to_be_bytes(), 1, PUT, &common::noise(u64::from(n), 20));
     numbers.map(entry).collect()
 }
 
-fn get(table: &DeviceTable, keys: &[&[u8]]) -> Vec<Answer> {
+pub fn get(table: &DeviceTable, keys: &[&[u8]]) -> Vec<Answer> {
     table.get(keys).expect("answers")
 }
 
 /// Masks of hashes: all bits, four buckets in which tags have one bit, and one bucket in which all hashes are equal.
-const MASKS: [u64; 3] = [u64::MAX, 3 << 62 | 1, 0];
+pub const MASKS: [u64; 3] = [u64::MAX, 3 << 62 | 1, 0];
 
 proptest! {
     #![proptest_config(config(400))]
@@ -409,19 +409,11 @@ fn what_is_foreseen_of_a_task_is_enough() {
 #[test]
 fn what_no_table_takes_is_refused() {
     let range = KeyRange::default();
-    let keep = SnapshotRules {
-        tombstones: Tombstones::Keep,
-        ..ALL
-    };
     let plan = common::plan();
-    for visibility in [
-        Visibility::Snapshot(keep),
-        Visibility::Compaction(&plan.rules),
-    ] {
-        let request = request(&[], &range, visibility, Purpose::Resident);
-        let refused = Support::No(Unsupported::Purpose);
-        assert_eq!(Backend::supports(device(), &request), refused);
-    }
+    let visibility = Visibility::Compaction(&plan.rules);
+    let compaction = request(&[], &range, visibility, Purpose::Resident);
+    let refused = Support::No(Unsupported::Purpose);
+    assert_eq!(Backend::supports(device(), &compaction), refused);
     let asked = request(&[], &range, Visibility::Snapshot(ALL), Purpose::Resident);
     let refused = Support::No(Unsupported::Purpose);
     assert_eq!(Backend::supports(&CpuBackend, &asked), refused);

@@ -1,0 +1,169 @@
+//! What was written to a column family between two of its versions.
+//!
+//! The edits of the MANIFEST tell it, and not sequence numbers: a compaction may have set these to zero.
+//!
+//! | edit | what follows |
+//! |---|---|
+//! | new files in level 0 and a log number: a flush | the files are read |
+//! | new files in place of others, with the epoch number of a known file: a compaction | nothing |
+//! | all others: ingestion, files that are taken away | all is to be read again |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rockmill_core::{Error, ReadAt, Result};
+use rockmill_format::log::LogReader;
+use rockmill_format::manifest::VersionEdit;
+use rockmill_snapshot::tree::Position;
+use rockmill_storage::{InputFileReader, Storage};
+
+use crate::engine::ScanEngine;
+use crate::memory_table::MemoryTable;
+use crate::view::FamilyView;
+
+/// What a reader of a version finds otherwise than one of an older version.
+#[derive(Debug)]
+pub enum Since {
+    /// Nothing.
+    Nothing,
+    /// What was written.
+    Written(WrittenSince),
+    /// Anything, for this reason.
+    Anything(String),
+}
+
+/// What was written between two versions.
+#[derive(Debug)]
+pub struct WrittenSince {
+    /// The newer version with the tables alone that were written since. The newest entry of a key in them decides over the
+    /// key, also a tombstone. A key without one is what it was, but see `unflushed`.
+    pub tables: Arc<FamilyView>,
+    /// The older version with its unflushed entries alone, if they may be in other tables now. RocksDB does not write all
+    /// of them to files: a SingleDelete goes with its Put. Keys that have a value here have an entry in `tables`, or all is
+    /// to be read again.
+    pub unflushed: Option<Arc<FamilyView>>,
+}
+
+/// What a column family's files tell of its history.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// Number that the database has given it.
+    pub id: u32,
+    /// Where the MANIFEST says that it has its files.
+    pub position: Position,
+    /// Numbers of files with entries that were written after the view was taken.
+    pub ahead: BTreeSet<u64>,
+    /// Epoch numbers of its files.
+    pub epochs: BTreeSet<u64>,
+    /// Whether a compaction may change what a reader finds.
+    pub has_filter: bool,
+}
+
+impl FamilyView {
+    /// What readers find otherwise than those of an older version, which `base` is. Whether iterators have to read the same
+    /// ranges is not looked at.
+    ///
+    /// # Errors
+    /// None now.
+    pub fn since(&self, base: &Self, engine: &ScanEngine) -> Result<Since> {
+        let mut files = match flushed(&*engine.storage, self, base) {
+            Ok(files) => files,
+            Err(reason) => return Ok(Since::Anything(reason)),
+        };
+        // The base has not seen all of these.
+        files.extend(&base.origin.ahead);
+        let are_here = |number: &u64| self.files().iter().any(|file| file.number == *number);
+        if let Some(number) = files.iter().find(|number| !are_here(number)) {
+            let reason = format!("file {number} was compacted before it was read");
+            return Ok(Since::Anything(reason));
+        }
+        let has = |view: &Self, part: &Arc<MemoryTable>| {
+            let mut parts = view.unflushed.iter();
+            parts.any(|other| Arc::ptr_eq(part, other))
+        };
+        let is_changed = base.unflushed.iter().any(|part| !has(self, part));
+        let is_more = self.unflushed.iter().any(|part| !has(base, part));
+        if files.is_empty() && (self.sequence() == base.sequence() || !is_changed && !is_more) {
+            return Ok(Since::Nothing);
+        }
+        // Files may have entries that are older than those in the log.
+        let has_file = |number| files.contains(&number);
+        let tables = self.part(has_file, |part| !files.is_empty() || !has(base, part));
+        let unflushed = is_changed.then(|| Arc::new(base.part(|_| false, |_| true)));
+        Ok(Since::Written(WrittenSince {
+            tables: Arc::new(tables),
+            unflushed,
+        }))
+    }
+}
+
+/// Numbers of the files that were flushed between two versions, or why that is not all that has happened.
+fn flushed(
+    storage: &dyn Storage,
+    now: &FamilyView,
+    base: &FamilyView,
+) -> std::result::Result<BTreeSet<u64>, String> {
+    let (from, to) = (&base.origin.position, &now.origin.position);
+    if base.origin.id != now.origin.id {
+        return Err("the column family was dropped and made anew".to_owned());
+    }
+    if from.manifest != to.manifest || to.bytes < from.bytes {
+        return Err("the MANIFEST was begun anew".to_owned());
+    }
+    let mut epochs = base.origin.epochs.clone();
+    let mut files = BTreeSet::new();
+    let edits = edits(storage, now, from, to);
+    for edit in edits.map_err(|error| format!("the MANIFEST cannot be read: {error}"))? {
+        if edit.column_family != base.origin.id {
+            continue;
+        }
+        let is_known = |epoch| epochs.contains(&epoch);
+        match (edit.deleted_files.is_empty(), edit.new_files.is_empty()) {
+            (true, true) => {}
+            (false, true) => return Err("files were taken away".to_owned()),
+            (true, false) => {
+                let mut levels = edit.new_files.iter().map(|(level, _)| *level);
+                if edit.log_number.is_none() || levels.any(|level| level != 0) {
+                    return Err("files were ingested".to_owned());
+                }
+                epochs.extend(edit.new_files.iter().map(|(_, file)| file.epoch_number));
+                files.extend(edit.new_files.iter().map(|(_, file)| file.number));
+            }
+            (false, false) if edit.new_files.iter().all(|(_, f)| is_known(f.epoch_number)) => {
+                if now.origin.has_filter {
+                    return Err("a compaction filter may have changed values".to_owned());
+                }
+            }
+            (false, false) => return Err("files were replaced".to_owned()),
+        }
+    }
+    Ok(files)
+}
+
+/// The edits between two places in a MANIFEST.
+fn edits(
+    storage: &dyn Storage,
+    view: &FamilyView,
+    from: &Position,
+    to: &Position,
+) -> Result<Vec<VersionEdit>> {
+    /// Bytes that are read at a time.
+    const CHUNK_BYTES: u64 = 1 << 20;
+    let malformed = |error| Error::format(&from.manifest, error);
+    let mut edits = Vec::new();
+    if from.bytes == to.bytes {
+        return Ok(edits);
+    }
+    let file = InputFileReader::open(storage, &view.path.join(&from.manifest))?;
+    let mut log = LogReader::behind(from.bytes);
+    while log.bytes_fed() < to.bytes {
+        let len = CHUNK_BYTES.min(to.bytes - log.bytes_fed());
+        let mut chunk = vec![0; len as usize];
+        file.read_exact_at(&mut chunk, log.bytes_fed())?;
+        log.push(&chunk);
+        while let Some(record) = log.next_record().map_err(malformed)? {
+            edits.push(VersionEdit::decode(&record.payload).map_err(malformed)?);
+        }
+    }
+    Ok(edits)
+}

@@ -1,0 +1,200 @@
+//! Versions are taken from a database, and their keys go into tables.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rockmill_core::{
+    CancelToken, DeclineReason, DynBackend, Error, ErrorKind, InputTable, KeyRange, Operator,
+    Output, Purpose, ReadTask, Request, ResidentTable, Result, RowOutput, SnapshotRules, Support,
+    Tombstones, Undecided, Visibility,
+};
+use rockmill_cuda::{CudaBackend, DeviceTable, TableSettings, Target};
+use rockmill_exec::parallel;
+use rockmill_scan::{Database, FamilyView, Piece, ScanEngine, Through};
+
+use crate::foreseen::{Asked, Foreseen};
+
+/// Stored bytes of a task. Smaller ones take a GPU about as long.
+const PIECE_BYTES: u64 = 64 << 20;
+
+/// Bytes of each table that a task reads ahead.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// Tasks at a time: one reads files while others are on the device.
+const TASKS: usize = 4;
+
+/// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
+const ATTEMPTS: usize = 4;
+
+/// Where versions come from, and where they go.
+#[derive(Debug)]
+pub struct Source {
+    pub database: Arc<dyn Database>,
+    pub engine: Arc<ScanEngine>,
+    pub family: String,
+    pub target: Target,
+}
+
+/// A version, of which nothing is loaded.
+#[derive(Debug)]
+pub struct Taken {
+    pub family: Arc<FamilyView>,
+    /// What goes into a table.
+    pub pieces: Vec<Piece>,
+    /// What does not.
+    pub asked: Vec<Asked>,
+}
+
+impl Source {
+    /// The column family as it is now.
+    pub fn take(&self) -> Result<Taken> {
+        let view = self.database.view(&self.engine)?;
+        let family = view.family(&self.family)?;
+        if !family.orders_by_bytes() {
+            let what = format!(
+                "column family {:?} does not order keys by their bytes, and there are no views of such ones",
+                self.family
+            );
+            return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
+        }
+        Taken::new(family)
+    }
+}
+
+impl Taken {
+    /// Cuts a version into pieces.
+    pub fn new(family: Arc<FamilyView>) -> Result<Self> {
+        let (mut pieces, mut asked) = (Vec::new(), Vec::new());
+        for piece in family.pieces(&[KeyRange::default()], PIECE_BYTES)? {
+            let request = request(&family, &piece.range, family.inputs(), Tombstones::Drop);
+            let reason = match (&piece.through, request.support()) {
+                (Through::Iterators(reason), _) => reason.clone(),
+                (Through::Tables, Support::No(what)) => what.to_string(),
+                (Through::Tables, Support::Yes) => {
+                    pieces.push(piece);
+                    continue;
+                }
+            };
+            asked.push(Asked {
+                range: piece.range,
+                bytes: piece.bytes,
+                reason,
+            });
+        }
+        Ok(Self {
+            family,
+            pieces,
+            asked,
+        })
+    }
+}
+
+/// How much memory tables may take.
+#[derive(Debug, Clone, Copy)]
+pub enum Memory<'a> {
+    /// So many bytes.
+    Bytes(u64),
+    /// What another table was given, with which it is shared.
+    Of(&'a DeviceTable),
+}
+
+/// Loads a version into a table of its own.
+pub fn load(backend: &CudaBackend, taken: &Taken, memory: Memory<'_>) -> Result<DeviceTable> {
+    let outside: Vec<_> = (taken.asked.iter())
+        .map(|asked| asked.range.clone())
+        .collect();
+    let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
+    for _ in 0..ATTEMPTS {
+        let settings = |memory_bytes| TableSettings {
+            keys,
+            memory_bytes,
+            seed: seed(),
+            hash_mask: u64::MAX,
+            outside: &outside,
+        };
+        let table = match memory {
+            Memory::Bytes(bytes) => DeviceTable::new(backend.device(), &settings(bytes)),
+            Memory::Of(table) => table.beside(&settings(0)),
+        }?;
+        place(backend, taken, Tombstones::Drop, &table)?;
+        if table.contents().left_over == 0 {
+            return Ok(table);
+        }
+        keys = keys.saturating_add(keys / 4);
+    }
+    let what = format!(
+        "{ATTEMPTS} tables with different hashes had no room for some keys: give the view more memory, or report it"
+    );
+    Err(Error::new(ErrorKind::Device, what))
+}
+
+/// The seed of a hash. Who writes keys does not know it.
+pub fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Puts the keys of a version into a table. Returns how many they are, and the bytes of their records.
+pub fn place(
+    backend: &CudaBackend,
+    taken: &Taken,
+    tombstones: Tombstones,
+    table: &dyn ResidentTable,
+) -> Result<RowOutput> {
+    let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    parallel::map(&taken.pieces, TASKS, |piece: &Piece| {
+        let placed = place_piece(backend, &taken.family, piece, tombstones, table)?;
+        rows.fetch_add(placed.rows, Ordering::Relaxed);
+        bytes.fetch_add(placed.bytes, Ordering::Relaxed);
+        Ok(())
+    })?;
+    Ok(RowOutput {
+        rows: rows.into_inner(),
+        bytes: bytes.into_inner(),
+    })
+}
+
+fn place_piece(
+    backend: &CudaBackend,
+    family: &FamilyView,
+    piece: &Piece,
+    tombstones: Tombstones,
+    table: &dyn ResidentTable,
+) -> Result<RowOutput> {
+    let inputs = family.open_tables(&piece.range)?;
+    let request = request(family, &piece.range, &inputs, tombstones);
+    DynBackend::supports(backend, &request).check()?;
+    let task = ReadTask {
+        request,
+        cancel: &CancelToken::new(),
+        progress: None,
+    };
+    let report = backend.run(task, Operator::Resident { table })?;
+    match (report.read.is_balanced(), report.output) {
+        (true, Output::Rows(rows)) => Ok(rows),
+        _ => {
+            let what = "entries read do not equal entries kept and dropped";
+            Err(Error::new(ErrorKind::Verification, what))
+        }
+    }
+}
+
+/// What is asked of a device for the keys of a range.
+fn request<'a>(
+    family: &FamilyView,
+    range: &'a KeyRange,
+    tables: &'a [InputTable],
+    tombstones: Tombstones,
+) -> Request<'a> {
+    Request {
+        tables,
+        range,
+        visibility: Visibility::Snapshot(SnapshotRules {
+            sequence: family.sequence(),
+            tombstones,
+            undecided: Undecided::Mark,
+        }),
+        read_ahead_bytes: READ_AHEAD_BYTES,
+        purpose: Purpose::Resident,
+    }
+}

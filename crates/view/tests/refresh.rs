@@ -1,0 +1,498 @@
+//! A view that was refreshed has what RocksDB finds now, and versions that are held have what it found then.
+
+#[path = "../../scan/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::*;
+use helpers::*;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use rockmill_core::{ErrorKind, KeyRange};
+use rockmill_cuda::Answer;
+use rockmill_scan::Database;
+use rockmill_scan::live::LiveDatabase;
+use rockmill_view::{CallerStream, Hold, Loaded, View};
+use rust_rocksdb::{
+    DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,
+};
+
+/// Of a kernel that was never launched.
+fn hold(view: &View) -> Hold {
+    // SAFETY: the default stream is one of every device.
+    view.hold(unsafe { CallerStream::new(ptr::null_mut()) })
+        .expect("held")
+}
+
+fn wait_for_compactions(db: &DB) {
+    let options = WaitForCompactOptions::default();
+    db.wait_for_compact(&options).expect("compacted");
+}
+
+/// Compares what a table finds with all rows, but for keys that are to be asked for.
+fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
+    let keys = keys(rows);
+    let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    let answers = hold.table().get(&refs).expect("answers");
+    for (key, answer) in keys.iter().zip(answers) {
+        let row = rows.iter().find(|(other, _)| other == key);
+        let meant = row.map_or(Answer::NotFound, |(_, value)| Answer::Found(value.clone()));
+        prop_assert!(answer == Answer::Ask || answer == meant, "{:?}", key);
+    }
+    Ok(())
+}
+
+/// How often views were refreshed how.
+#[derive(Debug, Default)]
+struct Counts {
+    nothing: u32,
+    added: u32,
+    all: u32,
+}
+
+impl Counts {
+    fn add(&mut self, how: &Loaded) {
+        *match how {
+            Loaded::Nothing => &mut self.nothing,
+            Loaded::Added { .. } => &mut self.added,
+            Loaded::All { .. } => &mut self.all,
+        } += 1;
+    }
+}
+
+/// Runs random cases, and returns how often views were refreshed how in all.
+fn check_cases<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    check: impl Fn(S::Value, &mut Counts) -> Result<(), TestCaseError>,
+) -> Counts {
+    let counts = std::cell::RefCell::new(Counts::default());
+    let config = Config {
+        source_file: Some(file!()),
+        ..Config::with_cases(cases)
+    };
+    let checked =
+        TestRunner::new(config).run(&strategy, |case| check(case, &mut counts.borrow_mut()));
+    // It has the smallest case that fails, and proptest writes its seed to a file.
+    checked.unwrap_or_else(|error| panic!("{error}"));
+    counts.into_inner()
+}
+
+#[test]
+fn a_refreshed_view_of_an_open_database_has_what_iterators_find_and_holds_what_they_found() {
+    let strategy = (
+        history(Kinds {
+            unlogged: true,
+            merges: true,
+        }),
+        2usize..8,
+        any::<bool>(),
+        any::<u8>(),
+    );
+    let counts = check_cases(100, strategy, |(steps, parts, may_flush, held), counts| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let db = Arc::new(open(&dir.path().join("db")));
+        let live = LiveDatabase::new(Arc::clone(&db));
+        let live = live.flush_every(may_flush.then_some(Duration::ZERO));
+        let database: Arc<dyn Database> = Arc::new(live);
+        let views =
+            FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
+        let mut holds = Vec::new();
+        let steps: Vec<_> = steps.iter().enumerate().collect();
+        for (part, steps) in steps.chunks(steps.len().div_ceil(parts)).enumerate() {
+            for (number, step) in steps {
+                run_one(&db, dir.path(), *number, step);
+            }
+            for (family, view) in &views {
+                let refreshed = view.refresh().expect("refreshed");
+                counts.add(&refreshed.how);
+                prop_assert_eq!(refreshed.sequence, db.latest_sequence_number());
+                let rows = rows(&db, family, &KeyRange::default());
+                compare(view, &rows)?;
+                if held >> part & 1 == 1 {
+                    holds.push((hold(view), rows));
+                }
+            }
+        }
+        for (hold, rows) in &holds {
+            compare_values(rows, |keys| hold.get(keys).expect("values"))?;
+        }
+        Ok(())
+    });
+    println!("{counts:?}");
+    assert!(
+        counts.added > 50 && counts.all > 50 && counts.nothing > 5,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn a_refreshed_view_of_a_directory_has_what_iterators_find() {
+    let strategy = (
+        history(Kinds {
+            unlogged: false,
+            merges: true,
+        }),
+        2usize..8,
+        any::<u8>(),
+    );
+    let counts = check_cases(40, strategy, |(steps, parts, held), counts| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("db");
+        let db = open(&path);
+        let database = directory(&path);
+        let views =
+            FAMILIES.map(|family| (family, builder(&database, family).open().expect("a view")));
+        let mut holds = Vec::new();
+        let steps: Vec<_> = steps.iter().enumerate().collect();
+        for (part, steps) in steps.chunks(steps.len().div_ceil(parts)).enumerate() {
+            for (number, step) in steps {
+                run_one(&db, dir.path(), *number, step);
+            }
+            wait_for_compactions(&db);
+            for (family, view) in &views {
+                let refreshed = view.refresh().expect("refreshed");
+                counts.add(&refreshed.how);
+                let rows = rows(&db, family, &KeyRange::default());
+                compare(view, &rows)?;
+                if held >> part & 1 == 1 {
+                    holds.push((hold(view), rows));
+                }
+            }
+        }
+        // Iterators of a directory read what is there now.
+        for (hold, rows) in &holds {
+            compare_table(hold, rows)?;
+        }
+        Ok(())
+    });
+    println!("{counts:?}");
+    assert!(
+        counts.added > 20 && counts.all > 20 && counts.nothing > 5,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn a_view_that_is_refreshed_while_others_write_has_whole_batches() {
+    const KEYS: u32 = 50;
+    const REFRESHES: usize = 60;
+    let dir = tempfile::tempdir().expect("a folder");
+    let db = Arc::new(open(&dir.path().join("db")));
+    let keys: Vec<_> = (0..KEYS).map(u32::to_be_bytes).collect();
+    let refs: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+    let write = |number: u64| {
+        let mut batch = WriteBatch::default();
+        refs.iter()
+            .for_each(|key| batch.put(key, number.to_be_bytes()));
+        // In no other batch, so that no later one mends what was missed.
+        batch.put([&number.to_be_bytes()[..], b"once"].concat(), b"");
+        db.write(&batch).expect("written");
+    };
+    write(0);
+    let database: Arc<dyn Database> = Arc::new(LiveDatabase::new(Arc::clone(&db)));
+    let view = builder(&database, "default").open().expect("a view");
+    let is_done = AtomicBool::new(false);
+    let number_of = |view: &View| {
+        let found = view.get(&refs).expect("values");
+        let numbers = (found.iter().flatten())
+            .map(|value| u64::from_be_bytes(value[..].try_into().expect("eight bytes")));
+        let numbers: Vec<_> = numbers.collect();
+        assert_eq!(numbers, [numbers[0]; KEYS as usize]);
+        numbers[0]
+    };
+    let mut counts = Counts::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1.. {
+                write(number);
+                if number % 20 == 0 {
+                    db.flush().expect("flushed");
+                }
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut last = 0;
+        for _ in 0..REFRESHES {
+            counts.add(&view.refresh().expect("refreshed").how);
+            let number = number_of(&view);
+            assert!(number >= last);
+            last = number;
+            let once: Vec<_> = (0..=number + 1)
+                .map(|number| [&number.to_be_bytes()[..], b"once"].concat())
+                .collect();
+            let once: Vec<_> = once.iter().map(Vec::as_slice).collect();
+            let found = view.get(&once).expect("values");
+            let missing = found.iter().position(Option::is_none);
+            assert_eq!(missing, Some(number as usize + 1));
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(counts.added > 0, "{counts:?}");
+}
+
+/// A database in a directory with 5000 rows in one file, and a view of it.
+struct Case {
+    dir: tempfile::TempDir,
+    db: DB,
+    view: View,
+}
+
+impl Case {
+    fn new() -> Self {
+        Self::with(|db| db.flush().expect("flushed"))
+    }
+
+    fn with(change: impl FnOnce(&DB)) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("db");
+        let db = open(&path);
+        put_rows(&db);
+        change(&db);
+        let view = builder(&directory(&path), "default").open();
+        Self {
+            view: view.expect("a view"),
+            dir,
+            db,
+        }
+    }
+
+    fn refresh(&self) -> Loaded {
+        self.view.refresh().expect("refreshed").how
+    }
+
+    fn compare(&self) {
+        let rows = rows(&self.db, "default", &KeyRange::default());
+        compare(&self.view, &rows).expect("equal");
+    }
+
+    /// Why all was loaded.
+    fn reason(&self) -> String {
+        let how = self.refresh();
+        self.compare();
+        match how {
+            Loaded::All { reason } => reason,
+            how => panic!("{how:?}"),
+        }
+    }
+
+    fn put(&self, numbers: std::ops::Range<u32>, value: &[u8]) {
+        for number in numbers {
+            self.db.put(numbered(number), value).expect("written");
+        }
+    }
+
+    fn compact(&self) {
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    }
+}
+
+#[test]
+fn a_flush_is_added_and_a_compaction_is_nothing() {
+    let case = Case::new();
+    let before = case.view.contents();
+    let old = hold(&case.view);
+    assert_eq!(case.refresh(), Loaded::Nothing);
+    case.put(4990..5010, b"new");
+    for number in 0..5 {
+        case.db.delete(numbered(number)).expect("deleted");
+    }
+    case.db.delete(b"absent").expect("deleted");
+    case.db.flush().expect("flushed");
+    // A record of 4 and 3 bytes has two units of 16.
+    let added = Loaded::Added {
+        keys: 26,
+        bytes: 20 * 32,
+    };
+    assert_eq!(case.refresh(), added);
+    case.compare();
+    let after = case.view.contents();
+    assert_eq!(after.keys, 5005);
+    assert_eq!(after.dead_bytes, 15 * 64);
+    assert_eq!(after.record_bytes, before.record_bytes + 20 * 32);
+    assert_eq!(after.slot_bytes, before.slot_bytes);
+    case.compact();
+    assert_eq!(case.refresh(), Loaded::Nothing);
+    case.compare();
+    // Deleted keys come back where slots of others have gone.
+    case.put(0..5, b"back");
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 5, .. }));
+    case.compare();
+    let found = old.get(&[&numbered(0), &numbered(4990), &numbered(5000)]);
+    let found = found.expect("values");
+    assert_eq!(
+        found,
+        [Some(vec![0; 40]), Some(vec![4990u32 as u8; 40]), None]
+    );
+    assert!(old.sequence() < case.view.sequence());
+}
+
+#[test]
+fn what_was_in_the_log_is_added_when_it_grows_and_when_it_is_flushed() {
+    let case = Case::with(|db| db.put(b"logged", b"1").expect("written"));
+    case.db.put(b"logged", b"2").expect("written");
+    case.db.put(b"more", b"3").expect("written");
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 2, .. }));
+    case.compare();
+    assert_eq!(case.refresh(), Loaded::Nothing);
+    case.db.delete(b"logged").expect("deleted");
+    case.db.flush().expect("flushed");
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 2, .. }));
+    case.compare();
+}
+
+#[test]
+fn a_put_that_goes_with_its_single_delete_does_not_stay() {
+    let case = Case::with(|db| db.put(b"once", b"1").expect("written"));
+    assert_eq!(
+        case.view.get(&[b"once"]).expect("values"),
+        [Some(b"1".to_vec())]
+    );
+    case.db.single_delete(b"once").expect("deleted");
+    case.db.put(b"other", b"2").expect("written");
+    case.db.flush().expect("flushed");
+    assert!(case.reason().contains("1 keys that were in the log"));
+}
+
+#[test]
+fn merge_operands_of_a_flush_are_asked_for() {
+    let case = Case::new();
+    for number in [7, 6000] {
+        case.db.merge(numbered(number), b"more").expect("merged");
+        case.db.flush().expect("flushed");
+    }
+    assert!(matches!(
+        case.refresh(),
+        Loaded::Added { keys: 2, bytes: 0 }
+    ));
+    assert_eq!(
+        (case.view.contents().keys, case.view.contents().ask),
+        (4999, 2)
+    );
+    case.compare();
+    for how in ["put", "deleted"] {
+        match how {
+            "put" => case.put(7..8, b"decides"),
+            _ => case.db.delete(numbered(7)).expect("deleted"),
+        }
+        case.db.flush().expect("flushed");
+        assert!(
+            matches!(case.refresh(), Loaded::Added { keys: 1, .. }),
+            "{how}"
+        );
+        case.compare();
+    }
+}
+
+#[test]
+fn all_is_loaded_where_files_do_not_tell_what_was_written() {
+    let case = Case::new();
+    case.put(0..10, b"new");
+    case.db.flush().expect("flushed");
+    case.compact();
+    assert!(case.reason().contains("was compacted before it was read"));
+
+    let end = numbered(20);
+    let family = case.db.cf_handle("default").expect("a family");
+    case.db
+        .delete_range_cf(family, numbered(10), end)
+        .expect("deleted");
+    assert!(case.reason().contains("asked for other keys"));
+    case.compact();
+    // It stays as it is until something else is written.
+    case.put(0..1, b"newer");
+    assert!(case.reason().contains("asked for other keys"));
+    assert_eq!(case.view.asked(), []);
+
+    let path = case.dir.path().join("ingested.sst");
+    let (options, ingest) = (options(), IngestExternalFileOptions::default());
+    let mut writer = SstFileWriter::create(&options);
+    writer.open(&path).expect("a file");
+    writer.put(numbered(1), b"ingested").expect("written");
+    writer.finish().expect("a file");
+    case.db
+        .ingest_external_file_opts(&ingest, vec![&path])
+        .expect("ingested");
+    assert!(case.reason().contains("files were ingested"));
+
+    case.put(0..1, b"x");
+    let Case { dir, db, view } = case;
+    drop(db);
+    let db = open(&dir.path().join("db"));
+    let case = Case { dir, db, view };
+    assert!(case.reason().contains("the MANIFEST was begun anew"));
+    assert_eq!(case.refresh(), Loaded::Nothing);
+}
+
+#[test]
+fn all_is_loaded_when_slots_or_a_quarter_of_the_records_are_used_up() {
+    let case = Case::new();
+    case.put(5000..7000, b"new");
+    assert_eq!(case.reason(), "the slots do not suffice");
+    let contents = case.view.contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (7000, 0));
+    case.put(0..3000, &[7; 40]);
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 5000, .. }));
+    case.compare();
+    assert!(case.view.contents().dead_bytes >= 3000 * 64);
+    case.put(0..1, b"x");
+    assert_eq!(case.reason(), "a quarter of the records' bytes are dead");
+    assert_eq!(case.view.contents().dead_bytes, 0);
+}
+
+#[test]
+fn a_view_stays_what_it_was_if_there_is_no_memory_for_another_version() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let db = open(&path);
+    put_rows(&db);
+    // Slots and records of 5000 keys, and not as many slots again.
+    let small = builder(&directory(&path), "default").memory_bytes(5000 * (10 + 64) + 30_000);
+    let view = small.open().expect("a view");
+    let before = rows(&db, "default", &KeyRange::default());
+    db.put(numbered(1), b"new").expect("written");
+    let error = view.refresh().expect_err("there is no room");
+    assert_eq!(error.kind, ErrorKind::Device);
+    assert!(
+        error.what.contains("so does the old one during a refresh"),
+        "{error}"
+    );
+    compare(&view, &before).expect("equal");
+    // A version that is not there any more does not count.
+    let larger = builder(&directory(&path), "default").memory_bytes(5000 * (20 + 64) + 30_000);
+    let view = larger.open().expect("a view");
+    for number in 0..20u8 {
+        db.put(numbered(1), [number]).expect("written");
+        let how = view.refresh().expect("refreshed").how;
+        assert!(matches!(how, Loaded::Added { .. }), "{how:?}");
+    }
+    let held = hold(&view);
+    db.put(numbered(1), b"held").expect("written");
+    view.refresh().expect("there is room for two");
+    db.put(numbered(1), b"more").expect("written");
+    view.refresh().expect_err("and not for three");
+    drop(held);
+    view.refresh().expect("the one that was held is gone");
+}
+
+#[test]
+fn a_database_that_has_gone_is_an_error() {
+    let case = Case::new();
+    let path = case.dir.path().join("db");
+    let Case { dir, db, view } = case;
+    drop(db);
+    std::fs::remove_dir_all(path).expect("removed");
+    view.refresh().expect_err("it is gone");
+    assert_eq!(
+        view.get(&[&numbered(3)]).expect("values"),
+        [Some(vec![3; 40])]
+    );
+    drop(dir);
+}
