@@ -101,13 +101,15 @@ impl Hold {
         self.version.family.sequence()
     }
 
-    /// As [`crate::View::lookup`], at the version that is held. The stream is the one of the hold, or one that it waits for,
-    /// or one that is captured into a graph.
+    /// As [`crate::View::lookup`], at the version that is held. If the view has a ring, what the table does not tell is asked
+    /// through it, as `get` of a kernel does. The stream is the one of the hold, or one that it waits for, or one that is
+    /// captured into a graph.
     ///
     /// # Errors
     /// Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
-        self.version.table.look_up(keys, rows, stream)
+        let table = &self.version.table;
+        table.look_up_with(&self.kv(), keys, rows, stream)
     }
 
     /// As [`crate::View::get`], at the version that is held.

@@ -178,6 +178,33 @@ BOTH void work(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t num
   if (g.rank() == 0) plan.done[number] = 1;
 }
 
+// Gets all keys of a tile whose values are known, from a version that may have them all.
+template <class Tile>
+BOTH void check_all(rockmill::kv kv, const Tile& tile, const Plan& plan, uint32_t number) {
+  const auto g = rockmill::ROCKMILL_TARGET::group_of(tile);
+  uint8_t* const key_bytes = plan.room + room_of(plan.max_value) * number;
+  uint8_t* const buffer = key_bytes + MAX_KEY;
+  for (uint32_t key = 0; key < KEYS; ++key) {
+    const uint32_t version = plan.versions[uint64_t(number) * KEYS + key];
+    if (version == UNKNOWN) continue;
+    const uint32_t len = key_len(plan.seed, number, key);
+    g.sync();
+    for (uint32_t i = g.rank(); i < len; i += g.width) key_bytes[i] = key_byte(plan.seed, number, key, i);
+    g.sync();
+    const auto found = kv.find(tile, key_bytes, len);
+    const bool is_there = found.status == (version == NONE ? status::not_found : status::found);
+    EXPECT(is_there || (key == 0 && found.status == status::ask), found.status);
+    const auto got = kv.get(tile, key_bytes, len, buffer, plan.max_value);
+    g.sync();
+    EXPECT(got.status == (version == NONE ? status::not_found : status::found), got.status);
+    bool is_same = version == NONE || got.len == value_len(plan, number, key, version);
+    for (uint32_t i = g.rank(); is_same && version != NONE && i < got.len; i += g.width)
+      is_same &= buffer[i] == value_byte(plan, number, key, version, i);
+    EXPECT(is_same, got.status);
+  }
+  if (g.rank() == 0) plan.done[number] = 2;
+}
+
 // Takes as many tickets as there are mailboxes, so all of them have to have come back.
 BOTH inline void take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t mailboxes, uint8_t* buffer, uint32_t* taken) {
   const rockmill::thread alone;
@@ -234,6 +261,12 @@ __global__ void run_tiles(rockmill::kv kv, Plan plan) {
   const uint32_t number = (blockIdx.x * blockDim.x + threadIdx.x) / W;
   const auto tile = cg::tiled_partition<W>(cg::this_thread_block());
   if (number < plan.tiles) work(kv, tile, plan, number);
+}
+
+__global__ void run_check_all(rockmill::kv kv, Plan plan) {
+  const uint32_t number = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+  const auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+  if (number < plan.tiles) check_all(kv, tile, plan, number);
 }
 
 __global__ void run_take_all(rockmill::kv kv, rockmill::ticket* tickets, uint32_t mailboxes, uint8_t* buffer,
@@ -299,6 +332,12 @@ struct Memory {
     }
   }
 };
+
+void refresh(rm_view* view) {
+  char* error = nullptr;
+  rm_view_refresh(view, &error);
+  check(error);
+}
 
 void run_on_host(const rockmill::kv& kv, const Plan& plan) {
   std::vector<std::thread> threads;
@@ -380,6 +419,15 @@ void check_database(const Database& database, const Plan& plan) {
   }
 }
 
+// Each tile has to be done so far, unless the view was closed meanwhile.
+void check_tiles(const Plan& plan, uint32_t done) {
+  for (uint32_t tile = 0; tile < plan.tiles; ++tile) {
+    check(plan.failed[tile] == 0, "tile " + std::to_string(tile) + " failed in line " + std::to_string(plan.failed[tile]) +
+                                      " with status " + std::to_string(plan.statuses[tile]));
+    check(plan.is_closed || plan.done[tile] == done, "a tile did not run");
+  }
+}
+
 void run_round(const char* device, const std::string& path, std::mt19937_64& random, uint32_t max_tiles, int round) {
   const auto draw = [&](uint64_t n) { return uint32_t(random() % n); };
   const bool is_on_host = std::strcmp(device, "cpu") == 0;
@@ -439,6 +487,12 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
         close_view(view);
       });
     }
+    std::thread refresher;
+    if (!plan.is_closed && draw(2) == 0) {
+      refresher = std::thread([&] {
+        while (!is_done) refresh(view);
+      });
+    }
     if (is_on_host) run_on_host(hold.kv(), plan);
     if (!plan.is_closed) {
       auto* tickets = memory.make<rockmill::ticket>(options.mailboxes);
@@ -450,22 +504,31 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
       synchronize(is_on_host);
       check(*taken == options.mailboxes, "only " + std::to_string(*taken) + " mailboxes came back");
     }
+    synchronize(is_on_host);
+    is_done = true;
+    if (refresher.joinable()) refresher.join();
   }
-  synchronize(is_on_host);
-  is_done = true;
 #if defined(__CUDACC__)
   if (disturber.joinable()) disturber.join();
 #endif
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  for (uint32_t tile = 0; tile < plan.tiles; ++tile) {
-    check(plan.is_closed || plan.failed[tile] != 0 || plan.done[tile] == 1, "a tile did not run");
-    if (plan.failed[tile] == 0) continue;
-    check(false, "tile " + std::to_string(tile) + " failed in line " + std::to_string(plan.failed[tile]) + " with status " +
-                     std::to_string(plan.statuses[tile]));
-  }
+  check_tiles(plan, 1);
   if (plan.is_closed) {
     closer.join();
   } else {
+    // Nobody holds the view now, so the table has all that was put.
+    refresh(view);
+    {
+      rockmill::hold hold(view);
+      if (is_on_host) {
+        for (uint32_t tile = 0; tile < plan.tiles; ++tile) check_all(hold.kv(), rockmill::thread{}, plan, tile);
+      }
+#if defined(__CUDACC__)
+      else run_check_all<<<(plan.tiles + 15) / 16, 128>>>(hold.kv(), plan);
+#endif
+    }
+    synchronize(is_on_host);
+    check_tiles(plan, 2);
     char* stats = rm_view_stats_json(view, nullptr);
     check(stats != nullptr, "no stats");
     rm_free(stats);
