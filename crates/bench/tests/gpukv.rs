@@ -30,11 +30,11 @@ fn count(rows: &[Value], experiment: &str) -> usize {
 
 #[test]
 fn gets_by_the_batch_find_the_same_values_in_all_ways() {
-    let rows = measure("lookup,latency,embedding,table,load", &[]);
-    let counts = ["lookup", "latency", "embedding", "table", "load"];
+    let rows = measure("lookup,latency,embedding,table,load,refresh", &[]);
+    let counts = ["lookup", "latency", "embedding", "table", "load", "refresh"];
     let counts = counts.map(|experiment| count(&rows, experiment));
     // Sizes, draws, batches and tables, times ways.
-    assert_eq!(counts, [4 * 2 * 12, 4 * 3, 5, 2 * 3 * 8, 2 * 2]);
+    assert_eq!(counts, [4 * 2 * 12, 4 * 3, 5, 2 * 3 * 8, 2 * 2, 1]);
     for row in &rows {
         assert!(row["keys_per_s"].as_f64().expect("a number") > 0.0, "{row}");
         let is_timed = row["experiment"] == "latency";

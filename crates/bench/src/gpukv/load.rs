@@ -1,9 +1,10 @@
-//! Loading: all values of a database into device memory.
+//! Loading: all values of a database come to device memory, or what was flushed since comes to a view.
 
+use rockmill_side_by_side::machine::usual_threads;
 use rockmill_terminal::outcome::Failure;
 use rockmill_view::View;
 
-use super::data::{Database, Shape};
+use super::data::{Database, Shape, mixed};
 use super::gpu::{Batch, Memory, Pinned};
 use super::measure::{Bench, Experiment, Way, WayName};
 
@@ -13,10 +14,15 @@ const VALUE_BYTES: usize = 256;
 /// Keys whose values are checked after each run.
 const CHECKED: u64 = 1000;
 
+/// Bytes of values that are flushed before each refresh.
+const FLUSHED_BYTES: u64 = 1 << 30;
+
 struct Load {
     database: Database,
+    name: &'static str,
     point: &'static str,
-    file_bytes: u64,
+    /// Keys that come to the device, and bytes of them in files.
+    work: (u64, u64),
 }
 
 /// Measures loading from files in the page cache, and by direct I/O.
@@ -31,27 +37,47 @@ pub fn loads(bench: &mut Bench<'_>) -> Result<(), Failure> {
             ..Shape::of(keys, VALUE_BYTES)
         };
         let database = Database::of_numbers(bench.folder, shape)?;
-        let file_bytes = database.file_bytes()?;
+        let work = (keys, database.file_bytes()?);
         bench.measure(&Load {
             database,
+            name: "load",
             point,
-            file_bytes,
+            work,
         })?;
     }
     Ok(())
 }
 
+/// Measures how views take what was flushed.
+///
+/// # Errors
+/// As [`Bench::measure`].
+pub fn refreshes(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
+    let flushed = bench.scaled(FLUSHED_BYTES / VALUE_BYTES as u64, CHECKED);
+    let shape = Shape::of(keys, VALUE_BYTES);
+    bench.measure(&Load {
+        database: Database::of_numbers(bench.folder, shape)?,
+        name: "refresh",
+        point: "from the page cache",
+        work: (flushed, flushed * VALUE_BYTES as u64),
+    })
+}
+
 impl Experiment for Load {
     fn name(&self) -> (&'static str, String) {
-        ("load", self.point.to_owned())
+        (self.name, self.point.to_owned())
     }
 
     fn ways(&self) -> Vec<WayName> {
-        vec![WayName::Dense, WayName::View]
+        match self.is_refresh() {
+            true => vec![WayName::View],
+            false => vec![WayName::Dense, WayName::View],
+        }
     }
 
     fn work(&self) -> (u64, u64) {
-        (self.database.keys, self.file_bytes)
+        self.work
     }
 
     fn open<'a>(
@@ -62,22 +88,53 @@ impl Experiment for Load {
         let gpu = &bench.gpu;
         let bytes = self.database.keys as usize * VALUE_BYTES;
         let to = match way {
+            WayName::View if self.is_refresh() => {
+                let view = bench.view(&self.database, None)?;
+                self.write(1)?;
+                To::Refreshed(view, 1)
+            }
             WayName::View => To::View(None),
             _ => To::Dense(gpu.pinned(bytes)?, gpu.memory(bytes)?),
         };
-        let numbers: Vec<_> = (0..CHECKED)
-            .map(|at| self.database.keys / CHECKED * at)
-            .collect();
-        let numbers = gpu.with(&numbers)?;
+        // Among them are some that are written before refreshes.
+        let numbers = (0..CHECKED).map(|at| match at % 2 {
+            0 => self.database.keys / CHECKED * at,
+            _ => self.written(at, at % 3),
+        });
+        let numbers: Vec<_> = numbers.collect();
+        let on_device = gpu.with(&numbers)?;
         Ok(Box::new(LoadWay {
             of: self,
             bench,
             to,
-            keys: gpu.keys(numbers.all())?,
+            keys: gpu.keys(on_device.all())?,
             numbers,
+            on_device,
             rows: gpu.memory(CHECKED as usize * VALUE_BYTES)?,
             statuses: gpu.memory(CHECKED as usize)?,
         }))
+    }
+}
+
+impl Load {
+    fn is_refresh(&self) -> bool {
+        self.name == "refresh"
+    }
+
+    /// A key that is written with a version.
+    fn written(&self, at: u64, version: u64) -> u64 {
+        mixed(at ^ mixed(version)) % self.database.keys
+    }
+
+    /// Writes values of a version, and flushes them.
+    fn write(&self, version: u64) -> Result<(), Failure> {
+        let numbers: Vec<_> = (0..self.work.0)
+            .map(|at| self.written(at, version))
+            .collect();
+        let threads = usual_threads() as usize;
+        self.database.put(&numbers, threads, version, VALUE_BYTES)?;
+        let flushed = self.database.db.flush();
+        flushed.map_err(|e| Failure::Environment(format!("RocksDB cannot flush: {e}")))
     }
 }
 
@@ -85,13 +142,16 @@ impl Experiment for Load {
 enum To {
     Dense(Pinned, Memory<u8>),
     View(Option<View>),
+    /// With the version that was written last.
+    Refreshed(View, u64),
 }
 
 struct LoadWay<'a> {
     of: &'a Load,
     bench: &'a Bench<'a>,
     to: To,
-    numbers: Memory<u64>,
+    numbers: Vec<u64>,
+    on_device: Memory<u64>,
     keys: Memory<u8>,
     rows: Memory<u8>,
     statuses: Memory<u8>,
@@ -105,6 +165,9 @@ impl Way for LoadWay<'_> {
                 *view = None;
                 *view = Some(self.bench.view(database, None)?);
             }
+            To::Refreshed(view, _) => {
+                view.refresh()?;
+            }
             To::Dense(pinned, values) => {
                 database.scan_rows(pinned.bytes(), VALUE_BYTES)?;
                 let bytes = 0..pinned.bytes().len();
@@ -117,26 +180,27 @@ impl Way for LoadWay<'_> {
     fn check(&mut self) -> Result<u64, Failure> {
         let gpu = &self.bench.gpu;
         let batch = Batch {
-            numbers: self.numbers.all(),
+            numbers: self.on_device.all(),
             keys: self.keys.all(),
             rows: self.rows.all(),
             statuses: self.statuses.all(),
             value_bytes: VALUE_BYTES,
         };
-        let has_statuses = match &self.to {
-            To::View(Some(view)) => {
-                gpu.look_up(view, &batch)?;
-                true
-            }
-            To::View(None) => return Ok(0),
-            To::Dense(_, values) => {
-                gpu.gather(&batch, values.all())?;
-                false
-            }
-        };
-        match gpu.wrong_rows(&batch, has_statuses, 0)? {
-            0 => Ok(0),
-            wrong => Err(Failure::Data(format!("load: {wrong} rows are wrong"))),
+        match &self.to {
+            To::View(Some(view)) | To::Refreshed(view, _) => gpu.look_up(view, &batch)?,
+            To::View(None) => {}
+            To::Dense(_, values) => gpu.gather(&batch, values.all())?,
         }
+        let mut expected = vec![0; self.numbers.len() * VALUE_BYTES];
+        (self.of.database).get_rows(&self.numbers, 1, &mut expected, VALUE_BYTES)?;
+        if gpu.read(self.rows.all())? != expected {
+            let what = format!("{}: a view has other values than RocksDB", self.of.name);
+            return Err(Failure::Data(what));
+        }
+        if let To::Refreshed(_, version) = &mut self.to {
+            *version += 1;
+            self.of.write(*version)?;
+        }
+        Ok(0)
     }
 }

@@ -1,9 +1,9 @@
-//! Gets of which one in a hundred follows a put, also while the host writes beside them.
+//! Gets of which one in a hundred follows a put, while the view is refreshed each second, also while the host writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -96,11 +96,22 @@ impl Experiment for Mixed<'_> {
                     threads: (usual_threads() as usize / 4).max(1),
                     ..RingSettings::default()
                 };
-                From::View(bench.view(self.database, Some(settings))?)
+                From::View(Arc::new(bench.view(self.database, Some(settings))?))
             }
         };
         let numbers = gpu.with(&self.numbers)?;
-        let writer = self.has_writer.then(|| Writer::start(self.database));
+        let mut beside = Vec::new();
+        if self.has_writer {
+            let (db, keys) = (Arc::clone(&self.database.db), self.database.keys);
+            let write = move |is_done: &AtomicBool| write_until(&db, keys, is_done);
+            beside.push(Beside::start(move |is_done| {
+                write(is_done).map_err(|e| e.to_string())
+            }));
+        }
+        if let From::View(view) = &from {
+            let view = Arc::clone(view);
+            beside.push(Beside::start(move |is_done| refresh_until(&view, is_done)));
+        }
         Ok(Box::new(MixedWay {
             of: self,
             bench,
@@ -110,7 +121,7 @@ impl Experiment for Mixed<'_> {
             rows: gpu.memory(n * VALUE_BYTES)?,
             statuses: gpu.memory(n)?,
             times_ns: Vec::new(),
-            _writer: writer,
+            _beside: beside,
         }))
     }
 }
@@ -123,34 +134,45 @@ impl Mixed<'_> {
     }
 }
 
-/// Puts values until it is dropped.
-struct Writer {
+/// A thread that works beside runs until this is dropped.
+struct Beside {
     is_done: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), Error>>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
 }
 
-impl Writer {
-    fn start(database: &Database) -> Self {
+impl Beside {
+    fn start(work: impl FnOnce(&AtomicBool) -> Result<(), String> + Send + 'static) -> Self {
         let is_done = Arc::new(AtomicBool::new(false));
-        let (db, keys, done) = (
-            Arc::clone(&database.db),
-            database.keys,
-            Arc::clone(&is_done),
-        );
+        let done = Arc::clone(&is_done);
         Self {
             is_done,
-            thread: Some(thread::spawn(move || write_until(&db, keys, &done))),
+            thread: Some(thread::spawn(move || work(&done))),
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for Beside {
     fn drop(&mut self) {
         self.is_done.store(true, Ordering::Relaxed);
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("rockmill-bench: the writer ended early: {error}");
+            eprintln!("rockmill-bench: what goes on beside a run ended early: {error}");
         }
     }
+}
+
+/// Refreshes a view each second.
+fn refresh_until(view: &View, is_done: &AtomicBool) -> Result<(), String> {
+    const LOOKS: u32 = 100;
+    for look in 1.. {
+        thread::sleep(Duration::from_secs(1) / LOOKS);
+        if is_done.load(Ordering::Relaxed) {
+            break;
+        }
+        if look % LOOKS == 0 {
+            view.refresh().map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 fn write_until(db: &DB, keys: u64, is_done: &AtomicBool) -> Result<(), Error> {
@@ -172,7 +194,7 @@ fn write_until(db: &DB, keys: u64, is_done: &AtomicBool) -> Result<(), Error> {
 /// What values are taken from.
 enum From {
     Database(Pinned, usize),
-    View(View),
+    View(Arc<View>),
 }
 
 struct MixedWay<'a> {
@@ -185,7 +207,7 @@ struct MixedWay<'a> {
     statuses: Memory<u8>,
     /// Of each round of the last run.
     times_ns: Vec<u64>,
-    _writer: Option<Writer>,
+    _beside: Vec<Beside>,
 }
 
 impl MixedWay<'_> {

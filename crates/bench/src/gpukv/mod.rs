@@ -41,6 +41,8 @@ enum Name {
     Latency,
     /// All values of a database come to the device.
     Load,
+    /// What was flushed comes to a view.
+    Refresh,
     /// One chain of gets: each key depends on the last value.
     Dependent,
     /// Gets and puts of kernels that RocksDB answers, and of host threads.
@@ -117,6 +119,7 @@ pub fn run(args: &GpukvArgs) -> Result<(), Failure> {
             Name::Lookup => lookup::lookups(&mut bench),
             Name::Latency => lookup::latencies(&mut bench),
             Name::Load => load::loads(&mut bench),
+            Name::Refresh => load::refreshes(&mut bench),
             Name::Dependent => walk::dependent(&mut bench),
             Name::Ring => ring::rings(&mut bench),
             Name::Embedding => lookup::embeddings(&mut bench),
