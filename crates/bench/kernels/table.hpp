@@ -110,7 +110,17 @@ Table make() {
   Table t{};
   t.zero = [](const Exec* exec, u64* words, u64 n) { return for_each(*exec, n, Zero{words}); };
 #if defined(__CUDACC__)
-  t.wait = [](const Exec* exec) { return int(cudaStreamSynchronize(stream_of(*exec))); };
+  // It spins at first, and then leaves the processor to threads that answer kernels.
+  t.wait = [](const Exec* exec) {
+    constexpr u64 SPIN_NS = 1'000'000;
+    constexpr u32 PAUSE_NS = 20'000;
+    const u64 start = clock_ns();
+    for (;;) {
+      const cudaError_t code = cudaStreamQuery(stream_of(*exec));
+      if (code != cudaErrorNotReady) return int(code);
+      if (clock_ns() - start > SPIN_NS) sleep_ns(PAUSE_NS);
+    }
+  };
   t.error_text = [](int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); };
 #else
   t.wait = [](const Exec*) { return 0; };

@@ -265,12 +265,17 @@ impl<'a> Bench<'a> {
         let mut runs = Vec::new();
         for _ in 0..self.args.repeat {
             self.gpu.copied_bytes();
-            let (began, cpu) = (Instant::now(), process_cpu());
-            let (ran, energy) = energy::measured(&self.meter, || open.run());
-            ran?;
+            // Reading the meter takes milliseconds.
+            let (ran, energy) = energy::measured(&self.meter, || {
+                let (began, cpu) = (Instant::now(), process_cpu());
+                open.run()?;
+                let wall_s = began.elapsed().as_secs_f64();
+                Ok::<_, Failure>((wall_s, process_cpu().saturating_sub(cpu).as_secs_f64()))
+            });
+            let (wall_s, cpu_s) = ran?;
             runs.push((
-                began.elapsed().as_secs_f64(),
-                process_cpu().saturating_sub(cpu).as_secs_f64(),
+                wall_s,
+                cpu_s,
                 energy,
                 self.gpu.copied_bytes(),
                 open.rounds(),
