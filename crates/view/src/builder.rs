@@ -12,6 +12,9 @@ use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
 
+/// Host memory that loading may take at least.
+const MIN_HOST_BYTES: u64 = 512 << 20;
+
 /// How a view of a column family is made.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -54,7 +57,7 @@ impl Builder {
         }
     }
 
-    /// The engine that opens files. The default is one of its own.
+    /// The engine that opens files. The default is one of its own, which may take a quarter of the host's memory.
     #[must_use]
     pub fn engine(self, engine: Arc<ScanEngine>) -> Self {
         Self {
@@ -115,7 +118,7 @@ impl Builder {
             database: Arc::clone(&self.database),
             engine: match &self.engine {
                 Some(engine) => Arc::clone(engine),
-                None => ScanEngine::new(ScanSettings::default())?,
+                None => default_engine()?,
             },
             family: self.family.clone(),
             target: self.target,
@@ -137,4 +140,14 @@ impl Builder {
         let version = move |number| families.find(number);
         Ring::start(mailboxes, store, Box::new(version)).map(Some)
     }
+}
+
+/// An engine that may keep the indexes of large databases: some 5 % of uncompressed data in blocks of 4 KiB.
+fn default_engine() -> Result<Arc<ScanEngine>> {
+    let system = rustix::system::sysinfo();
+    let memory_bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+    ScanEngine::new(ScanSettings {
+        memory_bytes: Some((memory_bytes / 4).max(MIN_HOST_BYTES)),
+        ..ScanSettings::default()
+    })
 }
