@@ -50,6 +50,7 @@ impl Mailbox {
         match self.state.load(Ordering::Relaxed) {
             FREE => takes(FREE),
             LEFT if takes(LEFT) => {
+                // SAFETY: loom checks who touches the cell.
                 let number = self.number.with(|number| unsafe { *number });
                 if self.answered.load(Ordering::Acquire) == number {
                     return true;
@@ -63,15 +64,18 @@ impl Mailbox {
 
     /// `post_part` and `await_with_group`. Whether there was an answer, which has to be that to the request.
     fn asks(&self, what: u32) -> bool {
+        // SAFETY: loom checks who touches the cell.
         let number = self.number.with_mut(|number| unsafe {
             *number += 1;
             *number
         });
+        // SAFETY: as above.
         self.request.with_mut(|request| unsafe { *request = what });
         self.posted.store(number, Ordering::Release);
         for _ in 0..LOOKS {
             let answered = self.answered.load(Ordering::Acquire);
             if answered == number {
+                // SAFETY: as above.
                 let answer = self.answer.with(|answer| unsafe { *answer });
                 assert_eq!(answer, what * 10, "the answer to another request");
                 self.state.store(FREE, Ordering::Release);
