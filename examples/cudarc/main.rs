@@ -8,7 +8,7 @@ use cudarc::driver::{
     CudaContext, DevicePtr, DevicePtrMut, DeviceRepr, LaunchConfig, PushKernelArg,
 };
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_view::{CallerStream, Keys, KvRecord, RingSettings, Rows, Target, View};
 use rust_rocksdb::{DB, Options};
 

@@ -75,13 +75,8 @@ impl Directory {
         let folder = engine.folder(&self.path, options.io);
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
-            let mut family = Family::new(*id, tree, position.clone());
+            let mut family = Family::new(*id, tree, position.clone(), &options);
             family.iterators.clone_from(&self.iterators);
-            family.has_filter = options.filtered.contains(&tree.name);
-            if options.in_place.contains(&tree.name) {
-                let reason = "inplace_update_support changes entries that are not flushed";
-                family.unread.get_or_insert_with(|| reason.to_owned());
-            }
             if family.unread.is_none() {
                 hold_files(&mut family, &folder)?;
             }
@@ -92,14 +87,14 @@ impl Directory {
                 .get(&id)
                 .is_some_and(|family| family.unread.is_none())
         };
-        let most = engine.tables.max_unflushed_bytes();
+        let most = engine.max_unflushed_bytes();
         let logs = &options.log_folder;
         let mut last_sequence = tree.last_sequence;
         match Unflushed::read(storage, logs, &tree, is_wanted, most, &cancel) {
             Ok(unflushed) => {
                 last_sequence = last_sequence.max(unflushed.last_sequence);
                 for (id, memtable) in &unflushed.families {
-                    let table = MemoryTable::new(memtable, &engine.tables, &cancel)?;
+                    let table = MemoryTable::new(memtable, engine, &cancel)?;
                     if let Some(family) = families.get_mut(id) {
                         family.unflushed.push(Arc::new(table));
                     }
@@ -127,12 +122,9 @@ impl Directory {
             let name = &tree.column_families[&id].name;
             (String::from_utf8_lossy(name).into_owned(), family)
         });
-        Ok(Some(View {
-            engine: Arc::clone(engine),
-            folder,
-            sequence: sequences.fold(last_sequence, u64::max),
-            families: named.collect(),
-        }))
+        let sequence = sequences.fold(last_sequence, u64::max);
+        let view = View::new(engine, &self.path, &options, sequence, named.collect());
+        Ok(Some(view))
     }
 }
 

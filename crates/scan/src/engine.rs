@@ -112,6 +112,16 @@ impl ScanEngine {
         }
     }
 
+    /// The file system, whose clock is the engine's.
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// Bytes that the unflushed entries of a view may take.
+    pub fn max_unflushed_bytes(&self) -> usize {
+        self.tables.max_unflushed_bytes()
+    }
+
     /// Returns where the tables of a database lie, and how they are read.
     pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
         let path = absolute(path);

@@ -15,8 +15,6 @@ mod directory;
 mod engine;
 mod history;
 mod iterators;
-#[cfg(feature = "rust-rocksdb")]
-pub mod live;
 mod memory_table;
 mod options;
 mod piece;
@@ -39,6 +37,13 @@ pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use store::{Store, ValueFn, Write, Written};
 pub use view::{FamilyView, FileInfo, View};
+
+/// What databases make views of, in crates such as `rockmill-live`.
+pub mod source {
+    pub use crate::memory_table::MemoryTable;
+    pub use crate::options::ReadOptions;
+    pub use crate::view::Family;
+}
 
 /// A database of which views can be had.
 pub trait Database: Debug + Send + Sync {

@@ -13,25 +13,26 @@ use rockmill_format::key;
 use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_snapshot::unflushed::MemTable;
 
+use crate::engine::ScanEngine;
 use crate::lock;
-use crate::table::Tables;
 
 /// Unflushed entries of a column family.
 #[derive(Debug)]
 pub struct MemoryTable {
     /// The entries that have a key, if there are any.
-    pub table: Option<InputTable>,
+    pub(crate) table: Option<InputTable>,
     /// Range tombstones.
-    pub tombstones: Vec<RangeTombstone>,
+    pub(crate) tombstones: Vec<RangeTombstone>,
     _kept: Kept,
 }
 
 impl MemoryTable {
-    /// Makes a table of a memtable, which is sorted.
+    /// Makes a table of a memtable, which is sorted. Its memory is a part of what the engine may keep.
     ///
     /// # Errors
     /// Declined if there is no memory for it; Cancelled; Internal if it is not sorted.
-    pub fn new(memtable: &MemTable, tables: &Tables, cancel: &CancelToken) -> Result<Self> {
+    pub fn new(memtable: &MemTable, engine: &ScanEngine, cancel: &CancelToken) -> Result<Self> {
+        let tables = &engine.tables;
         let entries = memtable
             .entries()
             .map(|(key, value)| key.len() + value.len());

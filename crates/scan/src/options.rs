@@ -13,13 +13,13 @@ use rockmill_storage::io::IoOptions;
 #[derive(Debug)]
 pub struct ReadOptions {
     /// How files are read.
-    pub io: IoOptions,
+    pub(crate) io: IoOptions,
     /// Folder of the logs.
-    pub log_folder: PathBuf,
+    pub(crate) log_folder: PathBuf,
     /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
-    pub in_place: BTreeSet<Vec<u8>>,
+    pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of column families with a compaction filter.
-    pub filtered: BTreeSet<Vec<u8>>,
+    pub(crate) filtered: BTreeSet<Vec<u8>>,
 }
 
 impl ReadOptions {

@@ -1,7 +1,7 @@
 //! A database at one sequence number.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
@@ -19,6 +19,7 @@ use crate::history::Origin;
 use crate::iterators::{IteratorRead, Iterators, RowFn};
 use crate::lock;
 use crate::memory_table::MemoryTable;
+use crate::options::ReadOptions;
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{Table, TableFolder};
@@ -26,26 +27,28 @@ use crate::table::{Table, TableFolder};
 /// All column families of a database at one sequence number.
 #[derive(Debug)]
 pub struct View {
-    pub(crate) engine: Arc<ScanEngine>,
-    pub(crate) folder: TableFolder,
-    pub(crate) sequence: u64,
-    pub(crate) families: BTreeMap<String, Family>,
+    engine: Arc<ScanEngine>,
+    folder: TableFolder,
+    sequence: u64,
+    families: BTreeMap<String, Family>,
 }
 
 /// A column family whose tables may still be closed.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub struct Family {
     /// Number that the database has given it.
     id: u32,
     /// Where the MANIFEST says that it has these files.
     position: Position,
     files: Vec<File>,
     orders_by_bytes: bool,
+    /// Its unflushed entries up to the view's sequence number.
     pub unflushed: Vec<Arc<MemoryTable>>,
     /// Why all of it is read through iterators, if it is.
     pub unread: Option<String>,
     /// Whether it has a compaction filter.
-    pub has_filter: bool,
+    has_filter: bool,
+    /// What reads it where tables do not tell what a reader finds.
     pub iterators: Option<Arc<dyn Iterators>>,
     view: Mutex<Option<Arc<FamilyView>>>,
 }
@@ -60,8 +63,9 @@ pub(crate) struct File {
 }
 
 impl Family {
-    /// The column family with the files that the MANIFEST names.
-    pub fn new(id: u32, tree: &ColumnFamily, position: Position) -> Self {
+    /// The column family with the files that the MANIFEST names up to a position. It has no unflushed entries and no
+    /// iterators yet.
+    pub fn new(id: u32, tree: &ColumnFamily, position: Position, options: &ReadOptions) -> Self {
         let files = tree.levels.iter().flat_map(|(&level, files)| {
             let files = files.values().cloned();
             files.map(move |meta| File {
@@ -78,6 +82,8 @@ impl Family {
             ))
         } else if files.iter().any(|file| file.meta.path_id != 0) {
             Some("its files lie in more than one directory".to_owned())
+        } else if options.in_place.contains(&tree.name) {
+            Some("inplace_update_support changes entries that are not flushed".to_owned())
         } else {
             None
         };
@@ -88,7 +94,7 @@ impl Family {
             orders_by_bytes: orders_by_bytes(&tree.comparator),
             unflushed: Vec::new(),
             unread,
-            has_filter: false,
+            has_filter: options.filtered.contains(&tree.name),
             iterators: None,
             view: Mutex::default(),
         }
@@ -107,12 +113,28 @@ impl Family {
     }
 
     /// The files, to be opened.
-    pub fn files_mut(&mut self) -> &mut [File] {
+    pub(crate) fn files_mut(&mut self) -> &mut [File] {
         &mut self.files
     }
 }
 
 impl View {
+    /// A view of the database in a directory. Who makes it sees to it that the files stay as long as the view lives.
+    pub fn new(
+        engine: &Arc<ScanEngine>,
+        path: &Path,
+        options: &ReadOptions,
+        sequence: u64,
+        families: BTreeMap<String, Family>,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            folder: engine.folder(path, options.io),
+            sequence,
+            families,
+        }
+    }
+
     /// The sequence number: the view has what was written up to it.
     pub fn sequence(&self) -> u64 {
         self.sequence

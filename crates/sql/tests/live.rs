@@ -10,7 +10,7 @@ use datafusion::logical_expr::execution_props::ExecutionProps;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rockmill::Service;
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::Scans;
 use rust_rocksdb::{DBWithThreadMode, MultiThreaded, Options, WriteBatch};

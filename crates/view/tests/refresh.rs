@@ -16,8 +16,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_cuda::Answer;
+use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
-use rockmill_scan::live::LiveDatabase;
 use rockmill_view::{CallerStream, Hold, Loaded, View};
 use rust_rocksdb::{
     DB, IngestExternalFileOptions, SstFileWriter, WaitForCompactOptions, WriteBatch,

@@ -13,7 +13,7 @@ use common::*;
 use helpers::*;
 use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
 use rockmill_view::{CallerStream, Keys, Rows as ValueRows, Target};
 use rust_rocksdb::WriteBatch;

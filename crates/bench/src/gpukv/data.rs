@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_side_by_side::progress;
 use rockmill_side_by_side::workload::Compression;

@@ -8,7 +8,7 @@ use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use rockmill::DeviceList;
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_scan::{ScanEngine, ScanSettings};
 use rockmill_side_by_side::dataset;
 use rockmill_sql::{Reads, Scans};

@@ -12,7 +12,9 @@ use std::process::Command;
 use rockmill_capi::{
     ABI_VERSION, CBytes, CJobInfo, CLookup, CResult, CStore, CViewOptions, CWrite, Status,
 };
-use tools::{Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, have, program, run};
+use tools::{
+    Installed, REPOSITORY, RocksDb, STATIC_NEEDS, WITHOUT_RTTI, built, have, program, run,
+};
 
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
@@ -30,11 +32,10 @@ fn declared() -> BTreeSet<String> {
 }
 
 /// The defined symbols of a library as pairs of kind and name.
-fn symbols(library: &Path, which: &str) -> BTreeSet<(char, String)> {
+fn symbols(library: &Path, which: &[&str]) -> BTreeSet<(char, String)> {
     let mut nm = Command::new("nm");
-    let listed = run(nm
-        .args([which, "--defined-only", "--format=posix"])
-        .arg(library));
+    nm.args(which).args(["--defined-only", "--format=posix"]);
+    let listed = run(nm.arg(library));
     let symbols = listed.lines().filter_map(|line| {
         let mut fields = line.split(' ');
         let (name, kind) = (fields.next()?, fields.next()?);
@@ -52,13 +53,24 @@ fn the_libraries_export_what_the_header_declares_and_nothing_else() {
     let functions: BTreeSet<_> = declared().into_iter().map(|name| ('T', name)).collect();
     let libraries = installed.libraries();
     assert_eq!(
-        symbols(&libraries.join("librockmill.so"), "--dynamic"),
+        symbols(&libraries.join("librockmill.so"), &["--dynamic"]),
         functions
     );
-    let mut of_archive = symbols(&libraries.join("librockmill.a"), "--extern-only");
+    let mut of_archive = symbols(&libraries.join("librockmill.a"), &["--extern-only"]);
     // Templates' data in the GPU backend, which the linker merges with its like in the program.
     of_archive.retain(|(kind, _)| *kind != 'u');
     assert_eq!(of_archive, functions);
+    // A crate that links RocksDB is easily reached: cargo turns on the features of a crate for all that use it. The shared
+    // library is installed without the names of what it does not export.
+    for library in [
+        built().join("librockmill_capi.so"),
+        libraries.join("librockmill.a"),
+    ] {
+        let mut symbols = symbols(&library, &[]);
+        assert!(symbols.len() > functions.len(), "{}", library.display());
+        symbols.retain(|(_, name)| name.contains("rocksdb"));
+        assert!(symbols.is_empty(), "{}: {symbols:?}", library.display());
+    }
 }
 
 /// What `abi.c` prints first.

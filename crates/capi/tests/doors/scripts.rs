@@ -60,7 +60,7 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     let checkout = folder.path().join("checkout");
     let mut copy = shell(
         "git ls-files -z | xargs -0 cp --parents -t \"$0\" && cd \"$0\" && git init -q && git add . &&
-         touch examples/c/stray && git ls-files examples/c examples/cpp",
+         touch examples/c/stray && git ls-files examples/c examples/cpp examples/gpukv",
     );
     fs::create_dir(&checkout).expect("room");
     let tracked = run(copy.arg(&checkout).current_dir(REPOSITORY));

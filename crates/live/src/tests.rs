@@ -2,12 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rockmill_scan::{FamilyView, ScanSettings, Since};
 use rust_rocksdb::{DB, DBWALIterator, Options};
 
 use super::*;
-use crate::history::Since;
-use crate::view::FamilyView;
-use crate::{ScanEngine, ScanSettings};
 
 /// A database that writes a key and flushes it when its snapshot has been taken, if it is to.
 struct Late {

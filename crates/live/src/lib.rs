@@ -4,6 +4,8 @@
 //! super version, that is these files and memtables, whatever is flushed, compacted or ingested. Nothing is written for
 //! it, so that nothing is left after a crash.
 
+#![forbid(unsafe_code)]
+
 mod handle;
 mod log;
 #[cfg(test)]
@@ -12,11 +14,15 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rockmill_core::{CancelToken, Error, ErrorKind, Result};
 use rockmill_format::manifest::ColumnFamily;
+use rockmill_scan::source::{Family, ReadOptions};
+use rockmill_scan::{
+    Database, IteratorRead, Iterators, RowFn, ScanEngine, Store, ValueFn, View, Write, Written,
+};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::clock::Clock;
 use rust_rocksdb::WriteOptions;
@@ -25,14 +31,6 @@ use self_cell::self_cell;
 use handle::BoxedPin;
 pub use handle::Handle;
 use log::{Counted, LogEntries};
-
-use crate::Database;
-use crate::engine::ScanEngine;
-use crate::iterators::{IteratorRead, Iterators, RowFn};
-use crate::lock;
-use crate::options::ReadOptions;
-use crate::store::{Store, ValueFn, Write, Written};
-use crate::view::{Family, View};
 
 /// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
 const PIN_ATTEMPTS: usize = 100;
@@ -121,15 +119,8 @@ impl<D: Handle> LiveDatabase<D> {
         let mut pinned = Pinned::new(Arc::clone(&self.db) as Arc<dyn Handle>, |db| db.pin());
         let sequence = pinned.with_dependent(|_, pin| pin.sequence());
         let sequence = sequence.ok_or_else(|| Error::internal("a snapshot without a number"))?;
-        let options = ReadOptions::read(&*engine.storage, &self.path)?;
-        let mut families = self.pin(engine, &mut state.follower, &mut pinned)?;
-        for (name, FamilyAt { family, .. }) in &mut families {
-            family.has_filter = options.filtered.contains(name.as_bytes());
-            if options.in_place.contains(name.as_bytes()) {
-                let reason = "inplace_update_support changes entries that are not flushed";
-                family.unread.get_or_insert_with(|| reason.to_owned());
-            }
-        }
+        let options = ReadOptions::read(engine.storage(), &self.path)?;
+        let mut families = self.pin(engine, &options, &mut state.follower, &mut pinned)?;
         let wanted = families.iter();
         let wanted = wanted.filter(|(_, at)| at.family.unread.is_none());
         let wanted = wanted.map(|(name, at)| {
@@ -141,7 +132,7 @@ impl<D: Handle> LiveDatabase<D> {
             counted,
             sequence,
         };
-        let incomplete = (state.log).go_on(&*self.db, &read, &engine.tables, &cancel)?;
+        let incomplete = (state.log).go_on(&*self.db, &read, engine, &cancel)?;
         let iterators: Arc<dyn Iterators> = Arc::new(pinned);
         for FamilyAt { id, family, .. } in families.values_mut() {
             family.unflushed = state.log.tables(*id);
@@ -150,13 +141,8 @@ impl<D: Handle> LiveDatabase<D> {
                 family.unread.get_or_insert_with(|| reason.clone());
             }
         }
-        let families = families.into_iter();
-        let view = View {
-            engine: Arc::clone(engine),
-            folder: engine.folder(&self.path, options.io),
-            sequence,
-            families: families.map(|(name, at)| (name, at.family)).collect(),
-        };
+        let families = families.into_iter().map(|(name, at)| (name, at.family));
+        let view = View::new(engine, &self.path, &options, sequence, families.collect());
         let names = incomplete.keys().map(|id| read.families[id].name.clone());
         Ok((view, names.collect()))
     }
@@ -195,6 +181,7 @@ impl<D: Handle> LiveDatabase<D> {
     fn pin(
         &self,
         engine: &ScanEngine,
+        options: &ReadOptions,
         follower: &mut TreeFollower,
         pinned: &mut Pinned,
     ) -> Result<BTreeMap<String, FamilyAt>> {
@@ -204,14 +191,14 @@ impl<D: Handle> LiveDatabase<D> {
         for attempt in 0..PIN_ATTEMPTS {
             // An edit is read before RocksDB has synced it and installs what it says.
             let pause = Duration::from_millis(attempt.min(10) as u64);
-            engine.storage.clock().pause(pause);
+            engine.storage().clock().pause(pause);
             let mut numbers = BTreeMap::new();
             for name in &missing {
                 numbers.insert(name.clone(), self.db.property(name, NUMBER)?);
                 pinned.with_dependent_mut(|_, pin| pin.hold(name));
             }
             let files = self.db.files()?;
-            follower.refresh(&*engine.storage, &self.path, (0, 0), &CancelToken::new())?;
+            follower.refresh(engine.storage(), &self.path, (0, 0), &CancelToken::new())?;
             for (name, number) in numbers {
                 let tree = follower.tree().by_name(name.as_bytes());
                 let is_same = number.is_some() && number == self.db.property(&name, NUMBER)?;
@@ -220,7 +207,7 @@ impl<D: Handle> LiveDatabase<D> {
                     && files_of(tree) == files.get(&name).cloned().unwrap_or_default()
                 {
                     missing.remove(&name);
-                    families.insert(name, FamilyAt::new(id, tree, follower));
+                    families.insert(name, FamilyAt::new(id, tree, follower, options));
                 }
             }
             if missing.is_empty() {
@@ -230,7 +217,7 @@ impl<D: Handle> LiveDatabase<D> {
         for name in missing {
             // It may have been dropped meanwhile.
             if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
-                let mut at = FamilyAt::new(id, tree, follower);
+                let mut at = FamilyAt::new(id, tree, follower, options);
                 let reason = "its files change all the time";
                 at.family.unread.get_or_insert_with(|| reason.to_owned());
                 families.insert(name, at);
@@ -273,11 +260,11 @@ struct FamilyAt {
 }
 
 impl FamilyAt {
-    fn new(id: u32, tree: &ColumnFamily, follower: &TreeFollower) -> Self {
+    fn new(id: u32, tree: &ColumnFamily, follower: &TreeFollower, options: &ReadOptions) -> Self {
         Self {
             id,
             log_number: tree.log_number,
-            family: Family::new(id, tree, follower.position()),
+            family: Family::new(id, tree, follower.position(), options),
         }
     }
 }
@@ -298,7 +285,7 @@ impl<D: Handle> Database for LiveDatabase<D> {
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
-        let clock = engine.storage.clock();
+        let clock = engine.storage().clock();
         let mut has_flushed = false;
         let mut attempts = 0;
         loop {
@@ -375,6 +362,10 @@ impl Iterators for Pinned {
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()> {
         self.with_dependent(|_, pin| pin.read(what, row))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error of RocksDB.

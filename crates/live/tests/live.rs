@@ -1,5 +1,6 @@
 //! Databases that are open and written to.
 
+#[path = "../../scan/tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ use rockmill_exec::budget::Budget;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_exec::device_registry::DeviceRegistry;
 use rockmill_exec::executor::Executor;
-use rockmill_scan::live::LiveDatabase;
+use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_storage::clock::SystemClock;
 use rust_rocksdb::{

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
+use rockmill_scan::{IteratorRead, RowFn, ValueFn, Write, Written};
 use rust_rocksdb::{
     DBAccess, DBRawIteratorWithThreadMode, DBWALIterator, DBWithThreadMode, MultiThreaded,
     OptimisticTransactionDB, ReadOptions, ReadTier, SingleThreaded, SnapshotWithThreadMode,
     WriteBatch, WriteBatchWithTransaction, WriteOptions,
 };
 
-use super::failed;
-use crate::iterators::{IteratorRead, RowFn};
-use crate::store::{ValueFn, Write, Written};
+use crate::failed;
 
 /// Name of the column family that every database has.
 const DEFAULT: &str = "default";
@@ -52,11 +51,11 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn pin(&self) -> BoxedPin<'_>;
 
-    /// As [`crate::Store::get`], of a column family.
+    /// As [`rockmill_scan::Store::get`], of a column family.
     #[doc(hidden)]
     fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
 
-    /// As [`crate::Store::write`], to a column family.
+    /// As [`rockmill_scan::Store::write`], to a column family.
     #[doc(hidden)]
     fn write(&self, family: &str, writes: &[Write<'_>], options: &WriteOptions) -> Result<Written>;
 }
@@ -72,7 +71,7 @@ pub trait Pin: Send + Sync {
     /// Holds the super version of a column family in place of one that was held; false if there is no such one.
     fn hold(&mut self, family: &str) -> bool;
 
-    /// As [`crate::Iterators::read`], at the snapshot.
+    /// As [`rockmill_scan::Iterators::read`], at the snapshot.
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rockmill_core::{CancelToken, ErrorKind, Result};
+use rockmill_scan::ScanEngine;
+use rockmill_scan::source::MemoryTable;
 use rockmill_snapshot::unflushed::Unflushed;
 
-use super::{Handle, NOT_IN_LOG, failed};
-use crate::memory_table::MemoryTable;
-use crate::table::Tables;
+use crate::{Handle, NOT_IN_LOG, failed};
 
 /// Tables of a column family, above which they are made anew as one.
 const MAX_TABLES: usize = 8;
@@ -96,7 +96,7 @@ impl LogEntries {
         &mut self,
         db: &dyn Handle,
         read: &Read,
-        tables: &Tables,
+        engine: &ScanEngine,
         cancel: &CancelToken,
     ) -> Result<BTreeMap<u32, String>> {
         self.0.retain(|id, _| read.families.contains_key(id));
@@ -122,14 +122,14 @@ impl LogEntries {
             }
             takes
         };
-        let most = tables.max_unflushed_bytes();
+        let most = engine.max_unflushed_bytes();
         let mut run = run(db, from, read.sequence, most, &takes, cancel)?;
         let mut incomplete = BTreeMap::new();
         for (id, family) in &mut self.0 {
             let added = match run.unflushed.families.get_mut(id) {
                 Some(memtable) => {
                     memtable.sort();
-                    MemoryTable::new(memtable, tables, cancel).map(|table| Some(Arc::new(table)))
+                    MemoryTable::new(memtable, engine, cancel).map(|table| Some(Arc::new(table)))
                 }
                 None => Ok(None),
             };
