@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -30,10 +31,11 @@ rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxe
 // A store that answers when it is told to.
 struct Slow {
   std::atomic<bool> may_answer{false};
-  std::atomic<int> waiting{0};
+  std::atomic<int> waiting{0}, calls{0};
 
   static void get(void* state, const rm_bytes*, size_t n, rm_tell_value tell, void* context) {
     Slow& self = *static_cast<Slow*>(state);
+    ++self.calls;
     ++self.waiting;
     while (!self.may_answer) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (size_t i = 0; i < n; ++i) tell(context, i, RM_KV_FOUND, "late", 4);
@@ -108,6 +110,39 @@ void closing(const Database& database) {
   closer.join();
 }
 
+// Threads hold a view until another one has closed it. Then nobody calls the store any more.
+void closing_beside_calls(const Database& database) {
+  for (int round = 0; round < 50; ++round) {
+    auto slow = std::make_unique<Slow>();
+    slow->may_answer = true;
+    const rm_store store = store_of(*slow);
+    rm_view* view = open(database, &store, 16, 64, 600'000);
+    std::atomic<int> holds{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        try {
+          for (;;) {
+            rockmill::hold hold(view);
+            rockmill::kv kv = hold.kv();
+            char buffer[8];
+            get_latest(kv, buffer);
+            ++holds;
+            rm_view_refresh(view, nullptr);
+          }
+        } catch (const std::runtime_error&) {
+        }
+      });
+    }
+    while (holds < 8) std::this_thread::yield();
+    close_view(view);
+    const int calls = slow->calls;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    check(slow->calls == calls && slow->waiting == 0, "a view that is closed calls its store");
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 void wrong_calls(const Database& database) {
   rm_view* view = open(database, nullptr, 0, 0, 0);
   char* error = nullptr;
@@ -148,6 +183,8 @@ int main(int argc, char** argv) {
   std::printf("late answers\n");
   closing(database);
   std::printf("closing\n");
+  closing_beside_calls(database);
+  std::printf("closing beside calls\n");
   wrong_calls(database);
   std::printf("wrong calls\n");
 }
