@@ -15,8 +15,8 @@ namespace {
 
 const rockmill::thread tile;
 
-rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
-              uint32_t timeout_ms) {
+rm_view_options options_of(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+                           uint32_t timeout_ms) {
   rm_view_options options{};
   options.struct_size = sizeof options;
   options.path = database.path.c_str();
@@ -25,7 +25,12 @@ rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxe
   options.mailboxes = mailboxes;
   options.mailbox_bytes = mailbox_bytes;
   options.timeout_ms = timeout_ms;
-  return open_view(options);
+  return options;
+}
+
+rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+              uint32_t timeout_ms) {
+  return open_view(options_of(database, store, mailboxes, mailbox_bytes, timeout_ms));
 }
 
 // A store that answers when it is told to.
@@ -85,6 +90,48 @@ void late_answers(const Database& database) {
     check(written.status == rockmill::status::read_only, "a put without a function for it");
   }
   close_view(view);
+}
+
+// While the store lets a thread wait, the other one answers.
+void a_thread_that_waits(const Database& database) {
+  for (int round = 0; round < 6; ++round) {
+    Slow slow;
+    rm_store store = store_of(slow);
+    store.get = [](void* state, const rm_bytes* keys, size_t n, rm_tell_value tell, void* context) {
+      for (size_t i = 0; i < n; ++i) {
+        if (std::string(keys[i].data, keys[i].size) == "slow") return Slow::get(state, keys, n, tell, context);
+      }
+      for (size_t i = 0; i < n; ++i) tell(context, i, RM_KV_FOUND, "fast", 4);
+    };
+    rm_view_options options = options_of(database, &store, 16, 64, 600'000);
+    options.threads = 2;
+    rm_view* view = open_view(options);
+    {
+      rockmill::hold hold(view);
+      rockmill::kv kv = hold.kv();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      char first[8], buffer[8];
+      const auto waits = kv.get_latest(tile, "slow", 4, first, 8);
+      while (slow.waiting == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // Each thread has eight mailboxes.
+      std::atomic<int> found{0};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 15; ++i) {
+        threads.emplace_back([&, kv = hold.kv()]() mutable {
+          char own[8];
+          if (kv.wait(tile, kv.get_latest(tile, "fast", 4, own, 8)).status == rockmill::status::found) ++found;
+        });
+      }
+      for (int i = 0; i < 5000 && found < 8; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      check(found >= 8, "nobody answers while a thread waits");
+      slow.may_answer = true;
+      for (std::thread& thread : threads) thread.join();
+      check(kv.wait(tile, waits).status == rockmill::status::found, "no late answer");
+      check(get_latest(kv, buffer).status == rockmill::status::found, "no answer");
+    }
+    close_view(view);
+  }
 }
 
 void closing(const Database& database) {
@@ -181,6 +228,8 @@ int main(int argc, char** argv) {
   const Database database(argv[1]);
   late_answers(database);
   std::printf("late answers\n");
+  a_thread_that_waits(database);
+  std::printf("a thread that waits\n");
   closing(database);
   std::printf("closing\n");
   closing_beside_calls(database);
