@@ -196,7 +196,7 @@ typedef struct rm_lookup {
 rm_view* rm_view_open(const rm_view_options* options, char** error);
 
 /* Closes a view. What kernels wait for ends with RM_KV_ABORTED, and the call waits until they are done. With device "cpu",
- * it waits until all holds are released. */
+ * it waits until all holds are released. It also waits for calls of other threads: nobody calls the store afterwards. */
 rm_status rm_view_close(rm_view* view, char** error);
 
 /* Looks keys up. It only queues a kernel: it waits for nothing. */

@@ -100,7 +100,8 @@ class kv : public ROCKMILL_TARGET::Kv {
     return find_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len);
   }
 
-  /* Copies the value of the version that is held; of keys that this view has put or deleted since, what they are now. */
+  /* Copies the value of the version that is held; of keys that this view has put or deleted since, what they are now. Of
+   * those for which find has status::ask, rm_store.get tells what they are now. */
   template <class Tile>
   ROCKMILL_HD result get(const Tile& tile, const void* key, u32 key_len, void* buffer, u32 capacity) const {
     return get_in(ROCKMILL_TARGET::group_of(tile), static_cast<bytes>(key), key_len,

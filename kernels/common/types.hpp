@@ -438,8 +438,8 @@ struct RingAnswer {
 
 // Keys that were put or deleted through a ring (ring/changed.hpp): a set of hashes.
 struct ChangedKeys {
-  // A power of two, less one.
   u64* slots;
+  // Number of the slots, a power of two, less one.
   u64 mask;
   // How many hashes are in it, and in the upper bit whether some found no room.
   u64* state;

@@ -29,14 +29,14 @@ struct Kv : KvRecord {
   // The value in place, which stays there as long as the view is held. KEY_ASK: only `get` finds it.
   template <class G>
   ROCKMILL_HD FoundValue find_in(const G& g, const u8* key, u32 len) const {
-    if (ring.mailboxes != 0 && is_changed(ring.changed, key, len)) return {KEY_ASK, 0, nullptr};
+    if (ring.mailboxes != 0 && is_changed_for(g, key, len)) return {KEY_ASK, 0, nullptr};
     return find_key(g, table, key, len);
   }
 
   // Copies the value to `buffer`. If there is too little room, the length is told alone.
   template <class G>
   ROCKMILL_HD RingResult get_in(const G& g, const u8* key, u32 len, u8* buffer, u32 capacity) const {
-    const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed(ring.changed, key, len);
+    const bool can_ask = ring.mailboxes != 0, has_changed = can_ask && is_changed_for(g, key, len);
     if (!has_changed) {
       const RingResult found = copy_found(g, find_key(g, table, key, len), buffer, capacity);
       if (found.status != KEY_ASK || !can_ask) return found;
@@ -73,6 +73,12 @@ struct Kv : KvRecord {
   }
 
  private:
+  // The same for the whole group: others add keys meanwhile, so lanes may see different sets.
+  template <class G>
+  ROCKMILL_HD bool is_changed_for(const G& g, const u8* key, u32 len) const {
+    return g.any(is_changed(ring.changed, key, len));
+  }
+
   template <class G>
   ROCKMILL_HD KvTicket request(const G& g, const RingCall& call, u8* buffer) {
     KvTicket ticket{KEY_READ_ONLY, {0, 0}, buffer};

@@ -43,13 +43,15 @@ ROCKMILL_HD u32 run_buckets(const ResidentTable& table) {
   return table.buckets < MAX_RUN ? u32(table.buckets) : MAX_RUN;
 }
 
-// Hash of a key, as wyhash has it: 16 bytes are multiplied at a time, and the last 16 may overlap those before. No byte
-// outside the words that the key lies in is read.
+// Hash of a key, as wyhash has it: 16 bytes are multiplied at a time, and the last 16 may overlap those before. Each
+// factor has the seed, so nobody who does not know it finds keys with equal hashes. No byte outside the words that the
+// key lies in is read.
 ROCKMILL_HD u64 hash_bytes(u64 seed, const u8* key, u32 len) {
+  const u64 first = seed ^ PRIME64_3;
   u64 state = fold(seed ^ PRIME64_1, PRIME64_2), a = 0, b = 0;
   if (len > 16) {
     for (u32 at = 0; len - at > 16; at += 16)
-      state = fold(load64(key + at) ^ PRIME64_3, load64(key + at + 8) ^ state);
+      state = fold(load64(key + at) ^ first, load64(key + at + 8) ^ state);
     a = load64(key + len - 16);
     b = load64(key + len - 8);
   } else if (len >= 8) {
@@ -61,7 +63,7 @@ ROCKMILL_HD u64 hash_bytes(u64 seed, const u8* key, u32 len) {
   } else if (len > 0) {
     a = u64(key[0]) << 16 | u64(key[len / 2]) << 8 | key[len - 1];
   }
-  return fold(PRIME64_4 ^ len, fold(a ^ PRIME64_4, b ^ state));
+  return fold(PRIME64_4 ^ len, fold(a ^ first, b ^ state));
 }
 
 ROCKMILL_HD u64 key_hash(const ResidentTable& table, const u8* key, u32 len) {

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rockmill_core::{Error, ErrorKind, Result as CoreResult};
@@ -203,11 +204,19 @@ impl Store for Functions {
     }
 }
 
+/// The holds of callers.
+#[derive(Debug, Default)]
+struct Holds {
+    all: BTreeMap<u64, Hold>,
+    /// No more are taken.
+    is_closing: bool,
+}
+
 /// An open view and the holds of callers.
 #[derive(Debug)]
 struct Open {
     // In front, so that they end before the view.
-    holds: Mutex<BTreeMap<u64, Hold>>,
+    holds: Mutex<Holds>,
     released: Condvar,
     next: AtomicU64,
     view: View,
@@ -314,18 +323,33 @@ pub unsafe extern "C" fn rm_view_open(
 /// `error` is null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rm_view_close(view: *mut ViewHandle, error: *mut *mut c_char) -> Status {
+    /// Between two looks whether other calls have ended.
+    const PAUSE: Duration = Duration::from_millis(1);
     let close = || {
         let open = find(view)?;
         // Kernels go on, also those that are still to come.
         open.view.abort();
+        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.is_closing = true;
         if open.is_on_host {
             // A device is waited for, but nobody else tells when threads of the host are done.
-            let holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = open.released.wait_while(holds, |holds| !holds.is_empty());
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            let waited = (open.released).wait_while(holds, |holds| !holds.all.is_empty());
+            holds = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        VIEWS.remove(view.addr())?;
-        Ok(())
+        drop(holds);
+        drop(open);
+        let mut removed = VIEWS.remove(view.addr())?;
+        // Calls of other threads end first. Then the threads of the view do, and the caller may close the store.
+        loop {
+            match Arc::try_unwrap(removed) {
+                Ok(open) => {
+                    drop(open);
+                    return Ok(());
+                }
+                Err(open) => removed = open,
+            }
+            thread::sleep(PAUSE);
+        }
     };
     // SAFETY: the caller says so.
     status(unsafe { guard(error, close) })
@@ -406,13 +430,19 @@ pub unsafe extern "C" fn rm_view_hold(
         // SAFETY: the caller says so.
         let held = open.view.hold(unsafe { CallerStream::new(stream) });
         let held = held.map_err(failed)?;
-        // SAFETY: there is room for a record, and the number may be written to.
-        unsafe { kv.cast::<KvRecord>().write_unaligned(held.kv()) };
+        let record = held.kv();
         let number = open.next.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller says so.
-        unsafe { hold.write(number) };
         let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        holds.insert(number, held);
+        if holds.is_closing {
+            return Err(Refusal::invalid("the view is being closed"));
+        }
+        holds.all.insert(number, held);
+        drop(holds);
+        // SAFETY: there is room for a record, and the number may be written to.
+        unsafe {
+            kv.cast::<KvRecord>().write_unaligned(record);
+            hold.write(number);
+        }
         Ok(())
     };
     // SAFETY: the caller says so.
@@ -432,7 +462,7 @@ pub unsafe extern "C" fn rm_view_release(
     let end = || {
         let open = find(view)?;
         let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = holds.remove(&hold);
+        let held = holds.all.remove(&hold);
         drop(holds);
         open.released.notify_all();
         match held {

@@ -1,7 +1,8 @@
 //! Threads that answer requests of kernels.
 //!
 //! The first thread looks at all mailboxes while a kernel may use them, and wakes the others when there is work for them.
-//! While no kernel may, all of them wait. They call no function of CUDA, which might wait for a kernel that waits for them.
+//! The others look now and then, since the first one may wait for RocksDB. While no kernel may, all of them wait. They
+//! call no function of CUDA, which might wait for a kernel that waits for them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,9 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// The shortest and the longest pause between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+
+/// After which a thread looks by itself while the first one may wait for RocksDB.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Requests that were answered so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -165,13 +169,20 @@ impl Shared {
         self.woken.notify_all();
     }
 
-    /// Waits until all threads are woken after turn `seen`, or at once if they were. Returns the turn.
-    fn wait_after(&self, seen: u64) -> u64 {
+    /// Waits until all threads are woken after turn `seen`, or at once if they were, or so long. Returns the turn.
+    fn wait_after(&self, seen: u64, most: Option<Duration>) -> u64 {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let turn = self.woken.wait_while(turn, |turn| *turn == seen);
+        let is_same = |turn: &mut u64| *turn == seen;
+        let turn = match most {
+            None => (self.woken.wait_while(turn, is_same)).unwrap_or_else(PoisonError::into_inner),
+            Some(most) => {
+                let waited = self.woken.wait_timeout_while(turn, most, is_same);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        *turn.unwrap_or_else(PoisonError::into_inner)
+        *turn
     }
 
     fn run(&self, is_first: bool, range: Range<usize>) {
@@ -194,10 +205,17 @@ impl Shared {
             let idle = last.elapsed();
             if idle < SPIN {
                 std::hint::spin_loop();
-            } else if !is_first || !self.mailboxes.is_held() {
+                continue;
+            }
+            // A kernel that did not wait for its last request has ended its hold.
+            let is_left = || is_first && self.mailboxes.has_unanswered();
+            let is_held = self.mailboxes.is_held() || is_left();
+            if !is_first || !is_held {
                 // Whoever begins a hold wakes all, and the first thread does when it finds work of others.
-                turn = self.wait_after(turn);
-                last = Instant::now();
+                let now = self.wait_after(turn, is_held.then_some(LOOK));
+                if now != turn {
+                    (last, turn) = (Instant::now(), now);
+                }
             } else {
                 let (least, most) = PAUSES;
                 thread::sleep((idle / 4).clamp(least, most));

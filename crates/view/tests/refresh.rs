@@ -228,7 +228,11 @@ fn a_view_that_is_refreshed_while_others_write_has_whole_batches() {
             }
         });
         let mut last = 0;
-        for _ in 0..REFRESHES {
+        for round in 0..20 * REFRESHES {
+            // On a busy machine, files are compacted before they are read.
+            if round >= REFRESHES && counts.added > 0 {
+                break;
+            }
             counts.add(&view.refresh().expect("refreshed").how);
             let number = number_of(&view);
             assert!(number >= last);

@@ -233,3 +233,33 @@ fn a_damaged_file_is_named() {
     let name = file.file_name().expect("a name").to_string_lossy();
     assert!(error.to_string().contains(&*name), "{error}");
 }
+
+/// Whoever writes keys may know the hash, but not its seed.
+#[test]
+fn keys_whose_words_are_constants_of_the_hash_have_room() {
+    const PRIMES: [u64; 5] = [
+        0x9e37_79b1_85eb_ca87,
+        0xc2b2_ae3d_27d4_eb4f,
+        0x1656_67b1_9e37_79f9,
+        0x85eb_ca77_c2b2_ae63,
+        0x27d4_eb2f_1656_67c5,
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut all = Vec::new();
+    with_rows(dir.path(), &options(), |db| {
+        for (prime, number) in PRIMES.iter().flat_map(|prime| (0..3000u64).map(move |n| (prime, n)))
+        {
+            let [prime, number] = [prime, &number].map(|word| word.to_le_bytes());
+            all.push([prime, number].concat());
+            all.push([prime, number, [7; 8]].concat());
+        }
+        for key in &all {
+            db.put(key, b"1").expect("written");
+        }
+    });
+    let view = builder(&directory(dir.path()), "default");
+    let view = view.open().expect("keys do not have equal hashes");
+    let refs: Vec<_> = all.iter().map(Vec::as_slice).collect();
+    let found = view.get(&refs).expect("values");
+    assert!(found.iter().all(|value| value.as_deref() == Some(b"1")));
+}

@@ -74,11 +74,11 @@ impl RingSettings {
 pub struct Mailboxes {
     device: Device,
     settings: RingSettings,
-    /// Dropped after all who have pointers into it.
+    /// States and numbers of mailboxes, and behind them the word that ends a hold. Dropped before the pinned memory: that
+    /// waits for kernels and for copies that end holds, which write there.
+    own: DeviceMemory,
     shared: Mutex<PinnedBuffer>,
     parts: Parts,
-    /// States and numbers of mailboxes, and behind them the word that ends a hold.
-    own: DeviceMemory,
     free_holds: Mutex<Vec<usize>>,
 }
 
@@ -87,9 +87,11 @@ static ALL: Mutex<Vec<Weak<Mailboxes>>> = Mutex::new(Vec::new());
 
 /// Whether a kernel on the device may use mailboxes of the process.
 pub fn is_held(device: &Device) -> bool {
-    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     // Dropping the last one takes long, and may not happen under the lock.
-    let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+    let all: Vec<_> = {
+        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).collect()
+    };
     (all.iter()).any(|mailboxes| mailboxes.device.is(device) && mailboxes.is_held())
 }
 
@@ -261,11 +263,8 @@ impl Mailboxes {
 
     /// Whether a kernel may use the mailboxes.
     pub fn is_held(&self) -> bool {
-        let free = self.free_holds();
-        let held = self.ended().iter();
-        let held = held.filter(|word| word.load(Ordering::Acquire) == HELD);
-        drop(free);
-        held.count() > 0
+        let mut words = self.ended().iter();
+        words.any(|word| word.load(Ordering::Acquire) == HELD)
     }
 
     fn free_holds(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
@@ -301,7 +300,8 @@ impl Mailboxes {
         let both = self.posted().iter().zip(self.words(self.parts.answered));
         let mut both = both.map(|(posted, answered)| {
             let posted = posted.load(Ordering::Relaxed);
-            posted != answered.load(Ordering::Relaxed)
+            // Whoever finds an answer also finds the write that it is for.
+            posted != answered.load(Ordering::Acquire)
         });
         both.any(|is_open| is_open)
     }

@@ -9,6 +9,8 @@ use crate::resident::DeviceTable;
 mod changed;
 mod mailboxes;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use changed::ChangedSet;
 pub(crate) use mailboxes::is_held;

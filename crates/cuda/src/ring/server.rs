@@ -198,7 +198,8 @@ impl Mail {
             value.shrink_to(KEPT_BYTES);
         }
         let key_len = request.key_len as usize;
-        let value_len = usize::try_from(request.value_len).ok()?;
+        // RocksDB takes no longer ones. Whoever says so anyway would fill the host's memory part by part.
+        let value_len = u32::try_from(request.value_len).ok()? as usize;
         let value_at = match value_len {
             0 => key_len,
             _ => key_len.next_multiple_of(UNIT),

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -14,8 +15,8 @@ namespace {
 
 const rockmill::thread tile;
 
-rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
-              uint32_t timeout_ms) {
+rm_view_options options_of(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+                           uint32_t timeout_ms) {
   rm_view_options options{};
   options.struct_size = sizeof options;
   options.path = database.path.c_str();
@@ -24,16 +25,22 @@ rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxe
   options.mailboxes = mailboxes;
   options.mailbox_bytes = mailbox_bytes;
   options.timeout_ms = timeout_ms;
-  return open_view(options);
+  return options;
+}
+
+rm_view* open(const Database& database, const rm_store* store, uint32_t mailboxes, uint32_t mailbox_bytes,
+              uint32_t timeout_ms) {
+  return open_view(options_of(database, store, mailboxes, mailbox_bytes, timeout_ms));
 }
 
 // A store that answers when it is told to.
 struct Slow {
   std::atomic<bool> may_answer{false};
-  std::atomic<int> waiting{0};
+  std::atomic<int> waiting{0}, calls{0};
 
   static void get(void* state, const rm_bytes*, size_t n, rm_tell_value tell, void* context) {
     Slow& self = *static_cast<Slow*>(state);
+    ++self.calls;
     ++self.waiting;
     while (!self.may_answer) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (size_t i = 0; i < n; ++i) tell(context, i, RM_KV_FOUND, "late", 4);
@@ -85,6 +92,48 @@ void late_answers(const Database& database) {
   close_view(view);
 }
 
+// While the store lets a thread wait, the other one answers.
+void a_thread_that_waits(const Database& database) {
+  for (int round = 0; round < 6; ++round) {
+    Slow slow;
+    rm_store store = store_of(slow);
+    store.get = [](void* state, const rm_bytes* keys, size_t n, rm_tell_value tell, void* context) {
+      for (size_t i = 0; i < n; ++i) {
+        if (std::string(keys[i].data, keys[i].size) == "slow") return Slow::get(state, keys, n, tell, context);
+      }
+      for (size_t i = 0; i < n; ++i) tell(context, i, RM_KV_FOUND, "fast", 4);
+    };
+    rm_view_options options = options_of(database, &store, 16, 64, 600'000);
+    options.threads = 2;
+    rm_view* view = open_view(options);
+    {
+      rockmill::hold hold(view);
+      rockmill::kv kv = hold.kv();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      char first[8], buffer[8];
+      const auto waits = kv.get_latest(tile, "slow", 4, first, 8);
+      while (slow.waiting == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // Each thread has eight mailboxes.
+      std::atomic<int> found{0};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 15; ++i) {
+        threads.emplace_back([&, kv = hold.kv()]() mutable {
+          char own[8];
+          if (kv.wait(tile, kv.get_latest(tile, "fast", 4, own, 8)).status == rockmill::status::found) ++found;
+        });
+      }
+      for (int i = 0; i < 5000 && found < 8; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      check(found >= 8, "nobody answers while a thread waits");
+      slow.may_answer = true;
+      for (std::thread& thread : threads) thread.join();
+      check(kv.wait(tile, waits).status == rockmill::status::found, "no late answer");
+      check(get_latest(kv, buffer).status == rockmill::status::found, "no answer");
+    }
+    close_view(view);
+  }
+}
+
 void closing(const Database& database) {
   Slow slow;
   const rm_store store = store_of(slow);
@@ -106,6 +155,39 @@ void closing(const Database& database) {
     slow.may_answer = true;
   }
   closer.join();
+}
+
+// Threads hold a view until another one has closed it. Then nobody calls the store any more.
+void closing_beside_calls(const Database& database) {
+  for (int round = 0; round < 50; ++round) {
+    auto slow = std::make_unique<Slow>();
+    slow->may_answer = true;
+    const rm_store store = store_of(*slow);
+    rm_view* view = open(database, &store, 16, 64, 600'000);
+    std::atomic<int> holds{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        try {
+          for (;;) {
+            rockmill::hold hold(view);
+            rockmill::kv kv = hold.kv();
+            char buffer[8];
+            get_latest(kv, buffer);
+            ++holds;
+            rm_view_refresh(view, nullptr);
+          }
+        } catch (const std::runtime_error&) {
+        }
+      });
+    }
+    while (holds < 8) std::this_thread::yield();
+    close_view(view);
+    const int calls = slow->calls;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    check(slow->calls == calls && slow->waiting == 0, "a view that is closed calls its store");
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 void wrong_calls(const Database& database) {
@@ -146,8 +228,12 @@ int main(int argc, char** argv) {
   const Database database(argv[1]);
   late_answers(database);
   std::printf("late answers\n");
+  a_thread_that_waits(database);
+  std::printf("a thread that waits\n");
   closing(database);
   std::printf("closing\n");
+  closing_beside_calls(database);
+  std::printf("closing beside calls\n");
   wrong_calls(database);
   std::printf("wrong calls\n");
 }
