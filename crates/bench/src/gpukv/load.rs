@@ -56,8 +56,16 @@ pub fn refreshes(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let keys = bench.scaled(VALUES_BYTES / VALUE_BYTES as u64, CHECKED);
     let flushed = bench.scaled(FLUSHED_BYTES / VALUE_BYTES as u64, CHECKED);
     let shape = Shape::of(keys, VALUE_BYTES);
+    let database = Database::of_numbers(bench.folder, shape)?;
+    // One file a flush, which no compaction takes away before it is read.
+    let options = [
+        ("write_buffer_size", "2147483648"),
+        ("level0_file_num_compaction_trigger", "64"),
+    ];
+    let set = database.db.set_options(&options);
+    set.map_err(|e| Failure::Environment(format!("RocksDB cannot change options: {e}")))?;
     bench.measure(&Load {
-        database: Database::of_numbers(bench.folder, shape)?,
+        database,
         name: "refresh",
         point: "from the page cache",
         work: (flushed, flushed * VALUE_BYTES as u64),
