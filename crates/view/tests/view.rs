@@ -247,7 +247,9 @@ fn keys_whose_words_are_constants_of_the_hash_have_room() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut all = Vec::new();
     with_rows(dir.path(), &options(), |db| {
-        for (prime, number) in PRIMES.iter().flat_map(|prime| (0..3000u64).map(move |n| (prime, n)))
+        for (prime, number) in PRIMES
+            .iter()
+            .flat_map(|prime| (0..3000u64).map(move |n| (prime, n)))
         {
             let [prime, number] = [prime, &number].map(|word| word.to_le_bytes());
             all.push([prime, number].concat());

@@ -79,6 +79,9 @@ fn post() -> impl Strategy<Value = Post> {
     prop_oneof![1 => any_post, 2 => whole]
 }
 
+/// A key and a value.
+type Message = (Vec<u8>, Vec<u8>);
+
 /// The side of the device.
 struct Requester {
     ring: Ring,
@@ -145,7 +148,7 @@ fn serve(
     mailbox: usize,
     request: RingRequest,
     value: &[u8],
-) -> Result<Option<(Vec<u8>, Vec<u8>)>, TestCaseError> {
+) -> Result<Option<Message>, TestCaseError> {
     let number = requester
         .word(requester.ring.posted, mailbox)
         .load(Ordering::Relaxed);
@@ -170,7 +173,10 @@ fn serve(
         prop_assert!(!is_too_large || answer.status == Status::IoError as u32);
         if taken > 0 && value.len() as u64 <= request.capacity {
             prop_assert_eq!(answer.status, Status::Found as u32);
-            prop_assert_eq!(&bytes[..value.len().min(ROOM)], &value[..value.len().min(ROOM)]);
+            prop_assert_eq!(
+                &bytes[..value.len().min(ROOM)],
+                &value[..value.len().min(ROOM)]
+            );
         } else if taken > 0 {
             prop_assert_eq!(answer.status, Status::TooSmall as u32);
             prop_assert_eq!(answer.part_len, 0);
