@@ -97,9 +97,12 @@ impl Mailbox {
             return;
         }
         *seen = number;
+        // SAFETY: loom checks who touches the cells.
         let request = self.request.with(|request| unsafe { *request });
-        self.answer
-            .with_mut(|answer| unsafe { *answer = request * 10 });
+        self.answer.with_mut(|answer| {
+            // SAFETY: as above.
+            unsafe { *answer = request * 10 }
+        });
         self.answered.store(number, Ordering::Release);
     }
 }
