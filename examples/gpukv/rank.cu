@@ -10,7 +10,7 @@
 
 namespace cg = cooperative_groups;
 
-constexpr unsigned kItems = 100000, kKeyBytes = 16, kLanes = 8;
+constexpr unsigned kItems = 20000, kKeyBytes = 16, kLanes = 8;
 
 struct Item {
   float clicks, views;

@@ -1,6 +1,5 @@
 //! `rockmill config`: how programs in C, C++ and CUDA are compiled and linked with the installed library.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rockmill_terminal::outcome::Failure;

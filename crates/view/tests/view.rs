@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use rockmill_core::{ErrorKind, KeyRange};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Database, Directory};
-use rockmill_view::{CallerStream, Keys, Rows as ValueRows, Target};
-use rust_rocksdb::WriteBatch;
+use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target};
+use rust_rocksdb::{DB, WriteBatch};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -185,6 +185,48 @@ fn values_of_keys_on_the_device_come_into_rows() {
     assert_eq!(statuses, [1, 1, 0, 1]);
     let meant = [3, 4999u32 as u8, 0, 3].map(|byte| [byte; 40]);
     assert_eq!(rows, meant.concat()[..]);
+}
+
+#[test]
+fn a_lookup_of_who_holds_a_view_asks_for_what_the_table_does_not_tell() {
+    if target() != Target::Host {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let db = DB::open_cf(&options(), dir.path(), ["default"]).expect("the database opens");
+    let db = Arc::new(db);
+    // Iterators have to read the range, and find one of its keys.
+    let range = (numbered(3), numbered(5));
+    let family = db.cf_handle("default").expect("it is there");
+    db.delete_range_cf(family, range.0, range.1)
+        .expect("deleted");
+    db.put(numbered(4), [7; 40]).expect("written");
+    let database: Arc<dyn Database> = Arc::new(LiveDatabase::new(Arc::clone(&db)));
+    let view = builder(&database, "default").ring(RingSettings::default());
+    let view = view.open().expect("a view");
+    let keys = [2, 3, 4, 5000].map(numbered).concat();
+    let look_up = |asks: bool| {
+        let (mut rows, mut statuses) = ([0u8; 4 * 40], [9u8; 4]);
+        // SAFETY: the host's kernels use this memory before the call returns.
+        unsafe {
+            let keys = Keys::fixed(keys.as_ptr(), 4, 4);
+            let rows = ValueRows::new(rows.as_mut_ptr(), 40, statuses.as_mut_ptr());
+            let stream = CallerStream::new(ptr::null_mut());
+            let hold = view.hold(stream).expect("a hold");
+            let looked_up = match asks {
+                true => hold.lookup(&keys, &rows, stream),
+                false => view.lookup(&keys, &rows, stream),
+            };
+            looked_up.expect("looked up");
+        }
+        (rows, statuses)
+    };
+    let (rows, statuses) = look_up(true);
+    assert_eq!(statuses, [1, 0, 1, 0]);
+    assert_eq!(rows, [[2; 40], [0; 40], [7; 40], [0; 40]].concat()[..]);
+    let (_, statuses) = look_up(false);
+    assert_eq!(statuses, [1, 2, 2, 0]);
 }
 
 #[test]

@@ -35,6 +35,22 @@ pub fn have(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
+/// The folder of a CUDA compiler: one that is installed, or the one that the build has fetched; otherwise the test counts
+/// as skipped.
+pub fn nvcc() -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let fetched = cache.or(home).map(|cache| cache.join("rockmill/nvcc"));
+    let given = env::var_os("CUDA_HOME").map(PathBuf::from);
+    let usual = Some(PathBuf::from("/usr/local/cuda"));
+    let mut places = [given, usual, fetched].into_iter().flatten();
+    let found = places.find(|place| place.join("bin/nvcc").exists());
+    if found.is_none() {
+        skipped("there is no nvcc");
+    }
+    found
+}
+
 /// The source of a test's program.
 pub fn program(name: &str) -> PathBuf {
     let folder = Path::new(REPOSITORY).join("crates/capi/tests/doors/programs");
