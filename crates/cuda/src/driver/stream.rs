@@ -148,7 +148,7 @@ impl Stream {
     }
 
     /// Copies bytes back and waits for them, and for all that was queued before; once, if they are not more
-    /// than [`STAGING_BYTES`].
+    /// than `STAGING_BYTES`.
     ///
     /// # Errors
     /// Device.
