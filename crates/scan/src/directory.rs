@@ -20,7 +20,7 @@ use crate::table::TableFolder;
 use crate::view::{Family, View};
 
 /// How often files are opened anew if some vanish meanwhile.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 8;
 
 /// A directory with a database, to which nothing is written.
 #[derive(Debug)]
