@@ -88,7 +88,7 @@ impl Row<'_> {
 
     /// Where bytes that lie behind their length begin and end.
     fn prefixed(bytes: &[u8], at: i128, prefix: Prefix) -> Option<(i128, i128)> {
-        let rest = part(bytes, at, bytes.len() as i128 - at)?;
+        let rest = part(bytes, at, (bytes.len() as i128).checked_sub(at)?)?;
         let (length, size) = match prefix {
             Prefix::Number(number) => {
                 let stored = part(rest, 0, i128::from(number.bytes))?;
