@@ -48,14 +48,16 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(ScanGroups, keys, arguments, num_keys, num_arguments, num_words, has_wide, num_slots, most, found, table,
                     firsts, words)
     ROCKMILL_RECORD(ScanTotals, hash)
-    ROCKMILL_RECORD(ResidentTable, slots, buckets, seed, hash_mask, bound_ends, bound_bytes, num_bounds)
+    ROCKMILL_RECORD(KeyRanges, ends, bytes, num_bounds)
+    ROCKMILL_RECORD(ResidentTable, slots, buckets, seed, hash_mask, outside)
     ROCKMILL_RECORD(RingRequest, operation, key_len, value_len, version, capacity, at, part_len)
     ROCKMILL_RECORD(RingAnswer, status, part_len, len)
     ROCKMILL_RECORD(ChangedKeys, slots, mask, state, seed)
     ROCKMILL_RECORD(Ring, posted, requests, outgoing, answered, answers, incoming, states, numbers, changed, timeout_ns,
                     mailboxes, mailbox_bytes)
     ROCKMILL_RECORD(KvRecord, abi, num_tickets, version, table, ring, last_mailbox, last_number)
-    ROCKMILL_RECORD(PlaceTotals, ask, left_over, without, replaced, gone, dead_bytes, unchanged)
+    ROCKMILL_RECORD(PlaceTotals, without, asks_in, asks_out, values_out, dead_bytes, gone, left_over, unseen)
+    ROCKMILL_RECORD(RecordChunk, address, live_bytes, moves)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,
                     rows_hash)
@@ -75,7 +77,8 @@ constexpr FieldPlace FIELDS[] = {
                     survivors, totals, errors, one_by_one, unused)
     ROCKMILL_RECORD(SnapshotArgs, keys, n, key_bytes, hashes, rules, keep, places, survivors, totals, errors)
     ROCKMILL_RECORD(RowArgs, arena, rows, n, key_bytes, values, sizes, offsets)
-    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, base, table, totals)
+    ROCKMILL_RECORD(PlaceArgs, arena, rows, n, key_bytes, values, sizes, offsets, records, base, seen, table, totals)
+    ROCKMILL_RECORD(SlotsArgs, base, seen, ranges, table, chunks, num_chunks, records, cursor, totals)
     ROCKMILL_RECORD(LookupArgs, kv, keys, key_offsets, key_bytes, n, rows, stride, default_row, statuses, sizes)
     ROCKMILL_RECORD(ScanArgs, arena, rows, n, key_bytes, values, ops, constants, literals, num_filter, num_ops, columns,
                     num_columns, row_bytes, has_bytes, unused, batch_rows, batch_bytes, keep, places, wanted, num_wanted,

@@ -19,7 +19,7 @@
 #include "table.hpp"
 #include "verify/verify.hpp"
 #include "view/lookup.hpp"
-#include "view/place.hpp"
+#include "view/revise.hpp"
 
 namespace rockmill::ROCKMILL_TARGET::stages {
 
@@ -135,14 +135,15 @@ inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8*
                         CopyRows{a->arena, a->rows, a->key_bytes, a->values, a->offsets, first, out});
 }
 
-inline int measure_records(const Exec* exec, const PlaceArgs* a) {
-  ROCKMILL_STEP(for_each(*exec, a->n, MeasureRecords{a->rows, a->values, a->sizes}));
-  return exclusive_sum(*exec, a->sizes, a->offsets, a->n + 1);
-}
-
 // Lanes for a row, and for a key: four read a bucket, 16 bytes each.
 constexpr u32 VIEW_LANES = 4;
 constexpr u64 LONG_ROW = 1024;
+
+inline int measure_records(const Exec* exec, const PlaceArgs* a) {
+  const MeasureRecords measure{a->arena, a->rows, a->key_bytes, a->values, a->base, a->seen, a->sizes, a->totals};
+  ROCKMILL_STEP(for_each_tile<VIEW_LANES>(*exec, a->n, measure));
+  return exclusive_sum(*exec, a->sizes, a->offsets, a->n + 1);
+}
 
 inline int place_records(const Exec* exec, const PlaceArgs* a) {
   const PlaceRecords place{a->arena,   a->rows, a->key_bytes, a->values, a->offsets,
@@ -150,8 +151,27 @@ inline int place_records(const Exec* exec, const PlaceArgs* a) {
   return for_each_tile<VIEW_LANES>(*exec, a->n, place);
 }
 
-inline int count_unchanged(const Exec* exec, const PlaceArgs* a) {
-  return for_each_tile<VIEW_LANES>(*exec, a->n, CountUnchanged{a->rows, a->key_bytes, a->base, a->table, a->totals});
+inline int count_unseen(const Exec* exec, const PlaceArgs* a) {
+  return for_each_tile<VIEW_LANES>(*exec, a->n, CountUnseen{a->rows, a->key_bytes, a->base, a->seen, a->totals});
+}
+
+inline u64 num_slots(const ResidentTable& table) { return table.buckets * BUCKET_SLOTS; }
+
+inline int take_unseen(const Exec* exec, const SlotsArgs* a) {
+  return for_each(*exec, num_slots(a->base), TakeUnseen{a->base, a->seen, a->ranges, a->table, a->totals});
+}
+
+inline int put_again(const Exec* exec, const SlotsArgs* a) {
+  return for_each(*exec, num_slots(a->base), PutAgain{a->base, a->table, a->totals});
+}
+
+inline int measure_chunks(const Exec* exec, const SlotsArgs* a) {
+  return for_each(*exec, num_slots(a->table), MeasureChunks{a->table, a->chunks, a->num_chunks});
+}
+
+inline int move_records(const Exec* exec, const SlotsArgs* a) {
+  const MoveRecords move{a->table, a->chunks, a->num_chunks, a->records, a->cursor};
+  return for_each_tile<VIEW_LANES>(*exec, num_slots(a->table), move);
 }
 
 inline int look_up(const Exec* exec, const LookupArgs* a) {
@@ -405,7 +425,11 @@ inline KernelTable table() {
   t.copy_rows = copy_rows;
   t.measure_records = measure_records;
   t.place_records = place_records;
-  t.count_unchanged = count_unchanged;
+  t.count_unseen = count_unseen;
+  t.take_unseen = take_unseen;
+  t.put_again = put_again;
+  t.measure_chunks = measure_chunks;
+  t.move_records = move_records;
   t.look_up = look_up;
   t.scan_filter = scan_filter;
   t.scan_measure = scan_measure;

@@ -118,7 +118,23 @@ struct PlaceArgs {
   u8* records;
   // The table that `table` is a copy of, but for what is put into it; without slots if there is none.
   ResidentTable base;
+  // A bit for each slot of the base, set if a row has its key; null if there is none.
+  u64* seen;
   ResidentTable table;
+  PlaceTotals* totals;
+};
+
+// What going through the slots of a table works on; see view/revise.hpp.
+struct SlotsArgs {
+  ResidentTable base;
+  const u64* seen;
+  KeyRanges ranges;
+  ResidentTable table;
+  RecordChunk* chunks;
+  u64 num_chunks;
+  // Where records move, and the bytes that are used there.
+  u8* records;
+  u64* cursor;
   PlaceTotals* totals;
 };
 
@@ -346,12 +362,20 @@ struct KernelTable {
   int (*measure_rows)(const Exec*, const RowArgs*);
   // Copies the rows from `first` to `end`, one behind another.
   int (*copy_rows)(const Exec*, const RowArgs*, u64 first, u64 end, u8* out);
-  // Fills sizes and offsets.
+  // Fills sizes and offsets, and sets bits of `seen`.
   int (*measure_records)(const Exec*, const PlaceArgs*);
   // Makes the records and puts their slots into the table.
   int (*place_records)(const Exec*, const PlaceArgs*);
-  // Counts the rows whose record is the same in both tables.
-  int (*count_unchanged)(const Exec*, const PlaceArgs*);
+  // Counts the rows whose keys the base has and that were not seen.
+  int (*count_unseen)(const Exec*, const PlaceArgs*);
+  // Takes keys of the ranges that were not seen out of the table.
+  int (*take_unseen)(const Exec*, const SlotsArgs*);
+  // Puts the records of the base into the table, whose slots are others.
+  int (*put_again)(const Exec*, const SlotsArgs*);
+  // Adds to the live bytes of chunks.
+  int (*measure_chunks)(const Exec*, const SlotsArgs*);
+  // Moves the records of chunks that move.
+  int (*move_records)(const Exec*, const SlotsArgs*);
   int (*look_up)(const Exec*, const LookupArgs*);
   // Fills keep, places and wanted.
   int (*scan_filter)(const Exec*, const ScanArgs*);

@@ -45,6 +45,15 @@ ROCKMILL_HD void add_relaxed(u64* to, u64 value) {
 #endif
 }
 
+// Returns what was there.
+ROCKMILL_HD u64 fetch_add(u64* to, u64 value) {
+#if defined(__CUDA_ARCH__)
+  return atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+#else
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+#endif
+}
+
 ROCKMILL_HD void or_relaxed(u64* to, u64 value) {
 #if defined(__CUDA_ARCH__)
   atomicOr(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));

@@ -396,19 +396,23 @@ enum PatternPart : u32 { PART_BYTES = 0, PART_ANY_CHARACTER = 1, PART_ANY_BYTES 
 enum Stored : u32 { STORED_BOOLEAN = 0, STORED_INTEGER = 1, STORED_FLOAT = 2, STORED_BYTES = 3 };
 enum ByteSource : u64 { SOURCE_KEY = 0, SOURCE_VALUE = 1, SOURCE_LITERAL = 2 };
 
-// A table of keys and values that outlives the tasks whose rows it takes (view/slots.hpp). Keys of some ranges are not in
-// it: RocksDB has to be asked for these.
+// Disjoint ranges of keys. Their bounds ascend: one begins at each even one and ends before the next, or never. Bound i ends
+// at ends[i] of the bytes.
+struct KeyRanges {
+  const u64* ends;
+  const u8* bytes;
+  u64 num_bounds;
+};
+
+// A table of keys and values that outlives the tasks whose rows it takes (view/slots.hpp).
 struct ResidentTable {
   u64* slots;
   u64 buckets;
   u64 seed;
   // All ones, but in tests, where many keys are to have equal hashes.
   u64 hash_mask;
-  // Bounds of the ranges, which ascend: one begins at each even one and ends before the next, or never. Bound i ends at
-  // bound_ends[i] of the bytes.
-  const u64* bound_ends;
-  const u8* bound_bytes;
-  u64 num_bounds;
+  // Keys that are not in it: RocksDB has to be asked for these.
+  KeyRanges outside;
 };
 
 // A part of a request: a key and, on the next 16 bytes, a value. Those that do not fit into a mailbox come in several.
@@ -482,14 +486,28 @@ struct KvRecord {
   u32 last_mailbox, last_number;
 };
 
-// What became of the rows of a task that went into a table.
+// What became of the slots and records of a table.
 struct PlaceTotals {
-  // New slots that say that RocksDB has to be asked; rows for whose slot there was no room; rows without a record.
-  u64 ask, left_over, without;
-  // Keys that had a record in the base, those of them that have none and no slot any more, and the bytes of their records.
-  u64 replaced, gone, dead_bytes;
-  // Rows whose record is that of the base.
-  u64 unchanged;
+  // Rows that bring no record; records that came and say that RocksDB has to be asked.
+  u64 without, asks_in;
+  // Records that no slot names any more: those that say so, those with a value, and the bytes of both.
+  u64 asks_out, values_out, dead_bytes;
+  // Slots that no key has any more.
+  u64 gone;
+  // Keys for whose slot there was no room.
+  u64 left_over;
+  // Rows whose keys the base has, but no other row.
+  u64 unseen;
+};
+
+// A piece of memory with records of a table.
+struct RecordChunk {
+  // Chunks ascend by their addresses.
+  u64 address;
+  // Bytes of records that slots name.
+  u64 live_bytes;
+  // Whether these move to other memory.
+  u64 moves;
 };
 
 // The smallest (block << 8 | code) of all errors; NO_ERROR if there was none.

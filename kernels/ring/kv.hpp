@@ -7,7 +7,7 @@
 namespace rockmill::ROCKMILL_TARGET {
 
 // Of KvRecord and all that is in it. A program and the library have to agree.
-constexpr u32 KV_ABI = 1;
+constexpr u32 KV_ABI = 2;
 
 // A request that somebody has yet to wait for.
 struct KvTicket {

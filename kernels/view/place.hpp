@@ -7,6 +7,13 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
+// Counts a record that no slot names any more.
+ROCKMILL_HD void count_out(PlaceTotals* totals, const u8* record) {
+  const RecordHead& head = *reinterpret_cast<const RecordHead*>(record);
+  atomic_add(head.value_len == ASK_VALUE ? &totals->asks_out : &totals->values_out, 1);
+  atomic_add(&totals->dead_bytes, record_bytes(head));
+}
+
 // Puts a slot into the table; false if there is no room where it belongs. No other row has the key. Other tasks put in
 // theirs meanwhile.
 ROCKMILL_HD bool insert_slot(const ResidentTable& table, u64 hash, u64 address) {
@@ -22,20 +29,14 @@ ROCKMILL_HD bool insert_slot(const ResidentTable& table, u64 hash, u64 address) 
   return false;
 }
 
-ROCKMILL_HD bool has_record(const Key& row) { return (row.tag & 0xff) == TYPE_VALUE; }
 ROCKMILL_HD bool is_deleted(const Key& row) {
   return (row.tag & 0xff) == TYPE_DELETION || (row.tag & 0xff) == TYPE_SINGLE_DELETION;
 }
 
-struct MeasureRecords {
-  const Key* rows;
-  const ValueRef* values;
-  u64* sizes;
-
-  ROCKMILL_HD void operator()(u64 i) const {
-    sizes[i] = has_record(rows[i]) ? record_bytes(rows[i].len, u32(values[rows[i].entry].len)) : 0;
-  }
-};
+// What a row's record says of its value.
+ROCKMILL_HD u32 told_len(const Key& row, const ValueRef& value) {
+  return (row.tag & 0xff) == TYPE_VALUE ? u32(value.len) : ASK_VALUE;
+}
 
 // The key of a row. Short ones have their words alone.
 struct RowKey {
@@ -46,6 +47,44 @@ struct RowKey {
   ROCKMILL_HD RowKey(const Key& row, const KeyBytes& all)
       : words{byte_swap(row.hi), byte_swap(row.lo)}, bytes(row.len <= WORD_KEY_BYTES ? nullptr : all.of(row)), len(row.len) {}
   ROCKMILL_HD const u8* data() const { return bytes != nullptr ? bytes : reinterpret_cast<const u8*>(words); }
+};
+
+// Bytes that the record of each row takes: none if the row has no record, or that of the base says the same.
+struct MeasureRecords {
+  const u8* arena;
+  const Key* rows;
+  KeyBytes bytes;
+  const ValueRef* values;
+  // Without slots, or a table that nobody changes.
+  ResidentTable base;
+  // A bit for each slot of the base, which is set if a row has its key.
+  u64* seen;
+  u64* sizes;
+  PlaceTotals* totals;
+
+  template <class G>
+  ROCKMILL_HD void operator()(const G& g, u64 i) const {
+    const Key row = rows[i];
+    const ValueRef value = values[row.entry];
+    const bool is_same = base.slots != nullptr && is_in_base(g, row, value);
+    const bool has_record = !is_same && !is_deleted(row);
+    if (g.rank() != 0) return;
+    sizes[i] = has_record ? record_bytes(row.len, told_len(row, value)) : 0;
+    if (!has_record) atomic_add(&totals->without, 1);
+  }
+
+ private:
+  // Whether the base has the key with what the row says of it.
+  template <class G>
+  ROCKMILL_HD bool is_in_base(const G& g, const Key& row, const ValueRef& value) const {
+    const RowKey key(row, bytes);
+    const FoundSlot found = find_slot(g, base, key_hash(base, key.data(), key.len), key.data(), key.len);
+    if (found.record == nullptr) return false;
+    if (g.rank() == 0) or_relaxed(seen + found.slot / 64, u64{1} << found.slot % 64);
+    const u32 len = told_len(row, value);
+    if (is_deleted(row) || reinterpret_cast<const RecordHead*>(found.record)->value_len != len) return false;
+    return len == ASK_VALUE || are_equal(g, found.record + record_value_at(key.len), arena + value.at, len);
+  }
 };
 
 struct PlaceRecords {
@@ -63,60 +102,57 @@ struct PlaceRecords {
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
     const Key row = rows[i];
+    const bool deletes = is_deleted(row);
+    if (!deletes && offsets[i] == offsets[i + 1]) return;
     const RowKey key(row, bytes);
     const u64 hash = key_hash(table, key.data(), key.len);
-    FoundSlot before{nullptr, 0, false};
+    FoundSlot before{nullptr, 0};
     if (base.slots != nullptr) before = find_slot(g, base, hash, key.data(), key.len);
-    u64 address = is_deleted(row) ? GONE_ADDRESS : ASK_ADDRESS;
-    if (has_record(row)) {
-      const ValueRef value = values[row.entry];
-      u8* record = records + offsets[i];
-      if (g.rank() == 0) *reinterpret_cast<RecordHead*>(record) = {row.len, u32(value.len)};
-      copy_bytes(g, record + sizeof(RecordHead), key.data(), row.len);
-      // Compilers may have the end of a key read together with what is behind it.
-      for (u64 at = sizeof(RecordHead) + row.len + g.rank(); at < record_value_at(row.len); at += g.width) record[at] = 0;
-      copy_bytes(g, record + record_value_at(row.len), arena + value.at, value.len);
-      address = reinterpret_cast<u64>(record) / RECORD_UNIT;
-    }
-    if (g.rank() == 0) put(before, hash, address);
+    u8* record = records + offsets[i];
+    if (!deletes) write(g, record, key, row);
+    if (g.rank() == 0) put(before, hash, deletes ? GONE_ADDRESS : reinterpret_cast<u64>(record) / RECORD_UNIT);
   }
 
  private:
+  template <class G>
+  ROCKMILL_HD void write(const G& g, u8* record, const RowKey& key, const Key& row) const {
+    const ValueRef value = values[row.entry];
+    const u32 len = told_len(row, value);
+    if (g.rank() == 0) *reinterpret_cast<RecordHead*>(record) = {row.len, len};
+    copy_bytes(g, record + sizeof(RecordHead), key.data(), row.len);
+    // Compilers may have the end of a key read together with what is behind it.
+    for (u64 at = sizeof(RecordHead) + row.len + g.rank(); at < record_value_at(row.len); at += g.width) record[at] = 0;
+    if (len != ASK_VALUE) copy_bytes(g, record + record_value_at(row.len), arena + value.at, len);
+    else if (g.rank() == 0) atomic_add(&totals->asks_in, 1);
+  }
+
   ROCKMILL_HD void put(const FoundSlot& before, u64 hash, u64 address) const {
-    if (address <= GONE_ADDRESS) atomic_add(&totals->without, 1);
     if (before.record != nullptr) {
-      const RecordHead head = *reinterpret_cast<const RecordHead*>(before.record);
-      atomic_add(&totals->replaced, 1);
-      atomic_add(&totals->dead_bytes, record_bytes(head.key_len, head.value_len));
       // Nobody else changes it: the slot is that of this row's key.
-      u64* slot = table.slots + before.slot;
-      compare_and_swap(slot, load_relaxed(slot), address == GONE_ADDRESS ? GONE_ADDRESS : slot_of(hash, address));
-    } else if (address != GONE_ADDRESS && !(address == ASK_ADDRESS && before.asks)) {
-      // A slot that asks stays, since nothing tells whether it is this key's. A record is found in front of it or behind.
-      if (!insert_slot(table, hash, address)) atomic_add(&totals->left_over, 1);
-    } else {
-      return;
+      table.slots[before.slot] = address == GONE_ADDRESS ? GONE_ADDRESS : slot_of(hash, address);
+      count_out(totals, before.record);
+      if (address == GONE_ADDRESS) atomic_add(&totals->gone, 1);
+    } else if (address != GONE_ADDRESS && !insert_slot(table, hash, address)) {
+      atomic_add(&totals->left_over, 1);
     }
-    if (address == ASK_ADDRESS) atomic_add(&totals->ask, 1);
-    if (address == GONE_ADDRESS) atomic_add(&totals->gone, 1);
   }
 };
 
-// Counts the rows whose record is the same in both tables.
-struct CountUnchanged {
+ROCKMILL_HD bool is_seen(const u64* seen, u64 slot) { return (load_relaxed(seen + slot / 64) >> slot % 64 & 1) != 0; }
+
+// Counts the rows whose keys the base has, but no row that was measured.
+struct CountUnseen {
   const Key* rows;
   KeyBytes bytes;
   ResidentTable base;
-  ResidentTable table;
+  const u64* seen;
   PlaceTotals* totals;
 
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
     const RowKey key(rows[i], bytes);
-    const u64 hash = key_hash(table, key.data(), key.len);
-    const u8* before = find_slot(g, base, hash, key.data(), key.len).record;
-    const u8* now = find_slot(g, table, hash, key.data(), key.len).record;
-    if (g.rank() == 0 && now != nullptr && before == now) atomic_add(&totals->unchanged, 1);
+    const FoundSlot found = find_slot(g, base, key_hash(base, key.data(), key.len), key.data(), key.len);
+    if (g.rank() == 0 && found.record != nullptr && !is_seen(seen, found.slot)) atomic_add(&totals->unseen, 1);
   }
 };
 

@@ -50,14 +50,14 @@ ROCKMILL_HD int compare_to_bound(const u8* key, u32 len, const u8* bound, u64 bo
   return len < bound_len ? -1 : len > bound_len;
 }
 
-// Whether the key lies in a range that is not in the table.
-ROCKMILL_HD bool is_outside(const ResidentTable& table, const u8* key, u32 len) {
-  u64 from = 0, to = table.num_bounds;
+// Whether the key lies in one of the ranges.
+ROCKMILL_HD bool is_in(const KeyRanges& ranges, const u8* key, u32 len) {
+  u64 from = 0, to = ranges.num_bounds;
   while (from < to) {
     const u64 middle = from + (to - from) / 2;
-    const u64 start = middle == 0 ? 0 : table.bound_ends[middle - 1];
-    const u8* bound = table.bound_bytes + start;
-    if (compare_to_bound(key, len, bound, table.bound_ends[middle] - start) < 0) to = middle;
+    const u64 start = middle == 0 ? 0 : ranges.ends[middle - 1];
+    const u8* bound = ranges.bytes + start;
+    if (compare_to_bound(key, len, bound, ranges.ends[middle] - start) < 0) to = middle;
     else from = middle + 1;
   }
   return from % 2 == 1;
@@ -69,8 +69,6 @@ struct FoundSlot {
   const u8* record;
   // Number of the slot.
   u64 slot;
-  // Whether a slot before it says that RocksDB has to be asked. It may be one of another key with the same bits.
-  bool asks;
 };
 
 // Finds the record of a key, which is the same for the whole group. Slots are never emptied, so a run ends at a bucket that
@@ -78,7 +76,6 @@ struct FoundSlot {
 template <class G>
 ROCKMILL_HD FoundSlot find_slot(const G& g, const ResidentTable& table, u64 hash, const u8* key, u32 len) {
   u64 bucket = first_bucket(table, hash);
-  bool asks = false;
   for (u32 left = run_buckets(table); left > 0; --left, bucket = next_bucket(table, bucket)) {
     const SlotPair* pairs = reinterpret_cast<const SlotPair*>(table.slots + bucket * BUCKET_SLOTS);
     bool ends = false;
@@ -94,28 +91,27 @@ ROCKMILL_UNROLL
         for (u32 lanes = g.ballot(!is_empty && slot_may_be(own, hash)); lanes != 0; lanes &= lanes - 1) {
           const u32 lane = lowest_bit(lanes);
           const u64 address = g.shuffle(own, lane) & SLOT_ADDRESS;
-          asks |= address == ASK_ADDRESS;
-          if (address <= GONE_ADDRESS) continue;
+          if (address == GONE_ADDRESS) continue;
           const u8* record = reinterpret_cast<const u8*>(address * RECORD_UNIT);
-          if (record_has_key(g, record, key, len)) return {record, bucket * BUCKET_SLOTS + 2 * (first + lane) + i, asks};
+          if (record_has_key(g, record, key, len)) return {record, bucket * BUCKET_SLOTS + 2 * (first + lane) + i};
         }
       }
     }
     if (g.any(ends)) break;
   }
-  return {nullptr, 0, asks};
+  return {nullptr, 0};
 }
 
-// Finds the value of a key, which is the same for the whole group. If the bits of a slot without a record are those of
-// another key, RocksDB is asked needlessly.
+// Finds the value of a key, which is the same for the whole group.
 template <class G>
 ROCKMILL_HD FoundValue find_key(const G& g, const ResidentTable& table, const u8* key, u32 len) {
   const FoundSlot found = find_slot(g, table, key_hash(table, key, len), key, len);
   if (found.record != nullptr) {
     const u32 value_len = reinterpret_cast<const RecordHead*>(found.record)->value_len;
+    if (value_len == ASK_VALUE) return {KEY_ASK, 0, nullptr};
     return {KEY_FOUND, value_len, found.record + record_value_at(len)};
   }
-  return {found.asks || is_outside(table, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
+  return {is_in(table.outside, key, len) ? KEY_ASK : KEY_NOT_FOUND, 0, nullptr};
 }
 
 }  // namespace rockmill::ROCKMILL_TARGET

@@ -8,6 +8,9 @@ namespace rockmill::ROCKMILL_TARGET {
 
 constexpr u64 RECORD_UNIT = 16;
 
+// In place of a value's length: the value is not in the table, and RocksDB has to be asked for it.
+constexpr u32 ASK_VALUE = ~u32{0};
+
 struct RecordHead {
   u32 key_len, value_len;
 };
@@ -18,19 +21,26 @@ ROCKMILL_HD u64 record_units_bytes(u64 bytes) { return (bytes + RECORD_UNIT - 1)
 ROCKMILL_HD u64 record_value_at(u32 key_len) { return record_units_bytes(sizeof(RecordHead) + u64(key_len)); }
 
 ROCKMILL_HD u64 record_bytes(u32 key_len, u32 value_len) {
-  return record_value_at(key_len) + record_units_bytes(value_len);
+  return record_value_at(key_len) + (value_len == ASK_VALUE ? 0 : record_units_bytes(value_len));
+}
+
+ROCKMILL_HD u64 record_bytes(const RecordHead& head) { return record_bytes(head.key_len, head.value_len); }
+
+// Whether bytes that begin on 8 are these.
+template <class G>
+ROCKMILL_HD bool are_equal(const G& g, const u8* own, const u8* other, u32 len) {
+  bool same = true;
+  for (u32 i = g.rank(); i < len / 8; i += g.width)
+    same &= reinterpret_cast<const u64*>(own)[i] == load64(other + 8 * u64(i));
+  for (u32 i = len / 8 * 8 + g.rank(); i < len; i += g.width) same &= own[i] == other[i];
+  return g.all(same);
 }
 
 // Whether the record's key is this one.
 template <class G>
 ROCKMILL_HD bool record_has_key(const G& g, const u8* record, const u8* key, u32 len) {
   if (reinterpret_cast<const RecordHead*>(record)->key_len != len) return false;
-  const u8* own = record + sizeof(RecordHead);
-  bool same = true;
-  for (u32 i = g.rank(); i < len / 8; i += g.width)
-    same &= reinterpret_cast<const u64*>(own)[i] == load64(key + 8 * u64(i));
-  for (u32 i = len / 8 * 8 + g.rank(); i < len; i += g.width) same &= own[i] == key[i];
-  return g.all(same);
+  return are_equal(g, record + sizeof(RecordHead), key, len);
 }
 
 struct alignas(RECORD_UNIT) RecordWords {

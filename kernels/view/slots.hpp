@@ -13,12 +13,12 @@ constexpr u32 MAX_RUN = 128;
 constexpr u64 EMPTY_SLOT = 0;
 constexpr u32 SLOT_ADDRESS_BITS = 44;
 constexpr u64 SLOT_ADDRESS = (u64{1} << SLOT_ADDRESS_BITS) - 1;
-// Addresses of no record. The value is not in the table: RocksDB has to be asked.
-constexpr u64 ASK_ADDRESS = 1;
-// The key was deleted. The slot may be taken again, but is never emptied: a run ends at an empty one.
-constexpr u64 GONE_ADDRESS = 2;
+// Address of no record: the key was deleted. The slot may be taken again, but is never emptied: a run ends at an empty one.
+constexpr u64 GONE_ADDRESS = 1;
 
 ROCKMILL_HD u64 slot_of(u64 hash, u64 address) { return hash << SLOT_ADDRESS_BITS | address; }
+
+ROCKMILL_HD bool has_record(u64 slot) { return (slot & SLOT_ADDRESS) > GONE_ADDRESS; }
 
 // Slots differ in their upper bits if their hashes do in the lower 20.
 ROCKMILL_HD bool slot_may_be(u64 slot, u64 hash) { return (slot ^ hash << SLOT_ADDRESS_BITS) <= SLOT_ADDRESS; }

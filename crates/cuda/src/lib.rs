@@ -49,7 +49,7 @@ pub use driver::{
 };
 pub use resident::{
     Answer, CallerStream, Delta, DeviceTable, InUse, Keys, Rows, TableContents, TableSettings,
-    Unchanged,
+    Unseen,
 };
 pub use ring::{
     ChangedSet, Hold, KvRecord, Mailboxes, Operation, Request, RingSettings, Server, Status,

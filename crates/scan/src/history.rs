@@ -6,12 +6,12 @@
 //! |---|---|
 //! | new files in level 0 and a log number: a flush | the files are read |
 //! | new files in place of others, with the epoch number of a known file: a compaction | nothing |
-//! | all others: ingestion, files that are taken away | all is to be read again |
+//! | all others: ingestion, files that are taken away | the ranges of files that only one version has are read again |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rockmill_core::{Error, ReadAt, Result};
+use rockmill_core::{Error, KeyRange, ReadAt, Result};
 use rockmill_format::log::LogReader;
 use rockmill_format::manifest::VersionEdit;
 use rockmill_snapshot::tree::Position;
@@ -19,6 +19,7 @@ use rockmill_storage::{InputFileReader, Storage};
 
 use crate::engine::ScanEngine;
 use crate::memory_table::MemoryTable;
+use crate::ranges;
 use crate::view::FamilyView;
 
 /// What a reader of a version finds otherwise than one of an older version.
@@ -28,7 +29,7 @@ pub enum Since {
     Nothing,
     /// What was written.
     Written(WrittenSince),
-    /// Anything, for this reason.
+    /// Anything in the ranges that [`FamilyView::changed_since`] names, for this reason.
     Anything(String),
 }
 
@@ -44,6 +45,9 @@ pub struct WrittenSince {
     pub unflushed: Option<Arc<FamilyView>>,
 }
 
+/// A file, whatever its level: its number, and the unique id of its table.
+type FileId = (u64, Option<[u64; 2]>);
+
 /// What a column family's files tell of its history.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
@@ -51,6 +55,8 @@ pub(crate) struct Origin {
     pub id: u32,
     /// Where the MANIFEST says that it has its files.
     pub position: Position,
+    /// Its files.
+    pub files: BTreeSet<FileId>,
     /// Numbers of files with entries that were written after the view was taken.
     pub ahead: BTreeSet<u64>,
     /// Epoch numbers of its files.
@@ -77,23 +83,41 @@ impl FamilyView {
             let reason = format!("file {number} was compacted before it was read");
             return Ok(Since::Anything(reason));
         }
-        let has = |view: &Self, part: &Arc<MemoryTable>| {
-            let mut parts = view.unflushed.iter();
-            parts.any(|other| Arc::ptr_eq(part, other))
-        };
-        let is_changed = base.unflushed.iter().any(|part| !has(self, part));
-        let is_more = self.unflushed.iter().any(|part| !has(base, part));
+        let is_changed = base.unflushed.iter().any(|part| !self.has(part));
+        let is_more = self.unflushed.iter().any(|part| !base.has(part));
         if files.is_empty() && (self.sequence() == base.sequence() || !is_changed && !is_more) {
             return Ok(Since::Nothing);
         }
         // Files may have entries that are older than those in the log.
         let has_file = |number| files.contains(&number);
-        let tables = self.part(has_file, |part| !files.is_empty() || !has(base, part));
+        let tables = self.part(has_file, |part| !files.is_empty() || !base.has(part));
         let unflushed = is_changed.then(|| Arc::new(base.part(|_| false, |_| true)));
         Ok(Since::Written(WrittenSince {
             tables: Arc::new(tables),
             unflushed,
         }))
+    }
+
+    /// Ranges outside of which a reader finds what he finds in an older version, whatever has happened between both: those of
+    /// files and unflushed entries that only one of them has, and `more`. They are disjoint and ascend.
+    pub fn changed_since(&self, base: &Self, more: &[KeyRange]) -> Vec<KeyRange> {
+        let (ours, theirs) = (&self.origin.files, &base.origin.files);
+        let other: BTreeSet<_> = ours.symmetric_difference(theirs).map(|id| id.0).collect();
+        // Of these the base has not seen all entries.
+        let is_other = |number| other.contains(&number) || base.origin.ahead.contains(&number);
+        let files = self.files().iter().chain(base.files());
+        let files = files.filter(|file| is_other(file.number));
+        let files = files.map(|file| ranges::closed(&file.smallest, &file.largest));
+        let parts = self.unflushed.iter().filter(|part| !base.has(part));
+        let parts = parts.chain(base.unflushed.iter().filter(|part| !self.has(part)));
+        let parts = parts.flat_map(|part| part.ranges());
+        let all = files.chain(parts).chain(more.iter().cloned());
+        ranges::disjoint(&all.collect::<Vec<_>>())
+    }
+
+    fn has(&self, part: &Arc<MemoryTable>) -> bool {
+        let mut parts = self.unflushed.iter();
+        parts.any(|other| Arc::ptr_eq(part, other))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use rockmill_core::{
-    CancelToken, Error, InputTable, OutputPlan, ReadAt, Result, SstFile, SstSink, kv_hash,
-    open_table,
+    CancelToken, Error, InputTable, KeyRange, OutputPlan, ReadAt, Result, SstFile, SstSink,
+    kv_hash, open_table,
 };
 use rockmill_cpu::retain::Sink;
 use rockmill_cpu::writer::SstWriter;
@@ -15,6 +15,7 @@ use rockmill_snapshot::unflushed::MemTable;
 
 use crate::engine::ScanEngine;
 use crate::lock;
+use crate::ranges;
 
 /// Unflushed entries of a column family.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct MemoryTable {
     pub(crate) table: Option<InputTable>,
     /// Range tombstones.
     pub(crate) tombstones: Vec<RangeTombstone>,
+    /// The keys from the first to the last one that has an entry.
+    keys: Option<KeyRange>,
     _kept: Kept,
 }
 
@@ -53,10 +56,27 @@ impl MemoryTable {
         let bytes = of_table + of_tombstones.sum::<usize>() as u64;
         Ok(Self {
             _kept: tables.keep(bytes, cancel)?,
+            keys: keys_of(memtable),
             table,
             tombstones,
         })
     }
+
+    /// Ranges that have all keys of its entries.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = KeyRange> {
+        let deleted = self.tombstones.iter().map(|deletion| KeyRange {
+            begin: Some(deletion.begin.clone()),
+            end: Some(deletion.end.clone()),
+        });
+        deleted.chain(self.keys.clone())
+    }
+}
+
+fn keys_of(memtable: &MemTable) -> Option<KeyRange> {
+    let mut keys = memtable.entries().filter_map(|(key, _)| key::split(key));
+    let (first, _) = keys.next()?;
+    let last = keys.last().map_or(first, |(key, _)| key);
+    Some(ranges::closed(first, last))
 }
 
 /// An uncompressed SST file of the entries; nothing if there are none.

@@ -21,6 +21,14 @@ pub fn disjoint(ranges: &[KeyRange]) -> Vec<KeyRange> {
     disjoint
 }
 
+/// The keys from one to another, both included.
+pub fn closed(first: &[u8], last: &[u8]) -> KeyRange {
+    KeyRange {
+        begin: Some(first.to_vec()),
+        end: Some([last, &[0]].concat()),
+    }
+}
+
 /// The keys that some deletions delete, as [`disjoint`] ranges.
 pub fn deleted<'a>(deletions: impl Iterator<Item = &'a RangeTombstone>) -> Vec<KeyRange> {
     let ranges = deletions.map(|deletion| KeyRange {

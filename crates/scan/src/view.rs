@@ -106,6 +106,7 @@ impl Family {
         Origin {
             id: self.id,
             position: self.position.clone(),
+            files: metas().map(|meta| (meta.number, meta.unique_id)).collect(),
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),
             has_filter: self.has_filter,

@@ -7,7 +7,7 @@ use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, 
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
 use crate::foreseen::Foreseen;
-use crate::load::{Memory, Source, load};
+use crate::load::{Source, load};
 use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
@@ -107,7 +107,7 @@ impl Builder {
             (None, Target::Cuda(_)) => backend.device().free_bytes()? / 5 * 4,
             (None, _) => u64::MAX,
         };
-        let table = load(&backend, &taken, Memory::Bytes(memory_bytes))?;
+        let table = load(&backend, &taken, memory_bytes)?;
         let families = Arc::new(Families::default());
         let ring = self.start_ring(backend.device(), &families)?;
         View::new(source, backend.device(), taken, table, families, ring)

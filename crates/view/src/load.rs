@@ -25,7 +25,7 @@ const READ_AHEAD_BYTES: usize = 64 << 10;
 const TASKS: usize = 4;
 
 /// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
-const ATTEMPTS: usize = 4;
+pub const ATTEMPTS: usize = 4;
 
 /// Where versions come from, and where they go.
 #[derive(Debug)]
@@ -65,8 +65,13 @@ impl Source {
 impl Taken {
     /// Cuts a version into pieces.
     pub fn new(family: Arc<FamilyView>) -> Result<Self> {
+        Self::within(family, &[KeyRange::default()])
+    }
+
+    /// Cuts the keys of some ranges into pieces.
+    pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
-        for piece in family.pieces(&[KeyRange::default()], PIECE_BYTES)? {
+        for piece in family.pieces(ranges, PIECE_BYTES)? {
             let request = request(&family, &piece.range, family.inputs(), Tombstones::Drop);
             let reason = match (&piece.through, request.support()) {
                 (Through::Iterators(reason), _) => reason.clone(),
@@ -88,45 +93,47 @@ impl Taken {
             asked,
         })
     }
+
+    /// The ranges of [`Taken::asked`].
+    pub fn outside(&self) -> Vec<KeyRange> {
+        let ranges = self.asked.iter().map(|asked| asked.range.clone());
+        ranges.collect()
+    }
 }
 
-/// How much memory tables may take.
-#[derive(Debug, Clone, Copy)]
-pub enum Memory<'a> {
-    /// So many bytes.
-    Bytes(u64),
-    /// What another table was given, with which it is shared.
-    Of(&'a DeviceTable),
-}
-
-/// Loads a version into a table of its own.
-pub fn load(backend: &CudaBackend, taken: &Taken, memory: Memory<'_>) -> Result<DeviceTable> {
-    let outside: Vec<_> = (taken.asked.iter())
-        .map(|asked| asked.range.clone())
-        .collect();
+/// Loads a version into a table of its own, which and whose successors may take so much memory.
+pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<DeviceTable> {
+    let outside = taken.outside();
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
     for _ in 0..ATTEMPTS {
-        let settings = |memory_bytes| TableSettings {
+        let settings = TableSettings {
             keys,
             memory_bytes,
             seed: seed(),
             hash_mask: u64::MAX,
             outside: &outside,
         };
-        let table = match memory {
-            Memory::Bytes(bytes) => DeviceTable::new(backend.device(), &settings(bytes)),
-            Memory::Of(table) => table.beside(&settings(0)),
-        }?;
+        let table = DeviceTable::new(backend.device(), &settings)?;
         place(backend, taken, Tombstones::Drop, &table)?;
         if table.contents().left_over == 0 {
             return Ok(table);
         }
-        keys = keys.saturating_add(keys / 4);
+        keys = more_slots(keys);
     }
+    Err(no_room())
+}
+
+/// Keys for which there are to be slots if those for `keys` had no room for some.
+pub fn more_slots(keys: u64) -> u64 {
+    keys.saturating_add(keys / 4)
+}
+
+/// Tables with many slots had no room for some keys.
+pub fn no_room() -> Error {
     let what = format!(
-        "{ATTEMPTS} tables with different hashes had no room for some keys: give the view more memory, or report it"
+        "{ATTEMPTS} tables of different sizes had no room for some keys: give the view more memory, or report it"
     );
-    Err(Error::new(ErrorKind::Device, what))
+    Error::new(ErrorKind::Device, what)
 }
 
 /// The seed of a hash. Who writes keys does not know it.

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use rockmill_core::{KeyRange, Result, Tombstones};
+use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
 use rockmill_cuda::{CudaBackend, CudaSettings, Delta, DeviceTable};
 use rockmill_scan::{Since, WrittenSince};
 
 use crate::foreseen::Asked;
-use crate::load::{Memory, Taken, load, place};
+use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, place, seed};
 use crate::version::Version;
 use crate::view::View;
 
@@ -32,20 +32,21 @@ pub enum Loaded {
         /// Device memory of their records in bytes.
         bytes: u64,
     },
-    /// All, as if the view was opened anew.
-    All {
+    /// All keys of some ranges, since files do not tell what was written there.
+    Ranges {
         /// Why.
         reason: String,
+        /// Keys that the ranges have in tables now.
+        keys: u64,
+        /// Device memory in bytes of the records that are other than before.
+        bytes: u64,
     },
 }
 
-/// A table, or why there is none that is made of the one before.
-type Made = std::result::Result<(Arc<DeviceTable>, Loaded), String>;
-
 impl View {
     /// Brings the view to what the database is now. Kernels that run keep their version, and lookups meanwhile find the
-    /// version before. Refreshes come one by one. The memory of versions that nobody uses any more is given back, which
-    /// waits for kernels that run.
+    /// version before. Refreshes come one by one. If memory is short, that of versions that nobody uses any more is given
+    /// back to the device, which waits for kernels that run.
     ///
     /// # Errors
     /// As those of [`crate::Builder::open`]. The view stays as it was then.
@@ -62,70 +63,113 @@ impl View {
             )?),
         };
         let base = self.version();
-        let (table, how) = match self.added(backend, &base, &taken)? {
-            Ok(made) => made,
-            Err(reason) => {
-                let table = load(backend, &taken, Memory::Of(&base.table))?;
-                (Arc::new(table), Loaded::All { reason })
-            }
+        let change = Change {
+            base: &base,
+            taken: &taken,
         };
+        let (table, how) = change.made(backend, &self.source)?;
         drop(base);
         let sequence = taken.family.sequence();
         self.publish(table, taken.family, taken.asked, quiet)?;
         Ok(Refreshed { sequence, how })
     }
-
-    /// Makes a table of the one before.
-    fn added(&self, backend: &CudaBackend, base: &Version, taken: &Taken) -> Result<Made> {
-        if joined(&base.asked) != joined(&taken.asked) {
-            return Ok(Err("RocksDB has to be asked for other keys".to_owned()));
-        }
-        match taken.family.since(&base.family, &self.source.engine)? {
-            Since::Nothing => Ok(Ok((Arc::clone(&base.table), Loaded::Nothing))),
-            Since::Anything(reason) => Ok(Err(reason)),
-            Since::Written(written) => put(backend, base, written),
-        }
-    }
 }
 
-/// Puts what was written into a copy of the slots.
-fn put(backend: &CudaBackend, base: &Version, written: WrittenSince) -> Result<Made> {
-    /// Of the bytes of records, so many parts may be dead.
-    const DEAD_PARTS: u64 = 4;
-    let contents = base.table.contents();
-    if contents.dead_bytes.saturating_mul(DEAD_PARTS) > contents.record_bytes {
-        return Ok(Err("a quarter of the records' bytes are dead".to_owned()));
-    }
-    let delta = Delta::new(&base.table)?;
-    let placed = place(
-        backend,
-        &Taken::new(written.tables)?,
-        Tombstones::Keep,
-        &delta,
-    )?;
-    if let Some(unflushed) = written.unflushed {
-        let unchanged = delta.unchanged();
-        place(
-            backend,
-            &Taken::new(unflushed)?,
-            Tombstones::Drop,
-            &unchanged,
-        )?;
-        let keys = unchanged.keys();
-        if keys > 0 {
-            let what = format!("{keys} keys that were in the log are in no file that was flushed");
-            return Ok(Err(what));
+/// A table, and what was loaded for it.
+type Made = (Arc<DeviceTable>, Loaded);
+
+/// A version, and what the database is now.
+struct Change<'a> {
+    base: &'a Version,
+    taken: &'a Taken,
+}
+
+impl Change<'_> {
+    /// Makes a table of the one before.
+    fn made(&self, backend: &CudaBackend, source: &Source) -> Result<Made> {
+        let (base, taken) = (self.base, self.taken);
+        let asked = [&base.asked, &taken.asked].map(|asked| joined(asked));
+        if asked[0] != asked[1] {
+            let reason = "RocksDB has to be asked for other keys".to_owned();
+            return self.reloaded(backend, &asked.concat(), reason);
         }
+        let reason = match taken.family.since(&base.family, &source.engine)? {
+            Since::Nothing => return Ok((Arc::clone(&base.table), Loaded::Nothing)),
+            Since::Anything(reason) => reason,
+            Since::Written(written) => match self.added(backend, written)? {
+                Ok(made) => return Ok(made),
+                Err(reason) => reason,
+            },
+        };
+        self.reloaded(backend, &[], reason)
     }
-    let table = delta.table();
-    if table.contents().left_over > 0 || table.is_crowded() {
-        return Ok(Err("the slots do not suffice".to_owned()));
+
+    /// Adds what was written, or says why that is not all.
+    fn added(
+        &self,
+        backend: &CudaBackend,
+        written: WrittenSince,
+    ) -> Result<std::result::Result<Made, String>> {
+        let tables = Taken::new(written.tables)?;
+        let unflushed = written.unflushed.map(Taken::new).transpose()?;
+        let mut reason = None;
+        let made = self.with_room(|delta| {
+            let placed = place(backend, &tables, Tombstones::Keep, delta)?;
+            if let Some(unflushed) = &unflushed {
+                let unseen = delta.unseen();
+                place(backend, unflushed, Tombstones::Drop, &unseen)?;
+                let keys = unseen.keys();
+                reason = (keys > 0).then(|| {
+                    format!("{keys} keys that were in the log are in no file that was flushed")
+                });
+            }
+            Ok(placed)
+        });
+        let (table, RowOutput { rows, bytes }) = made?;
+        Ok(match reason {
+            Some(reason) => Err(reason),
+            None => Ok((table, Loaded::Added { keys: rows, bytes })),
+        })
     }
-    let how = Loaded::Added {
-        keys: placed.rows,
-        bytes: placed.bytes,
-    };
-    Ok(Ok((Arc::clone(table), how)))
+
+    /// Loads all keys of the ranges in which a reader may find anything, and of `more`.
+    fn reloaded(&self, backend: &CudaBackend, more: &[KeyRange], reason: String) -> Result<Made> {
+        let family = &self.taken.family;
+        let ranges = family.changed_since(&self.base.family, more);
+        let there = Taken::within(Arc::clone(family), &ranges)?;
+        let (table, RowOutput { rows, bytes }) = self.with_room(|delta| {
+            let placed = place(backend, &there, Tombstones::Drop, delta)?;
+            delta.take_unseen(&ranges)?;
+            Ok(placed)
+        })?;
+        let how = Loaded::Ranges {
+            reason,
+            keys: rows,
+            bytes,
+        };
+        Ok((table, how))
+    }
+
+    /// Puts rows into a copy of the slots, or of more slots if these do not suffice.
+    fn with_room(
+        &self,
+        mut put: impl FnMut(&Delta) -> Result<RowOutput>,
+    ) -> Result<(Arc<DeviceTable>, RowOutput)> {
+        let outside = self.taken.outside();
+        let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
+        for _ in 0..ATTEMPTS {
+            let delta = Delta::new(&base, &outside)?;
+            let placed = put(&delta)?;
+            let (contents, is_crowded) = (delta.table().contents(), delta.table().is_crowded());
+            if contents.left_over == 0 && !is_crowded {
+                return Ok((delta.finish()?, placed));
+            }
+            drop(delta);
+            keys = more_slots(keys.max(contents.keys + contents.ask));
+            base = Arc::new(self.base.table.with_slots(keys, seed())?);
+        }
+        Err(no_room())
+    }
 }
 
 /// The ranges, where those that touch are one.

@@ -25,7 +25,6 @@ pub struct View {
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
-    pub(crate) device: Device,
     /// Of refreshes, which come one by one; none was made yet if there was no refresh.
     pub(crate) backend: Mutex<Option<CudaBackend>>,
 }
@@ -52,7 +51,7 @@ impl View {
         families: Arc<Families>,
         ring: Option<Ring>,
     ) -> Result<Self> {
-        let changed = ring.as_ref().map(|_| ChangedSet::new(device, seed()));
+        let changed = ring.as_ref().map(|_| ChangedSet::new(&table, seed()));
         families.add(0, &taken.family);
         let version = Version {
             number: 0,
@@ -71,7 +70,6 @@ impl View {
             in_use: Arc::new(InUse::new(device)),
             families,
             source,
-            device: device.clone(),
             backend: Mutex::default(),
         })
     }
@@ -110,7 +108,7 @@ impl View {
         let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
         // Made before, since nobody may begin a hold while the versions are exchanged.
         let empty = match quiet.filter(|_| needs_set) {
-            Some(quiet) => Some((quiet, ChangedSet::new(&self.device, seed())?)),
+            Some(quiet) => Some((quiet, ChangedSet::new(&table, seed())?)),
             None => None,
         };
         let mut newest = self.newest();

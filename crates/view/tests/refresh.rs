@@ -53,7 +53,7 @@ fn compare_table(hold: &Hold, rows: &Rows) -> Result<(), TestCaseError> {
 struct Counts {
     nothing: u32,
     added: u32,
-    all: u32,
+    ranges: u32,
 }
 
 impl Counts {
@@ -61,7 +61,7 @@ impl Counts {
         *match how {
             Loaded::Nothing => &mut self.nothing,
             Loaded::Added { .. } => &mut self.added,
-            Loaded::All { .. } => &mut self.all,
+            Loaded::Ranges { .. } => &mut self.ranges,
         } += 1;
     }
 }
@@ -134,7 +134,7 @@ fn a_refreshed_view_of_an_open_database_has_what_iterators_find_and_holds_what_t
     });
     println!("{counts:?}");
     assert!(
-        counts.added > 50 && counts.all > 50 && counts.nothing > 0,
+        counts.added > 50 && counts.ranges > 50 && counts.nothing > 0,
         "{counts:?}"
     );
 }
@@ -181,7 +181,7 @@ fn a_refreshed_view_of_a_directory_has_what_iterators_find() {
     });
     println!("{counts:?}");
     assert!(
-        counts.added > 20 && counts.all > 20 && counts.nothing > 0,
+        counts.added > 20 && counts.ranges > 20 && counts.nothing > 0,
         "{counts:?}"
     );
 }
@@ -285,12 +285,12 @@ impl Case {
         compare(&self.view, &rows).expect("equal");
     }
 
-    /// Why all was loaded.
-    fn reason(&self) -> String {
+    /// Why ranges were loaded, and how many keys they have.
+    fn reason(&self) -> (String, u64) {
         let how = self.refresh();
         self.compare();
         match how {
-            Loaded::All { reason } => reason,
+            Loaded::Ranges { reason, keys, .. } => (reason, keys),
             how => panic!("{how:?}"),
         }
     }
@@ -370,7 +370,9 @@ fn a_put_that_goes_with_its_single_delete_does_not_stay() {
     case.db.single_delete(b"once").expect("deleted");
     case.db.put(b"other", b"2").expect("written");
     case.db.flush().expect("flushed");
-    assert!(case.reason().contains("1 keys that were in the log"));
+    let (reason, keys) = case.reason();
+    assert!(reason.contains("1 keys that were in the log"), "{reason}");
+    assert_eq!(keys, 1);
 }
 
 #[test]
@@ -380,9 +382,10 @@ fn merge_operands_of_a_flush_are_asked_for() {
         case.db.merge(numbered(number), b"more").expect("merged");
         case.db.flush().expect("flushed");
     }
+    // Their keys have records of 16 bytes.
     assert!(matches!(
         case.refresh(),
-        Loaded::Added { keys: 2, bytes: 0 }
+        Loaded::Added { keys: 2, bytes: 32 }
     ));
     assert_eq!(
         (case.view.contents().keys, case.view.contents().ask),
@@ -400,27 +403,34 @@ fn merge_operands_of_a_flush_are_asked_for() {
             "{how}"
         );
         case.compare();
+        let contents = case.view.contents();
+        let keys = if how == "put" { 5000 } else { 4999 };
+        assert_eq!((contents.keys, contents.ask), (keys, 1), "{how}");
     }
 }
 
 #[test]
-fn all_is_loaded_where_files_do_not_tell_what_was_written() {
+fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     let case = Case::new();
     case.put(0..10, b"new");
     case.db.flush().expect("flushed");
     case.compact();
-    assert!(case.reason().contains("was compacted before it was read"));
+    let (reason, keys) = case.reason();
+    assert!(reason.contains("was compacted before it was read"));
+    assert_eq!(keys, 5000);
 
     let end = numbered(20);
     let family = case.db.cf_handle("default").expect("a family");
     case.db
         .delete_range_cf(family, numbered(10), end)
         .expect("deleted");
-    assert!(case.reason().contains("asked for other keys"));
+    let (reason, keys) = case.reason();
+    assert!(reason.contains("asked for other keys"));
+    assert_eq!((keys, case.view.contents().keys), (0, 4990));
     case.compact();
     // It stays as it is until something else is written.
     case.put(0..1, b"newer");
-    assert!(case.reason().contains("asked for other keys"));
+    assert!(case.reason().0.contains("asked for other keys"));
     assert_eq!(case.view.asked(), []);
 
     let path = case.dir.path().join("ingested.sst");
@@ -432,31 +442,73 @@ fn all_is_loaded_where_files_do_not_tell_what_was_written() {
     case.db
         .ingest_external_file_opts(&ingest, vec![&path])
         .expect("ingested");
-    assert!(case.reason().contains("files were ingested"));
+    let before = case.view.contents();
+    let (reason, keys) = case.reason();
+    assert!(reason.contains("files were ingested"));
+    // That key, and the one in the log.
+    assert_eq!(keys, 2);
+    let after = case.view.contents();
+    assert_eq!(after.record_bytes, before.record_bytes + 32);
 
     case.put(0..1, b"x");
     let Case { dir, db, view } = case;
     drop(db);
     let db = open(&dir.path().join("db"));
     let case = Case { dir, db, view };
-    assert!(case.reason().contains("the MANIFEST was begun anew"));
+    let (reason, keys) = case.reason();
+    assert!(reason.contains("the MANIFEST was begun anew"));
+    assert_eq!(keys, 2);
     assert_eq!(case.refresh(), Loaded::Nothing);
 }
 
 #[test]
-fn all_is_loaded_when_slots_or_a_quarter_of_the_records_are_used_up() {
+fn slots_grow_and_memory_of_dead_records_is_used_again() {
     let case = Case::new();
+    let before = case.view.contents();
     case.put(5000..7000, b"new");
-    assert_eq!(case.reason(), "the slots do not suffice");
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 2000, .. }));
+    case.compare();
     let contents = case.view.contents();
     assert_eq!((contents.keys, contents.dead_bytes), (7000, 0));
+    assert!(contents.slot_bytes > before.slot_bytes);
+    let old = hold(&case.view);
     case.put(0..3000, &[7; 40]);
-    assert!(matches!(case.refresh(), Loaded::Added { keys: 5000, .. }));
+    // Those that were in the log are there already.
+    let added = Loaded::Added {
+        keys: 5000,
+        bytes: 3000 * 64,
+    };
+    assert_eq!(case.refresh(), added);
     case.compare();
-    assert!(case.view.contents().dead_bytes >= 3000 * 64);
-    case.put(0..1, b"x");
-    assert_eq!(case.reason(), "a quarter of the records' bytes are dead");
-    assert_eq!(case.view.contents().dead_bytes, 0);
+    let contents = case.view.contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (7000, 0));
+    assert_eq!(contents.record_bytes, 5000 * 64 + 2000 * 32);
+    let found = old.get(&[&numbered(2)]).expect("values");
+    assert_eq!(found, [Some(vec![2; 40])]);
+}
+
+#[test]
+fn a_view_whose_table_takes_most_of_its_memory_loads_ranges() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("db");
+    let db = open(&path);
+    put_rows(&db);
+    // Slots of two tables, and records of one.
+    let small = builder(&directory(&path), "default").memory_bytes(5000 * (2 * 10 + 64) + 10_000);
+    let view = small.open().expect("a view");
+    for round in 0..10u8 {
+        db.put(numbered(u32::from(round)), [round; 40])
+            .expect("written");
+        db.flush().expect("flushed");
+        db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        let how = view.refresh().expect("there is room").how;
+        let Loaded::Ranges { keys, bytes, .. } = how else {
+            panic!("{how:?}");
+        };
+        // The first one is what it was.
+        assert_eq!((keys, bytes), (5000, if round == 0 { 0 } else { 64 }));
+        compare(&view, &rows(&db, "default", &KeyRange::default())).expect("equal");
+    }
 }
 
 #[test]

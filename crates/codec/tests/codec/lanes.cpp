@@ -13,7 +13,7 @@
 #include "codec/zstd_encode.hpp"
 #include "codec/zstd.hpp"
 #include "view/lookup.hpp"
-#include "view/place.hpp"
+#include "view/revise.hpp"
 
 using namespace rockmill::host_target;
 
@@ -174,26 +174,44 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
   bytes.resize(bytes.size() + 64);
   values.resize(values.size() + 64);
   std::vector<SlotPair> slots((n / 6 + 1) * BUCKET_PAIRS);
-  const ResidentTable table{slots[0].slots, slots.size() / BUCKET_PAIRS, seed, hash_mask, nullptr, nullptr, 0};
-  for (u32 i = 0; i < n; ++i) {
-    MeasureRecords{rows.data(), refs.data(), sizes.data()}(i);
-    offsets[i + 1] = offsets[i] + sizes[i];
-  }
-  std::vector<RecordWords> records(offsets[n] / RECORD_UNIT + 1);
+  const ResidentTable table{slots[0].slots, slots.size() / BUCKET_PAIRS, seed, hash_mask, {}};
   PlaceTotals totals{};
-  const PlaceRecords place_row{values.data(), rows.data(), {bytes.data(), at.data()},
-                               refs.data(), offsets.data(), reinterpret_cast<u8*>(records.data()), {}, table, &totals};
-  constexpr u64 STRIDE = 64;
-  std::vector<u8> out(2 * n * STRIDE), statuses(2 * n), default_row(STRIDE, 0xee);
-  std::vector<u32> lens(2 * n);
+  const KeyBytes key_bytes{bytes.data(), at.data()};
   const auto on_lanes = [&](auto f, u32 i) {
     run(W, [&](u32 place) {
       f(Emulated<W>{is_reversed ? W - 1 - place : place}, i);
       return 0u;
     });
   };
+  const MeasureRecords measure{values.data(), rows.data(), key_bytes, refs.data(), {}, nullptr, sizes.data(), &totals};
+  for (u32 i = 0; i < n; ++i) {
+    on_lanes(measure, i);
+    offsets[i + 1] = offsets[i] + sizes[i];
+  }
+  std::vector<RecordWords> records(offsets[n] / RECORD_UNIT + 1);
+  const PlaceRecords place_row{values.data(), rows.data(), key_bytes, refs.data(), offsets.data(),
+                               reinterpret_cast<u8*>(records.data()), {}, table, &totals};
+  constexpr u64 STRIDE = 64;
+  std::vector<u8> out(2 * n * STRIDE), statuses(2 * n), default_row(STRIDE, 0xee);
+  std::vector<u32> lens(2 * n);
   for (u32 i = 0; i < n; ++i) on_lanes(place_row, i);
-  if (totals.left_over != 0 || totals.ask != n / 3) return 1;
+  if (totals.left_over != 0 || totals.asks_in != n / 3) return 1;
+  // Each row is what the table has, and records move to other memory.
+  totals = {};
+  std::vector<u64> seen(slots.size() * 2 / 64 + 1);
+  const MeasureRecords again{values.data(), rows.data(), key_bytes, refs.data(), table, seen.data(), sizes.data(), &totals};
+  for (u32 i = 0; i < n; ++i) on_lanes(again, i);
+  u64 num_seen = 0;
+  for (const u64 word : seen) num_seen += __builtin_popcountll(word);
+  if (totals.without != n || num_seen != n) return 1;
+  std::vector<RecordWords> moved(records.size());
+  RecordChunk chunk{reinterpret_cast<u64>(records.data()), 0, 1};
+  u64 cursor = 0;
+  for (u32 i = 0; i < slots.size() * 2; ++i) MeasureChunks{table, &chunk, 1}(i);
+  const MoveRecords move{table, &chunk, 1, reinterpret_cast<u8*>(moved.data()), &cursor};
+  for (u32 i = 0; i < slots.size() * 2; ++i) on_lanes(move, i);
+  if (chunk.live_bytes != offsets[n] || cursor != offsets[n]) return 1;
+  std::memset(records.data(), 0xee, records.size() * sizeof(RecordWords));
   at.push_back(bytes.size() - 64);
   Kv kv{};
   kv.table = table;
@@ -203,12 +221,10 @@ u32 run_table(bool is_reversed, u64 seed, u32 n, u64 hash_mask) {
     on_lanes(look_up, i);
     const u8* row = &out[i * STRIDE];
     const bool is_in = i < n, has_value = is_in && i % 3 != 2, fits = has_value && refs[i].len <= STRIDE;
-    // Other keys may have the hash of one without a value.
-    const bool is_hidden = !is_in && statuses[i] == KEY_ASK;
-    const KeyStatus meant = !is_in && !is_hidden ? KEY_NOT_FOUND
-                            : !has_value         ? KEY_ASK
-                            : fits               ? KEY_FOUND
-                                                 : KEY_TOO_SMALL;
+    const KeyStatus meant = !is_in       ? KEY_NOT_FOUND
+                            : !has_value ? KEY_ASK
+                            : fits       ? KEY_FOUND
+                                         : KEY_TOO_SMALL;
     if (statuses[i] != meant || lens[i] != (has_value ? refs[i].len : 0)) return 1 + i;
     if (fits && std::memcmp(row, &values[refs[i].at], refs[i].len) != 0) return 1 + i;
     if (meant == KEY_NOT_FOUND && std::memcmp(row, default_row.data(), STRIDE) != 0) return 1 + i;

@@ -1,22 +1,33 @@
 //! Device memory of tables that are there at the same time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
 use crate::driver::{Device, DeviceMemory};
 
+/// Memory is got in multiples of so many bytes, as the device gives it.
+const UNIT: u64 = 256;
+
 /// How much memory tables may take together.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
-    taken: Mutex<u64>,
+    state: Mutex<State>,
 }
 
-/// Memory that counts as taken until it is dropped.
+#[derive(Debug, Default)]
+struct State {
+    taken: u64,
+    /// Memory that nobody uses. It is kept, since to give it back waits for all kernels that run on the device.
+    spare: Vec<DeviceMemory>,
+}
+
+/// Memory that counts as taken until it is dropped. Kernels that use it have to be done then.
 #[derive(Debug)]
 pub struct Part {
-    memory: DeviceMemory,
+    /// There until this is dropped.
+    memory: Option<DeviceMemory>,
     bytes: u64,
     budget: Arc<Budget>,
 }
@@ -26,17 +37,17 @@ impl Budget {
     pub fn new(most: u64) -> Self {
         Self {
             most,
-            taken: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    /// Memory for so many bytes, and for a word at least.
+    /// Memory for so many bytes, and for a word at least; what they are is not said.
     ///
     /// # Errors
     /// Device if it is more than what is left, or the device does not have it.
     pub fn take(self: &Arc<Self>, device: &Device, bytes: u64) -> Result<Part> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let needed = taken.saturating_add(bytes);
+        let mut state = self.state();
+        let needed = state.taken.saturating_add(bytes);
         if needed > self.most {
             let what = format!(
                 "the table needs {needed} bytes of device memory or more, and may take {}: give it more memory; versions \
@@ -45,21 +56,46 @@ impl Budget {
             );
             return Err(Error::new(ErrorKind::Device, what));
         }
+        let len = bytes.max(1).next_multiple_of(UNIT);
         let _current = device.make_current()?;
-        let memory = DeviceMemory::new(device, bytes.max(size_of::<u64>() as u64))?;
-        *taken = needed;
+        let memory = match state.spare.iter().position(|spare| spare.len() == len) {
+            Some(at) => state.spare.swap_remove(at),
+            None => {
+                state.shrink(self.most - needed);
+                DeviceMemory::new(device, len).or_else(|_| {
+                    state.shrink(0);
+                    DeviceMemory::new(device, len)
+                })?
+            }
+        };
+        state.taken = needed;
         Ok(Part {
-            memory,
+            memory: Some(memory),
             bytes,
             budget: Arc::clone(self),
         })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Gives spare memory back until it has at most so many bytes.
+    fn shrink(&mut self, most: u64) {
+        while self.spare.iter().map(DeviceMemory::len).sum::<u64>() > most {
+            self.spare.pop();
+        }
     }
 }
 
 impl Part {
     /// Where it is.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.as_ptr()
+        self.memory
+            .as_ref()
+            .map_or(std::ptr::null_mut(), DeviceMemory::as_ptr)
     }
 
     /// How many bytes it has.
@@ -70,7 +106,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let taken = self.budget.taken.lock();
-        *taken.unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+        let mut state = self.budget.state();
+        state.taken -= self.bytes;
+        state.spare.extend(self.memory.take());
     }
 }

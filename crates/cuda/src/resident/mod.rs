@@ -5,9 +5,12 @@ mod delta;
 mod in_use;
 mod lookup;
 mod place;
+mod ranges;
+mod revise;
 mod table;
 
-pub use delta::{Delta, Unchanged};
+pub(crate) use budget::Part;
+pub use delta::{Delta, Unseen};
 pub use in_use::InUse;
 pub use lookup::{Answer, CallerStream, Keys, Rows};
 pub use place::{PlaceBuffers, place};

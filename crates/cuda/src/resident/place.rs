@@ -1,10 +1,11 @@
 //! Rows of a task into a table: their records are measured, the table makes room, and keys and values move there.
 
 use std::any::Any;
+use std::ptr;
 
 use rockmill_core::{Error, ResidentTable, Result, RowOutput};
 
-use super::delta::{Delta, Unchanged};
+use super::delta::{Delta, Unseen};
 use super::table::DeviceTable;
 use crate::driver::ffi::{self, PlaceArgs, PlaceTotals};
 use crate::memory::buffers;
@@ -21,8 +22,10 @@ buffers! {
 /// What rows are for.
 struct Goal<'a> {
     base: Option<&'a DeviceTable>,
+    seen: *mut u64,
+    /// Where they go, unless they are only counted.
     table: &'a DeviceTable,
-    counter: Option<&'a Unchanged>,
+    counter: Option<&'a Unseen>,
 }
 
 impl<'a> Goal<'a> {
@@ -31,21 +34,24 @@ impl<'a> Goal<'a> {
         if let Some(table) = any.downcast_ref() {
             return Some(Self {
                 base: None,
+                seen: ptr::null_mut(),
                 table,
                 counter: None,
             });
         }
-        if let Some(Delta { base, table }) = any.downcast_ref() {
+        if let Some(Delta { base, table, seen }) = any.downcast_ref() {
             return Some(Self {
                 base: Some(base),
+                seen: seen.as_ptr().cast(),
                 table,
                 counter: None,
             });
         }
-        let counter: &Unchanged = any.downcast_ref()?;
+        let counter: &Unseen = any.downcast_ref()?;
         Some(Self {
             base: Some(&counter.base),
-            table: &counter.table,
+            seen: counter.seen.as_ptr().cast(),
+            table: &counter.base,
             counter: Some(counter),
         })
     }
@@ -66,6 +72,16 @@ pub fn place(
     if n == 0 {
         return Ok(RowOutput::default());
     }
+    let placed = place_rows(read, survivors, &goal);
+    if placed.is_err() {
+        // Kernels may still write to memory that goes with the table.
+        let _ = read.ws.stream.synchronize();
+    }
+    placed
+}
+
+fn place_rows(read: &mut ReadState, survivors: &Survivors, goal: &Goal<'_>) -> Result<RowOutput> {
+    let n = survivors.len;
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut PlaceBuffers::new(&read.ws.arena);
@@ -78,16 +94,16 @@ pub fn place(
         values: read.buffers.values.as_ptr(),
         sizes: buffers.sizes.room(n + 1)?,
         offsets: buffers.offsets.room(n + 1)?,
-        records: std::ptr::null_mut(),
+        records: ptr::null_mut(),
         base: base.unwrap_or_else(ffi::ResidentTable::none),
+        seen: goal.seen,
         table: goal.table.as_kernels_see_it(),
         totals: buffers.totals.upload(&[PlaceTotals::default()], stream)?,
     };
     let mut bytes = 0;
     if goal.counter.is_some() {
         // SAFETY: the rows name decoded entries, and both tables have their slots and records.
-        let code =
-            unsafe { (read.device.table().count_unchanged)(&read.ws.exec(), &raw const args) };
+        let code = unsafe { (read.device.table().count_unseen)(&read.ws.exec(), &raw const args) };
         read.device.check(code, "compare tables")?;
     } else {
         buffers.sizes.fill(n, 1, 0, stream)?;
@@ -103,7 +119,7 @@ pub fn place(
     }
     let totals = buffers.totals.download(0, 1, stream)?[0];
     match goal.counter {
-        Some(counter) => counter.add(totals.unchanged),
+        Some(counter) => counter.add(totals.unseen),
         None => goal.table.add(n as u64, totals),
     }
     read.mark("place records", bytes)?;
@@ -111,19 +127,4 @@ pub fn place(
         rows: n as u64,
         bytes,
     })
-}
-
-impl ffi::ResidentTable {
-    /// No table.
-    fn none() -> Self {
-        Self {
-            slots: std::ptr::null_mut(),
-            buckets: 0,
-            seed: 0,
-            hash_mask: 0,
-            bound_ends: std::ptr::null(),
-            bound_bytes: std::ptr::null(),
-            num_bounds: 0,
-        }
-    }
 }

@@ -1,10 +1,12 @@
 //! A table: its slots, and the memory of its records.
 
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
 
 use super::budget::{Budget, Part};
+use super::ranges::Ranges;
 use crate::driver::ffi::{self, PlaceTotals};
 use crate::driver::{CopyKind, Device, Stream};
 use crate::read::share;
@@ -55,26 +57,24 @@ pub struct TableContents {
 #[derive(Debug)]
 pub struct DeviceTable {
     pub(super) device: Device,
-    budget: Arc<Budget>,
-    slots: Part,
-    /// Ends of all bounds, and behind them their bytes.
-    bounds: Arc<Part>,
-    num_bounds: u64,
+    pub(super) budget: Arc<Budget>,
+    pub(super) slots: Part,
+    outside: Ranges,
     buckets: u64,
     seed: u64,
     hash_mask: u64,
     held: Mutex<Held>,
-    /// For what goes to the host and comes from there.
-    pub(super) stream: Mutex<Stream>,
+    /// For what goes to the host and comes from there. Tables that are made of others share it.
+    pub(super) stream: Arc<Mutex<Stream>>,
 }
 
 /// Records are never changed, so a table has those of the one that it was made of.
-#[derive(Debug, Clone)]
-struct Held {
-    chunks: Vec<Arc<Part>>,
-    contents: TableContents,
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held {
+    pub chunks: Vec<Arc<Part>>,
+    pub contents: TableContents,
     /// Slots of deleted keys, also those that were taken again.
-    gone: u64,
+    pub gone: u64,
 }
 
 impl ResidentTable for DeviceTable {}
@@ -99,86 +99,106 @@ impl DeviceTable {
     /// # Errors
     /// Device if the table may not take so much memory, or the device does not have it.
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
-        Self::within(
-            device,
-            settings,
-            Arc::new(Budget::new(settings.memory_bytes)),
-        )
-    }
-
-    /// An empty table on the same device. What both take is limited by the memory that this one was given, whatever the
-    /// settings say of it.
-    ///
-    /// # Errors
-    /// As those of [`DeviceTable::new`].
-    pub fn beside(&self, settings: &TableSettings<'_>) -> Result<Self> {
-        Self::within(&self.device, settings, Arc::clone(&self.budget))
-    }
-
-    fn within(device: &Device, settings: &TableSettings<'_>, budget: Arc<Budget>) -> Result<Self> {
-        let (ends, bytes) = bounds(settings.outside);
-        let bounds_at = size_of_val(&ends[..]);
-        // Words are read whole.
-        let bounds_len = (bounds_at + bytes.len()).next_multiple_of(size_of::<u64>());
-        let bounds_len = bounds_len as u64;
-        let slots_len = Self::slot_bytes(settings.keys);
-        let _current = device.make_current()?;
-        let bounds = budget.take(device, bounds_len)?;
-        let slots = budget.take(device, slots_len)?;
+        let budget = Arc::new(Budget::new(settings.memory_bytes));
         let stream = Stream::with_staging(device)?;
-        // SAFETY: the memory is as long as what is written there, and lives until the stream was waited for.
-        unsafe {
-            stream.fill(slots.as_ptr().cast(), 0, slots_len as usize)?;
-            stream.upload(bounds.as_ptr(), ends.as_ptr().cast(), bounds_at)?;
-            let to = bounds.as_ptr().wrapping_add(bounds_at);
-            stream.upload(to, bytes.as_ptr(), bytes.len())?;
-        }
-        stream.synchronize()?;
-        Ok(Self {
+        let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
+        let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
+        let table = Self {
             device: device.clone(),
             budget,
+            held: Mutex::new(Held {
+                contents: TableContents {
+                    slot_bytes: slots.len() + outside.len(),
+                    ..TableContents::default()
+                },
+                ..Held::default()
+            }),
             slots,
-            bounds: Arc::new(bounds),
-            num_bounds: ends.len() as u64,
+            outside,
             buckets: buckets(settings.keys),
             seed: settings.seed,
             hash_mask: settings.hash_mask,
-            held: Mutex::new(Held {
-                chunks: Vec::new(),
-                contents: TableContents {
-                    slot_bytes: slots_len.saturating_add(bounds_len),
-                    ..TableContents::default()
-                },
-                gone: 0,
-            }),
-            stream: Mutex::new(stream),
-        })
+            stream: Arc::new(Mutex::new(stream)),
+        };
+        table.clear(&table.slots)?;
+        Ok(table)
     }
 
-    /// A copy of the slots. Both tables have the same records, in the same memory.
+    /// A copy of the slots, where RocksDB has to be asked for keys of other ranges. Both tables have the same records, in
+    /// the same memory.
     ///
     /// # Errors
     /// Device if both may not take so much memory, or the device does not have it.
-    pub(super) fn copied(&self) -> Result<Self> {
+    pub(super) fn copied(&self, outside: &[KeyRange]) -> Result<Self> {
         let _current = self.device.make_current()?;
+        let stream = self.stream();
+        let outside = Ranges::new(outside, &self.budget, &self.device, &stream)?;
         let slots = self.budget.take(&self.device, self.slots.len())?;
-        let stream = Stream::with_staging(&self.device)?;
         let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
         // SAFETY: both have so many bytes, and live until the stream was waited for. Nobody changes what is copied.
         unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize)? };
         stream.synchronize()?;
-        Ok(Self {
+        Ok(self.successor(slots, outside, self.held().clone()))
+    }
+
+    /// A table with the same records, and slots for so many keys, of which none is taken by a deleted one. `seed` is that of
+    /// its hash. If there was no room for a key, its contents say so.
+    ///
+    /// # Errors
+    /// Device if both may not take so much memory, or the device does not have it.
+    pub fn with_slots(&self, keys: u64, seed: u64) -> Result<Self> {
+        let _current = self.device.make_current()?;
+        let outside = self.outside.clone();
+        let slots = self.empty_part(Self::slot_bytes(keys))?;
+        let mut table = self.successor(slots, outside, self.held().clone());
+        (table.buckets, table.seed) = (buckets(keys), seed);
+        let totals = self.go_through(self.device.table().put_again, |args| {
+            args.table = table.as_kernels_see_it();
+        })?;
+        let mut held = table.held();
+        held.gone = 0;
+        held.contents.left_over = totals.left_over;
+        drop(held);
+        Ok(table)
+    }
+
+    /// A table of the same kind.
+    fn successor(&self, slots: Part, outside: Ranges, mut held: Held) -> Self {
+        held.contents.slot_bytes = slots.len() + outside.len();
+        Self {
             device: self.device.clone(),
             budget: Arc::clone(&self.budget),
             slots,
-            bounds: Arc::clone(&self.bounds),
-            num_bounds: self.num_bounds,
+            outside,
             buckets: self.buckets,
             seed: self.seed,
             hash_mask: self.hash_mask,
-            held: Mutex::new(self.held().clone()),
-            stream: Mutex::new(stream),
-        })
+            held: Mutex::new(held),
+            stream: Arc::clone(&self.stream),
+        }
+    }
+
+    /// Memory of the table's budget, all zeros.
+    ///
+    /// # Errors
+    /// Device.
+    pub(crate) fn empty_part(&self, bytes: u64) -> Result<Part> {
+        let part = self.budget.take(&self.device, bytes)?;
+        self.clear(&part)?;
+        Ok(part)
+    }
+
+    /// Sets all bytes to 0.
+    fn clear(&self, part: &Part) -> Result<()> {
+        let _current = self.device.make_current()?;
+        let stream = self.stream();
+        // SAFETY: the part has so many bytes, and lives until the stream was waited for.
+        unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize)? };
+        stream.synchronize()
+    }
+
+    pub(super) fn stream(&self) -> MutexGuard<'_, Stream> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether so many slots are taken that lookups would go on in many buckets.
@@ -196,22 +216,18 @@ impl DeviceTable {
         self.held().contents
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    pub(super) fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table as kernels see it.
     pub(crate) fn as_kernels_see_it(&self) -> ffi::ResidentTable {
-        let bounds = self.bounds.as_ptr();
-        let bytes_at = self.num_bounds as usize * size_of::<u64>();
         ffi::ResidentTable {
             slots: self.slots.as_ptr().cast(),
             buckets: self.buckets,
             seed: self.seed,
             hash_mask: self.hash_mask,
-            bound_ends: bounds.cast_const().cast(),
-            bound_bytes: bounds.wrapping_add(bytes_at),
-            num_bounds: self.num_bounds,
+            outside: self.outside.as_kernels_see_them(),
         }
     }
 
@@ -220,6 +236,9 @@ impl DeviceTable {
     /// # Errors
     /// Device if the table may not take so much more, or the device does not have it.
     pub(super) fn chunk(&self, bytes: u64) -> Result<*mut u8> {
+        if bytes == 0 {
+            return Ok(ptr::null_mut());
+        }
         let chunk = self.budget.take(&self.device, bytes)?;
         let memory = chunk.as_ptr();
         if (memory.addr() as u64).saturating_add(bytes) > MAX_ADDRESS {
@@ -236,9 +255,9 @@ impl DeviceTable {
     pub(super) fn add(&self, rows: u64, totals: PlaceTotals) {
         let mut held = self.held();
         let contents = &mut held.contents;
-        let records = rows.saturating_sub(totals.without);
-        contents.keys = (contents.keys + records).saturating_sub(totals.replaced);
-        contents.ask += totals.ask;
+        let values = rows.saturating_sub(totals.without + totals.asks_in);
+        contents.keys = (contents.keys + values).saturating_sub(totals.values_out);
+        contents.ask = (contents.ask + totals.asks_in).saturating_sub(totals.asks_out);
         contents.left_over += totals.left_over;
         contents.dead_bytes += totals.dead_bytes;
         held.gone += totals.gone;
@@ -248,17 +267,4 @@ impl DeviceTable {
 fn buckets(keys: u64) -> u64 {
     let (keys_of, buckets) = KEYS_PER_BUCKETS;
     share(keys, buckets, keys_of).max(1)
-}
-
-/// Ends of the ranges' bounds among their bytes, and the bytes. An even bound begins a range.
-fn bounds(ranges: &[KeyRange]) -> (Vec<u64>, Vec<u8>) {
-    let (mut ends, mut bytes) = (Vec::new(), Vec::new());
-    for range in ranges {
-        let begin = range.begin.as_deref().unwrap_or_default();
-        for bound in [Some(begin), range.end.as_deref()].into_iter().flatten() {
-            bytes.extend_from_slice(bound);
-            ends.push(bytes.len() as u64);
-        }
-    }
-    (ends, bytes)
 }

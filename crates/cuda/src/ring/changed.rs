@@ -3,7 +3,7 @@
 use rockmill_core::Result;
 
 use crate::driver::ffi::ChangedKeys;
-use crate::driver::{Device, DeviceMemory, Stream};
+use crate::resident::{DeviceTable, Part};
 
 /// Hashes that a set has room for, a power of two. Behind them lies its state.
 const SLOTS: u64 = 1 << 20;
@@ -11,23 +11,17 @@ const SLOTS: u64 = 1 << 20;
 /// A set of hashes of keys in device memory.
 #[derive(Debug)]
 pub struct ChangedSet {
-    memory: DeviceMemory,
+    memory: Part,
     seed: u64,
 }
 
 impl ChangedSet {
-    /// A set with nothing in it. `seed` is that of its hash.
+    /// A set with nothing in it, of what a table may take. `seed` is that of its hash.
     ///
     /// # Errors
-    /// Device.
-    pub fn new(device: &Device, seed: u64) -> Result<Self> {
-        let _current = device.make_current()?;
-        let len = Self::bytes();
-        let memory = DeviceMemory::new(device, len)?;
-        let stream = Stream::new(device)?;
-        // SAFETY: the memory is as long, and the stream is waited for.
-        unsafe { stream.fill(memory.as_ptr().cast(), 0, len as usize)? };
-        stream.synchronize()?;
+    /// Device if there is no room for it.
+    pub fn new(table: &DeviceTable, seed: u64) -> Result<Self> {
+        let memory = table.empty_part(Self::bytes())?;
         Ok(Self { memory, seed })
     }
 

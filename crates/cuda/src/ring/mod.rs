@@ -27,7 +27,7 @@ unsafe impl Send for KvRecord {}
 
 impl KvRecord {
     /// `kv.hpp:KV_ABI`.
-    pub const ABI: u32 = 1;
+    pub const ABI: u32 = 2;
 
     /// The record.
     pub(crate) fn as_kernels_see_it(&self) -> ffi::KvRecord {

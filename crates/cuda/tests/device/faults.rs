@@ -1,6 +1,8 @@
 //! Whatever goes wrong on the device, a task ends with an error or with the right files, nothing stays behind,
 //! and the next task is done.
 
+use std::sync::Arc;
+
 use rockmill_core::scan::{
     Aggregate, Aggregation, Batch, BatchSink, ColumnType, Comparison, Instruction, IntegerRange,
     Literal, Number, NumberFormat, OutputColumn, ScanOutput, ScanPlan,
@@ -11,7 +13,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::faults::{Call, Faults, Held, Moment, Place, Region};
-use rockmill_cuda::{Answer, CudaBackend, CudaSettings, DeviceTable, TableSettings, Target};
+use rockmill_cuda::{Answer, CudaBackend, CudaSettings, Delta, DeviceTable, TableSettings, Target};
 use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_format::filter::FilterOptions;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
@@ -213,7 +215,20 @@ impl Job {
             let report = backend.run(task, Operator::Resident { table: &table })?;
             let last = [&[b'k'; 8][..], &599u32.to_be_bytes()].concat();
             let answers = table.get(&[&last, b"absent", b"z"])?;
-            Ok((report.read.kept, table.contents(), answers))
+            let contents = table.contents();
+            // Half of the records go, and what is left moves.
+            let delta = Delta::new(&Arc::new(table.with_slots(2000, 2)?), &[])?;
+            let half = KeyRange {
+                begin: Some([&[b'k'; 8][..], &300u32.to_be_bytes()].concat()),
+                end: None,
+            };
+            delta.take_unseen(&[half])?;
+            let few = delta.finish()?;
+            let first = [&[b'k'; 8][..], &0u32.to_be_bytes()].concat();
+            let left = few.get(&[&last, &first])?;
+            assert!(matches!(&left[..], [Answer::NotFound, Answer::Found(_)]));
+            assert_eq!(few.contents().dead_bytes, 0);
+            Ok((report.read.kept, contents, answers))
         };
         match fill() {
             Ok((kept, contents, answers)) => {

@@ -237,6 +237,14 @@ records! {
         pub hash: u64,
     }
 
+    /// `KeyRanges`: disjoint ranges of keys.
+    #[derive(Debug, Clone, Copy)]
+    pub struct KeyRanges {
+        pub ends: *const u64,
+        pub bytes: *const u8,
+        pub num_bounds: u64,
+    }
+
     /// `ResidentTable`: a table that outlives the tasks whose rows it takes.
     #[derive(Debug, Clone, Copy)]
     pub struct ResidentTable {
@@ -244,9 +252,7 @@ records! {
         pub buckets: u64,
         pub seed: u64,
         pub hash_mask: u64,
-        pub bound_ends: *const u64,
-        pub bound_bytes: *const u8,
-        pub num_bounds: u64,
+        pub outside: KeyRanges,
     }
 
     /// `RingRequest`: a part of a request of a kernel.
@@ -310,13 +316,22 @@ records! {
     /// `PlaceTotals`.
     #[derive(Debug, Clone, Copy, Default)]
     pub struct PlaceTotals {
-        pub ask: u64,
-        pub left_over: u64,
         pub without: u64,
-        pub replaced: u64,
-        pub gone: u64,
+        pub asks_in: u64,
+        pub asks_out: u64,
+        pub values_out: u64,
         pub dead_bytes: u64,
-        pub unchanged: u64,
+        pub gone: u64,
+        pub left_over: u64,
+        pub unseen: u64,
+    }
+
+    /// `RecordChunk`: memory with records of a table.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct RecordChunk {
+        pub address: u64,
+        pub live_bytes: u64,
+        pub moves: u64,
     }
 
     /// `InputTotals`.
@@ -506,7 +521,22 @@ records! {
         pub offsets: *mut u64,
         pub records: *mut u8,
         pub base: ResidentTable,
+        pub seen: *mut u64,
         pub table: ResidentTable,
+        pub totals: *mut PlaceTotals,
+    }
+
+    /// `SlotsArgs`.
+    #[derive(Debug, Clone, Copy)]
+    pub struct SlotsArgs {
+        pub base: ResidentTable,
+        pub seen: *const u64,
+        pub ranges: KeyRanges,
+        pub table: ResidentTable,
+        pub chunks: *mut RecordChunk,
+        pub num_chunks: u64,
+        pub records: *mut u8,
+        pub cursor: *mut u64,
         pub totals: *mut PlaceTotals,
     }
 

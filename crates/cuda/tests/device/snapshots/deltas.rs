@@ -1,48 +1,123 @@
 //! Tables that are made one of another have what the last rows say, and none of them changes another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rockmill_core::{KeyRange, SnapshotRules, Tombstones};
+use rockmill_core::{InputTable, KeyRange, SnapshotRules, Tombstones};
 use rockmill_cuda::{Answer, Delta, DeviceTable, TableContents, TableSettings};
 use rockmill_format::key::ValueType;
 
-use super::resident::{MASKS, get, place, settings};
-use super::{EVERYTHING, device, drawn, model};
-use crate::common::{PUT, config};
+use super::drawn::{self, Run};
+use super::resident::{MASKS, get, numbered, place, settings};
+use super::{EVERYTHING, device, model};
+use crate::common::{self, PUT, config, open};
 
 /// What is known of keys: their values, or none if RocksDB has to be asked.
 type Known = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
+/// What a reader finds.
+const SEEN: SnapshotRules = SnapshotRules {
+    tombstones: Tombstones::Drop,
+    ..EVERYTHING
+};
+
 fn record_bytes(known: &Known) -> u64 {
-    let values = known
-        .iter()
-        .filter_map(|(key, value)| Some((key, value.as_ref()?)));
-    let bytes = values.map(|(key, v)| DeviceTable::record_bytes(key.len() as u64, v.len() as u64));
+    let bytes = known.iter().map(|(key, value)| {
+        let value_bytes = value.as_ref().map_or(0, Vec::len);
+        DeviceTable::record_bytes(key.len() as u64, value_bytes as u64)
+    });
     bytes.sum()
 }
 
 fn compare(table: &DeviceTable, known: &Known, keys: &[Vec<u8>]) -> Result<(), TestCaseError> {
     let contents = table.contents();
     prop_assert_eq!(contents.left_over, 0);
-    let values = known.values().flatten().count() as u64;
-    prop_assert_eq!(contents.keys, values);
+    let values = known.values().flatten().count();
+    prop_assert_eq!(contents.keys, values as u64);
+    prop_assert_eq!(contents.ask, (known.len() - values) as u64);
     prop_assert_eq!(
         contents.record_bytes - contents.dead_bytes,
         record_bytes(known)
     );
     let refs: Vec<_> = keys.iter().map(Vec::as_slice).collect();
     for (key, answer) in keys.iter().zip(get(table, &refs)) {
-        match known.get(key) {
-            Some(Some(value)) => prop_assert_eq!(answer, Answer::Found(value.clone())),
-            Some(None) => prop_assert_eq!(answer, Answer::Ask),
-            // A slot that asks stays.
-            None if answer == Answer::Ask => prop_assert!(contents.ask > 0),
-            None => prop_assert_eq!(answer, Answer::NotFound),
-        }
+        let meant = match known.get(key) {
+            Some(Some(value)) => Answer::Found(value.clone()),
+            Some(None) => Answer::Ask,
+            None => Answer::NotFound,
+        };
+        prop_assert_eq!(answer, meant);
     }
     Ok(())
+}
+
+/// What is done with the entries of a run.
+#[derive(Debug, Clone)]
+enum Change {
+    /// They were written.
+    Written,
+    /// A range of keys has nothing but these.
+    Range([Option<prop::sample::Index>; 2]),
+}
+
+fn changes() -> impl Strategy<Value = Vec<(Change, bool)>> {
+    let bounds = any::<[Option<prop::sample::Index>; 2]>();
+    let change = prop_oneof![Just(Change::Written), bounds.prop_map(Change::Range)];
+    prop::collection::vec((change, any::<bool>()), 7)
+}
+
+/// What is known after the entries of a run were written.
+fn after_writes(known: &Known, run: &Run) -> Known {
+    let mut known = known.clone();
+    let runs = std::slice::from_ref(run);
+    let (rows, _) = model::read(runs, &KeyRange::default(), &EVERYTHING).expect("marked");
+    for row in rows {
+        let is_deleted = [ValueType::Deletion, ValueType::SingleDeletion]
+            .iter()
+            .any(|kind| *kind as u8 == row.kind());
+        match row.kind() {
+            PUT => known.insert(row.key, Some(row.value)),
+            _ if is_deleted => known.remove(&row.key),
+            _ => known.insert(row.key, None),
+        };
+    }
+    known
+}
+
+/// What is known if a range has the entries of a run and no others.
+fn after_reload(known: &Known, run: &Run, range: &KeyRange) -> Known {
+    let mut known = known.clone();
+    known.retain(|key, _| !range.contains(key));
+    let (rows, _) = model::read(std::slice::from_ref(run), range, &SEEN).expect("marked");
+    let of_row = |row: common::Entry| (row.key.clone(), (row.kind() == PUT).then_some(row.value));
+    known.extend(rows.into_iter().map(of_row));
+    known
+}
+
+/// A table that is made of another by the entries of a run, and what is known of it.
+fn made(
+    (base, known): &(Arc<DeviceTable>, Known),
+    (run, input): (&Run, &InputTable),
+    range: Option<KeyRange>,
+) -> (Arc<DeviceTable>, Known) {
+    let inputs = std::slice::from_ref(input);
+    let delta = Delta::new(base, &[]).expect("a copy");
+    let known = match range {
+        None => {
+            place(device(), inputs, &KeyRange::default(), EVERYTHING, &delta).expect("placed");
+            after_writes(known, run)
+        }
+        Some(range) => {
+            place(device(), inputs, &range, SEEN, &delta).expect("placed");
+            delta.take_unseen(&[range.clone()]).expect("taken out");
+            after_reload(known, run, &range)
+        }
+    };
+    // Keys that the base has, and the run not.
+    let unseen = delta.unseen();
+    place(device(), inputs, &KeyRange::default(), EVERYTHING, &unseen).expect("counted");
+    (delta.finish().expect("a table"), known)
 }
 
 proptest! {
@@ -51,69 +126,80 @@ proptest! {
     #[test]
     fn a_table_that_is_made_of_another_has_what_the_newer_rows_say(
         runs in drawn::runs(),
-        plan in crate::common::plans::table_plans(),
-        seed: u64,
+        changes in changes(),
+        plan in common::plans::table_plans(),
+        seeds: [u64; 2],
         hash_mask in prop::sample::select(MASKS.to_vec()),
     ) {
         let tables = drawn::tables(&runs, &plan);
         let mut keys: Vec<_> = runs.iter().flat_map(|run| run.keys().cloned()).collect();
         keys.push(b"absent".to_vec());
-        let all = KeyRange::default();
-        let given = TableSettings { seed, hash_mask, ..settings(400) };
+        let given = TableSettings { seed: seeds[0], hash_mask, ..settings(400) };
         let empty = DeviceTable::new(device().device(), &given).expect("a table");
-        let mut made = vec![(Arc::new(empty), Known::new())];
-        for (run, input) in runs.iter().zip(&tables) {
-            let (base, known) = made.last().expect("the empty one");
-            let mut known = known.clone();
-            let delta = Delta::new(base).expect("a copy");
-            let inputs = std::slice::from_ref(input);
-            place(device(), inputs, &all, EVERYTHING, &delta).expect("placed");
-            let (rows, _) = model::read(std::slice::from_ref(run), &all, &EVERYTHING).expect("marked");
-            for row in rows {
-                let is_deleted = [ValueType::Deletion, ValueType::SingleDeletion]
-                    .iter()
-                    .any(|kind| *kind as u8 == row.kind());
-                match row.kind() {
-                    PUT => known.insert(row.key, Some(row.value)),
-                    _ if is_deleted => known.remove(&row.key),
-                    _ => known.insert(row.key, None),
-                };
-            }
-            // Keys of the run before whose values are those of the base.
-            let seen = SnapshotRules { tombstones: Tombstones::Drop, ..EVERYTHING };
-            let count = |input| {
-                let unchanged = delta.unchanged();
-                let counted = place(device(), std::slice::from_ref(input), &all, seen, &unchanged);
-                counted.map(|_| unchanged.keys())
+        let mut all = vec![(Arc::new(empty), Known::new())];
+        for ((run, input), (change, gets_slots)) in runs.iter().zip(&tables).zip(&changes) {
+            let range = match change {
+                Change::Written => None,
+                Change::Range(bounds) => Some(drawn::range(&runs, *bounds, false)),
             };
-            prop_assert_eq!(count(input).expect("counted"), 0);
-            if let Some(before) = made.len().checked_sub(2) {
-                let is_new = |key: &&Vec<u8>| run.keys().any(|other| other == *key);
-                let base = &made[before + 1].1;
-                let old: BTreeSet<_> = runs[before].keys().filter(|key| !is_new(key)).collect();
-                let stay = old.into_iter().filter(|key| matches!(base.get(*key), Some(Some(_))));
-                prop_assert_eq!(count(&tables[before]).expect("counted"), stay.count() as u64);
+            let last = all.last().expect("the empty one");
+            let (table, known) = made(last, (run, input), range);
+            if *gets_slots {
+                let with_slots = table.with_slots(500, seeds[1]).expect("a table");
+                all.push((Arc::new(with_slots), known.clone()));
             }
-            made.push((Arc::clone(delta.table()), known));
+            all.push((table, known));
         }
-        for (table, known) in &made {
+        for (table, known) in &all {
             compare(table, known, &keys)?;
         }
     }
+
+    #[test]
+    fn keys_that_no_row_has_are_counted(
+        runs in drawn::runs(),
+        plan in common::plans::table_plans(),
+        hash_mask in prop::sample::select(MASKS.to_vec()),
+    ) {
+        let tables = drawn::tables(&runs, &plan);
+        let ([old, new, ..], [old_input, new_input, ..]) = (&runs[..], &tables[..]) else {
+            return Ok(());
+        };
+        let all = KeyRange::default();
+        let given = TableSettings { hash_mask, ..settings(400) };
+        let base = Arc::new(DeviceTable::new(device().device(), &given).expect("a table"));
+        place(device(), std::slice::from_ref(old_input), &all, SEEN, &*base).expect("placed");
+        let delta = Delta::new(&base, &[]).expect("a copy");
+        place(device(), std::slice::from_ref(new_input), &all, EVERYTHING, &delta).expect("placed");
+        let unseen = delta.unseen();
+        place(device(), std::slice::from_ref(old_input), &all, SEEN, &unseen).expect("counted");
+        let known = after_reload(&Known::new(), old, &all);
+        let stay = known.keys().filter(|key| !new.keys().any(|other| other == *key));
+        prop_assert_eq!(unseen.keys(), stay.count() as u64);
+    }
+}
+
+fn input(numbers: std::ops::Range<u32>) -> [InputTable; 1] {
+    let entries = numbered(numbers);
+    [open(common::one_file(&common::plan(), &entries)).expect("sound")]
+}
+
+fn table(settings: &TableSettings<'_>, numbers: std::ops::Range<u32>) -> Arc<DeviceTable> {
+    let table = DeviceTable::new(device().device(), settings).expect("a table");
+    let all = KeyRange::default();
+    place(device(), &input(numbers), &all, SEEN, &table).expect("placed");
+    Arc::new(table)
 }
 
 #[test]
-fn slots_that_are_used_up_are_told() {
-    let entries = super::resident::numbered(0..1900);
-    let input = crate::common::open(crate::common::one_file(&crate::common::plan(), &entries));
-    let (input, all) = ([input.expect("sound")], KeyRange::default());
-    let given = settings(1600);
-    let base = DeviceTable::new(device().device(), &given).expect("a table");
-    assert_eq!(base.contents().slot_bytes, 1600 * 10);
+fn slots_that_are_used_up_are_told_and_others_take_their_place() {
+    let base = DeviceTable::new(device().device(), &settings(1600)).expect("a table");
     let base = Arc::new(base);
-    let delta = Delta::new(&base).expect("a copy");
+    assert_eq!(base.contents().slot_bytes, 1600 * 10);
+    let delta = Delta::new(&base, &[]).expect("a copy");
     assert!(!delta.table().is_crowded());
-    place(device(), &input, &all, EVERYTHING, &delta).expect("placed");
+    let all = KeyRange::default();
+    place(device(), &input(0..1900), &all, EVERYTHING, &delta).expect("placed");
     assert!(delta.table().is_crowded() && !base.is_crowded());
     assert_eq!(base.contents().keys, 0);
     let contents = TableContents {
@@ -123,18 +209,114 @@ fn slots_that_are_used_up_are_told() {
         ..TableContents::default()
     };
     assert_eq!(delta.table().contents(), contents);
+    let larger = delta.table().with_slots(3200, 1).expect("a table");
+    let slot_bytes = 3200 * 10;
+    assert_eq!(
+        larger.contents(),
+        TableContents {
+            slot_bytes,
+            ..contents
+        }
+    );
+    assert!(!larger.is_crowded());
+    let key = numbered(7..8).remove(0);
+    assert_eq!(get(&larger, &[&key.key]), [Answer::Found(key.value)]);
+}
+
+#[test]
+fn rows_that_say_the_same_take_no_memory() {
+    let base = table(&settings(2000), 0..1000);
+    let delta = Delta::new(&base, &[]).expect("a copy");
+    let all = KeyRange::default();
+    let placed = place(device(), &input(0..1003), &all, EVERYTHING, &delta).expect("placed");
+    assert_eq!((placed.rows, placed.bytes), (1003, 3 * 48));
+    let contents = delta.finish().expect("a table").contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (1003, 0));
+    assert_eq!(contents.record_bytes, 1003 * 48);
+}
+
+#[test]
+fn memory_of_dead_records_is_given_back() {
+    // Two chunks, of which one loses all and the other one a third.
+    let base = table(&settings(2000), 0..1000);
+    let delta = Delta::new(&base, &[]).expect("a copy");
+    let all = KeyRange::default();
+    place(device(), &input(1000..1300), &all, EVERYTHING, &delta).expect("placed");
+    let both = delta.finish().expect("a table");
+    let delta = Delta::new(&both, &[]).expect("a copy");
+    let range = |from: u32, to: u32| KeyRange {
+        begin: Some(from.to_be_bytes().to_vec()),
+        end: Some(to.to_be_bytes().to_vec()),
+    };
+    let ranges = [range(200, 300), range(1000, 2000)];
+    delta.take_unseen(&ranges).expect("taken out");
+    let few = delta.finish().expect("a table");
+    let contents = few.contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (900, 100 * 48));
+    assert_eq!(contents.record_bytes, 1000 * 48);
+    let delta = Delta::new(&few, &[]).expect("a copy");
+    delta.take_unseen(&[range(300, 500)]).expect("taken out");
+    let fewer = delta.finish().expect("a table");
+    let contents = fewer.contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (700, 0));
+    assert_eq!(contents.record_bytes, 700 * 48);
+    for entry in numbered(0..1300) {
+        let number = u32::from_be_bytes(entry.key[..].try_into().expect("four bytes"));
+        let answers = [&both, &few, &fewer].map(|table| get(table, &[&entry.key]));
+        let is_there = [
+            true,
+            number < 200 || (300..1000).contains(&number),
+            number < 200 || (500..1000).contains(&number),
+        ];
+        for (answer, is_there) in answers.into_iter().zip(is_there) {
+            let meant = match is_there {
+                true => Answer::Found(entry.value.clone()),
+                false => Answer::NotFound,
+            };
+            assert_eq!(answer, [meant], "{number}");
+        }
+    }
 }
 
 #[test]
 fn tables_share_the_memory_that_the_first_was_given() {
     let given = TableSettings {
-        memory_bytes: 2 * 16_000,
+        // Slots of two tables, and what is needed beside them.
+        memory_bytes: 2 * 16_000 + 1000,
         ..settings(1600)
     };
     let base = Arc::new(DeviceTable::new(device().device(), &given).expect("a table"));
-    let other = base.beside(&given).expect("there is room for two");
-    let error = Delta::new(&base).expect_err("there is none for three");
-    assert!(error.what.contains("needs 48000 bytes"), "{error}");
-    drop(other);
-    Delta::new(&base).expect("there is room again");
+    let delta = Delta::new(&base, &[]).expect("there is room for two");
+    let error = Delta::new(delta.table(), &[]).expect_err("there is none for three");
+    assert!(error.what.contains("may take 33000"), "{error}");
+    drop(delta);
+    let delta = Delta::new(&base, &[]).expect("there is room again");
+    // Records that do not fit stay where they are.
+    drop(delta);
+    let error = base.with_slots(1700, 1).map(drop).expect_err("too many");
+    assert!(error.what.contains("may take 33000"), "{error}");
+    base.with_slots(1600, 1).expect("there is room again");
+}
+
+#[test]
+fn chunks_stay_where_there_is_no_memory_for_what_lives_in_them() {
+    const RECORDS: u64 = 1000 * 48;
+    let given = TableSettings {
+        // Two tables' slots, the records, and a fifth as much again.
+        memory_bytes: 2 * 20_000 + RECORDS / 5 * 6,
+        ..settings(2000)
+    };
+    let base = table(&given, 0..1000);
+    let delta = Delta::new(&base, &[]).expect("a copy");
+    let range = KeyRange {
+        begin: Some(700u32.to_be_bytes().to_vec()),
+        end: None,
+    };
+    delta.take_unseen(&[range]).expect("taken out");
+    let few = delta.finish().expect("a table");
+    let contents = few.contents();
+    assert_eq!((contents.keys, contents.dead_bytes), (700, 300 * 48));
+    assert_eq!(contents.record_bytes, RECORDS);
+    let first = numbered(0..1).remove(0);
+    assert_eq!(get(&few, &[&first.key]), [Answer::Found(first.value)]);
 }
