@@ -62,6 +62,15 @@ fn the_host_answers_kernels() {
 }
 
 #[test]
+fn what_a_view_costs_that_nobody_asks_is_measured() {
+    let rows = measure("idle", &[]);
+    assert_eq!(count(&rows, "idle"), 2);
+    for row in rows {
+        assert!(row["cpu_s"].is_number() && row["wall_s"].as_f64() >= Some(1.0));
+    }
+}
+
+#[test]
 fn only_ways_that_are_asked_for_are_measured() {
     let rows = measure("streaming", &["--ways", "view,kernel-1"]);
     let ways: Vec<_> = rows.iter().map(|row| row["way"].as_str()).collect();

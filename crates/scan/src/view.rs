@@ -454,6 +454,9 @@ impl FamilyView {
     fn split(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
         /// Candidates for a border in each table, for each piece.
         const GRAINS: u64 = 128;
+        if borders::stored_bytes(range, &self.inputs) <= piece_bytes {
+            return vec![range.clone()];
+        }
         let grains = self.inputs.iter();
         let grains = grains.flat_map(|table| borders::grains(table, range, piece_bytes / GRAINS));
         ranges::split(

@@ -7,7 +7,7 @@ use rockmill_cuda::{CudaBackend, CudaSettings, Device, Mailboxes, RingSettings, 
 use rockmill_scan::{Database, ScanEngine, ScanSettings, Store};
 
 use crate::foreseen::Foreseen;
-use crate::load::{Source, load};
+use crate::load::{Source, Taken, load};
 use crate::ring::Ring;
 use crate::version::Families;
 use crate::view::View;
@@ -89,7 +89,7 @@ impl Builder {
     /// # Errors
     /// As those of [`Builder::open`], but those of the device.
     pub fn foresee(&self) -> Result<Foreseen> {
-        let taken = self.source()?.take()?;
+        let taken = Taken::new(self.source()?.take()?)?;
         Ok(Foreseen::new(&taken.family, taken.asked))
     }
 
@@ -100,7 +100,7 @@ impl Builder {
     /// file cannot be read; Device if the device cannot be used, or the view may not take so much memory.
     pub fn open(&self) -> Result<View> {
         let source = self.source()?;
-        let taken = source.take()?;
+        let taken = Taken::new(source.take()?)?;
         let backend = CudaBackend::new(self.target, CudaSettings::default())?;
         let memory_bytes = match (self.memory_bytes, self.target) {
             (Some(bytes), _) => bytes,

@@ -3,7 +3,7 @@
 use rockmill_core::{InputTable, KeyRange};
 use rockmill_cuda::DeviceTable;
 use rockmill_format::key::TAG_SIZE;
-use rockmill_scan::FamilyView;
+use rockmill_scan::{FamilyView, Piece};
 
 /// What a view would take, and what it would leave to RocksDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,16 @@ pub struct Asked {
     pub bytes: u64,
     /// Why they are not in the table.
     pub reason: String,
+}
+
+impl Asked {
+    pub(crate) fn new(piece: Piece, reason: String) -> Self {
+        Self {
+            range: piece.range,
+            bytes: piece.bytes,
+            reason,
+        }
+    }
 }
 
 impl Foreseen {

@@ -48,7 +48,7 @@ pub struct Taken {
 
 impl Source {
     /// The column family as it is now.
-    pub fn take(&self) -> Result<Taken> {
+    pub fn take(&self) -> Result<Arc<FamilyView>> {
         let view = self.database.view(&self.engine)?;
         let family = view.family(&self.family)?;
         if !family.orders_by_bytes() {
@@ -58,7 +58,7 @@ impl Source {
             );
             return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
         }
-        Taken::new(family)
+        Ok(family)
     }
 }
 
@@ -72,20 +72,10 @@ impl Taken {
     pub fn within(family: Arc<FamilyView>, ranges: &[KeyRange]) -> Result<Self> {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES)? {
-            let request = request(&family, &piece.range, family.inputs(), Tombstones::Drop);
-            let reason = match (&piece.through, request.support()) {
-                (Through::Iterators(reason), _) => reason.clone(),
-                (Through::Tables, Support::No(what)) => what.to_string(),
-                (Through::Tables, Support::Yes) => {
-                    pieces.push(piece);
-                    continue;
-                }
-            };
-            asked.push(Asked {
-                range: piece.range,
-                bytes: piece.bytes,
-                reason,
-            });
+            match unread(&family, &piece) {
+                Some(reason) => asked.push(Asked::new(piece, reason)),
+                None => pieces.push(piece),
+            }
         }
         Ok(Self {
             family,
@@ -94,16 +84,41 @@ impl Taken {
         })
     }
 
-    /// The ranges of [`Taken::asked`].
-    pub fn outside(&self) -> Vec<KeyRange> {
-        let ranges = self.asked.iter().map(|asked| asked.range.clone());
-        ranges.collect()
+    /// What of a version does not go into a table. Its indexes are not gone through unless a table cannot be read.
+    pub fn asked_of(family: &Arc<FamilyView>) -> Result<Vec<Asked>> {
+        let mut asked = Vec::new();
+        for piece in family.pieces(&[KeyRange::default()], u64::MAX)? {
+            match (&piece.through, unread(family, &piece)) {
+                (_, None) => {}
+                (Through::Iterators(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
+                // Only a part of it may have keys of that table.
+                (Through::Tables, Some(_)) => return Ok(Self::new(Arc::clone(family))?.asked),
+            }
+        }
+        Ok(asked)
     }
+}
+
+/// Why the keys of a piece do not go into a table, if they do not.
+fn unread(family: &FamilyView, piece: &Piece) -> Option<String> {
+    if let Through::Iterators(reason) = &piece.through {
+        return Some(reason.clone());
+    }
+    let request = request(family, &piece.range, family.inputs(), Tombstones::Drop);
+    match request.support() {
+        Support::No(what) => Some(what.to_string()),
+        Support::Yes => None,
+    }
+}
+
+/// The ranges of what is asked for.
+pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
+    asked.iter().map(|asked| asked.range.clone()).collect()
 }
 
 /// Loads a version into a table of its own, which and whose successors may take so much memory.
 pub fn load(backend: &CudaBackend, taken: &Taken, memory_bytes: u64) -> Result<DeviceTable> {
-    let outside = taken.outside();
+    let outside = outside(&taken.asked);
     let mut keys = Foreseen::new(&taken.family, Vec::new()).keys;
     for _ in 0..ATTEMPTS {
         let settings = TableSettings {

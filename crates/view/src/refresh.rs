@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError};
 
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
 use rockmill_cuda::{CudaBackend, CudaSettings, Delta, DeviceTable};
-use rockmill_scan::{Since, WrittenSince};
+use rockmill_scan::{FamilyView, Since, WrittenSince};
 
 use crate::foreseen::Asked;
-use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, place, seed};
+use crate::load::{ATTEMPTS, Source, Taken, more_slots, no_room, outside, place, seed};
 use crate::version::Version;
 use crate::view::View;
 
@@ -54,7 +54,8 @@ impl View {
         let mut backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.in_use.take_done());
         let quiet = self.quiet();
-        let taken = self.source.take()?;
+        let family = self.source.take()?;
+        let asked = Taken::asked_of(&family)?;
         let backend = match &mut *backend {
             Some(backend) => backend,
             none => none.insert(CudaBackend::new(
@@ -65,12 +66,13 @@ impl View {
         let base = self.version();
         let change = Change {
             base: &base,
-            taken: &taken,
+            family: &family,
+            asked: &asked,
         };
         let (table, how) = change.made(backend, &self.source)?;
         drop(base);
-        let sequence = taken.family.sequence();
-        self.publish(table, taken.family, taken.asked, quiet)?;
+        let sequence = family.sequence();
+        self.publish(table, family, asked, quiet)?;
         Ok(Refreshed { sequence, how })
     }
 }
@@ -81,19 +83,20 @@ type Made = (Arc<DeviceTable>, Loaded);
 /// A version, and what the database is now.
 struct Change<'a> {
     base: &'a Version,
-    taken: &'a Taken,
+    family: &'a Arc<FamilyView>,
+    asked: &'a [Asked],
 }
 
 impl Change<'_> {
     /// Makes a table of the one before.
     fn made(&self, backend: &CudaBackend, source: &Source) -> Result<Made> {
-        let (base, taken) = (self.base, self.taken);
-        let asked = [&base.asked, &taken.asked].map(|asked| joined(asked));
+        let base = self.base;
+        let asked = [&base.asked, self.asked].map(joined);
         if asked[0] != asked[1] {
             let reason = "RocksDB has to be asked for other keys".to_owned();
             return self.reloaded(backend, &asked.concat(), reason);
         }
-        let reason = match taken.family.since(&base.family, &source.engine)? {
+        let reason = match self.family.since(&base.family, &source.engine)? {
             Since::Nothing => return Ok((Arc::clone(&base.table), Loaded::Nothing)),
             Since::Anything(reason) => reason,
             Since::Written(written) => match self.added(backend, written)? {
@@ -134,9 +137,8 @@ impl Change<'_> {
 
     /// Loads all keys of the ranges in which a reader may find anything, and of `more`.
     fn reloaded(&self, backend: &CudaBackend, more: &[KeyRange], reason: String) -> Result<Made> {
-        let family = &self.taken.family;
-        let ranges = family.changed_since(&self.base.family, more);
-        let there = Taken::within(Arc::clone(family), &ranges)?;
+        let ranges = self.family.changed_since(&self.base.family, more);
+        let there = Taken::within(Arc::clone(self.family), &ranges)?;
         let (table, RowOutput { rows, bytes }) = self.with_room(|delta| {
             let placed = place(backend, &there, Tombstones::Drop, delta)?;
             delta.take_unseen(&ranges)?;
@@ -155,7 +157,7 @@ impl Change<'_> {
         &self,
         mut put: impl FnMut(&Delta) -> Result<RowOutput>,
     ) -> Result<(Arc<DeviceTable>, RowOutput)> {
-        let outside = self.taken.outside();
+        let outside = outside(self.asked);
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
         for _ in 0..ATTEMPTS {
             let delta = Delta::new(&base, &outside)?;

@@ -1,12 +1,12 @@
 //! Threads that answer requests of kernels.
 //!
-//! The first thread looks at all mailboxes while a kernel may use them, and wakes the others when there is work for them.
-//! The others look now and then, since the first one may wait for RocksDB. While no kernel may, all of them wait. They
+//! While a kernel may use the mailboxes, one thread looks at them. It answers what it finds, and wakes another one if there is
+//! work for more. A thread that has answered looks on for a while, so under load all of them do. Of those that wait, one
+//! looks now and then, since the others may wait for RocksDB. While no kernel may use the mailboxes, all threads wait. They
 //! call no function of CUDA, which might wait for a kernel that waits for them.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// The shortest and the longest pause between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
 
-/// After which a thread looks by itself while the first one may wait for RocksDB.
+/// After which a thread that waits looks by itself, since all others may wait for RocksDB.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Requests that were answered so far.
@@ -51,11 +51,17 @@ struct Shared {
     mailboxes: Arc<Mailboxes>,
     store: Arc<dyn Store>,
     version: Box<VersionOf>,
-    /// How many times all threads were woken.
+    /// Each for some of the mailboxes, as many as threads. Whoever has the lock answers them.
+    servers: Vec<Mutex<Server>>,
+    /// How many times threads were woken.
     turn: Mutex<u64>,
     woken: Condvar,
     /// Threads that wait to be woken.
     waiting: AtomicUsize,
+    /// Threads that look at mailboxes, or will soon.
+    looking: AtomicUsize,
+    /// Whether one that waits looks now and then.
+    has_standby: AtomicBool,
     is_closing: AtomicBool,
     gets: AtomicU64,
     writes: AtomicU64,
@@ -82,13 +88,22 @@ impl Ring {
         store: Arc<dyn Store>,
         version: Box<VersionOf>,
     ) -> Result<Self> {
+        let settings = mailboxes.settings();
+        let (n, threads) = (settings.mailboxes as usize, settings.threads);
+        let servers = (0..threads).map(|number| {
+            let range = n * number / threads..n * (number + 1) / threads;
+            Mutex::new(Server::new(Arc::clone(&mailboxes), range))
+        });
         let shared = Arc::new(Shared {
+            servers: servers.collect(),
             mailboxes,
             store,
             version,
             turn: Mutex::default(),
             woken: Condvar::new(),
             waiting: AtomicUsize::default(),
+            looking: AtomicUsize::default(),
+            has_standby: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             gets: AtomicU64::default(),
             writes: AtomicU64::default(),
@@ -100,14 +115,11 @@ impl Ring {
             shared,
             threads: Vec::new(),
         };
-        let settings = ring.shared.mailboxes.settings();
-        let (n, threads) = (settings.mailboxes as usize, settings.threads);
         for number in 0..threads {
-            let range = n * number / threads..n * (number + 1) / threads;
             let shared = Arc::clone(&ring.shared);
             let spawned = thread::Builder::new()
                 .name(format!("rockmill-ring-{number}"))
-                .spawn(move || shared.run(number == 0, range));
+                .spawn(move || shared.run(number));
             let spawned = spawned.map_err(|error| {
                 let what = format!("cannot start a thread that answers kernels: {error}");
                 Error::new(ErrorKind::Storage, what)
@@ -165,62 +177,100 @@ impl Drop for Ring {
 
 impl Shared {
     fn wake(&self) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.next_turn();
         self.woken.notify_all();
     }
 
-    /// Waits until all threads are woken after turn `seen`, or at once if they were, or so long. Returns the turn.
-    fn wait_after(&self, seen: u64, most: Option<Duration>) -> u64 {
+    fn wake_one(&self) {
+        self.next_turn();
+        self.woken.notify_one();
+    }
+
+    fn next_turn(&self) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Waits until threads are woken after turn `seen`, or at once if they were. One of those that wait does so only for a
+    /// while if `may_look`. Returns the turn.
+    fn wait_after(&self, seen: u64, may_look: bool) -> u64 {
+        let is_standby = may_look && !self.has_standby.swap(true, Ordering::Relaxed);
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let is_same = |turn: &mut u64| *turn == seen;
-        let turn = match most {
-            None => (self.woken.wait_while(turn, is_same)).unwrap_or_else(PoisonError::into_inner),
-            Some(most) => {
-                let waited = self.woken.wait_timeout_while(turn, most, is_same);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
+        let turn = if is_standby {
+            let waited = self.woken.wait_timeout_while(turn, LOOK, is_same);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            (self.woken.wait_while(turn, is_same)).unwrap_or_else(PoisonError::into_inner)
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if is_standby {
+            self.has_standby.store(false, Ordering::Relaxed);
+        }
         *turn
     }
 
-    fn run(&self, is_first: bool, range: Range<usize>) {
+    fn run(&self, own: usize) {
         rockmill_cuda::answer_kernels();
-        let mut server = Server::new(Arc::clone(&self.mailboxes), range);
-        let (mut last, mut turn) = (Instant::now(), 0);
+        // Of the last request that it has found.
+        let (mut last, mut turn) = (None::<Instant>, 0);
+        self.looking.fetch_add(1, Ordering::Relaxed);
         while !self.is_closing.load(Ordering::Acquire) {
-            let (taken, has_posted) = server.take();
-            if taken > 0 {
-                self.answer(&server, taken);
-            }
-            let others_wait = is_first && self.waiting.load(Ordering::Relaxed) > 0;
-            if others_wait && self.mailboxes.has_unanswered() {
-                self.wake();
-            }
-            if has_posted {
-                last = Instant::now();
+            if self.serve(own) {
+                last = Some(Instant::now());
                 continue;
             }
-            let idle = last.elapsed();
+            let idle = last.map_or(Duration::MAX, |last| last.elapsed());
             if idle < SPIN {
                 std::hint::spin_loop();
                 continue;
             }
-            // A kernel that did not wait for its last request has ended its hold.
-            let is_left = || is_first && self.mailboxes.has_unanswered();
-            let is_held = self.mailboxes.is_held() || is_left();
-            if !is_first || !is_held {
-                // Whoever begins a hold wakes all, and the first thread does when it finds work of others.
-                let now = self.wait_after(turn, is_held.then_some(LOOK));
-                if now != turn {
-                    (last, turn) = (Instant::now(), now);
-                }
-            } else {
+            let is_held = self.mailboxes.is_held() || self.mailboxes.has_unanswered();
+            let is_one_of_several = |looking| (looking > 1).then(|| looking - 1);
+            let rests = (self.looking)
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_one_of_several)
+                .is_ok();
+            if !rests && is_held {
                 let (least, most) = PAUSES;
                 thread::sleep((idle / 4).clamp(least, most));
+                continue;
             }
+            if !rests {
+                // Whoever begins a hold wakes all.
+                self.looking.fetch_sub(1, Ordering::Relaxed);
+            }
+            turn = self.wait_after(turn, is_held);
+            self.looking.fetch_add(1, Ordering::Relaxed);
+            last = None;
         }
+    }
+
+    /// Answers what was posted, its own part first. Whether anything was.
+    fn serve(&self, own: usize) -> bool {
+        let (before, behind) = self.servers.split_at(own);
+        let (mut has_posted, mut answered) = (false, 0);
+        for server in behind.iter().chain(before) {
+            let mut server = match server.try_lock() {
+                Ok(server) => server,
+                Err(TryLockError::Poisoned(server)) => server.into_inner(),
+                // Somebody else answers these.
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            let (taken, has_any) = server.take();
+            has_posted |= has_any;
+            if taken == 0 {
+                continue;
+            }
+            answered += 1;
+            let is_alone = !self.has_standby.load(Ordering::Relaxed);
+            if (answered > 1 || is_alone) && self.waiting.load(Ordering::Relaxed) > 0 {
+                self.wake_one();
+            }
+            self.looking.fetch_sub(1, Ordering::Relaxed);
+            self.answer(&server, taken);
+            self.looking.fetch_add(1, Ordering::Relaxed);
+        }
+        has_posted
     }
 
     /// Answers the requests that a thread has taken: writes first, so that gets of the same turn find them.

@@ -457,7 +457,7 @@ fn ranges_are_loaded_where_files_do_not_tell_what_was_written() {
     let case = Case { dir, db, view };
     let (reason, keys) = case.reason();
     assert!(reason.contains("the MANIFEST was begun anew"));
-    assert_eq!(keys, 2);
+    assert_eq!(keys, 1);
     assert_eq!(case.refresh(), Loaded::Nothing);
 }
 
@@ -472,7 +472,7 @@ fn slots_grow_and_memory_of_dead_records_is_used_again() {
     assert_eq!((contents.keys, contents.dead_bytes), (7000, 0));
     assert!(contents.slot_bytes > before.slot_bytes);
     let old = hold(&case.view);
-    case.put(0..3000, &[7; 40]);
+    case.put(0..3000, &[[7; 20], [8; 20]].concat());
     // Those that were in the log are there already.
     let added = Loaded::Added {
         keys: 5000,
@@ -497,16 +497,17 @@ fn a_view_whose_table_takes_most_of_its_memory_loads_ranges() {
     let small = builder(&directory(&path), "default").memory_bytes(5000 * (2 * 10 + 64) + 10_000);
     let view = small.open().expect("a view");
     for round in 0..10u8 {
-        db.put(numbered(u32::from(round)), [round; 40])
-            .expect("written");
+        let key = numbered(1000 + u32::from(round / 2));
+        db.put(key, [round / 2; 40]).expect("written");
         db.flush().expect("flushed");
         db.compact_range(None::<&[u8]>, None::<&[u8]>);
         let how = view.refresh().expect("there is room").how;
         let Loaded::Ranges { keys, bytes, .. } = how else {
             panic!("{how:?}");
         };
-        // The first one is what it was.
-        assert_eq!((keys, bytes), (5000, if round == 0 { 0 } else { 64 }));
+        // Each second one is what it was.
+        assert_eq!(bytes, 64 * u64::from(1 - round % 2));
+        assert!(keys > 1, "{keys}");
         compare(&view, &rows(&db, "default", &KeyRange::default())).expect("equal");
     }
 }

@@ -47,6 +47,8 @@ enum Name {
     Dependent,
     /// Gets and puts of kernels that RocksDB answers, and of host threads.
     Ring,
+    /// A second in which no kernel asks: the view is not held, and it is.
+    Idle,
     /// Rows of 26 tables of embeddings.
     Embedding,
     /// Breadth-first search; adjacency lists are values.
@@ -122,6 +124,7 @@ pub fn run(args: &GpukvArgs) -> Result<(), Failure> {
             Name::Refresh => load::refreshes(&mut bench),
             Name::Dependent => walk::dependent(&mut bench),
             Name::Ring => ring::rings(&mut bench),
+            Name::Idle => ring::idles(&mut bench),
             Name::Embedding => lookup::embeddings(&mut bench),
             Name::Bfs => traverse::traversals(&mut bench, true),
             Name::Pagerank => traverse::traversals(&mut bench, false),

@@ -1,5 +1,8 @@
 //! Requests of kernels to the host, beside as many threads of the host that ask RocksDB by themselves.
 
+use std::thread;
+use std::time::Duration;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rockmill_side_by_side::machine::usual_threads;
@@ -65,6 +68,86 @@ pub fn rings(bench: &mut Bench<'_>) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A time in which no kernel asks.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A view with threads that answer kernels, and nothing for them to do.
+struct Idle {
+    database: Database,
+    threads: usize,
+    is_held: bool,
+}
+
+/// Measures what a view costs that nobody asks.
+///
+/// # Errors
+/// As [`Bench::measure`].
+pub fn idles(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    for is_held in [false, true] {
+        bench.measure(&Idle {
+            database: Database::of_numbers(bench.folder, Shape::of(1000, VALUE_BYTES))?,
+            threads: usual_threads() as usize,
+            is_held,
+        })?;
+    }
+    Ok(())
+}
+
+impl Experiment for Idle {
+    fn name(&self) -> (&'static str, String) {
+        let what = if self.is_held { "held" } else { "not held" };
+        ("idle", what.to_owned())
+    }
+
+    fn ways(&self) -> Vec<WayName> {
+        vec![WayName::Ring]
+    }
+
+    fn work(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn open<'a>(
+        &'a self,
+        bench: &'a Bench<'_>,
+        _: WayName,
+    ) -> Result<Box<dyn Way + 'a>, Failure> {
+        let settings = RingSettings {
+            threads: self.threads,
+            ..RingSettings::default()
+        };
+        let view = bench.view(&self.database, Some(settings))?;
+        let held = self.is_held.then(|| bench.gpu.hold(&view)).transpose()?;
+        Ok(Box::new(Waiting {
+            threads: self.threads,
+            _held: held,
+            _view: view,
+        }))
+    }
+}
+
+struct Waiting {
+    threads: usize,
+    // In front, so that it ends before the view.
+    _held: Option<Resident>,
+    _view: View,
+}
+
+impl Way for Waiting {
+    fn run(&mut self) -> Result<(), Failure> {
+        thread::sleep(IDLE);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<u64, Failure> {
+        Ok(0)
+    }
+
+    fn threads(&self) -> Option<usize> {
+        Some(self.threads)
+    }
 }
 
 impl Experiment for Ring<'_> {
