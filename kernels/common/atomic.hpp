@@ -101,6 +101,15 @@ ROCKMILL_HD void release_to_system(u32* at, u32 value) {
 #endif
 }
 
+// Has the device read memory into its cache. Nothing waits for it.
+ROCKMILL_HD void fetch_ahead(const void* at) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  (void)at;
+#endif
+}
+
 // A number that threads which run at once hardly share.
 ROCKMILL_HD u64 thread_mark() {
 #if defined(__CUDA_ARCH__)

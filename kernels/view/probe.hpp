@@ -43,6 +43,10 @@ struct alignas(16) SlotPair {
 
 constexpr u32 BUCKET_PAIRS = BUCKET_SLOTS / 2;
 
+// Bytes that device memory is read by, and bytes behind a record's first ones that are read before they are needed. Memory
+// of records goes on for as many bytes.
+constexpr u32 SECTOR = 32, FETCHED_AHEAD = 128;
+
 // Order of a key and a bound: below 0, 0, above 0.
 ROCKMILL_HD int compare_to_bound(const u8* key, u32 len, const u8* bound, u64 bound_len) {
   for (u64 i = 0; i < len && i < bound_len; ++i)
@@ -93,6 +97,8 @@ ROCKMILL_UNROLL
           const u64 address = g.shuffle(own, lane) & SLOT_ADDRESS;
           if (address == GONE_ADDRESS) continue;
           const u8* record = reinterpret_cast<const u8*>(address * RECORD_UNIT);
+          // What is behind the key is wanted next, and hashes are hardly ever equal by chance.
+          if (g.rank() < FETCHED_AHEAD / SECTOR) fetch_ahead(record + SECTOR * (1 + g.rank()));
           if (record_has_key(g, record, key, len)) return {record, bucket * BUCKET_SLOTS + 2 * (first + lane) + i};
         }
       }

@@ -21,8 +21,8 @@ const PIECE_BYTES: u64 = 64 << 20;
 /// Bytes of each table that a task reads ahead.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// Tasks at a time: one reads files while others are on the device.
-const TASKS: usize = 4;
+/// Tasks at a time: some read files while others are on the device.
+const TASKS: usize = 8;
 
 /// How often a table is made anew, with another seed and more slots, if keys found no room near their bucket.
 pub const ATTEMPTS: usize = 4;

@@ -74,9 +74,8 @@ fn check_cases<S: Strategy>(
 ) -> Counts {
     let counts = std::cell::RefCell::new(Counts::default());
     let mut config = Config {
-        cases,
         failure_persistence: None,
-        ..Config::default()
+        ..config(cases)
     };
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(RandomState::new().build_hasher().finish());

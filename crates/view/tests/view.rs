@@ -19,7 +19,7 @@ use rockmill_view::{CallerStream, Keys, RingSettings, Rows as ValueRows, Target}
 use rust_rocksdb::{DB, WriteBatch};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(config(64))]
 
     #[test]
     fn a_view_of_a_directory_has_what_iterators_find(

@@ -109,11 +109,7 @@ impl Experiment for Idle {
         (0, 0)
     }
 
-    fn open<'a>(
-        &'a self,
-        bench: &'a Bench<'_>,
-        _: WayName,
-    ) -> Result<Box<dyn Way + 'a>, Failure> {
+    fn open<'a>(&'a self, bench: &'a Bench<'_>, _: WayName) -> Result<Box<dyn Way + 'a>, Failure> {
         let settings = RingSettings {
             threads: self.threads,
             ..RingSettings::default()

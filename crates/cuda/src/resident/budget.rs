@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::{Error, ErrorKind, Result};
 
+use super::table::DeviceTable;
 use crate::driver::{Device, DeviceMemory};
 
 /// Memory is got in multiples of so many bytes, as the device gives it.
@@ -56,7 +57,9 @@ impl Budget {
             );
             return Err(Error::new(ErrorKind::Device, what));
         }
-        let len = bytes.max(1).next_multiple_of(UNIT);
+        let len = bytes
+            .saturating_add(DeviceTable::READ_BEHIND)
+            .next_multiple_of(UNIT);
         let _current = device.make_current()?;
         let memory = match state.spare.iter().position(|spare| spare.len() == len) {
             Some(at) => state.spare.swap_remove(at),

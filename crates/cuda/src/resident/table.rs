@@ -80,6 +80,9 @@ pub(super) struct Held {
 impl ResidentTable for DeviceTable {}
 
 impl DeviceTable {
+    /// Bytes behind the end of records that kernels may read and not use: `probe.hpp:FETCHED_AHEAD`, and a sector.
+    pub const READ_BEHIND: u64 = 160;
+
     /// Device memory in bytes that slots for so many keys take.
     pub fn slot_bytes(keys: u64) -> u64 {
         buckets(keys).saturating_mul(BUCKET_BYTES)

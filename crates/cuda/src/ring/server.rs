@@ -76,8 +76,6 @@ pub struct Request<'a> {
 /// A mailbox as its thread knows it.
 #[derive(Debug, Default)]
 struct Mail {
-    /// Number of the last request that was looked at.
-    seen: u32,
     operation: Option<Operation>,
     version: u64,
     key_len: usize,
@@ -98,6 +96,9 @@ const KEPT_BYTES: usize = 64 << 10;
 pub struct Server {
     mailboxes: Arc<Mailboxes>,
     first: usize,
+    /// Of each mailbox the number of the last request that was looked at: apart from the rest, since all are gone through
+    /// at each look.
+    seen: Vec<u32>,
     mails: Vec<Mail>,
     taken: Vec<usize>,
 }
@@ -109,6 +110,7 @@ impl Server {
         Self {
             mailboxes,
             first: range.start,
+            seen: vec![0; range.len()],
             mails: mails.collect(),
             taken: Vec::new(),
         }
@@ -120,16 +122,17 @@ impl Server {
         self.taken.clear();
         let mut has_posted = false;
         let posted = self.mailboxes.posted()[self.first..].iter();
-        for (at, (mail, posted)) in self.mails.iter_mut().zip(posted).enumerate() {
+        for (at, (seen, posted)) in self.seen.iter_mut().zip(posted).enumerate() {
             let number = posted.load(Ordering::Acquire);
-            if number == mail.seen {
+            if number == *seen {
                 continue;
             }
-            (mail.seen, has_posted) = (number, true);
+            (*seen, has_posted) = (number, true);
             let (mailboxes, mailbox) = (&*self.mailboxes, self.first + at);
+            let mail = &mut self.mails[at];
             let request = mailboxes.request(mailbox);
             if request.operation == REST {
-                mail.send(mailboxes, mailbox, request.at);
+                mail.send(mailboxes, (mailbox, number), request.at);
                 continue;
             }
             match mail.add(mailboxes, mailbox, &request) {
@@ -176,7 +179,7 @@ impl Server {
             kept.extend_from_slice(part);
         }
         self.mailboxes
-            .answer(mailbox, mail.seen, status as u32, part, len);
+            .answer(mailbox, self.seen[at], status as u32, part, len);
     }
 }
 
@@ -221,8 +224,8 @@ impl Mail {
         Some(self.message.len() == total)
     }
 
-    /// Hands over more of a value.
-    fn send(&self, mailboxes: &Mailboxes, mailbox: usize, from: u64) {
+    /// Hands over more of a value to a request of a mailbox.
+    fn send(&self, mailboxes: &Mailboxes, (mailbox, number): (usize, u32), from: u64) {
         let value = self.value.borrow();
         let rest = usize::try_from(from)
             .ok()
@@ -231,6 +234,6 @@ impl Mail {
             Some(rest) => (Status::Found, rest),
             None => (Status::IoError, &[][..]),
         };
-        mailboxes.answer(mailbox, self.seen, status as u32, rest, value.len() as u64);
+        mailboxes.answer(mailbox, number, status as u32, rest, value.len() as u64);
     }
 }

@@ -13,6 +13,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use super::*;
 use crate::driver::ffi::{Ring, RingAnswer, RingRequest};
 use crate::driver::{Device, Target};
+use crate::resident::TableSettings;
 
 const MAILBOXES: usize = 48;
 const ROOM: usize = 32;
@@ -196,7 +197,15 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
         threads: 1,
     };
     let mailboxes = Mailboxes::new(&device, settings).expect("mailboxes");
-    let set = ChangedSet::new(&device, 1).expect("a set");
+    let given = TableSettings {
+        keys: 1,
+        memory_bytes: u64::MAX,
+        seed: 1,
+        hash_mask: u64::MAX,
+        outside: &[],
+    };
+    let table = DeviceTable::new(&device, &given).expect("a table");
+    let set = ChangedSet::new(&table, 1).expect("a set");
     let requester = Requester {
         ring: mailboxes.as_kernels_see_them(&set),
     };

@@ -18,6 +18,13 @@ pub fn engine() -> Arc<ScanEngine> {
     ScanEngine::new(ScanSettings::default()).expect("an engine")
 }
 
+/// As many random cases as `ROCKMILL_CASES` says, or so many.
+pub fn config(cases: u32) -> ProptestConfig {
+    let given = std::env::var("ROCKMILL_CASES").ok();
+    let given = given.map(|cases| cases.parse().expect("ROCKMILL_CASES is a number"));
+    ProptestConfig::with_cases(given.unwrap_or(cases))
+}
+
 /// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the host.
 pub fn target() -> Target {
     let named = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_default();

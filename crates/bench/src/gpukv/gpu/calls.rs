@@ -418,7 +418,9 @@ impl Gpu {
         let word = size_of::<u64>() as u64;
         let slots = self.memory::<u64>((slot_bytes / word) as usize)?;
         let record_bytes = DeviceTable::record_bytes(KEY_BYTES as u64, value_bytes as u64) * keys;
-        let records = self.memory::<u64>((record_bytes / word) as usize)?;
+        // Kernels read ahead of what they need, into the next record.
+        let behind = DeviceTable::READ_BEHIND;
+        let records = self.memory::<u64>(((record_bytes + behind) / word) as usize)?;
         let mut record = MaybeUninit::uninit();
         let wrong = self.counted(|wrong| {
             // SAFETY: there is room for the slots and records of all keys, and for the record of the table.
