@@ -1,6 +1,7 @@
 // Finding a key in a resident table, with a group of any width.
 #pragma once
 
+#include "../common/atomic.hpp"
 #include "record.hpp"
 #include "slots.hpp"
 
