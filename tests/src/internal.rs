@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rockmill_format::block::{Block, ValueForm};
 use rockmill_format::compression::Decompressor;
-use rockmill_format::table::TableMeta;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::key::ValueType;
+use rockmill_format::range_tombstone::{RangeTombstone, decode_range_tombstones};
+use rockmill_format::table::{TableMeta, names};
 use rust_rocksdb::DB;
 
 use crate::content::Pairs;
@@ -32,8 +35,23 @@ impl<'a> Table<'a> {
         Ok(Self { path, file, meta })
     }
 
-    fn bytes(&self, offset: u64, length: usize) -> Result<&[u8], String> {
-        bytes(self.path, &self.file, offset, length)
+    fn place(&self, error: &rockmill_format::Error) -> String {
+        format!("{}: {error}", self.path.display())
+    }
+
+    /// Reads a block into `block`, uncompressed.
+    fn read(
+        &self,
+        handle: BlockHandle,
+        decompressor: &mut Decompressor,
+        block: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let place = |e| self.place(&e);
+        let length = handle.stored_len(self.meta.file_size).map_err(place)?;
+        let stored = bytes(self.path, &self.file, handle.offset, length)?;
+        let opened = self.meta.footer.guard.open(stored, handle.offset);
+        let (payload, kind) = opened.map_err(place)?;
+        decompressor.decompress(kind, payload, block).map_err(place)
     }
 }
 
@@ -78,23 +96,13 @@ pub fn reasons_to_decline(db: &DB, name: &str) -> Result<Vec<&'static str>, Stri
 ///
 /// The error in the file and its place.
 pub fn read_internal_entries(sst: &Path) -> Result<Pairs, String> {
-    let place = |e: rockmill_format::Error| format!("{}: {e}", sst.display());
     let table = Table::open(sst)?;
-    let meta = &table.meta;
+    let (meta, place) = (&table.meta, |e| table.place(&e));
     let interval = u32::try_from(meta.properties.data_block_restart_interval).unwrap_or(u32::MAX);
     let mut decompressor = Decompressor::new(meta.dictionary.clone());
     let (mut entries, mut block) = (Vec::new(), Vec::new());
     for handle in meta.index.iter().map(|entry| entry.handle) {
-        let length = handle.stored_len(meta.file_size).map_err(place)?;
-        let stored = table.bytes(handle.offset, length)?;
-        let (payload, kind) = meta
-            .footer
-            .guard
-            .open(stored, handle.offset)
-            .map_err(place)?;
-        decompressor
-            .decompress(kind, payload, &mut block)
-            .map_err(place)?;
+        table.read(handle, &mut decompressor, &mut block)?;
         let parsed = Block::parse(&block).map_err(place)?;
         let mut key = Vec::new();
         let mut reader = parsed.entries(ValueForm::Sized, interval).map_err(place)?;
@@ -214,6 +222,44 @@ pub fn entries(
     Ok(entries)
 }
 
+/// Returns the range tombstones of a column family.
+///
+/// # Errors
+///
+/// RocksDB's error, as text, or the error in a file.
+pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, String> {
+    let (mut tombstones, mut block) = (Vec::new(), Vec::new());
+    for (_, name) in files(db, family)? {
+        let path = path_of(db, &name);
+        let table = Table::open(&path)?;
+        if let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) {
+            table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
+            tombstones.extend(decode_range_tombstones(&block).map_err(|e| table.place(&e))?);
+        }
+    }
+    Ok(tombstones)
+}
+
+/// Removes the Deletes that one of the range tombstones covers at every snapshot that sees them: no reader needs them.
+/// Where a Delete meets the range tombstone decides whether RocksDB drops it: at the bottom it does not ask for range
+/// tombstones (`compaction_iterator.cc:NextFromInput`).
+pub fn remove_covered_deletes(
+    entries: &mut Vec<Entry>,
+    tombstones: &[RangeTombstone],
+    snapshots: &[u64],
+) {
+    entries.retain(|entry| {
+        let (sequence, kind) = (entry.tag.0 >> 8, entry.tag.0 & 0xff);
+        let is_covered = |tombstone: &RangeTombstone| {
+            let unseen = sequence..tombstone.sequence;
+            (&tombstone.begin..&tombstone.end).contains(&&entry.user_key)
+                && !unseen.is_empty()
+                && !snapshots.iter().any(|s| unseen.contains(s))
+        };
+        kind != u64::from(ValueType::Deletion as u8) || !tombstones.iter().any(is_covered)
+    });
+}
+
 /// Compares entries of RocksDB's own compaction with Rockmill's.
 ///
 /// # Errors
@@ -258,6 +304,54 @@ mod tests {
         assert!(compare(&both, &both[1..]).is_err());
         assert!(compare(&both[..1], &both).is_err());
         assert!(compare(&both, &both).is_ok());
+    }
+
+    #[test]
+    fn deletes_go_that_a_range_tombstone_covers_for_all_readers() {
+        let tombstone = RangeTombstone {
+            begin: b"b".to_vec(),
+            end: b"d".to_vec(),
+            sequence: 9,
+        };
+        let covered = entry("c", 7, 0);
+        let others = [
+            entry("a", 7, 0),
+            entry("b", 5, 0),
+            entry("b", 9, 0),
+            entry("c", 7, 1),
+            entry("d", 7, 0),
+        ];
+        let mut entries = [&others[..], &[covered]].concat();
+        // The snapshot at 6 sees the Delete at 5 and not the range tombstone; that at 9 sees both.
+        remove_covered_deletes(&mut entries, &[tombstone], &[6, 9]);
+        assert_eq!(entries, others);
+    }
+
+    #[test]
+    fn rocksdb_drops_a_covered_delete_in_a_flush_and_keeps_it_at_the_bottom() {
+        let [in_flush, at_bottom] = [false, true].map(|flushes_between| {
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let db = harness::open(&harness::local_options(), directory.path());
+            let family = db.cf_handle("default").expect("it is open");
+            db.put(b"b", b"").expect("put");
+            let snapshot = db.snapshot();
+            db.delete(b"b").expect("delete");
+            if flushes_between {
+                db.flush().expect("flush");
+            }
+            db.delete_range_cf(family, b"a", b"c")
+                .expect("delete range");
+            db.flush().expect("flush");
+            harness::compact_everything(&db);
+            let all = entries(&db, "default", None, true).expect("readable");
+            let tombstones = range_tombstones(&db, "default").expect("readable");
+            let snapshots = Vec::from_iter(snapshot.sequence_number());
+            let mut compared = all.clone();
+            remove_covered_deletes(&mut compared, &tombstones, &snapshots);
+            (all.len(), compared)
+        });
+        assert_eq!((in_flush.0, at_bottom.0), (1, 2));
+        assert_eq!(in_flush.1, at_bottom.1);
     }
 
     #[test]

@@ -47,6 +47,8 @@ const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 /// Bytes of each table that are read ahead, and how few they may become where memory is short.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 const MIN_READ_AHEAD_BYTES: usize = 16 << 10;
+/// The same of direct reads, each of which the disk sees: with few of them in flight, smaller ones do not keep it busy.
+const DIRECT_READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// Runs pieces of scans over any number of databases, and keeps opened tables between scans.
 #[derive(Debug)]
@@ -281,7 +283,12 @@ impl ScanEngine {
         devices: &[DeviceEntry],
     ) -> Result<(usize, u64)> {
         let io = view.tables.first().map(|table| table.io());
-        let mut read_ahead = READ_AHEAD_BYTES;
+        let is_direct = io.is_some_and(|io| io.direct_reads().is_some());
+        let mut read_ahead = match is_direct {
+            true => DIRECT_READ_AHEAD_BYTES,
+            false => READ_AHEAD_BYTES,
+        };
+        let slots = self.executor.budget().slots() as u64;
         loop {
             let (window, held) =
                 io.map_or((read_ahead, read_ahead), |io| io.read_ahead(read_ahead));
@@ -291,7 +298,12 @@ impl ScanEngine {
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
             let most = self.max_task_bytes();
-            if bytes <= most {
+            // More than usual only as long as a piece on each thread has it.
+            let at_once = match read_ahead > READ_AHEAD_BYTES {
+                true => slots,
+                false => 1,
+            };
+            if bytes.saturating_mul(at_once) <= most {
                 let output = output_bytes(&reading.plan, reading.raw_bytes());
                 return Ok((window, bytes.saturating_add(output).min(most)));
             }
