@@ -267,8 +267,8 @@ struct ScanOp {
   u32 to;
   u32 a, b, c;
   // Of a load `format << 16 | is_big_endian << 8 | bytes`; of a comparison `kind << 8` and a bit for each of less, equal
-  // and greater that it accepts; of arithmetic `range << 8 | bytes`; of a list its kind; of a pattern Pattern. The
-  // constants of lists and patterns are `c` from `b` on.
+  // and greater that it accepts; of arithmetic `range << 8 | bytes`; of a list its kind; of a pattern Pattern; of a string
+  // the bytes of a padded group, or 0. The constants of lists and patterns are `c` from `b` on.
   u32 detail;
 };
 
@@ -369,6 +369,7 @@ enum ScanCode : u32 {
   SCAN_STRING_SIZE = 23,
   SCAN_TRIM_END = 24,
   SCAN_TEXT = 25,
+  SCAN_STRING = 26,
 };
 
 enum Needed : u32 {

@@ -169,14 +169,13 @@ struct CopyCells {
     const ScanValue value = reinterpret_cast<const ScanValue*>(out + column.values)[i];
     if (!value.is_set) return;
     u8* to = out + column.data + reinterpret_cast<const u32*>(out + column.packed)[i];
-    const u32 start = u32(value.low), len = value.len();
-    const Key key = program.rows[wanted[i]];
     if (value.high == SOURCE_VALUE) {
-      copy_bytes(g, to, program.arena + program.values[key.entry].at + start, len);
-    } else if (value.high == SOURCE_LITERAL) {
-      for (u32 k = g.rank(); k < len; k += g.width) to[k] = program.literals[start + k];
+      const Key key = program.rows[wanted[i]];
+      copy_bytes(g, to, program.arena + program.values[key.entry].at + u32(value.low), value.len());
     } else {
-      for (u32 k = g.rank(); k < len; k += g.width) to[k] = program.key_bytes.byte(key, start + k);
+      const ScanRow row(program, wanted[i]);
+      const ByteSpan from = row.bytes(value);
+      for (u64 k = g.rank(); k < from.len; k += g.width) to[k] = from[k];
     }
   }
 };

@@ -40,7 +40,7 @@ struct GroupKey {
       if (value.len() >= most) return false;
       const ByteSpan bytes = row.bytes(value);
       put(bytes.len);
-      for (u64 i = 0; i < bytes.len; ++i) put(bytes.at[i]);
+      for (u64 i = 0; i < bytes.len; ++i) put(bytes[i]);
     }
     return len <= most;
   }

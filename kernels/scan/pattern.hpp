@@ -5,27 +5,40 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// Some bytes.
+// Some bytes. Those of a string in groups do not lie one behind another: a marker follows each group, and spaces the last.
 struct ByteSpan {
+  // Where the first group begins, if there are groups.
   const u8* at;
   u64 len;
+  // Bytes of a group without its marker; 0 if the bytes lie one behind another. Then the rest does not matter.
+  u32 group = 0;
+  // Bytes of the string before these, and its bytes that lie in groups.
+  u32 before = 0, stored = 0;
 
+  ROCKMILL_HD u8 operator[](u64 i) const {
+    if (group == 0) return at[i];
+    const u32 place = before + u32(i);
+    return place < stored ? at[place + place / group] : u8(' ');
+  }
   // The byte at an offset; 0 behind the end.
-  ROCKMILL_HD u32 get(u64 i) const { return i < len ? at[i] : 0; }
-  ROCKMILL_HD ByteSpan from(u64 start) const { return {at + start, len - start}; }
+  ROCKMILL_HD u32 get(u64 i) const { return i < len ? (*this)[i] : 0; }
+  ROCKMILL_HD ByteSpan from(u64 start) const {
+    if (group == 0) return {at + start, len - start};
+    return {at, len - start, group, before + u32(start), stored};
+  }
 };
 
 ROCKMILL_HD bool starts_with(const ByteSpan& bytes, const ByteSpan& part) {
   if (part.len > bytes.len) return false;
   for (u64 i = 0; i < part.len; ++i)
-    if (bytes.at[i] != part.at[i]) return false;
+    if (bytes[i] != part[i]) return false;
   return true;
 }
 
 ROCKMILL_HD int compare_bytes(const ByteSpan& a, const ByteSpan& b) {
   const u64 len = a.len < b.len ? a.len : b.len;
   for (u64 i = 0; i < len; ++i)
-    if (a.at[i] != b.at[i]) return a.at[i] < b.at[i] ? -1 : 1;
+    if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
   return a.len < b.len ? -1 : a.len > b.len;
 }
 
@@ -57,7 +70,7 @@ ROCKMILL_HD bool is_text(const ByteSpan& bytes) {
 // Bytes of the character that begins at an offset; 0 at the end and within a character.
 ROCKMILL_HD u32 character_len(const ByteSpan& bytes, u64 at) {
   if (at >= bytes.len) return 0;
-  if (!is_continuation(bytes.at[at])) {
+  if (!is_continuation(bytes[at])) {
     const u32 len = utf8_len(bytes.from(at));
     return len == 0 ? 1 : len;
   }

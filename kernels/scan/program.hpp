@@ -7,22 +7,30 @@
 
 namespace rockmill::ROCKMILL_TARGET {
 
-// A result: an integer, a boolean, or where bytes begin, how many they are, and of what they are a part.
+// A result: an integer, a boolean, or where bytes begin, how many they are, and of what they are a part. Of a string in
+// groups, the bytes begin so many bytes behind its first; `high` also has the bytes of a group and where the first begins.
 struct ScanValue {
   u64 low, high;
   u32 is_set;
+  // Bytes of a string that lie in its groups.
+  u32 stored;
 
   ROCKMILL_HD i128 integer() const { return i128(u128(high) << 64 | low); }
   ROCKMILL_HD bool is(bool value) const { return is_set && low == value; }
   // Not negative and not above `most`.
   ROCKMILL_HD bool is_up_to(u64 most) const { return is_set && high == 0 && low <= most; }
   ROCKMILL_HD u32 len() const { return u32(low >> 32); }
+  ROCKMILL_HD u32 source() const { return u8(high); }
+  ROCKMILL_HD u32 group() const { return u8(high >> 8); }
+  ROCKMILL_HD u32 groups_at() const { return u32(high >> 32); }
+  // So many of its bytes.
+  ROCKMILL_HD ScanValue part(u64 start, u64 len) const { return {len << 32 | (u32(low) + start), high, 1, stored}; }
 };
 
-ROCKMILL_HD ScanValue null_value() { return {0, 0, 0}; }
-ROCKMILL_HD ScanValue of_boolean(bool value) { return {value, 0, 1}; }
-ROCKMILL_HD ScanValue of_integer(i128 value) { return {u64(value), u64(u128(value) >> 64), 1}; }
-ROCKMILL_HD ScanValue of_bytes(u64 start, u64 len, u64 source) { return {len << 32 | start, source, 1}; }
+ROCKMILL_HD ScanValue null_value() { return {0, 0, 0, 0}; }
+ROCKMILL_HD ScanValue of_boolean(bool value) { return {value, 0, 1, 0}; }
+ROCKMILL_HD ScanValue of_integer(i128 value) { return {u64(value), u64(u128(value) >> 64), 1, 0}; }
+ROCKMILL_HD ScanValue of_bytes(u64 start, u64 len, u64 source) { return {len << 32 | start, source, 1, 0}; }
 
 enum ScanOutcome : u32 { ROW_IS_WANTED, ROW_IS_NOT_WANTED, ROW_IS_OUT_OF_RANGE, ROW_IS_MALFORMED };
 
@@ -58,12 +66,14 @@ struct ScanRow {
   ROCKMILL_HD ScanValue operand(u32 of) const {
     if ((of & SCAN_CONSTANT) == 0) return slots[of];
     const ScanConstant& constant = program.constants[of & ~SCAN_CONSTANT];
-    return {constant.low, constant.high, constant.is_set};
+    return {constant.low, constant.high, constant.is_set, 0};
   }
 
   ROCKMILL_HD ByteSpan bytes(const ScanValue& of) const {
-    const u8* source = of.high == SOURCE_KEY ? key.at : of.high == SOURCE_VALUE ? value.at : program.literals;
-    return {source + u32(of.low), of.len()};
+    const u32 from = of.source();
+    const u8* source = from == SOURCE_KEY ? key.at : from == SOURCE_VALUE ? value.at : program.literals;
+    if (of.group() == 0) return {source + u32(of.low), of.len()};
+    return {source + of.groups_at(), of.len(), of.group(), u32(of.low), of.stored};
   }
 
   // Order of two values of a kind.
@@ -195,6 +205,21 @@ struct ScanRow {
     return null_value();
   }
 
+  // rockmill_core::scan::StringGroups: the string, with so many spaces as `spaces` says.
+  ROCKMILL_HD ScanValue string(const ScanValue& from, const ScanValue& at, const ScanValue& spaces, u32 padded) const {
+    constexpr i128 MAX_SPACES = 1 << 16, SPACES_OFFSET = 8;
+    const ByteSpan of = bytes(from);
+    const ScanValue size = string_size(of, at, padded);
+    if (!size.is_set || !spaces.is_set || spaces.integer() >= MAX_SPACES) return null_value();
+    const u64 group = padded ? padded : 8;
+    u64 stored = size.low / (group + 1) * group;
+    // The last marker of a string that is not padded is the number of its last group's bytes.
+    if (!padded) stored -= group - of.at[at.low + size.low - 1];
+    if (spaces.integer() < SPACES_OFFSET - i128(stored)) return null_value();
+    const u64 len = u64(i128(stored) + spaces.integer() - SPACES_OFFSET);
+    return {len << 32, (u32(from.low) + at.low) << 32 | group << 8 | from.source(), 1, u32(stored)};
+  }
+
   // The result of a step that does not decide over the row.
   ROCKMILL_HD ScanValue result(const ScanOp& op, bool& is_over) const {
     const ScanValue a = op.code == SCAN_KEY || op.code == SCAN_VALUE ? null_value() : operand(op.a);
@@ -225,11 +250,11 @@ struct ScanRow {
       case SCAN_SLICE: {
         const ScanValue at = operand(op.b), len = operand(op.c);
         if (!at.is_up_to(a.len()) || !len.is_up_to(a.len() - at.low)) return null_value();
-        return of_bytes(u32(a.low) + at.low, len.low, a.high);
+        return a.part(at.low, len.low);
       }
       case SCAN_PREFIXED: {
         const ScanValue found = prefixed(bytes(a), operand(op.b), 1, op.detail);
-        return found.is_set ? of_bytes(u32(a.low) + u32(found.low), found.len(), a.high) : found;
+        return found.is_set ? a.part(u32(found.low), found.len()) : found;
       }
       case SCAN_AFTER_PREFIXED: {
         const ScanValue last = prefixed(bytes(a), operand(op.b), op.c, op.detail);
@@ -243,11 +268,12 @@ struct ScanRow {
       case SCAN_DECIMAL: return decimal(bytes(a), operand(op.b), op.detail >> 8, op.detail & 0xff);
       case SCAN_DATE: return date(a.integer(), op.detail != 0);
       case SCAN_STRING_SIZE: return string_size(bytes(a), operand(op.b), op.detail);
+      case SCAN_STRING: return string(a, operand(op.b), operand(op.c), op.detail);
       case SCAN_TRIM_END: {
         const ByteSpan of = bytes(a);
         u64 len = of.len;
-        while (len > 0 && of.at[len - 1] == ' ') --len;
-        return of_bytes(u32(a.low), len, a.high);
+        while (len > 0 && of[len - 1] == ' ') --len;
+        return a.part(0, len);
       }
       case SCAN_TEXT: return is_text(bytes(a)) ? a : null_value();
       case SCAN_COMPARE: {

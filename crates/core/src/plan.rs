@@ -8,11 +8,12 @@ use rockmill_format::filter::FilterOptions;
 use rockmill_format::index::{IndexSettings, IndexShortening};
 use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
+use serde::{Deserialize, Serialize};
 
 use crate::keys::key_prefix;
 
 /// A range of user keys: begin inclusive, end exclusive, either open.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
     /// First key, or from the start.
     pub begin: Option<Vec<u8>>,

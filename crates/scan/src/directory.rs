@@ -1,12 +1,13 @@
 //! A directory, read-only. Another process may have the database open and write to it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
-use rockmill_format::manifest::Tree;
+use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
@@ -17,6 +18,7 @@ use crate::iterators::Iterators;
 use crate::memory_table::MemoryTable;
 use crate::options::ReadOptions;
 use crate::table::TableFolder;
+use crate::version::Version;
 use crate::view::{Family, View};
 
 /// How often files are opened anew if some vanish meanwhile.
@@ -64,8 +66,44 @@ impl Directory {
         Ok(follower.tree().clone())
     }
 
-    /// Opens all files; nothing if the database has changed meanwhile.
-    fn try_view(&self, engine: &Arc<ScanEngine>) -> Result<Option<View>> {
+    /// A view of one column family as another view of this directory had it, perhaps in another process.
+    ///
+    /// # Errors
+    /// Declined if there is no such column family, or not these files and logs any more; as those of
+    /// [`Database::view`].
+    pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
+        self.attempt(engine, Some(version))
+    }
+
+    fn attempt(&self, engine: &Arc<ScanEngine>, version: Option<&Version>) -> Result<Arc<View>> {
+        /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
+        const PAUSE: Duration = Duration::from_millis(5);
+        let mut trouble = None;
+        for attempt in 0..ATTEMPTS {
+            engine.storage.clock().pause(PAUSE * attempt as u32);
+            match self.try_view(engine, version) {
+                Ok(Some(view)) => return Ok(Arc::new(view)),
+                Ok(None) => trouble = None,
+                // A file may have vanished.
+                Err(error) if error.kind == ErrorKind::Storage => trouble = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let what = format!(
+            "another process changes the database while its files are opened; {ATTEMPTS} attempts have failed"
+        );
+        Err(trouble.unwrap_or_else(|| {
+            let error = Error::declined(DeclineReason::InputMissing, what);
+            error.in_file(&self.path.display().to_string())
+        }))
+    }
+
+    /// Opens all files, or those of a version; nothing if the database has changed meanwhile.
+    fn try_view(
+        &self,
+        engine: &Arc<ScanEngine>,
+        version: Option<&Version>,
+    ) -> Result<Option<View>> {
         let cancel = CancelToken::new();
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
@@ -75,17 +113,23 @@ impl Directory {
         let folder = engine.folder(&self.path, options.io);
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
+            if version.is_some_and(|version| *version.family != *name_of(tree)) {
+                continue;
+            }
             let mut family = Family::new(*id, tree, position.clone(), &options);
             family.iterators.clone_from(&self.iterators);
+            if let Some(version) = version {
+                version.choose(&mut family)?;
+            }
             if family.unread.is_none() {
                 hold_files(&mut family, &folder)?;
             }
             families.insert(*id, family);
         }
+        let has_unflushed = version.is_none_or(|version| version.log_number.is_some());
         let is_wanted = |id: u32| {
-            families
-                .get(&id)
-                .is_some_and(|family| family.unread.is_none())
+            let family = families.get(&id).filter(|_| has_unflushed);
+            family.is_some_and(|family| family.unread.is_none())
         };
         let most = engine.max_unflushed_bytes();
         let logs = &options.log_folder;
@@ -119,10 +163,18 @@ impl Directory {
             .flat_map(BTreeMap::values)
             .map(|file| file.largest_seqno);
         let named = families.into_iter().map(|(id, family)| {
-            let name = &tree.column_families[&id].name;
-            (String::from_utf8_lossy(name).into_owned(), family)
+            let name = name_of(&tree.column_families[&id]);
+            (name.into_owned(), family)
         });
         let sequence = sequences.fold(last_sequence, u64::max);
+        let sequence = match version {
+            // The logs have less than another process has in its memory.
+            Some(version) if has_unflushed && sequence < version.sequence => {
+                return Err(version.gone());
+            }
+            Some(version) => version.sequence,
+            None => sequence,
+        };
         let view = View::new(engine, &self.path, &options, sequence, named.collect());
         Ok(Some(view))
     }
@@ -135,34 +187,19 @@ impl Database for Directory {
 
     fn families(&self) -> Result<Vec<String>> {
         let tree = self.tree(&LocalStorage)?;
-        let names = tree.column_families.values().map(|family| &family.name);
-        Ok(names
-            .map(|name| String::from_utf8_lossy(name).into_owned())
+        let families = tree.column_families.values();
+        Ok(families
+            .map(|family| name_of(family).into_owned())
             .collect())
     }
 
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
-        /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
-        const PAUSE: Duration = Duration::from_millis(5);
-        let mut trouble = None;
-        for attempt in 0..ATTEMPTS {
-            engine.storage.clock().pause(PAUSE * attempt as u32);
-            match self.try_view(engine) {
-                Ok(Some(view)) => return Ok(Arc::new(view)),
-                Ok(None) => trouble = None,
-                // A file may have vanished.
-                Err(error) if error.kind == ErrorKind::Storage => trouble = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        let what = format!(
-            "another process changes the database while its files are opened; {ATTEMPTS} attempts have failed"
-        );
-        Err(trouble.unwrap_or_else(|| {
-            let error = Error::declined(DeclineReason::InputMissing, what);
-            error.in_file(&self.path.display().to_string())
-        }))
+        self.attempt(engine, None)
     }
+}
+
+fn name_of(family: &ColumnFamily) -> Cow<'_, str> {
+    String::from_utf8_lossy(&family.name)
 }
 
 /// Opens the files, which stay open as long as the view lives.

@@ -57,6 +57,8 @@ pub(crate) struct Origin {
     pub position: Position,
     /// Its files.
     pub files: BTreeSet<FileId>,
+    /// What is not in its files is in logs from this number on.
+    pub log_number: u64,
     /// Numbers of files with entries that were written after the view was taken.
     pub ahead: BTreeSet<u64>,
     /// Epoch numbers of its files.

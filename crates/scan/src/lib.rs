@@ -22,6 +22,7 @@ mod ranges;
 mod store;
 mod table;
 mod task;
+mod version;
 mod view;
 
 use std::fmt::Debug;
@@ -36,6 +37,7 @@ pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use store::{Store, ValueFn, Write, Written};
+pub use version::Version;
 pub use view::{FamilyView, FileInfo, View};
 
 /// What databases make views of, in crates such as `rockmill-live`.

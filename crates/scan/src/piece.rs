@@ -2,9 +2,10 @@
 
 use rockmill_core::KeyRange;
 use rockmill_core::scan::Batch;
+use serde::{Deserialize, Serialize};
 
 /// A range of keys that one task reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// The keys.
     pub range: KeyRange,
@@ -15,7 +16,7 @@ pub struct Piece {
 }
 
 /// How a piece is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Through {
     /// From the tables. If an entry does not decide alone, it is read through RocksDB's iterators after all.
     Tables,

@@ -40,6 +40,7 @@ pub struct Family {
     id: u32,
     /// Where the MANIFEST says that it has these files.
     position: Position,
+    log_number: u64,
     files: Vec<File>,
     orders_by_bytes: bool,
     /// Its unflushed entries up to the view's sequence number.
@@ -90,6 +91,7 @@ impl Family {
         Self {
             id,
             position,
+            log_number: tree.log_number,
             files,
             orders_by_bytes: orders_by_bytes(&tree.comparator),
             unflushed: Vec::new(),
@@ -107,10 +109,21 @@ impl Family {
             id: self.id,
             position: self.position.clone(),
             files: metas().map(|meta| (meta.number, meta.unique_id)).collect(),
+            log_number: self.log_number,
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),
             has_filter: self.has_filter,
         }
+    }
+
+    /// What is not in the files is in logs from this number on.
+    pub(crate) fn log_number(&self) -> u64 {
+        self.log_number
+    }
+
+    /// Leaves out all files but some, by number and bytes.
+    pub(crate) fn keep_files(&mut self, keeps: impl Fn(u64, u64) -> bool) {
+        (self.files).retain(|file| keeps(file.meta.number, file.meta.size));
     }
 
     /// The files, to be opened.
@@ -322,6 +335,11 @@ impl FamilyView {
             unflushed,
             _held: self._held.clone(),
         }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Name of the column family.

@@ -20,10 +20,10 @@ use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
 use rockmill_core::scan::{
     Aggregate, Aggregation, ColumnType, Instruction, IntegerRange, Literal, OutputColumn, ValueKind,
 };
+use rockmill_layout::column_type;
 
 use crate::program::{Program, Reason};
 use crate::scan::{Aggregates, ScanExec};
-use crate::stored::column_type;
 
 /// Most groups that a scan keeps.
 const MAX_GROUPS: u32 = 4096;
@@ -106,7 +106,7 @@ fn partial(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> 
     let Some((scan, projection)) = scan_below(aggregate.input()) else {
         return Ok(None);
     };
-    if scan.columns().is_none() {
+    if scan.planned_rows().is_none() {
         return Ok(None);
     }
     let over_table = |expression: &Arc<dyn PhysicalExpr>| {

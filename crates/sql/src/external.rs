@@ -12,12 +12,11 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
+use rockmill_layout::{Layout, column_type};
 use rockmill_scan::{Directory, ScanEngine};
 
-use crate::layout::Layout;
 use crate::read_only::ReadOnly;
 use crate::scan::external;
-use crate::stored::column_type;
 use crate::table::{Scans, blocking};
 
 /// The format's name in statements.

@@ -20,8 +20,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use rockmill_core::scan::{Number, NumberFormat};
-
-use crate::stored::is_binary;
+use rockmill_layout::is_binary;
 
 /// All functions.
 pub fn all() -> Vec<ScalarUDF> {

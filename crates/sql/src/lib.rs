@@ -6,7 +6,7 @@
 //! | `scan` | The physical plan of a scan |
 //! | `aggregate` | Aggregates that the scan computes |
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
-//! | `layout`, `stored` | Columns in keys and values, and in Arrow's memory layout |
+//! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
 //! | `external` | CREATE EXTERNAL TABLE .. STORED AS ROCKSDB |
 //! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
@@ -20,7 +20,6 @@ mod aggregate;
 mod external;
 mod files;
 mod functions;
-mod layout;
 mod mysql;
 mod program;
 mod ranges;
@@ -31,6 +30,6 @@ mod stored;
 mod table;
 
 pub use read_only::ReadOnly;
-pub use scan::{ScanExec, left_out, progress};
+pub use scan::{ScanExec, decode_scan, encode_scan, left_out, progress};
 pub use session::{session, with_rockmill};
 pub use table::{Reads, RocksTable, Scans};

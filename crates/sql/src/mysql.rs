@@ -13,9 +13,9 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{CreateTable, Statement};
 use datafusion::sql::sqlparser::dialect::MySqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use rockmill_layout::Layout;
 use rockmill_scan::View;
 
-use crate::layout::Layout;
 use crate::scan::external;
 use crate::table::{Scans, blocking};
 

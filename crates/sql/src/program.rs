@@ -17,10 +17,10 @@ use rockmill_core::scan::{
     Comparison, Instruction, IntegerRange, Literal, MAX_INSTRUCTIONS, Operation, OutputColumn,
     Pattern, PatternPart, Register, ScanOutput, ScanPlan, ValueKind,
 };
+use rockmill_layout::{Layout, column_type, is_binary, is_bytes, is_text, value_kind};
 
 use crate::functions::number_of;
-use crate::layout::Layout;
-use crate::stored::{column_type, is_binary, is_bytes, is_text, literal, value_kind};
+use crate::stored::literal;
 
 /// Why an expression is left to DataFusion.
 pub type Reason = String;

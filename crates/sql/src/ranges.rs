@@ -7,8 +7,8 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, Lit
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use rockmill_core::KeyRange;
 use rockmill_core::scan::Literal;
+use rockmill_layout::{Layout, LeadingColumn};
 
-use crate::layout::{Layout, LeadingColumn};
 use crate::stored::literal;
 
 /// Most ranges that are kept apart: each costs a look into every index.

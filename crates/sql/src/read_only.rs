@@ -37,7 +37,7 @@ impl ReadOnly {
     fn at(&self, path: &Path, sequence: u64) -> Result<Opened> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // It sees all that was written before it was opened, and nothing later.
-        let is_there = |opened: &Opened| opened.db.latest_sequence_number() <= sequence;
+        let is_there = |opened: &Opened| opened.db.latest_sequence_number() == sequence;
         if let Some(opened) = opened.as_ref().filter(|opened| is_there(opened)) {
             return Ok(opened.clone());
         }

@@ -1,10 +1,11 @@
 //! The physical plan of a scan.
 
 mod run;
+mod sent;
+mod shown;
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
@@ -26,19 +27,20 @@ use datafusion::physical_plan::filter_pushdown::{
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
-use rockmill_core::scan::{Aggregation, Instruction, ScanOutput, ScanPlan};
+use rockmill_core::scan::{Aggregation, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, KeyRange};
+use rockmill_layout::Layout;
 use rockmill_scan::{FamilyView, Piece, ScanEngine, Through};
 
-use crate::layout::Layout;
 use crate::program::{Program, Reason};
 use crate::ranges::key_ranges;
 use crate::table::{Reads, StatementView};
 use run::{CancelOnDrop, Counters, Run};
+
+pub use sent::{decode_scan, encode_scan};
+pub use shown::{left_out, progress};
 
 /// What a scan reads.
 #[derive(Debug, Clone)]
@@ -47,16 +49,13 @@ pub(crate) struct Source {
     /// Keeps the snapshot and the files of a statement.
     pub statement: Arc<StatementView>,
     pub family: Arc<FamilyView>,
-    /// Name of the column family.
-    pub name: Arc<str>,
-    pub layout: Arc<Layout>,
-    pub reads: Reads,
 }
 
-/// Reads a column family: filters rows, and hands over columns or partial aggregates.
+/// What a scan was planned from.
 #[derive(Debug, Clone)]
-pub struct ScanExec {
-    source: Source,
+pub(crate) struct Planned {
+    layout: Arc<Layout>,
+    reads: Reads,
     /// Positions in the table of the columns that are handed over. Not used by aggregates.
     projection: Vec<usize>,
     /// Conjuncts over all columns of the table.
@@ -65,10 +64,20 @@ pub struct ScanExec {
     dynamic: Vec<Arc<dyn PhysicalExpr>>,
     /// Filters that are left to DataFusion, and why.
     left: Vec<(String, Reason)>,
+    ranges: Vec<KeyRange>,
+}
+
+/// Reads a column family: filters rows, and hands over columns or partial aggregates.
+#[derive(Debug, Clone)]
+pub struct ScanExec {
+    source: Source,
+    /// Nothing of a scan that another process has planned.
+    planned: Option<Planned>,
     /// Most rows of each partition that anybody takes.
     limit: Option<usize>,
     plan: Arc<ScanPlan>,
-    ranges: Vec<KeyRange>,
+    /// Position of the column in whose order the rows are.
+    ordered_by: Option<usize>,
     partitions: Arc<Vec<Vec<Piece>>>,
     properties: Arc<PlanProperties>,
     /// Bytes of the pieces that are done.
@@ -88,22 +97,22 @@ pub(crate) struct Aggregates {
 type CompileAggregates = dyn FnOnce(&mut Program<'_>) -> std::result::Result<Aggregation, Reason>;
 
 impl ScanExec {
-    /// A scan of the columns of `projection` that satisfies `filters`, which are over all columns of the table.
+    /// A scan of the columns of a projection that satisfies filters.
     ///
     /// # Errors
     /// If a filter cannot be compiled, or the files cannot be read.
     pub(crate) fn new(
         source: Source,
-        projection: Vec<usize>,
-        filters: Vec<Arc<dyn PhysicalExpr>>,
+        planned: Planned,
         limit: Option<usize>,
         partitions: usize,
     ) -> Result<Self> {
-        let table = source.layout.schema();
-        let schema = project_schema(table, Some(&projection))?;
+        let (layout, projection) = (&planned.layout, &planned.projection);
+        let table = layout.schema();
+        let schema = project_schema(table, Some(projection))?;
         let all = all_columns(table);
-        let mut program = Program::new(&source.layout, table, &all);
-        let filter = compile_filter(&mut program, &filters)?;
+        let mut program = Program::new(layout, table, &all);
+        let filter = compile_filter(&mut program, &planned.filters)?;
         let columns = projection
             .iter()
             .map(|&position| column_at(table, position));
@@ -111,24 +120,19 @@ impl ScanExec {
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let columns = columns.map_err(DataFusionError::Plan)?;
         let plan = program.plan(filter, ScanOutput::Rows(columns));
-        let ranges = key_ranges(&source.layout, &filters);
-        let pieces = pieces(&source, &ranges, partitions)?;
-        let ordered_by = source
-            .layout
-            .ordered_by()
-            .filter(|_| source.family.orders_by_bytes());
-        let properties = properties(schema, &projection, ordered_by, pieces.len());
+        let ranges = key_ranges(layout, &planned.filters);
+        let pieces = pieces(&source, &ranges, planned.reads, partitions)?;
+        let ordered_by = (layout.ordered_by()).filter(|_| source.family.orders_by_bytes());
+        let ordered_by = ordered_by.and_then(|key| projection.iter().position(|&at| at == key));
+        let planned = Planned { ranges, ..planned };
         Ok(Self {
+            properties: properties(schema, ordered_by, pieces.len()),
+            ordered_by,
             source,
-            projection,
-            filters,
-            dynamic: Vec::new(),
-            left: Vec::new(),
+            planned: Some(planned),
             limit,
             plan: Arc::new(plan),
-            ranges,
             partitions: Arc::new(pieces),
-            properties: Arc::new(properties),
             done: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -142,42 +146,37 @@ impl ScanExec {
         &self,
         aggregates: Aggregates,
     ) -> std::result::Result<Self, Reason> {
-        if self.source.reads == Reads::Iterators {
+        let planned = self.planned_rows();
+        let planned = planned.ok_or("the scan is planned")?;
+        if planned.reads == Reads::Iterators {
             return Err("DataFusion is to compute it".to_owned());
         }
         if self.limit.is_some() {
             return Err("the scan has a limit".to_owned());
         }
-        let table = self.source.layout.schema();
+        let table = planned.layout.schema();
         let all = all_columns(table);
-        let mut program = Program::new(&self.source.layout, table, &all);
-        let filter = compile_filter(&mut program, &self.filters).map_err(|e| e.to_string())?;
+        let mut program = Program::new(&planned.layout, table, &all);
+        let filter = compile_filter(&mut program, &planned.filters).map_err(|e| e.to_string())?;
         let aggregation = (aggregates.compile)(&mut program)?;
         let plan = program.plan(filter, ScanOutput::Groups(aggregation));
-        let partitioning = Partitioning::UnknownPartitioning(self.partitions.len());
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(aggregates.schema),
-            partitioning,
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
         Ok(Self {
             plan: Arc::new(plan),
-            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            properties: properties(aggregates.schema, None, self.partitions.len()),
+            ordered_by: None,
             done: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             ..self.clone()
         })
     }
 
-    /// Positions in the table of the scan's columns; `None` if it hands over aggregates.
-    pub(crate) fn columns(&self) -> Option<&[usize]> {
-        matches!(self.plan.output, ScanOutput::Rows(_)).then_some(&self.projection)
+    fn has_rows(&self) -> bool {
+        matches!(self.plan.output, ScanOutput::Rows(_))
     }
 
-    /// All columns of the table.
-    pub(crate) fn table_schema(&self) -> &SchemaRef {
-        self.source.layout.schema()
+    /// What its rows are planned from; `None` if it hands over aggregates, or if another process has planned it.
+    pub(crate) fn planned_rows(&self) -> Option<&Planned> {
+        self.planned.as_ref().filter(|_| self.has_rows())
     }
 
     /// An expression over the scan's columns as one over all columns of the table.
@@ -189,7 +188,9 @@ impl ScanExec {
             let Some(column) = expression.downcast_ref::<Column>() else {
                 return Ok(Transformed::no(expression));
             };
-            let Some(&position) = self.projection.get(column.index()) else {
+            let planned = self.planned.as_ref();
+            let position = planned.and_then(|planned| planned.projection.get(column.index()));
+            let Some(&position) = position else {
                 return internal_err!("a scan has no column {}", column.index());
             };
             let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(column.name(), position));
@@ -197,44 +198,34 @@ impl ScanExec {
         })?;
         Ok(moved.data)
     }
+}
 
-    /// Why a filter over the scan's columns is left to DataFusion; `None` if it need not be.
+impl Planned {
+    /// Rows of these columns that satisfy filters, which are over all columns of the table.
+    pub fn new(
+        layout: Arc<Layout>,
+        reads: Reads,
+        projection: Vec<usize>,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Self {
+        Self {
+            layout,
+            reads,
+            projection,
+            filters,
+            dynamic: Vec::new(),
+            left: Vec::new(),
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Why a filter over all columns is left to DataFusion; `None` if it need not be.
     fn reason(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<Reason> {
-        let table = self.table_schema();
+        let table = self.layout.schema();
         let all = all_columns(table);
-        let mut program = Program::new(&self.source.layout, table, &all);
+        let mut program = Program::new(&self.layout, table, &all);
         program.add(filter).err()
     }
-}
-
-/// Filters and aggregates of a plan that DataFusion computes although a scan lies below them, and why.
-pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
-    let mut left = Vec::new();
-    let _ = plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<ScanExec>() {
-            left.extend(scan.left.iter().cloned());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    left
-}
-
-/// Bytes that the scans of a plan have read, and bytes that they read in all, both stored.
-pub fn progress(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
-    let (mut done, mut all) = (0, 0);
-    let _ = plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<ScanExec>() {
-            done += scan.done.load(Ordering::Relaxed);
-            all += scan
-                .partitions
-                .iter()
-                .flatten()
-                .map(|piece| piece.bytes)
-                .sum::<u64>();
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    (done, all)
 }
 
 /// The positions of all columns.
@@ -259,7 +250,12 @@ fn compile_filter(
 }
 
 /// The pieces of each partition, in the order of their keys.
-fn pieces(source: &Source, ranges: &[KeyRange], partitions: usize) -> Result<Vec<Vec<Piece>>> {
+fn pieces(
+    source: &Source,
+    ranges: &[KeyRange],
+    reads: Reads,
+    partitions: usize,
+) -> Result<Vec<Vec<Piece>>> {
     /// Few enough that a batch in flight on each thread stays small.
     const MAX_PIECE_BYTES: u64 = 64 << 20;
     /// So that partitions end at about the same time.
@@ -272,7 +268,7 @@ fn pieces(source: &Source, ranges: &[KeyRange], partitions: usize) -> Result<Vec
         .family
         .pieces(ranges, piece_bytes)
         .map_err(external)?;
-    if source.reads != Reads::Files {
+    if reads != Reads::Files {
         for piece in &mut pieces {
             piece.through = Through::Iterators("a comparison asks for them".to_owned());
         }
@@ -297,89 +293,29 @@ fn pieces(source: &Source, ranges: &[KeyRange], partitions: usize) -> Result<Vec
     Ok(of_partitions)
 }
 
+/// Those of a scan with such columns, whose rows may be in the order of one of them.
 fn properties(
     schema: SchemaRef,
-    projection: &[usize],
     ordered_by: Option<usize>,
     partitions: usize,
-) -> PlanProperties {
-    let key = ordered_by.and_then(|key| projection.iter().position(|&column| column == key));
+) -> Arc<PlanProperties> {
     let mut equivalences = EquivalenceProperties::new(Arc::clone(&schema));
-    if let Some(position) = key {
+    if let Some(position) = ordered_by {
         let ascending = PhysicalSortExpr::new(column_at(&schema, position), SortOptions::default());
         equivalences.add_ordering([ascending]);
     }
-    PlanProperties::new(
+    let properties = PlanProperties::new(
         equivalences,
         Partitioning::UnknownPartitioning(partitions),
         EmissionType::Incremental,
         Boundedness::Bounded,
-    )
-    .with_scheduling_type(SchedulingType::Cooperative)
+    );
+    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
 /// An error of Rockmill's as one of DataFusion's.
 pub(crate) fn external(error: rockmill_core::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
-}
-
-impl DisplayAs for ScanExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = &self.source;
-        let pieces = self.partitions.iter().map(Vec::len).sum::<usize>();
-        if matches!(format, DisplayFormatType::TreeRender) {
-            return write!(f, "family={}\npieces={pieces}", source.name);
-        }
-        write!(f, "RockmillScan: family={}", source.name)?;
-        match &self.plan.output {
-            ScanOutput::Rows(_) => {
-                let table = self.table_schema();
-                let names = self
-                    .projection
-                    .iter()
-                    .map(|&column| table.field(column).name().as_str());
-                write!(f, ", columns=[{}]", names.collect::<Vec<_>>().join(", "))?;
-            }
-            ScanOutput::Groups(aggregation) => write!(
-                f,
-                ", partial aggregates={}, group keys={}",
-                aggregation.aggregates.len(),
-                aggregation.keys.len()
-            )?,
-        }
-        if !self.filters.is_empty() {
-            write!(f, ", filter={}", conjunction(self.filters.iter().cloned()))?;
-        }
-        for filter in &self.dynamic {
-            write!(f, ", dynamic filter={filter}")?;
-        }
-        for (filter, why) in &self.left {
-            write!(f, ", left to DataFusion={filter} ({why})")?;
-        }
-        let parses_json = |of: &Instruction| matches!(of, Instruction::Json { .. });
-        if self.plan.instructions.iter().any(parses_json) {
-            write!(f, ", no GPU=the CPU parses JSON")?;
-        }
-        if self.ranges != [KeyRange::default()] {
-            write!(f, ", key ranges={}", self.ranges.len())?;
-        }
-        if let Some(limit) = self.limit {
-            write!(f, ", limit={limit}")?;
-        }
-        let all = self.partitions.iter().flatten();
-        let through_iterators = all
-            .filter(|piece| !matches!(piece.through, Through::Tables))
-            .count();
-        write!(
-            f,
-            ", files={}, pieces={pieces}",
-            source.family.files().len()
-        )?;
-        if through_iterators > 0 {
-            write!(f, ", through RocksDB's iterators={through_iterators}")?;
-        }
-        write!(f, ", sequence={}", source.statement.view.sequence())
-    }
 }
 
 impl ExecutionPlan for ScanExec {
@@ -414,7 +350,9 @@ impl ExecutionPlan for ScanExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        apply_expression_roots(self.filters.iter().chain(&self.dynamic), f)
+        let planned = self.planned.iter();
+        let filters = planned.flat_map(|planned| planned.filters.iter().chain(&planned.dynamic));
+        apply_expression_roots(filters, f)
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -426,12 +364,12 @@ impl ExecutionPlan for ScanExec {
             source: self.source.clone(),
             pieces: pieces.clone(),
             plan: Arc::clone(&self.plan),
-            dynamic: self.dynamic.clone(),
+            planned: self.planned.clone(),
             limit: self.limit.unwrap_or(usize::MAX),
             schema: self.schema(),
             cancel: CancelToken::new(),
             done: Arc::clone(&self.done),
-            counters: Counters::new(&self.metrics, partition, &self.source.layout),
+            counters: Counters::new(&self.metrics, partition, &self.plan),
         };
         let guard = CancelOnDrop(run.cancel.clone());
         // A finished piece waits here while the next one is computed.
@@ -458,7 +396,7 @@ impl ExecutionPlan for ScanExec {
         args: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema());
-        if self.columns().is_some() && args.partition().is_none() {
+        if self.has_rows() && args.partition().is_none() {
             let entries = self.source.family.entries() as usize;
             statistics.num_rows = Precision::Inexact(entries);
         }
@@ -470,11 +408,12 @@ impl ExecutionPlan for ScanExec {
     }
 
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        self.columns()?;
-        Some(Arc::new(Self {
-            limit,
-            ..self.clone()
-        }))
+        self.has_rows().then(|| {
+            Arc::new(Self {
+                limit,
+                ..self.clone()
+            }) as Arc<dyn ExecutionPlan>
+        })
     }
 
     fn fetch(&self) -> Option<usize> {
@@ -493,11 +432,11 @@ impl ExecutionPlan for ScanExec {
             .map(|f| f.filter)
             .collect();
         // Rows are filtered before they are counted towards a limit.
-        let takes_none = self.columns().is_none() || self.limit.is_some();
-        if takes_none || self.source.reads == Reads::Iterators {
+        let takes = |planned: &&Planned| self.limit.is_none() && planned.reads != Reads::Iterators;
+        let Some(planned) = self.planned_rows().filter(takes) else {
             let none = vec![PushedDown::No; filters.len()];
             return Ok(FilterPushdownPropagation::with_parent_pushdown_result(none));
-        }
+        };
         let (mut added, mut dynamic, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let mut answers = Vec::with_capacity(filters.len());
         for filter in filters {
@@ -507,7 +446,7 @@ impl ExecutionPlan for ScanExec {
                 answers.push(PushedDown::No);
                 continue;
             }
-            match self.reason(&over_table) {
+            match planned.reason(&over_table) {
                 None => {
                     added.push(over_table);
                     answers.push(PushedDown::Yes);
@@ -518,28 +457,23 @@ impl ExecutionPlan for ScanExec {
                 }
             }
         }
-        let mut scan = match added.is_empty() {
-            true => self.clone(),
-            false => {
-                let mut filters = self.filters.clone();
-                filters.extend(added);
-                Self {
-                    dynamic: self.dynamic.clone(),
-                    left: self.left.clone(),
-                    ..Self::new(
-                        self.source.clone(),
-                        self.projection.clone(),
-                        filters,
-                        self.limit,
-                        self.partitions.len(),
-                    )?
-                }
-            }
-        };
         // Both phases of the optimizer come by.
-        left.retain(|entry| !scan.left.contains(entry));
-        scan.dynamic.extend(dynamic);
-        scan.left.extend(left);
+        left.retain(|entry| !planned.left.contains(entry));
+        let has_more = !added.is_empty();
+        let mut planned = planned.clone();
+        planned.filters.extend(added);
+        planned.dynamic.extend(dynamic);
+        planned.left.extend(left);
+        let scan = match has_more {
+            true => {
+                let partitions = self.partitions.len();
+                Self::new(self.source.clone(), planned, self.limit, partitions)?
+            }
+            false => Self {
+                planned: Some(planned),
+                ..self.clone()
+            },
+        };
         let answer = FilterPushdownPropagation::with_parent_pushdown_result(answers);
         Ok(answer.with_updated_node(Arc::new(scan)))
     }

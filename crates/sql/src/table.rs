@@ -13,11 +13,11 @@ use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
+use rockmill_layout::Layout;
 use rockmill_scan::{Database, ScanEngine, View};
 
-use crate::layout::Layout;
 use crate::program::Program;
-use crate::scan::{ScanExec, Source, all_columns, external};
+use crate::scan::{Planned, ScanExec, Source, all_columns, external};
 
 /// The column families of a database as tables. A clone is the same database.
 #[derive(Debug, Clone)]
@@ -56,6 +56,12 @@ pub(crate) struct StatementView {
 }
 
 impl StatementView {
+    /// What a statement sees that has not begun.
+    pub fn new(view: Arc<View>) -> Self {
+        let runs = AtomicBool::new(false);
+        Self { view, runs }
+    }
+
     /// Notes that a scan begins.
     pub fn runs(&self) {
         self.runs.store(true, Ordering::Relaxed);
@@ -138,10 +144,8 @@ impl Scans {
             if let Some(view) = known {
                 return Ok(view);
             }
-            let view = Arc::new(StatementView {
-                view: this.database.view(&this.engine).map_err(external)?,
-                runs: AtomicBool::new(false),
-            });
+            let view = this.database.view(&this.engine).map_err(external)?;
+            let view = Arc::new(StatementView::new(view));
             views.extend(statement.map(|statement| (statement, Arc::downgrade(&view))));
             Ok(view)
         })
@@ -237,11 +241,9 @@ impl TableProvider for RocksTable {
                 engine,
                 statement,
                 family,
-                name,
-                layout,
-                reads,
             };
-            let scan = ScanExec::new(source, projection, filters, limit, partitions)?;
+            let planned = Planned::new(layout, reads, projection, filters);
+            let scan = ScanExec::new(source, planned, limit, partitions)?;
             Ok(Arc::new(scan) as Arc<dyn ExecutionPlan>)
         })
         .await

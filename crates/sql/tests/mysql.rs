@@ -1,5 +1,7 @@
 //! A directory that MariaDB has written with MyRocks (`data/mysql/make.sh`), and what MariaDB answers.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_scan::Directory;
 use rockmill_sql::{ReadOnly, Scans};
 
 fn data(name: &str) -> PathBuf {
@@ -21,7 +23,11 @@ fn text(name: &str) -> String {
 }
 
 fn scans() -> (SessionContext, Scans) {
-    let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+    scans_on("cpu")
+}
+
+fn scans_on(device: &str) -> (SessionContext, Scans) {
+    let engine = common::engine_on(device);
     let database = Directory::open(data("db")).unwrap();
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
     let config = SessionConfig::new().with_target_partitions(2);
@@ -49,7 +55,13 @@ fn printed(batches: &[RecordBatch]) -> Vec<String> {
 
 #[tokio::test]
 async fn rows_are_those_that_mariadb_returns() {
-    let (session, scans) = scans();
+    for device in ["cpu", common::KERNELS] {
+        returns_rows_of_mariadb(device).await;
+    }
+}
+
+async fn returns_rows_of_mariadb(device: &str) {
+    let (session, scans) = scans_on(device);
     // Two databases have a table of this name.
     let schema = text("schema.sql").replace("TABLE `ints`", "TABLE `shop`.`ints`");
     scans
@@ -68,6 +80,12 @@ async fn rows_are_those_that_mariadb_returns() {
         let found = printed(&found.unwrap_or_else(|error| panic!("{query}: {error}")));
         assert_eq!(found, meant, "{query}");
         queries += 1;
+        let plan = session.sql(&format!("explain analyze {query}")).await;
+        let plan = plan.unwrap().collect().await.unwrap();
+        let text = printed(&plan).join("\n");
+        let is_done =
+            !text.contains("rows_visible") || text.contains(&format!("pieces_by_{device}"));
+        assert!(is_done && !text.contains("moved_to_cpu"), "{query}: {text}");
     }
     assert_eq!(queries, text("queries.sql").lines().count());
 }

@@ -12,12 +12,12 @@ use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::datasource::MemTable;
-use datafusion::physical_plan::displayable;
+use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rockmill_core::scan::StringGroups;
-use rockmill_scan::Directory;
+use rockmill_scan::{Directory, ScanEngine};
 use rockmill_sql::{ReadOnly, Reads, Scans};
 use rust_rocksdb::{DB, Options};
 use tempfile::TempDir;
@@ -334,6 +334,22 @@ async fn answer(context: &SessionContext, query: &str, table: &str) -> Result<Re
     concat_batches(&schema, &batches).map_err(|e| e.to_string())
 }
 
+/// The same where another engine runs the scans, which it gets as bytes.
+async fn answer_of_sent(
+    context: &SessionContext,
+    query: &str,
+    engine: &Arc<ScanEngine>,
+) -> Result<RecordBatch, String> {
+    let frame = context.sql(&query.replace("{}", "ours")).await;
+    let plan = frame.map_err(|e| e.to_string())?;
+    let plan = plan.create_physical_plan().await;
+    let sent = plan.and_then(|plan| common::sent(plan, engine));
+    let sent = sent.map_err(|e| e.to_string())?;
+    let schema = sent.schema();
+    let batches = collect(sent, context.task_ctx()).await;
+    concat_batches(&schema, &batches.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+}
+
 #[test]
 fn queries_are_answered_as_datafusion_answers_them() {
     let cases = std::env::var("ROCKMILL_CASES")
@@ -343,11 +359,15 @@ fn queries_are_answered_as_datafusion_answers_them() {
     let runtime = Runtime::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let context = runtime.block_on(session(&folder));
+    let (_, other_engine) = common::engine();
     let mut runner = TestRunner::new(ProptestConfig::with_cases(cases));
     let outcome = runner.run(&query(), |query| {
         let theirs = runtime.block_on(answer(&context, &query, "theirs"));
-        for table in ["ours", "through_iterators"] {
-            let found = runtime.block_on(answer(&context, &query, table));
+        for table in ["ours", "through_iterators", "sent"] {
+            let found = match table {
+                "sent" => runtime.block_on(answer_of_sent(&context, &query, &other_engine)),
+                table => runtime.block_on(answer(&context, &query, table)),
+            };
             match (found, &theirs) {
                 (Ok(found), Ok(theirs)) if found.columns() == theirs.columns() => {}
                 // Such as a product that exceeds a decimal.

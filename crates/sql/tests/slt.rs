@@ -1,6 +1,6 @@
 //! SQL logic tests: the statements of `slt/*.slt` over databases in RocksDB, with their answers.
 //!
-//! Scans run on the CPU, or on the device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`).
+//! Scans run on the CPU and by the GPU's kernels on the host, or on the device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`).
 
 mod common;
 
@@ -12,6 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::DataFusionError;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_core::scan::StringGroups;
 use rockmill_scan::Directory;
 use rockmill_side_by_side::dataset::{self, Dataset};
 use rockmill_side_by_side::workload::Compression;
@@ -81,8 +82,18 @@ macro_rules! slt {
 }
 
 /// A session with the tables of the database in `folder`. In statements, `$DB` is that folder.
-async fn run(folder: &Path, (name, text): (&str, &str)) {
-    let (device, engine) = common::engine();
+async fn run(folder: &Path, file: (&str, &str)) {
+    let named = std::env::var("ROCKMILL_TEST_DEVICE");
+    let named = named
+        .as_ref()
+        .map_or(vec!["cpu", common::KERNELS], |name| vec![name]);
+    for device in named {
+        run_on(device, folder, file).await;
+    }
+}
+
+async fn run_on(device: &str, folder: &Path, (name, text): (&str, &str)) {
+    let engine = common::engine_on(device);
     let config = SessionConfig::new().with_target_partitions(3);
     let session = rockmill_sql::session(config, &engine).unwrap();
     let scans = Scans::new(engine, Arc::new(Directory::open(folder).unwrap()));
@@ -187,16 +198,29 @@ fn damaged() -> [(Vec<u8>, Vec<u8>); 6] {
     ]
 }
 
+/// Strings in keys, some of which fill groups, and how often they occur.
+const WORDS: [(&str, u32); 7] = [
+    ("", 1),
+    ("a", 2),
+    ("eight by", 3),
+    ("eight by nine", 4),
+    ("eight byte", 5),
+    ("sixteen by 8 or 4", 6),
+    ("é", 7),
+];
+
 /// Makes a database with overwritten and deleted rows, and with rows that are in the log alone.
 fn write(folder: &Path) {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.create_missing_column_families(true);
-    let db = DB::open_cf(&options, folder, ["items", "sales"]).unwrap();
-    let (items, sales) = (
-        db.cf_handle("items").unwrap(),
-        db.cf_handle("sales").unwrap(),
-    );
+    let db = DB::open_cf(&options, folder, ["items", "sales", "words"]).unwrap();
+    let [items, sales, words] = ["items", "sales", "words"].map(|name| db.cf_handle(name).unwrap());
+    for (word, times) in WORDS {
+        let mut key = StringGroups::encode_counted(word.as_bytes());
+        key.extend(times.to_be_bytes());
+        db.put_cf(words, key, "").unwrap();
+    }
     for (id, row) in (1u32..).zip(&ITEMS) {
         db.put_cf(items, id.to_be_bytes(), b"an older version")
             .unwrap();

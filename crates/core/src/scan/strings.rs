@@ -72,8 +72,9 @@ impl StringGroups {
         /// The number takes two bytes at most.
         const MAX_SPACES: i128 = 1 << 16;
         let mut string = self.decode(stored)?;
-        let added = Some(spaces).filter(|spaces| *spaces < MAX_SPACES)? - Self::SPACES_OFFSET;
-        let len = usize::try_from(string.len() as i128 + added).ok()?;
+        let spaces = Some(spaces).filter(|spaces| *spaces < MAX_SPACES)?;
+        let len = spaces.saturating_add(string.len() as i128 - Self::SPACES_OFFSET);
+        let len = usize::try_from(len).ok()?;
         string.resize(len, b' ');
         Some(string)
     }
@@ -133,5 +134,6 @@ mod tests {
         assert_eq!(padded.decode_padded(stored, 9).unwrap(), b"abcd   ");
         assert_eq!(padded.decode_padded(stored, 1), None);
         assert_eq!(padded.decode_padded(stored, 1 << 16), None);
+        assert_eq!(padded.decode_padded(stored, i128::MIN), None);
     }
 }

@@ -3,8 +3,25 @@
 use rockmill_core::scan::{
     Aggregate, Aggregation, Calendar, Check, ColumnType, Comparison, Instruction, IntegerRange,
     Json, JsonType, Literal, Number, NumberFormat, Operation, OutputColumn, PackedDecimal, Pattern,
-    PatternPart, Prefix, Register, ScanOutput, ScanPlan, StringGroups, ValueKind,
+    PatternPart, Prefix, Register, ScanOutput, ScanPlan, StringGroups, ValueKind, lies_in_groups,
 };
+
+/// The first instructions of a drawn plan.
+const FIRST: [(Instruction, ValueKind); 4] = [
+    (Instruction::Key, ValueKind::Bytes),
+    (Instruction::Value, ValueKind::Bytes),
+    (
+        Instruction::Constant(Literal::Integer(0)),
+        ValueKind::Integer,
+    ),
+    (
+        Instruction::Constant(Literal::Boolean(true)),
+        ValueKind::Boolean,
+    ),
+];
+
+/// The second of them.
+const VALUE: Register = 1;
 
 /// Names of members of JSON objects.
 const NAMES: [&str; 4] = ["a", "b", "", "\"é"];
@@ -210,23 +227,20 @@ impl Draw<'_> {
         }
     }
 
-    /// A plan that is sound, in which strings are put together if they may be. It draws some two bytes for each
+    /// A plan that is sound, of a kind that kernels run too unless it is for the CPU. It draws some two bytes for each
     /// instruction.
-    pub fn plan(&mut self, makes_strings: bool) -> ScanPlan {
+    pub fn plan(&mut self, is_for_cpu: bool) -> ScanPlan {
+        self.plan_with(is_for_cpu, &[])
+    }
+
+    /// The same with instructions that follow those of [`FIRST`].
+    pub fn plan_with(&mut self, is_for_cpu: bool, with: &[(Instruction, ValueKind)]) -> ScanPlan {
+        let first = FIRST.into_iter().chain(with.iter().cloned());
+        let (instructions, kinds) = first.unzip();
         let mut program = Program {
-            makes_strings,
-            instructions: vec![
-                Instruction::Key,
-                Instruction::Value,
-                Instruction::Constant(Literal::Integer(0)),
-                Instruction::Constant(Literal::Boolean(true)),
-            ],
-            kinds: vec![
-                ValueKind::Bytes,
-                ValueKind::Bytes,
-                ValueKind::Integer,
-                ValueKind::Boolean,
-            ],
+            is_for_cpu,
+            instructions,
+            kinds,
         };
         for _ in 0..self.below(20) {
             self.instruction(&mut program);
@@ -264,6 +278,16 @@ impl Draw<'_> {
         of_kind[of_kind.len() - 1 - back] as Register
     }
 
+    /// Bytes of which kernels read numbers and strings, too, unless the plan is for the CPU.
+    fn stored(&mut self, program: &Program) -> Register {
+        let drawn = self.register(program, ValueKind::Bytes);
+        let in_groups = lies_in_groups(&program.instructions);
+        match in_groups[usize::from(drawn)] && !program.is_for_cpu {
+            true => VALUE,
+            false => drawn,
+        }
+    }
+
     fn kind(&mut self) -> ValueKind {
         self.one_of(&[ValueKind::Integer, ValueKind::Bytes, ValueKind::Boolean])
     }
@@ -282,7 +306,7 @@ impl Draw<'_> {
             1 => (Instruction::Length(self.register(program, Bytes)), Integer),
             2 | 3 => {
                 let load = Instruction::Load {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     number: self.number(),
                 };
@@ -346,7 +370,7 @@ impl Draw<'_> {
             }
             14 => {
                 let prefixed = Instruction::Prefixed {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     prefix: self.prefix(),
                 };
@@ -354,7 +378,7 @@ impl Draw<'_> {
             }
             15 => {
                 let after = Instruction::AfterPrefixed {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     prefix: self.prefix(),
                     count: 1 + self.below(3) as u16,
@@ -363,7 +387,7 @@ impl Draw<'_> {
             }
             16 => {
                 let bit = Instruction::Bit {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                 };
                 (bit, Boolean)
@@ -381,7 +405,7 @@ impl Draw<'_> {
                 let precision = 1 + self.below(38) as u8;
                 let scale = self.below(usize::from(precision) + 1) as u8;
                 let decimal = Instruction::Decimal {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     decimal: PackedDecimal { precision, scale },
                 };
@@ -397,17 +421,17 @@ impl Draw<'_> {
             20 => (Instruction::TrimEnd(self.register(program, Bytes)), Bytes),
             21 => {
                 let size = Instruction::StringSize {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     groups: self.groups(),
                 };
                 (size, Integer)
             }
             22 => (Instruction::Text(self.register(program, Bytes)), Bytes),
-            23 if program.makes_strings => {
+            23 => {
                 let groups = self.groups();
                 let string = Instruction::String {
-                    from: self.register(program, Bytes),
+                    from: self.stored(program),
                     at: self.register(program, Integer),
                     groups,
                     spaces: (groups != StringGroups::Counted)
@@ -415,16 +439,15 @@ impl Draw<'_> {
                 };
                 (string, Bytes)
             }
-            24 | 25 if program.makes_strings => {
+            24 | 25 if program.is_for_cpu => {
                 let takes = self.takes();
                 let kind = match &takes {
                     Json::Member(_, JsonType::Text) => Bytes,
                     Json::IsObject | Json::Has(_) | Json::Member(_, JsonType::Boolean) => Boolean,
                     Json::Member(..) => Integer,
                 };
-                let value = 1;
                 let any = self.register(program, Bytes);
-                let from = self.one_of(&[value, any]);
+                let from = self.one_of(&[VALUE, any]);
                 (Instruction::Json { from, takes }, kind)
             }
             _ => {
@@ -487,7 +510,7 @@ impl Draw<'_> {
 }
 
 struct Program {
-    makes_strings: bool,
+    is_for_cpu: bool,
     instructions: Vec<Instruction>,
     kinds: Vec<ValueKind>,
 }

@@ -20,6 +20,9 @@ const CONSTANT: u32 = 1 << 31;
 /// `types.hpp:SOURCE_LITERAL`.
 const SOURCE_LITERAL: u64 = 2;
 
+/// Of a string that has none but those in its groups.
+const NO_SPACES: Literal = Literal::Integer(StringGroups::SPACES_OFFSET);
+
 /// `types.hpp:ScanCode`.
 mod code {
     pub const KEY: u32 = 0;
@@ -48,6 +51,7 @@ mod code {
     pub const STRING_SIZE: u32 = 23;
     pub const TRIM_END: u32 = 24;
     pub const TEXT: u32 = 25;
+    pub const STRING: u32 = 26;
 }
 
 /// A plan in the kernels' form.
@@ -72,8 +76,11 @@ pub struct EncodedColumn {
 }
 
 impl Encoded {
-    /// The plan; `None` if it is malformed, or if a thread cannot keep so many results, put strings together or parse JSON.
+    /// The plan; `None` if it is malformed, if it is left to the CPU, or if a thread cannot keep so many results.
     pub fn new(plan: &ScanPlan) -> Option<Self> {
+        if plan.left_to_cpu().is_some() {
+            return None;
+        }
         let schedule = plan.schedule().ok()?;
         // The filter has other slots than the output, which computes anew what it needs of the filter's results.
         let unfiltered = ScanPlan {
@@ -266,18 +273,25 @@ impl Encoder<'_> {
                 };
                 op(code::DATE, self.operand(*of)?, 0, 0, detail)
             }
-            // A thread has no place for bytes.
-            Instruction::String { .. } => return None,
-            // The CPU parses it.
-            Instruction::Json { .. } => return None,
+            Instruction::String {
+                from,
+                at,
+                groups,
+                spaces,
+            } => {
+                let (from, at) = (self.operand(*from)?, self.operand(*at)?);
+                let spaces = match spaces {
+                    Some(spaces) => self.operand(*spaces)?,
+                    None => CONSTANT | self.constant(&NO_SPACES),
+                };
+                op(code::STRING, from, at, spaces, groups_detail(*groups))
+            }
             Instruction::StringSize { from, at, groups } => {
                 let (from, at) = (self.operand(*from)?, self.operand(*at)?);
-                let detail = match groups {
-                    StringGroups::Counted => 0,
-                    StringGroups::Padded { bytes } => u32::from(*bytes),
-                };
-                op(code::STRING_SIZE, from, at, 0, detail)
+                op(code::STRING_SIZE, from, at, 0, groups_detail(*groups))
             }
+            // `ScanPlan::left_to_cpu` says so.
+            Instruction::Json { .. } => return None,
             Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
             Instruction::Text(of) => op(code::TEXT, self.operand(*of)?, 0, 0, 0),
             Instruction::Select {
@@ -415,6 +429,14 @@ fn prefix_detail(prefix: Prefix) -> u32 {
     match prefix {
         Prefix::Varint => 0,
         Prefix::Number(number) => number_detail(number),
+    }
+}
+
+/// The bytes of a padded group, or 0.
+fn groups_detail(groups: StringGroups) -> u32 {
+    match groups {
+        StringGroups::Counted => 0,
+        StringGroups::Padded { bytes } => u32::from(bytes),
     }
 }
 

@@ -6,15 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use rockmill_core::CancelToken;
 use rockmill_core::scan::{Instruction, ScanPlan};
 use rockmill_scan::{Piece, PieceReport};
 
-use super::{Source, all_columns, external};
-use crate::layout::Layout;
+use super::{Planned, Source, all_columns, external};
 use crate::program::Program;
 use crate::stored::record_batch;
 
@@ -41,7 +39,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, layout: &Layout) -> Self {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize, plan: &ScanPlan) -> Self {
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             output_rows: MetricBuilder::new(metrics).output_rows(partition),
@@ -49,7 +47,8 @@ impl Counters {
             blocks: counter("blocks_read"),
             rows: counter("rows_visible"),
             hidden: counter("rows_hidden"),
-            malformed: (layout.counts_malformed()).then(|| counter("rows_malformed")),
+            malformed: (plan.checks.iter().any(|check| check.counts))
+                .then(|| counter("rows_malformed")),
             metrics: metrics.clone(),
             partition,
         }
@@ -80,8 +79,7 @@ pub struct Run {
     pub source: Source,
     pub pieces: Vec<Piece>,
     pub plan: Arc<ScanPlan>,
-    /// Conjuncts over all columns of the table whose constants are known late.
-    pub dynamic: Vec<Arc<dyn PhysicalExpr>>,
+    pub planned: Option<Planned>,
     /// Most rows to hand over.
     pub limit: usize,
     pub schema: SchemaRef,
@@ -122,15 +120,16 @@ impl Run {
 
     /// The plan with the dynamic filters as they are now, as far as they can be compiled.
     fn plan_now(&self) -> Result<Arc<ScanPlan>> {
-        if self.dynamic.is_empty() {
+        let planned = self.planned.as_ref();
+        let Some(planned) = planned.filter(|planned| !planned.dynamic.is_empty()) else {
             return Ok(Arc::clone(&self.plan));
-        }
-        let table = self.source.layout.schema();
+        };
+        let table = planned.layout.schema();
         let all = all_columns(table);
-        let mut program = Program::new(&self.source.layout, table, &all);
+        let mut program = Program::new(&planned.layout, table, &all);
         program.instructions.clone_from(&self.plan.instructions);
         let mut filter = self.plan.filter;
-        for dynamic in &self.dynamic {
+        for dynamic in &planned.dynamic {
             let now = snapshot_physical_expr(Arc::clone(dynamic))?;
             if let Ok(more) = program.add(&now) {
                 filter = Some(match filter {

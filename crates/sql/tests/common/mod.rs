@@ -1,17 +1,50 @@
-//! The engine of tests that may run on a GPU.
+//! The engine of tests that may run on a GPU, and plans as another process gets them.
+
+#![allow(dead_code, reason = "each of the tests uses its part")]
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use rockmill_cuda::Target;
+use rockmill_exec::device::Device;
 use rockmill_scan::{ScanEngine, ScanSettings};
 
-/// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`), or the CPU; and an engine on it.
+/// The GPU's kernels on the host.
+pub const KERNELS: &str = "cuda-on-host";
+
+/// The device that `ROCKMILL_TEST_DEVICE` names (`cuda:N`, `cuda-on-host`), or the CPU; and an engine on it.
 pub fn engine() -> (String, Arc<ScanEngine>) {
     let device = std::env::var("ROCKMILL_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    let engine = engine_on(&device);
+    (device, engine)
+}
+
+/// An engine on a device.
+pub fn engine_on(device: &str) -> Arc<ScanEngine> {
     let settings = ScanSettings {
-        devices: device.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
+        devices: match device {
+            KERNELS => Device::Kernels(Target::Host).into(),
+            name => name.parse().expect("ROCKMILL_TEST_DEVICE names a device"),
+        },
         ..ScanSettings::default()
     };
     let engine = ScanEngine::new(settings).expect("an engine");
     engine.wait_for_device().expect("the device opens");
-    (device, engine)
+    engine
+}
+
+/// A plan whose scans have been bytes, and are run by an engine.
+pub fn sent(
+    plan: Arc<dyn ExecutionPlan>,
+    engine: &Arc<ScanEngine>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let sent = plan.transform_up(|node| {
+        Ok(match rockmill_sql::encode_scan(node.as_ref())? {
+            Some(bytes) => Transformed::yes(rockmill_sql::decode_scan(&bytes, engine)?),
+            None => Transformed::no(node),
+        })
+    })?;
+    Ok(sent.data)
 }

@@ -4,6 +4,7 @@
 mod drawn_scans;
 
 mod groups;
+mod strings;
 
 use proptest::prelude::*;
 use rockmill_core::scan::{

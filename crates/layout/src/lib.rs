@@ -21,27 +21,30 @@
 //!
 //! Tables of MyRocks have forms of their own, which `mysql` has.
 
+#![forbid(unsafe_code)]
+
 mod form;
 mod leading;
 mod mysql;
 mod parse;
 mod preset;
+mod types;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use rockmill_core::scan::{
     Check, Comparison, Instruction, IntegerRange, Json, Literal, Number, Operation, Register,
     ValueKind,
 };
 
-use crate::stored::{is_text, value_kind};
 use form::{Cursor, Form};
 use parse::parts;
 use preset::{ROW_VERSION, preset};
 
 pub use leading::LeadingColumn;
+pub use types::{column_type, is_binary, is_bytes, is_text, value_kind};
 
 /// A table's columns, and where they lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +77,8 @@ impl Part {
     }
 }
 
-type Push<'a> = &'a mut dyn FnMut(Instruction) -> Register;
+/// Adds an instruction to a program, unless its result is there already, and returns where the result is.
+pub type Push<'a> = &'a mut dyn FnMut(Instruction) -> Register;
 
 impl Layout {
     /// Column `key` with the user key and `value` with the value, both of any bytes.
@@ -144,11 +148,6 @@ impl Layout {
     #[must_use]
     pub fn named(self, name: String) -> Self {
         Self { name, ..self }
-    }
-
-    /// Whether rows that are not what the layout says are counted, and no error.
-    pub fn counts_malformed(&self) -> bool {
-        self.nulls_what_is_malformed
     }
 
     fn check(&self) -> Result<(), String> {

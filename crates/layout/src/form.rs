@@ -1,14 +1,14 @@
 //! What the bytes of a part are, and the instructions that find and decode them.
 
-use datafusion::arrow::datatypes::{DataType, Field};
+use arrow_schema::{DataType, Field};
 use rockmill_core::scan::{
     Calendar, Instruction, Json, JsonType, Literal, Number, NumberFormat, Operation, PackedDecimal,
     Prefix, Register, StringGroups, ValueKind,
 };
 
-use super::preset::END;
-use super::{Push, arithmetic, mysql};
-use crate::stored::{column_type, is_bytes};
+use crate::preset::END;
+use crate::types::{column_type, is_bytes};
+use crate::{Push, arithmetic, mysql};
 
 /// What the bytes of a part are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,12 +291,11 @@ impl Form {
                 (NumberFormat::Float, _) => false,
                 _ => !is_float && !is_bytes(data_type) && holds(data_type, *number),
             },
-            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest => {
+            Self::Bytes(_) | Self::Prefixed(_) | Self::Rest | Self::String(_) => {
                 is_bytes(data_type) && column_type(data_type).is_some()
             }
-            Self::String(_) => is_bytes(data_type) && column_type(data_type).is_some(),
             // They were made for the type.
-            Self::Variable { .. } | Self::Member { .. } => true,
+            Self::Variable { .. } | Self::Member { .. } => column_type(data_type).is_some(),
             // They have no names.
             _ => false,
         };

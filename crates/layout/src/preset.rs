@@ -1,11 +1,11 @@
 //! Layouts of values that have names: `row` and `json`.
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use arrow_schema::{DataType, Schema};
 use rockmill_core::scan::{JsonType, Number, NumberFormat};
 
-use super::Part;
-use super::form::Form;
-use crate::stored::is_bytes;
+use crate::Part;
+use crate::form::Form;
+use crate::types::is_bytes;
 
 /// The newest version of `row`, with which its values begin.
 pub const ROW_VERSION: u8 = 1;

@@ -2,8 +2,8 @@
 
 use rockmill_core::scan::{Literal, Number, NumberFormat, StringGroups};
 
-use super::form::Form;
-use super::{Layout, Part};
+use crate::form::Form;
+use crate::{Layout, Part};
 
 impl Layout {
     /// Position of the column that is the user key, if there is one.
@@ -36,7 +36,7 @@ impl Layout {
     }
 
     /// Parts with which all keys of the table begin.
-    pub(super) fn leading_literals(&self) -> usize {
+    pub(crate) fn leading_literals(&self) -> usize {
         let literals = self.key.iter();
         literals
             .take_while(|part| matches!(part.form, Form::Literal(_)))

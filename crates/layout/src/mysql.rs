@@ -7,18 +7,18 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use datafusion::sql::sqlparser::ast::{
-    self, BinaryLength, CharacterLength, ColumnDef, ColumnOption, CreateTable, CreateTableOptions,
-    ExactNumberInfo, Expr, Ident, SqlOption, TableConstraint, TimezoneInfo,
-};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use rockmill_core::scan::{
     Calendar, Comparison, Instruction, Literal, Number, NumberFormat, Operation, PackedDecimal,
     Prefix, Register, StringGroups, ValueKind,
 };
+use sqlparser::ast::{
+    self, BinaryLength, CharacterLength, ColumnDef, ColumnOption, CreateTable, CreateTableOptions,
+    ExactNumberInfo, Expr, Ident, SqlOption, TableConstraint, TimezoneInfo,
+};
 
-use super::form::{Cursor, Form};
-use super::{Layout, Part, Push, arithmetic};
+use crate::form::{Cursor, Form};
+use crate::{Layout, Part, Push, arithmetic};
 
 /// Bytes in front of the length of the unpack info.
 pub const UNPACK_INFO_TAG_BYTES: u32 = 1;

@@ -1,10 +1,10 @@
 //! The text of a layout.
 
-use datafusion::arrow::datatypes::Schema;
+use arrow_schema::Schema;
 use rockmill_core::scan::{Number, NumberFormat, Prefix, StringGroups};
 
-use super::Part;
-use super::form::Form;
+use crate::Part;
+use crate::form::Form;
 
 /// Most bytes of a part with a stated size.
 const MAX_PART_BYTES: u32 = 1 << 20;
@@ -193,7 +193,7 @@ fn ordered(text: &str) -> Option<Number> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::datatypes::{DataType, Field};
+    use arrow_schema::{DataType, Field};
 
     use super::*;
 

@@ -1,0 +1,83 @@
+//! What kernels leave to the CPU.
+
+use super::{Instruction, Register, ScanPlan};
+
+impl ScanPlan {
+    /// Why kernels do not run the plan, as a clause; `None` if no kind of its instructions is the reason.
+    pub fn left_to_cpu(&self) -> Option<&'static str> {
+        let in_groups = lies_in_groups(&self.instructions);
+        let reason = |instruction: &Instruction| match instruction {
+            Instruction::Json { .. } => Some("the CPU parses JSON"),
+            Instruction::Load { from, .. }
+            | Instruction::Prefixed { from, .. }
+            | Instruction::AfterPrefixed { from, .. }
+            | Instruction::Bit { from, .. }
+            | Instruction::Decimal { from, .. }
+            | Instruction::String { from, .. }
+            | Instruction::StringSize { from, .. } => (in_groups.get(usize::from(*from)))
+                .is_some_and(|is_string| *is_string)
+                .then_some("the CPU reads numbers and strings within strings in groups"),
+            _ => None,
+        };
+        self.instructions.iter().find_map(reason)
+    }
+}
+
+/// Of each instruction, whether its result may be a part of an [`Instruction::String`], so that its bytes do not lie one
+/// behind another in the row.
+pub fn lies_in_groups(instructions: &[Instruction]) -> Vec<bool> {
+    let mut in_groups = Vec::with_capacity(instructions.len());
+    for instruction in instructions {
+        let lies = |of: &Register| in_groups.get(usize::from(*of)) == Some(&true);
+        in_groups.push(match instruction {
+            Instruction::String { .. } => true,
+            Instruction::Slice { from: of, .. }
+            | Instruction::TrimEnd(of)
+            | Instruction::Text(of) => lies(of),
+            Instruction::Select {
+                then, otherwise, ..
+            } => lies(then) || lies(otherwise),
+            _ => false,
+        });
+    }
+    in_groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Json, Literal, StringGroups};
+    use super::*;
+
+    #[test]
+    fn numbers_within_strings_in_groups_are_left_to_the_cpu() {
+        let (at, groups) = (1, StringGroups::Counted);
+        let string = |from| Instruction::String {
+            from,
+            at,
+            groups,
+            spaces: None,
+        };
+        let plan = |last| ScanPlan {
+            instructions: vec![
+                Instruction::Key,
+                Instruction::Constant(Literal::Integer(0)),
+                string(0),
+                Instruction::TrimEnd(2),
+                Instruction::Length(3),
+                last,
+            ],
+            ..ScanPlan::default()
+        };
+        for last in [string(0), Instruction::Text(3), Instruction::Value] {
+            assert_eq!(plan(last).left_to_cpu(), None);
+        }
+        let size = |from| Instruction::StringSize { from, at, groups };
+        for last in [string(3), size(2), Instruction::Bit { from: 3, at }] {
+            let why = plan(last.clone()).left_to_cpu();
+            assert!(why.is_some_and(|why| why.contains("in groups")), "{last:?}");
+        }
+        let takes = Json::IsObject;
+        let json = plan(Instruction::Json { from: 0, takes });
+        assert_eq!(json.left_to_cpu(), Some("the CPU parses JSON"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Scans as bytes: another process that has the directory reads the same rows.
+//!
+//! They name files, keys and a sequence number, and have the compiled program. Who decodes them opens the files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::plan_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use rockmill_core::scan::ScanPlan;
+use rockmill_layout::column_type;
+use rockmill_scan::{Directory, Piece, ScanEngine, Version};
+use serde::{Deserialize, Serialize};
+
+use super::{ScanExec, Source, external, properties};
+use crate::read_only::ReadOnly;
+use crate::table::StatementView;
+
+/// Version of these bytes.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    format: u32,
+    path: PathBuf,
+    version: Version,
+    plan: ScanPlan,
+    columns: Vec<SentColumn>,
+    /// Position of the column in whose order the rows are.
+    ordered_by: Option<usize>,
+    partitions: Vec<Vec<Piece>>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SentColumn {
+    name: String,
+    /// As Arrow prints it.
+    data_type: String,
+    is_nullable: bool,
+}
+
+/// A scan as bytes, for [`decode_scan`] in another process that has the same directory; `None` if the node is no scan.
+///
+/// The bytes keep no files: see [`decode_scan`]. Filters whose constants are known late, such as those of joins, are left
+/// out; DataFusion computes them in any case.
+///
+/// # Errors
+/// Plan if the path of the directory is not UTF-8.
+pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
+    let Some(scan) = node.downcast_ref::<ScanExec>() else {
+        return Ok(None);
+    };
+    let schema = scan.schema();
+    let column = |field: &Arc<Field>| SentColumn {
+        name: field.name().clone(),
+        data_type: field.data_type().to_string(),
+        is_nullable: field.is_nullable(),
+    };
+    let sent = Sent {
+        format: FORMAT,
+        path: scan.source.family.path().to_owned(),
+        version: scan.source.family.version(),
+        plan: scan.plan.as_ref().clone(),
+        columns: schema.fields().iter().map(column).collect(),
+        ordered_by: scan.ordered_by,
+        partitions: scan.partitions.as_ref().clone(),
+        limit: scan.limit,
+    };
+    let bytes = serde_json::to_vec(&sent);
+    let bytes = bytes.map_err(|e| DataFusionError::Plan(format!("a scan has no bytes: {e}")))?;
+    Ok(Some(bytes))
+}
+
+/// The scan of [`encode_scan`] over the same files, with the devices of `engine`. It reads files.
+///
+/// # Errors
+/// Plan if the bytes are no scan of this version of Rockmill; External if the directory does not have the files or the
+/// unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
+pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
+    let sent: Sent = serde_json::from_slice(bytes)
+        .map_err(|e| DataFusionError::Plan(format!("the bytes are no scan: {e}")))?;
+    let schema = Arc::new(sent.check()?);
+    let directory = Directory::open(&sent.path).map_err(external)?;
+    let directory = directory.with_iterators(Arc::new(ReadOnly::default()));
+    let view = directory.at(engine, &sent.version).map_err(external)?;
+    let family = view.family(&sent.version.family).map_err(external)?;
+    Ok(Arc::new(ScanExec {
+        source: Source {
+            engine: Arc::clone(engine),
+            statement: Arc::new(StatementView::new(view)),
+            family,
+        },
+        planned: None,
+        limit: sent.limit,
+        plan: Arc::new(sent.plan),
+        ordered_by: sent.ordered_by,
+        properties: properties(schema, sent.ordered_by, sent.partitions.len()),
+        partitions: Arc::new(sent.partitions),
+        done: Arc::default(),
+        metrics: ExecutionPlanMetricsSet::new(),
+    }))
+}
+
+impl Sent {
+    /// The columns that the scan hands over.
+    fn check(&self) -> Result<Schema> {
+        if self.format != FORMAT {
+            return plan_err!(
+                "the scan has format {}, and this version of Rockmill reads {FORMAT}: use the same version for both",
+                self.format
+            );
+        }
+        self.plan.kinds().map_err(external)?;
+        let stored = self.plan.output.columns();
+        let fields = self.columns.iter().map(SentColumn::field);
+        let fields = fields.collect::<Result<Vec<_>>>()?;
+        let types = fields.iter().map(|field| column_type(field.data_type()));
+        let is_ordered = |position: usize| position < fields.len();
+        let is_range = |piece: &Piece| match (&piece.range.begin, &piece.range.end) {
+            (Some(begin), Some(end)) => begin < end,
+            _ => true,
+        };
+        let is_sound = types.eq(stored.into_iter().map(Some))
+            && self.ordered_by.is_none_or(is_ordered)
+            && !self.partitions.is_empty()
+            && self.partitions.iter().flatten().all(is_range);
+        match is_sound {
+            true => Ok(Schema::new(fields)),
+            false => plan_err!("the columns or the keys of a scan are not what its program says"),
+        }
+    }
+}
+
+impl SentColumn {
+    fn field(&self) -> Result<Field> {
+        /// Types of scans are not nested, and have short names.
+        const MAX_BYTES: usize = 100;
+        let parsed = Some(&self.data_type).filter(|text| text.len() <= MAX_BYTES);
+        match parsed.and_then(|text| text.parse::<DataType>().ok()) {
+            Some(data_type) => Ok(Field::new(&self.name, data_type, self.is_nullable)),
+            None => plan_err!("a column of a scan has no type {:?}", self.data_type),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What is shown of scans: in `EXPLAIN`, and while they run.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr::utils::conjunction;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use rockmill_core::KeyRange;
+use rockmill_core::scan::ScanOutput;
+use rockmill_scan::Through;
+
+use super::{Planned, ScanExec};
+use crate::program::Reason;
+
+/// Filters and aggregates of a plan that DataFusion computes although a scan lies below them, and why.
+pub fn left_out(plan: &Arc<dyn ExecutionPlan>) -> Vec<(String, Reason)> {
+    let mut left = Vec::new();
+    let _ = plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<ScanExec>() {
+            let planned = scan.planned.iter();
+            left.extend(planned.flat_map(|planned| planned.left.iter().cloned()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    left
+}
+
+/// Bytes that the scans of a plan have read, and bytes that they read in all, both stored.
+pub fn progress(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
+    let (mut done, mut all) = (0, 0_u64);
+    let _ = plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<ScanExec>() {
+            done += scan.done.load(Ordering::Relaxed);
+            let pieces = scan.partitions.iter().flatten();
+            all = pieces.fold(all, |all, piece| all.saturating_add(piece.bytes));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    (done, all)
+}
+
+impl DisplayAs for ScanExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = &self.source;
+        let pieces = self.partitions.iter().map(Vec::len).sum::<usize>();
+        if matches!(format, DisplayFormatType::TreeRender) {
+            return write!(f, "family={}\npieces={pieces}", source.family.name());
+        }
+        write!(f, "RockmillScan: family={}", source.family.name())?;
+        match &self.plan.output {
+            ScanOutput::Rows(_) => {
+                let schema = self.schema();
+                let names = schema.fields().iter().map(|field| field.name().as_str());
+                write!(f, ", columns=[{}]", names.collect::<Vec<_>>().join(", "))?;
+            }
+            ScanOutput::Groups(aggregation) => write!(
+                f,
+                ", partial aggregates={}, group keys={}",
+                aggregation.aggregates.len(),
+                aggregation.keys.len()
+            )?,
+        }
+        if let Some(planned) = &self.planned {
+            planned.fmt_as(f)?;
+        }
+        if let Some(why) = self.plan.left_to_cpu() {
+            write!(f, ", no GPU={why}")?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ", limit={limit}")?;
+        }
+        let all = self.partitions.iter().flatten();
+        let through_iterators = all
+            .filter(|piece| !matches!(piece.through, Through::Tables))
+            .count();
+        write!(
+            f,
+            ", files={}, pieces={pieces}",
+            source.family.files().len()
+        )?;
+        if through_iterators > 0 {
+            write!(f, ", through RocksDB's iterators={through_iterators}")?;
+        }
+        write!(f, ", sequence={}", source.statement.view.sequence())
+    }
+}
+
+impl Planned {
+    fn fmt_as(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.filters.is_empty() {
+            write!(f, ", filter={}", conjunction(self.filters.iter().cloned()))?;
+        }
+        for filter in &self.dynamic {
+            write!(f, ", dynamic filter={filter}")?;
+        }
+        for (filter, why) in &self.left {
+            write!(f, ", left to DataFusion={filter} ({why})")?;
+        }
+        if self.ranges != [KeyRange::default()] {
+            write!(f, ", key ranges={}", self.ranges.len())?;
+        }
+        Ok(())
+    }
+}
