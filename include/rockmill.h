@@ -178,7 +178,7 @@ typedef struct rm_view_options {
   uint32_t timeout_ms;    /* after which a kernel waits no longer; 10000 */
 } rm_view_options;
 
-/* Keys in device memory, and where their values go. */
+/* Keys, and where their values go: memory of the view's device, pinned or managed memory. */
 typedef struct rm_lookup {
   size_t struct_size;          /* sizeof(rm_lookup) */
   const void* keys;            /* one behind another */
@@ -199,7 +199,8 @@ rm_view* rm_view_open(const rm_view_options* options, char** error);
  * it waits until all holds are released. It also waits for calls of other threads: nobody calls the store afterwards. */
 rm_status rm_view_close(rm_view* view, char** error);
 
-/* Looks keys up. It only queues a kernel: it waits for nothing. */
+/* Looks keys up. It only queues a kernel: it waits for nothing. RM_INVALID if the device does not reach one of the pointers,
+ * or offsets or sizes are not aligned: then nothing is queued. */
 rm_status rm_view_lookup(rm_view* view, const rm_lookup* lookup, void* stream, char** error);
 
 /* Begins a hold for kernels of a stream: fills in what they are given. The version stays until the hold has ended.

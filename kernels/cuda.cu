@@ -31,6 +31,17 @@ int device_info(int device, DeviceInfo* info) {
   return 0;
 }
 
+int reaches(const void* memory, u32* reaches) {
+  cudaPointerAttributes about;
+  if (int error = checked(cudaPointerGetAttributes(&about, memory))) return error;
+  int device = 0;
+  if (int error = checked(cudaGetDevice(&device))) return error;
+  const bool is_own = about.type == cudaMemoryTypeDevice && about.device == device;
+  // Other memory has no pointer for this device if that does not reach it.
+  *reaches = about.type != cudaMemoryTypeUnregistered && (is_own || about.devicePointer != nullptr);
+  return 0;
+}
+
 KernelTable make() {
   KernelTable t = stages::table();
   t.error_text = [](int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); };
@@ -56,6 +67,7 @@ KernelTable make() {
   };
   t.release_pinned = [](void* memory) { return checked(cudaFreeHost(memory)); };
   t.forbid = t.allow = [](const void*, u64) {};
+  t.reaches = reaches;
   t.stream_create = [](void** out) {
     return checked(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t*>(out), cudaStreamNonBlocking));
   };

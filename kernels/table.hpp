@@ -316,6 +316,9 @@ struct KernelTable {
   // known to it.
   void (*forbid)(const void*, u64);
   void (*allow)(const void*, u64);
+  // Whether memory of the device, pinned or managed memory is there, which the calling thread's device reaches. Also while
+  // a stream is captured into a graph.
+  int (*reaches)(const void*, u32* reaches);
 
   int (*stream_create)(void**);
   int (*stream_destroy)(void*);

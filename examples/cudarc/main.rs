@@ -4,12 +4,12 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use cudarc::driver::{
-    CudaContext, DevicePtr, DevicePtrMut, DeviceRepr, LaunchConfig, PushKernelArg,
-};
+use cudarc::driver::{CudaContext, DeviceRepr, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts};
 use rockmill_live::LiveDatabase;
-use rockmill_view::{CallerStream, Keys, KvRecord, RingSettings, Rows, Target, View};
+use rockmill_view::{
+    CallerStream, KvRecord, RingSettings, Rows, SliceKeys, SliceRows, Target, View,
+};
 use rust_rocksdb::{DB, Options};
 
 const KEYS: u32 = 100_000;
@@ -66,17 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let keys = stream.clone_htod(&keys)?;
     let mut rows = stream.alloc_zeros::<u64>(KEYS as usize)?;
     let mut statuses = stream.alloc_zeros::<u8>(KEYS as usize)?;
-    {
-        let (keys, _read) = keys.device_ptr(&stream);
-        let (rows, _written) = rows.device_ptr_mut(&stream);
-        let (statuses, _told) = statuses.device_ptr_mut(&stream);
-        // SAFETY: the memory is as long, and lives until the stream was waited for.
-        unsafe {
-            let keys = Keys::fixed(keys as *const u8, KEY_BYTES as u64, KEYS.into());
-            let rows = Rows::new(rows as *mut u8, ROW_BYTES as u64, statuses as *mut u8);
-            view.lookup(&keys, &rows, CallerStream::new(stream.cu_stream().cast()))?;
-        }
-    }
+    view.lookup_slices(
+        SliceKeys::fixed(&keys, KEY_BYTES, &stream)?,
+        SliceRows::new(&mut rows, ROW_BYTES, &mut statuses, &stream)?,
+    )?;
     let sum: u64 = stream.clone_dtoh(&rows)?.iter().sum();
     let found = stream.clone_dtoh(&statuses)?;
     let found = found

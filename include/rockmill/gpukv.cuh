@@ -62,10 +62,18 @@ namespace ROCKMILL_TARGET {
 ROCKMILL_HD Alone group_of(const Alone& alone) { return alone; }
 
 #if defined(__CUDACC__)
+/* Lanes of a tile of cooperative groups. clang calls no function of the device for a constant. */
+template <class T>
+struct TileWidth;
+template <template <unsigned, class> class Tile, unsigned W, class Parent>
+struct TileWidth<Tile<W, Parent>> {
+  static constexpr u32 value = W;
+};
+
 /* A tile of cooperative groups, as the kernels of the library see groups. */
 template <class T>
 struct CallerTile {
-  static constexpr u32 width = T::num_threads();
+  static constexpr u32 width = TileWidth<T>::value;
   static_assert(width <= 32, "a tile has at most 32 lanes");
   const T& tile;
 

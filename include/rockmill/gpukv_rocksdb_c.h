@@ -7,7 +7,11 @@
  *   options.store = &store;
  *
  * `of` and what it names live as long as the view. rocksdb_writeoptions_set_no_slowdown has a kernel know of a stall,
- * in place of waiting for its end. */
+ * in place of waiting for its end.
+ *
+ * A database that another process writes to is opened with rocksdb_open_as_secondary, and with
+ * rocksdb_options_set_max_open_files(options, -1). Gets then find what is in its files and its log; writes have the status
+ * RM_KV_READ_ONLY. */
 #ifndef ROCKMILL_GPUKV_ROCKSDB_C_H
 #define ROCKMILL_GPUKV_ROCKSDB_C_H
 
@@ -31,11 +35,18 @@ typedef struct rm_rocksdb_store {
 static inline int rm_rocksdb_status(char* error) {
   int status = RM_KV_IO_ERROR;
   if (strncmp(error, "Corruption", 10) == 0) status = RM_KV_CORRUPT;
-  /* What RocksDB says of a stall with no_slowdown, and of a database that was opened read-only. */
+  /* What RocksDB says of a stall with no_slowdown, and of a database that was opened read-only or as a secondary one. */
   if (strncmp(error, "Result incomplete", 17) == 0) status = RM_KV_BUSY;
   if (strncmp(error, "Not implemented", 15) == 0) status = RM_KV_READ_ONLY;
   rocksdb_free(error);
   return status;
+}
+
+/* Has a secondary instance read what was written since. RM_KV_READ_ONLY is what any other one says. */
+static inline int rm_rocksdb_catch_up(const rm_rocksdb_store* store) {
+  char* error = NULL;
+  rocksdb_try_catch_up_with_primary(store->db, &error);
+  return error == NULL ? RM_KV_FOUND : rm_rocksdb_status(error);
 }
 
 static inline void rm_rocksdb_get(void* state, const rm_bytes* keys, size_t num_keys, rm_tell_value tell,
@@ -46,7 +57,9 @@ static inline void rm_rocksdb_get(void* state, const rm_bytes* keys, size_t num_
   rocksdb_pinnableslice_t** values = (rocksdb_pinnableslice_t**)calloc(num_keys, sizeof(*values));
   char** errors = (char**)calloc(num_keys, sizeof(*errors));
   const int has_memory = data != NULL && sizes != NULL && values != NULL && errors != NULL;
-  if (has_memory) {
+  int status = has_memory ? rm_rocksdb_catch_up(store) : RM_KV_IO_ERROR;
+  if (status == RM_KV_READ_ONLY) status = RM_KV_FOUND;
+  if (status == RM_KV_FOUND) {
     for (size_t i = 0; i < num_keys; ++i) {
       data[i] = keys[i].data;
       sizes[i] = keys[i].size;
@@ -56,8 +69,8 @@ static inline void rm_rocksdb_get(void* state, const rm_bytes* keys, size_t num_
   }
   for (size_t i = 0; i < num_keys; ++i) {
     size_t size = 0;
-    if (!has_memory) {
-      tell(context, i, RM_KV_IO_ERROR, NULL, 0);
+    if (status != RM_KV_FOUND) {
+      tell(context, i, status, NULL, 0);
     } else if (errors[i] != NULL) {
       tell(context, i, rm_rocksdb_status(errors[i]), NULL, 0);
     } else if (values[i] == NULL) {

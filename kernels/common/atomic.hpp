@@ -116,8 +116,7 @@ ROCKMILL_HD u64 thread_mark() {
   const u64 block = (u64(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   return ((block * blockDim.z + threadIdx.z) * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
 #else
-  const u8 on_stack = 0;
-  return reinterpret_cast<u64>(&on_stack);
+  return reinterpret_cast<u64>(__builtin_frame_address(0));
 #endif
 }
 

@@ -11,7 +11,7 @@ template <bool ASKS>
 struct LookUp {
   Kv kv;
   const u8* keys;
-  // Null if all keys are of `key_bytes`; else where each begins, and the last one ends.
+  // Null if all keys are of `key_bytes`; else where each begins, and the last one ends, of so many bytes in all.
   const u64* key_offsets;
   u64 key_bytes;
   // A row each `stride` bytes. What lies behind a value stays as it is, and so do rows without one.
@@ -26,12 +26,14 @@ struct LookUp {
   template <class G>
   ROCKMILL_HD void operator()(const G& g, u64 i) const {
     const u64 start = key_offsets == nullptr ? i * key_bytes : key_offsets[i];
-    const u64 len = key_offsets == nullptr ? key_bytes : key_offsets[i + 1] - start;
+    const u64 end = key_offsets == nullptr ? start + key_bytes : key_offsets[i + 1];
+    const u64 len = end - start;
+    const bool is_inside = start <= end && (key_offsets == nullptr || end <= key_bytes);
     u8* row = rows + i * stride;
     const u32 room = stride < u32(-1) ? u32(stride) : u32(-1);
-    // No key is longer. Offsets that descend look like it.
+    // No key is longer, or lies outside.
     RingResult got{KEY_NOT_FOUND, 0};
-    if (len > u32(-1)) {
+    if (!is_inside || len > u32(-1)) {
     } else if constexpr (ASKS) {
       got = kv.get_in(g, keys + start, u32(len), row, room);
     } else {

@@ -370,13 +370,6 @@ pub unsafe extern "C" fn rm_view_lookup(
     let look_up = || {
         // SAFETY: the caller says so.
         let lookup = unsafe { memory::sized(lookup, "rm_lookup") }?;
-        let is_missing = lookup.num_keys > 0
-            && (lookup.statuses.is_null()
-                || lookup.rows.is_null() && lookup.row_size > 0
-                || lookup.keys.is_null() && lookup.key_size > 0);
-        if is_missing {
-            return Err(Refusal::invalid("rm_lookup.keys, rows or statuses is null"));
-        }
         // SAFETY: the caller says so.
         let (keys, rows, stream) = unsafe {
             let bytes = lookup.keys.cast();
@@ -392,7 +385,10 @@ pub unsafe extern "C" fn rm_view_lookup(
         find(view)?
             .view
             .lookup(&keys, &rows, stream)
-            .map_err(failed)
+            .map_err(|error| match error.kind {
+                ErrorKind::Invalid => Refusal::invalid(error.to_string()),
+                _ => failed(error),
+            })
     };
     // SAFETY: the caller says so.
     status(unsafe { guard(error, look_up) })

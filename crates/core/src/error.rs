@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Cancelled,
     /// A result of a scan exceeds its type, whatever computes it.
     OutOfRange,
+    /// An argument of the caller is wrong, and nothing was done.
+    Invalid,
     /// Rockmill broke one of its own rules. Please report it.
     Internal,
 }
@@ -39,6 +41,7 @@ impl ErrorKind {
             Self::Verification => "verification",
             Self::Device => "device",
             Self::OutOfRange => "out-of-range",
+            Self::Invalid => "invalid",
             Self::Internal => "internal",
         }
     }

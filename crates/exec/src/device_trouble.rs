@@ -13,7 +13,9 @@ pub fn is_device_trouble(error: &Error) -> bool {
         | ErrorKind::Internal => true,
         // Another device may need less memory.
         ErrorKind::Declined(reason) => reason == DeclineReason::MemoryBudget,
-        ErrorKind::Storage | ErrorKind::Cancelled | ErrorKind::OutOfRange => false,
+        ErrorKind::Storage | ErrorKind::Cancelled | ErrorKind::OutOfRange | ErrorKind::Invalid => {
+            false
+        }
     }
 }
 

@@ -51,6 +51,10 @@ pub trait Handle: Send + Sync + 'static {
     #[doc(hidden)]
     fn pin(&self) -> BoxedPin<'_>;
 
+    /// Reads what another process has written since, of a secondary instance.
+    #[doc(hidden)]
+    fn catch_up(&self) -> Result<()>;
+
     /// As [`rockmill_scan::Store::get`], of a column family.
     #[doc(hidden)]
     fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>);
@@ -153,6 +157,11 @@ macro_rules! handle {
                     snapshot: self.snapshot(),
                     db: self,
                 })
+            }
+
+            fn catch_up(&self) -> Result<()> {
+                let caught_up = self.try_catch_up_with_primary();
+                caught_up.map_err(|e| refused("catch up with the process that writes", &e))
             }
 
             fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>) {

@@ -8,6 +8,7 @@
 
 mod handle;
 mod log;
+mod secondary;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use self_cell::self_cell;
 use handle::BoxedPin;
 pub use handle::Handle;
 use log::{Counted, LogEntries};
+pub use secondary::SecondaryStore;
 
 /// How often a super version is read anew because it has changed meanwhile. Iterators do the scan then.
 const PIN_ATTEMPTS: usize = 100;

@@ -73,6 +73,7 @@ impl From<Error> for Failure {
             ErrorKind::Storage | ErrorKind::Device | ErrorKind::Cancelled => {
                 Self::Environment(error.to_string())
             }
+            ErrorKind::Invalid => Self::Usage(error.to_string()),
             ErrorKind::Internal => {
                 Self::Environment(format!("internal error, please report it: {error}"))
             }

@@ -4,6 +4,7 @@
 //!   Database --view--> FamilyView: one exact version          scan
 //!   pieces of its keys --Operator::Resident--> DeviceTable    cuda
 //!   View::lookup(Keys, Rows, stream)    keys and values in device memory
+//!   View::lookup_slices(SliceKeys, SliceRows)    the same in memory of cudarc, with the feature "cudarc"
 //!   View::hold(stream)                  the version stays until the stream's kernels are done
 //!   View::refresh()                     the next version, of what was written since
 //!   View::get(keys)                     keys and values in host memory; RocksDB answers what the table does not tell
@@ -19,6 +20,8 @@ mod foreseen;
 mod load;
 mod refresh;
 mod ring;
+#[cfg(feature = "cudarc")]
+mod slices;
 mod version;
 mod view;
 
@@ -27,5 +30,7 @@ pub use foreseen::{Asked, Foreseen};
 pub use refresh::{Loaded, Refreshed};
 pub use ring::RingCounts;
 pub use rockmill_cuda::{CallerStream, Keys, KvRecord, RingSettings, Rows, TableContents, Target};
+#[cfg(feature = "cudarc")]
+pub use rockmill_cudarc::{Number, SliceKeys, SliceRows};
 pub use version::Hold;
 pub use view::View;

@@ -106,7 +106,7 @@ impl Hold {
     /// captured into a graph.
     ///
     /// # Errors
-    /// Device.
+    /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         let table = &self.version.table;
         table.look_up_with(&self.kv(), keys, rows, stream)

@@ -197,7 +197,7 @@ impl View {
     /// [`Rows`] has the value and a status.
     ///
     /// # Errors
-    /// Device.
+    /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         let version = self.version();
         version.table.look_up(keys, rows, stream)?;

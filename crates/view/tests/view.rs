@@ -188,6 +188,81 @@ fn values_of_keys_on_the_device_come_into_rows() {
 }
 
 #[test]
+fn a_lookup_that_cannot_work_names_the_argument_and_does_nothing() {
+    if target() != Target::Host {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let view = builder(&directory(dir.path()), "default").open();
+    let view = view.expect("a view");
+    let (words, mut rows) = ([0u64; 4], [7u8; 16]);
+    let (memory, into) = (words.as_ptr(), rows.as_mut_ptr());
+    let bytes = memory.cast::<u8>();
+    let nothing = ptr::null_mut();
+    // SAFETY: none of these lookups reads or writes what is not there, since all of them are refused.
+    let refused = unsafe {
+        let keys = |len| Keys::fixed(bytes, 4, len);
+        let values = |stride| ValueRows::new(into, stride, into);
+        let offsets = bytes.wrapping_add(4).cast();
+        [
+            (
+                Keys::fixed(ptr::null(), 4, 1),
+                values(8),
+                "keys: the pointer is null",
+            ),
+            (
+                keys(1),
+                ValueRows::new(nothing, 8, into),
+                "rows: the pointer is null",
+            ),
+            (
+                keys(1),
+                ValueRows::new(into, 8, nothing),
+                "statuses: the pointer is null",
+            ),
+            (
+                keys(1 << 62),
+                values(8),
+                "keys: 4611686018427387904 times 4 bytes",
+            ),
+            (
+                keys(2),
+                values(u64::MAX),
+                "rows: 2 times 18446744073709551615",
+            ),
+            (
+                Keys::varied(bytes, offsets, 1),
+                values(8),
+                "is no multiple of 8",
+            ),
+            (
+                keys(1),
+                values(8).with_sizes(into.wrapping_add(1).cast()),
+                "is no multiple of 4",
+            ),
+        ]
+    };
+    // SAFETY: on the host there are no streams.
+    let stream = unsafe { CallerStream::new(nothing.cast()) };
+    for (keys, values, sentence) in &refused {
+        let error = view.lookup(keys, values, stream).expect_err(sentence);
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.what.contains(sentence), "{error}");
+    }
+    // Without keys, there need not be any memory.
+    // SAFETY: as above.
+    let none = unsafe {
+        (
+            Keys::fixed(ptr::null(), 4, 0),
+            ValueRows::new(nothing, 8, nothing),
+        )
+    };
+    view.lookup(&none.0, &none.1, stream).expect("no keys");
+    assert_eq!(rows, [7; 16]);
+}
+
+#[test]
 fn a_lookup_of_who_holds_a_view_asks_for_what_the_table_does_not_tell() {
     if target() != Target::Host {
         return;

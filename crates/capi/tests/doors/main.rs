@@ -1,5 +1,6 @@
 //! Programs in C and C++ that use the library as it is installed.
 
+mod kernels;
 mod scripts;
 mod tools;
 
@@ -352,38 +353,4 @@ fn the_example_in_cpp_runs() {
     run(&mut configure);
     run(Command::new("cmake").arg("--build").arg(&build));
     run_example(&build.join("example"), installed.folder());
-}
-
-/// Kernels are compiled, and threads of the host run what they do.
-#[test]
-fn the_example_for_kernels_is_compiled_by_nvcc_and_runs_without_a_gpu() {
-    if !have(&["cc", "g++", "ld", "objcopy"]) {
-        return;
-    }
-    let Some(nvcc) = tools::nvcc() else {
-        return;
-    };
-    let installed = Installed::new();
-    let Some(rocksdb) = RocksDb::find(installed.folder()) else {
-        return;
-    };
-    let binary = installed.folder().join("rank");
-    let mut compiler = Command::new(nvcc.join("bin/nvcc"));
-    compiler.args(["-std=c++20", "-arch=sm_80", "-Xcompiler", WITHOUT_RTTI]);
-    compiler.arg("-I").arg(installed.headers());
-    compiler.arg("-isystem").arg(&rocksdb.headers);
-    compiler.arg(Path::new(REPOSITORY).join("examples/gpukv/rank.cu"));
-    compiler
-        .arg("-L")
-        .arg(installed.libraries())
-        .arg("-lrockmill");
-    // Where the wheels of CUDA have its runtime.
-    compiler.arg("-L").arg(nvcc.join("lib"));
-    compiler.args(&rocksdb.libraries);
-    run(compiler.arg("-o").arg(&binary));
-    let mut rank = Command::new(binary);
-    rank.arg(installed.folder().join("database")).arg("cpu");
-    let printed = run(rank.env("LD_LIBRARY_PATH", installed.libraries()));
-    let expected = "20000 items were ranked, 20000 scores are in RocksDB\n";
-    assert_eq!(printed, expected);
 }

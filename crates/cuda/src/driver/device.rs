@@ -285,6 +285,19 @@ impl Device {
         Ok(captures != 0)
     }
 
+    /// Whether memory of the device, pinned or managed memory is there, which this device reaches. On the host, nobody knows.
+    /// Also while a stream is captured into a graph.
+    ///
+    /// # Errors
+    /// Device.
+    pub(crate) fn reaches(&self, memory: *const u8) -> Result<bool> {
+        let mut reaches = 0;
+        // SAFETY: nothing is read there, and `reaches` is a place for a number.
+        let code = unsafe { (self.table.reaches)(memory.cast(), &raw mut reaches) };
+        self.check(code, "ask where memory lies")?;
+        Ok(reaches != 0)
+    }
+
     /// Says that no buffer has these bytes. Only a sanitizer that watches the host's kernels listens.
     pub(crate) fn forbid(&self, memory: *const u8, bytes: u64) {
         // SAFETY: nothing is read or written.

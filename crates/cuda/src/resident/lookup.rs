@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::PoisonError;
 
-use rockmill_core::Result;
+use rockmill_core::{Error, ErrorKind, Result};
 
 use super::table::DeviceTable;
 use crate::driver::ffi::{Exec, LookupArgs};
-use crate::driver::{DeviceMemory, Download, Stream, altered};
+use crate::driver::{Device, DeviceMemory, Download, Stream, altered};
 use crate::ring::KvRecord;
 
 /// Keys in device memory.
@@ -16,6 +16,7 @@ use crate::ring::KvRecord;
 pub struct Keys {
     bytes: *const u8,
     offsets: *const u64,
+    /// Of each key, or with offsets of all.
     key_bytes: u64,
     len: u64,
 }
@@ -44,8 +45,21 @@ impl Keys {
         Self {
             bytes,
             offsets,
-            key_bytes: 0,
+            key_bytes: u64::MAX,
             len,
+        }
+    }
+
+    /// The same, where keys with offsets that are not within so many bytes are not found. Of keys of one length it changes
+    /// nothing.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        match self.offsets.is_null() {
+            true => self,
+            false => Self {
+                key_bytes: bytes,
+                ..self
+            },
         }
     }
 
@@ -125,6 +139,49 @@ impl Rows {
     }
 }
 
+/// Refuses memory that kernels cannot work with.
+fn check(keys: &Keys, rows: &Rows, device: &Device) -> Result<()> {
+    let n = keys.len;
+    if n == 0 {
+        return Ok(());
+    }
+    let (is_varied, has_sizes) = (!keys.offsets.is_null(), !rows.sizes.is_null());
+    let (offsets, sizes) = (keys.offsets.cast(), rows.sizes.cast_const().cast());
+    let (values, statuses) = (rows.rows.cast_const(), rows.statuses.cast_const());
+    let key_bytes = if is_varied { 0 } else { keys.key_bytes };
+    // What there is for each key, or 0 if the pointer may be null; and what it is aligned to.
+    let arguments = [
+        ("keys", keys.bytes, key_bytes, 1),
+        ("offsets", offsets, 8 * u64::from(is_varied), 8),
+        ("rows", values, rows.stride, 1),
+        ("default row", rows.default_row, 0, 1),
+        ("statuses", statuses, 1, 1),
+        ("sizes", sizes, 4 * u64::from(has_sizes), 4),
+    ];
+    for (name, at, bytes, alignment) in arguments {
+        let end = n.checked_mul(bytes);
+        let end = end.and_then(|bytes| bytes.checked_add(at.addr() as u64));
+        let what = if end.is_none() {
+            format!("{n} times {bytes} bytes are more than memory has; pass another size")
+        } else if at.is_null() && bytes == 0 {
+            continue;
+        } else if at.is_null() {
+            "the pointer is null; pass memory of the view's device".to_owned()
+        } else if !at.addr().is_multiple_of(alignment) {
+            format!("{at:p} is no multiple of {alignment}; align the memory")
+        } else if !device.reaches(at)? {
+            format!(
+                "the GPU does not reach {at:p}; pass memory of the view's device, or pinned or managed memory"
+            )
+        } else {
+            continue;
+        };
+        let what = format!("cannot look keys up: {name}: {what}");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(())
+}
+
 /// A stream of the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct CallerStream(*mut c_void);
@@ -166,7 +223,7 @@ impl DeviceTable {
     /// may be captured into a graph.
     ///
     /// # Errors
-    /// Device.
+    /// Invalid if the device does not reach the caller's memory, or a pointer is not aligned; Device.
     pub fn look_up(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         self.look_up_with(&KvRecord::new(0, self, None), keys, rows, stream)
     }
@@ -175,7 +232,7 @@ impl DeviceTable {
     /// until the stream has come so far.
     ///
     /// # Errors
-    /// Device.
+    /// As those of [`DeviceTable::look_up`].
     pub fn look_up_with(
         &self,
         kv: &KvRecord,
@@ -184,6 +241,7 @@ impl DeviceTable {
         stream: CallerStream,
     ) -> Result<()> {
         let _current = self.device.make_current()?;
+        check(keys, rows, &self.device)?;
         let exec = Exec {
             stream: stream.0,
             scratch: ptr::null_mut(),

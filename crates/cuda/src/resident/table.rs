@@ -214,6 +214,12 @@ impl DeviceTable {
         taken.saturating_mul(16) > slots.saturating_mul(MOST)
     }
 
+    /// The number of the GPU where the table lies; nothing if it lies on the host.
+    pub fn gpu(&self) -> Option<u32> {
+        let is_gpu = self.device.memory_bytes() > 0;
+        is_gpu.then(|| self.device.number())
+    }
+
     /// What the table has now.
     pub fn contents(&self) -> TableContents {
         self.held().contents

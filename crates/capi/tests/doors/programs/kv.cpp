@@ -190,6 +190,105 @@ void closing_beside_calls(const Database& database) {
   }
 }
 
+// Checks that nobody writes through a view of a store.
+void check_read_only(rm_view* view) {
+  rockmill::hold hold(view);
+  rockmill::kv kv = hold.kv();
+  const auto put = kv.wait(tile, kv.put(tile, "sum", 3, "v", 1));
+  check(put.status == rockmill::status::read_only, "a put into a database of somebody else");
+  const auto del = kv.wait(tile, kv.del(tile, "sum", 3));
+  check(del.status == rockmill::status::read_only, "a delete in a database of somebody else");
+}
+
+// Another handle writes, as another process might. The newest entry of the key is a merge operand, so RocksDB is asked.
+void a_secondary_instance(const std::string& folder) {
+  const Database primary(folder + "/primary");
+  char* error = nullptr;
+  uint64_t expected = 0;
+  const auto add = [&](uint64_t number) {
+    expected += number;
+    const char* bytes = reinterpret_cast<const char*>(&number);
+    rocksdb_merge(primary.db, primary.write, "sum", 3, bytes, sizeof number, &error);
+    check(error);
+  };
+  add(1);
+  const std::string own = folder + "/secondary";
+  rocksdb_t* db = rocksdb_open_as_secondary(primary.options, primary.path.c_str(), own.c_str(), &error);
+  check(error);
+  rocksdb_column_family_handle_t* family = rocksdb_get_default_column_family_handle(db);
+  rm_rocksdb_store of = {db, family, primary.read, primary.write};
+  const rm_store store = rm_store_of_rocksdb(&of);
+  rm_view* view = open_view(options_of(primary, &store, 16, 64, 60'000));
+  rocksdb_flushoptions_t* flush = rocksdb_flushoptions_create();
+  for (uint64_t round = 0; round < 4; ++round) {
+    add(round);
+    if (round % 2 == 0) rocksdb_flush(primary.db, flush, &error);
+    check(error);
+    rm_view_refresh(view, &error);
+    check(error);
+    rockmill::hold hold(view);
+    rockmill::kv kv = hold.kv();
+    uint64_t sum = 0;
+    check(kv.find(tile, "sum", 3).status == rockmill::status::ask, "a merge operand tells the value");
+    const auto got = kv.get(tile, "sum", 3, &sum, sizeof sum);
+    check(got.status == rockmill::status::found && sum == expected, "a get is behind");
+    add(7);
+    const auto latest = kv.wait(tile, kv.get_latest(tile, "sum", 3, &sum, sizeof sum));
+    check(latest.status == rockmill::status::found && sum == expected, "the latest value is behind");
+  }
+  check_read_only(view);
+  close_view(view);
+  rocksdb_flushoptions_destroy(flush);
+  rocksdb_column_family_handle_destroy(family);
+  rocksdb_close(db);
+
+  of.db = rocksdb_open_for_read_only(primary.options, primary.path.c_str(), 0, &error);
+  check(error);
+  of.family = rocksdb_get_default_column_family_handle(of.db);
+  view = open_view(options_of(primary, &store, 16, 64, 60'000));
+  check_read_only(view);
+  close_view(view);
+  rocksdb_column_family_handle_destroy(of.family);
+  rocksdb_close(of.db);
+}
+
+// Each of these lookups is refused, and names its argument.
+void wrong_lookups(rm_view* view) {
+  alignas(8) char bytes[64] = {};
+  uint8_t* const statuses = reinterpret_cast<uint8_t*>(bytes + 32);
+  rm_lookup good{};
+  good.struct_size = sizeof good;
+  good.keys = bytes;
+  good.key_size = 8;
+  good.num_keys = 1;
+  good.statuses = statuses;
+  const auto refused = [&](const rm_lookup& lookup, const char* sentence) {
+    char* error = nullptr;
+    check(rm_view_lookup(view, &lookup, nullptr, &error) == RM_INVALID, sentence);
+    check(std::string(error).find(sentence) != std::string::npos, error);
+    rm_free(error);
+  };
+  rm_lookup lookup = good;
+  lookup.keys = nullptr;
+  refused(lookup, "keys: the pointer is null");
+  lookup = good;
+  lookup.statuses = nullptr;
+  refused(lookup, "statuses: the pointer is null");
+  lookup = good;
+  lookup.row_size = 8;
+  refused(lookup, "rows: the pointer is null");
+  lookup = good;
+  lookup.key_offsets = reinterpret_cast<const uint64_t*>(bytes + 4);
+  refused(lookup, "offsets");
+  lookup = good;
+  lookup.sizes = reinterpret_cast<uint32_t*>(bytes + 2);
+  refused(lookup, "sizes");
+  char* error = nullptr;
+  check(rm_view_lookup(view, &good, nullptr, &error) == RM_SUCCESS, "a good lookup");
+  check(error);
+  check(statuses[0] == RM_KV_NOT_FOUND, "eight zeros are no key");
+}
+
 void wrong_calls(const Database& database) {
   rm_view* view = open(database, nullptr, 0, 0, 0);
   char* error = nullptr;
@@ -205,6 +304,7 @@ void wrong_calls(const Database& database) {
     check(kv.wait(tile, kv.put(tile, "k", 1, "v", 1)).status == rockmill::status::read_only, "a put without a store");
     check(kv.get(tile, "", 0, buffer, 8).status == rockmill::status::not_found, "an empty key that is not there");
   }
+  wrong_lookups(view);
   check(rm_view_release(view, 77, &error) == RM_INVALID, "no such hold");
   rm_free(error);
   char* stats = rm_view_stats_json(view, &error);
@@ -234,6 +334,8 @@ int main(int argc, char** argv) {
   std::printf("closing\n");
   closing_beside_calls(database);
   std::printf("closing beside calls\n");
+  a_secondary_instance(argv[1]);
+  std::printf("a secondary instance\n");
   wrong_calls(database);
   std::printf("wrong calls\n");
 }

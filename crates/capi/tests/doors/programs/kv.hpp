@@ -30,6 +30,9 @@ struct Database {
   explicit Database(const std::string& folder) : path(folder) {
     char* error = nullptr;
     rocksdb_options_set_create_if_missing(options, 1);
+    rocksdb_options_set_uint64add_merge_operator(options);
+    // A secondary instance wants it.
+    rocksdb_options_set_max_open_files(options, -1);
     db = rocksdb_open(options, path.c_str(), &error);
     check(error);
     family = rocksdb_get_default_column_family_handle(db);

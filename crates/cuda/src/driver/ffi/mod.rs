@@ -73,6 +73,7 @@ pub struct KernelTable {
     pub release_pinned: unsafe extern "C" fn(Handle) -> c_int,
     pub forbid: unsafe extern "C" fn(*const c_void, u64),
     pub allow: unsafe extern "C" fn(*const c_void, u64),
+    pub reaches: unsafe extern "C" fn(*const c_void, *mut u32) -> c_int,
 
     pub stream_create: unsafe extern "C" fn(*mut Handle) -> c_int,
     pub stream_destroy: unsafe extern "C" fn(Handle) -> c_int,

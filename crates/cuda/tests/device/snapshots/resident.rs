@@ -296,18 +296,21 @@ fn rows_have_values_the_default_or_what_they_had() {
 }
 
 #[test]
-fn offsets_that_descend_find_nothing() {
+fn offsets_that_descend_or_lie_outside_find_nothing() {
     let table = table_of(&on_host(), &numbered(0..10), &settings(10));
-    let (keys, offsets) = ([0u8; 8], [4u64, 0, 4]);
-    let mut statuses = [7u8; 2];
-    // SAFETY: the host's kernels use this memory before the call returns, and no byte in front of a key that is too long.
+    let (keys, offsets) = ([0u8; 8], [4u64, 0, 4, 8, 9, u64::MAX, 4]);
+    let mut statuses = [7u8; 6];
+    // SAFETY: the host's kernels use this memory before the call returns, and no byte that is not within the eight.
     unsafe {
-        let keys = Keys::varied(keys.as_ptr(), offsets.as_ptr(), 2);
+        let keys = Keys::varied(keys.as_ptr(), offsets.as_ptr(), 6).within(8);
         let rows = Rows::new(ptr::null_mut(), 0, statuses.as_mut_ptr());
         let stream = CallerStream::new(ptr::null_mut());
         table.look_up(&keys, &rows, stream).expect("looked up");
     }
-    assert_eq!(statuses, [Rows::NOT_FOUND, Rows::TOO_SMALL]);
+    let mut expected = [Rows::NOT_FOUND; 6];
+    // Both are four zeros, as the key of the first row is.
+    expected[1..3].fill(Rows::TOO_SMALL);
+    assert_eq!(statuses, expected);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! A device that is lost while kernels hold a view: nothing waits for it, and the database lives on.
+
+#[path = "../../scan/tests/common/mod.rs"]
+mod common;
+mod helpers;
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use common::options;
+use helpers::*;
+use rockmill_core::ErrorKind;
+use rockmill_cuda::faults::{Call, Faults, Held};
+use rockmill_live::LiveDatabase;
+use rockmill_scan::Database;
+use rockmill_view::{CallerStream, Keys, RingSettings, Rows, Target};
+use rust_rocksdb::DB;
+
+/// More than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn nothing_waits_for_a_device_that_is_lost() {
+    for call in [Call::Wait, Call::Copy, Call::Stage] {
+        let (done, is_done) = channel();
+        let test = thread::spawn(move || {
+            lose(call);
+            // The other end is gone if this came too late.
+            let _ = done.send(());
+        });
+        let ended = is_done.recv_timeout(PATIENCE);
+        assert!(ended.is_ok() || test.is_finished(), "{call:?} hangs");
+        test.join().expect("it passes");
+    }
+}
+
+/// Loses the device at the next call of a kind, during a hold.
+fn lose(call: Call) {
+    let faults = Faults::none();
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let db = DB::open_cf(&options(), dir.path(), ["default"]).expect("the database opens");
+    let db = Arc::new(db);
+    let database: Arc<dyn Database> = Arc::new(LiveDatabase::new(Arc::clone(&db)));
+    let view = builder(&database, "default").device(Target::Faulty);
+    let view = view.ring(RingSettings::default()).open().expect("a view");
+    let (keys, mut rows, mut statuses) = (numbered(1), [0u8; 40], [9u8]);
+    // SAFETY: the host's kernels use this memory before a call returns.
+    let (keys, rows, stream) = unsafe {
+        let rows = Rows::new(rows.as_mut_ptr(), 40, statuses.as_mut_ptr());
+        let stream = CallerStream::new(ptr::null_mut());
+        (Keys::fixed(keys.as_ptr(), 4, 1), rows, stream)
+    };
+    let holds = [(); 3].map(|()| view.hold(stream).expect("a hold"));
+    holds[0].lookup(&keys, &rows, stream).expect("looked up");
+    db.put(b"new", b"1").expect("written");
+    faults.break_down(call, 0);
+    // It may come in front of the call that loses the device.
+    let _ = holds[1].lookup(&keys, &rows, stream);
+    let errors = [
+        view.get(&[&numbered(1)]).map(drop),
+        view.refresh().map(drop),
+        view.lookup(&keys, &rows, stream),
+    ];
+    for error in errors {
+        assert_eq!(
+            error.expect_err("the device is lost").kind,
+            ErrorKind::Device
+        );
+    }
+    drop(holds);
+    view.abort();
+    drop(view);
+    assert_eq!(faults.held(), Held::default());
+    db.put(b"newer", b"2").expect("written");
+    assert_eq!(db.get(b"newer").expect("read").as_deref(), Some(&b"2"[..]));
+}
