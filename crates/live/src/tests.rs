@@ -46,6 +46,9 @@ impl Handle for Late {
         }
         pin
     }
+    fn catch_up(&self) -> Result<()> {
+        self.db.catch_up()
+    }
     fn get(&self, family: &str, keys: &[&[u8]], value: ValueFn<'_>) {
         Handle::get(&self.db, family, keys, value);
     }
