@@ -110,7 +110,7 @@ fn made(
         }
         Some(range) => {
             place(device(), inputs, &range, SEEN, &delta).expect("placed");
-            delta.take_unseen(&[range.clone()]).expect("taken out");
+            delta.take_unseen(std::slice::from_ref(&range)).expect("taken out");
             after_reload(known, run, &range)
         }
     };
