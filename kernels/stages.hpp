@@ -138,9 +138,6 @@ inline int copy_rows(const Exec* exec, const RowArgs* a, u64 first, u64 end, u8*
 // Lanes for a row, and for a key: four read a bucket, 16 bytes each.
 constexpr u32 VIEW_LANES = 4;
 constexpr u64 LONG_ROW = 1024;
-// Blocks of a processor that look keys up: more would leave a thread too few registers, and fewer too little to do while
-// memory is waited for.
-constexpr u32 VIEW_BLOCKS = 6;
 
 inline int measure_records(const Exec* exec, const PlaceArgs* a) {
   const MeasureRecords measure{a->arena, a->rows, a->key_bytes, a->values, a->base, a->seen, a->sizes, a->totals};
@@ -181,13 +178,9 @@ inline int look_up(const Exec* exec, const LookupArgs* a) {
   const auto run = [&](auto asks) {
     const LookUp<decltype(asks)::value> look_up{Kv{a->kv},      a->keys,     a->key_offsets, a->key_bytes, a->rows, a->stride,
                                                 a->default_row, a->statuses, a->sizes};
-    if constexpr (decltype(asks)::value) {
-      return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
-    } else {
-      // Long values keep more lanes busy than a bucket does.
-      if (a->stride >= LONG_ROW) return for_each_tile<2 * VIEW_LANES, VIEW_BLOCKS>(*exec, a->n, look_up);
-      return for_each_tile<VIEW_LANES, VIEW_BLOCKS>(*exec, a->n, look_up);
-    }
+    // Long values keep more lanes busy than a bucket does.
+    if (!decltype(asks)::value && a->stride >= LONG_ROW) return for_each_tile<2 * VIEW_LANES>(*exec, a->n, look_up);
+    return for_each_tile<VIEW_LANES>(*exec, a->n, look_up);
   };
   return a->kv.ring.mailboxes == 0 ? run(std::false_type{}) : run(std::true_type{});
 }

@@ -73,9 +73,8 @@ __global__ void __launch_bounds__(THREADS) each_group_kernel(u64 n, F f) {
   for (u64 i = first; i < n; i += step) f(Warp{}, i);
 }
 
-// BLOCKS: so many are to fit on a processor, which limits the registers of a thread.
-template <u32 W, u32 BLOCKS, class F>
-__global__ void __launch_bounds__(THREADS, BLOCKS) each_tile_kernel(u64 n, F f) {
+template <u32 W, class F>
+__global__ void __launch_bounds__(THREADS) each_tile_kernel(u64 n, F f) {
   const u64 step = u64(gridDim.x) * (THREADS / W);
   const u64 first = (u64(blockIdx.x) * THREADS + threadIdx.x) / W;
   for (u64 i = first; i < n; i += step) f(Tile<W>{}, i);
@@ -141,10 +140,10 @@ int for_each_group(const Exec& exec, u64 n, F f) {
   return cudaGetLastError();
 }
 
-template <u32 W, u32 BLOCKS = 1, class F>
+template <u32 W, class F>
 int for_each_tile(const Exec& exec, u64 n, F f) {
   if (n == 0) return 0;
-  each_tile_kernel<W, BLOCKS><<<LaunchPolicy::blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
+  each_tile_kernel<W><<<LaunchPolicy::blocks(exec, n * W), THREADS, 0, stream_of(exec)>>>(n, f);
   return cudaGetLastError();
 }
 
@@ -261,7 +260,7 @@ int for_each_group(const Exec&, u64 n, F f) {
   return 0;
 }
 
-template <u32 W, u32 BLOCKS = 1, class F>
+template <u32 W, class F>
 int for_each_tile(const Exec&, u64 n, F f) {
   for (u64 i = 0; i < n; ++i) f(Alone{}, i);
   return 0;

@@ -518,7 +518,8 @@ void run_round(const char* device, const std::string& path, std::mt19937_64& ran
     closer.join();
   } else {
     faulty.has_faults = false;
-    // Nobody holds the view now, so the table has all that was put.
+    // Nobody holds the view once the stream is done, so the table has all that was put.
+    synchronize(is_on_host);
     refresh(view);
     {
       rockmill::hold hold(view);
