@@ -228,6 +228,8 @@ macro_rules! handle {
             fn hold(&mut self, family: &str) -> bool {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::Memtable);
+                // Whoever gives up the last view of a memtable or a file does not wait for its memory or for the file system.
+                options.set_background_purge_on_iterator_cleanup(true);
                 let iterator = match self.db.cf_handle(family) {
                     Some(family) => self.db.raw_iterator_cf_opt(&family, options),
                     None if family == DEFAULT => self.db.raw_iterator_opt(options),
