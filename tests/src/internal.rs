@@ -229,13 +229,20 @@ pub fn entries(
 /// RocksDB's error, as text, or the error in a file.
 pub fn range_tombstones(db: &DB, family: &str) -> Result<Vec<RangeTombstone>, String> {
     let (mut tombstones, mut block) = (Vec::new(), Vec::new());
-    for (_, name) in files(db, family)? {
+    for (facts, name) in files(db, family)? {
         let path = path_of(db, &name);
         let table = Table::open(&path)?;
-        if let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) {
-            table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
-            tombstones.extend(decode_range_tombstones(&block).map_err(|e| table.place(&e))?);
+        let Some(&handle) = table.meta.metaindex.get(names::RANGE_DELETIONS) else {
+            continue;
+        };
+        table.read(handle, &mut Decompressor::new(Vec::new()), &mut block)?;
+        let mut own = decode_range_tombstones(&block).map_err(|e| table.place(&e))?;
+        if reasons_to_decline(db, &name)?.contains(&GLOBAL_SEQUENCE_NUMBER) {
+            // As for entries.
+            own.iter_mut()
+                .for_each(|tombstone| tombstone.sequence = facts.largest_sequence);
         }
+        tombstones.extend(own);
     }
     Ok(tombstones)
 }

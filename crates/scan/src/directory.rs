@@ -69,8 +69,8 @@ impl Directory {
     /// A view of one column family as another view of this directory had it, perhaps in another process.
     ///
     /// # Errors
-    /// Declined if there is no such column family, or not these files and logs any more; as those of
-    /// [`Database::view`].
+    /// Declined if there is no such column family, or not these files and logs any more, or no memory for what is not
+    /// flushed; as those of [`Database::view`].
     pub fn at(&self, engine: &Arc<ScanEngine>, version: &Version) -> Result<Arc<View>> {
         self.attempt(engine, Some(version))
     }
@@ -126,6 +126,9 @@ impl Directory {
             }
             families.insert(*id, family);
         }
+        if let Some(version) = version.filter(|_| families.is_empty()) {
+            return Err(version.gone());
+        }
         let has_unflushed = version.is_none_or(|version| version.log_number.is_some());
         let is_wanted = |id: u32| {
             let family = families.get(&id).filter(|_| has_unflushed);
@@ -144,7 +147,8 @@ impl Directory {
                     }
                 }
             }
-            Err(error) if matches!(error.kind, ErrorKind::Declined(_)) => {
+            // A version would lack them: who has its pieces does not ask for others.
+            Err(error) if matches!(error.kind, ErrorKind::Declined(_)) && version.is_none() => {
                 for family in families.values_mut() {
                     family.unread.get_or_insert_with(|| error.to_string());
                 }
@@ -152,7 +156,13 @@ impl Directory {
             Err(error) => return Err(error),
         }
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
-        if follower.tree().column_families != tree.column_families {
+        let now = &follower.tree().column_families;
+        let is_same = |id: &u32| now.get(id) == tree.column_families.get(id);
+        let is_same = match version {
+            Some(_) => families.keys().all(is_same),
+            None => *now == tree.column_families,
+        };
+        if !is_same {
             return Ok(None);
         }
         let files = tree

@@ -298,7 +298,7 @@ impl ScanEngine {
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let bytes = on_devices.fold(of(self.executor.cpu()), u64::max);
             let most = self.max_task_bytes();
-            // More than usual only as long as a piece on each thread has it.
+            // There is more than the usual only if pieces on all threads can have it.
             let at_once = match read_ahead > READ_AHEAD_BYTES {
                 true => slots,
                 false => 1,
@@ -385,8 +385,10 @@ fn is_for_iterators(error: &Error) -> bool {
 
 /// Memory of the batches of a piece with so many bytes of keys and values.
 fn output_bytes(plan: &ScanPlan, bytes: u64) -> u64 {
-    match plan.output.columns().is_empty() {
-        true => 0,
-        false => bytes,
+    match (plan.output.columns().is_empty(), plan.pads()) {
+        (true, _) => 0,
+        (false, false) => bytes,
+        // As much as a piece may have.
+        (false, true) => u64::MAX,
     }
 }

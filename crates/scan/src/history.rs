@@ -20,6 +20,7 @@ use rockmill_storage::{InputFileReader, Storage};
 use crate::engine::ScanEngine;
 use crate::memory_table::MemoryTable;
 use crate::ranges;
+use crate::version::VersionFile;
 use crate::view::FamilyView;
 
 /// What a reader of a version finds otherwise than one of an older version.
@@ -45,8 +46,6 @@ pub struct WrittenSince {
     pub unflushed: Option<Arc<FamilyView>>,
 }
 
-/// A file, whatever its level: its number, and the unique id of its table.
-type FileId = (u64, Option<[u64; 2]>);
 
 /// What a column family's files tell of its history.
 #[derive(Debug, Clone)]
@@ -55,8 +54,8 @@ pub(crate) struct Origin {
     pub id: u32,
     /// Where the MANIFEST says that it has its files.
     pub position: Position,
-    /// Its files.
-    pub files: BTreeSet<FileId>,
+    /// Its files, whatever their levels.
+    pub files: BTreeSet<VersionFile>,
     /// What is not in its files is in logs from this number on.
     pub log_number: u64,
     /// Numbers of files with entries that were written after the view was taken.

@@ -1,7 +1,7 @@
 //! A version of a column family as data: another process that has the directory can open it.
 //!
-//! Files that a version consists of never change. What was not flushed is in logs, and may be overwritten when it is
-//! flushed. So a version with unflushed entries exists until the next flush, and one without until the next compaction of
+//! Files that a version consists of never change. What was not flushed is in logs, and a flush writes only the newest entry
+//! of a key. So a version with unflushed entries exists until the next flush, and one without until the next compaction of
 //! its files.
 
 use std::collections::BTreeSet;
@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::view::{Family, FamilyView};
 
+/// A file of a version: its number, its bytes, and the unique id of its table.
+pub type VersionFile = (u64, u64, Option<[u64; 2]>);
+
 /// A version of a column family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
@@ -18,22 +21,32 @@ pub struct Version {
     pub family: String,
     /// The sequence number: the version has what was written up to it.
     pub sequence: u64,
-    /// Number of each file, and its bytes.
-    pub files: BTreeSet<(u64, u64)>,
+    /// The files.
+    pub files: BTreeSet<VersionFile>,
     /// What is not flushed is in logs from this number on; `None` if all is.
     pub log_number: Option<u64>,
 }
 
 impl FamilyView {
     /// What [`crate::Directory::at`] opens again.
-    pub fn version(&self) -> Version {
-        let files = self.files().iter();
-        Version {
+    ///
+    /// # Errors
+    /// Declined if RocksDB's iterators read all of the column family: it may have entries that are neither in files nor in
+    /// the log.
+    pub fn version(&self) -> Result<Version> {
+        if let Some(reason) = self.unread() {
+            let what = format!(
+                "RocksDB's iterators of this process read column family {:?}: {reason}",
+                self.name
+            );
+            return Err(Error::declined(DeclineReason::UnsupportedFormat, what));
+        }
+        Ok(Version {
             family: self.name.clone(),
             sequence: self.sequence,
-            files: files.map(|file| (file.number, file.bytes)).collect(),
+            files: self.origin.files.clone(),
             log_number: (!self.unflushed.is_empty()).then_some(self.origin.log_number),
-        }
+        })
     }
 }
 
@@ -43,7 +56,7 @@ impl Version {
     /// # Errors
     /// Declined if it does not have them any more.
     pub(crate) fn choose(&self, family: &mut Family) -> Result<()> {
-        family.keep_files(|number, bytes| self.files.contains(&(number, bytes)));
+        family.keep_files(|file| self.files.contains(&file));
         let has_log = self.log_number.is_none_or(|log| log == family.log_number());
         match family.files_mut().len() == self.files.len() && has_log {
             true => Ok(()),

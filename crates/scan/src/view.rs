@@ -23,6 +23,7 @@ use crate::options::ReadOptions;
 use crate::piece::{Piece, Through};
 use crate::ranges;
 use crate::table::{Table, TableFolder};
+use crate::version::VersionFile;
 
 /// All column families of a database at one sequence number.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Family {
         Origin {
             id: self.id,
             position: self.position.clone(),
-            files: metas().map(|meta| (meta.number, meta.unique_id)).collect(),
+            files: metas().map(version_file).collect(),
             log_number: self.log_number,
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),
@@ -121,15 +122,19 @@ impl Family {
         self.log_number
     }
 
-    /// Leaves out all files but some, by number and bytes.
-    pub(crate) fn keep_files(&mut self, keeps: impl Fn(u64, u64) -> bool) {
-        (self.files).retain(|file| keeps(file.meta.number, file.meta.size));
+    /// Leaves out all files but some.
+    pub(crate) fn keep_files(&mut self, keeps: impl Fn(VersionFile) -> bool) {
+        self.files.retain(|file| keeps(version_file(&file.meta)));
     }
 
     /// The files, to be opened.
     pub(crate) fn files_mut(&mut self) -> &mut [File] {
         &mut self.files
     }
+}
+
+fn version_file(meta: &FileMeta) -> VersionFile {
+    (meta.number, meta.size, meta.unique_id)
 }
 
 impl View {
@@ -391,6 +396,11 @@ impl FamilyView {
         };
         let tables = borders::overlapping(range, &self.inputs);
         tables.map(open).collect()
+    }
+
+    /// Why all of it is read through iterators, if it is.
+    pub(crate) fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
     }
 
     /// Whether RocksDB's iterators can be asked.

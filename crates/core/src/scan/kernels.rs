@@ -3,7 +3,7 @@
 use super::{Instruction, Register, ScanPlan};
 
 impl ScanPlan {
-    /// Why kernels do not run the plan, as a clause; `None` if no kind of its instructions is the reason.
+    /// Why kernels do not run the plan because of what it computes, as a clause.
     pub fn left_to_cpu(&self) -> Option<&'static str> {
         let in_groups = lies_in_groups(&self.instructions);
         let reason = |instruction: &Instruction| match instruction {

@@ -3,6 +3,7 @@
 use super::{
     BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction, Literal, ScanOutput, ScanPlan,
 };
+use super::strings::MAX_SPACES;
 use crate::table::InputTable;
 
 impl ScanPlan {
@@ -41,6 +42,20 @@ impl ScanPlan {
         batch.saturating_add(states).saturating_mul(2)
     }
 
+    /// Whether some strings are longer than what is stored of them.
+    pub fn pads(&self) -> bool {
+        let pads = |instruction: &Instruction| {
+            matches!(
+                instruction,
+                Instruction::String {
+                    spaces: Some(_),
+                    ..
+                }
+            )
+        };
+        self.instructions.iter().any(pads)
+    }
+
     /// Bytes that byte columns of such types have in a batch at most, of so many rows with so many bytes together, of which
     /// the largest has at most `row`. A batch has at most `most` bytes, unless a single row has more.
     pub fn data_bytes(
@@ -58,8 +73,10 @@ impl ScanPlan {
             _ => 0,
         };
         let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
-        let all = rows.saturating_mul(literal).saturating_add(bytes);
-        let largest = row.saturating_add(literal).saturating_mul(columns);
+        // Of a row's bytes that do not lie in it.
+        let more = literal + if self.pads() { MAX_SPACES as u64 } else { 0 };
+        let all = rows.saturating_mul(more).saturating_add(bytes);
+        let largest = row.saturating_add(more).saturating_mul(columns);
         (all.saturating_mul(columns)).min(largest.max(most as u64))
     }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The number takes two bytes at most.
+pub const MAX_SPACES: i128 = 1 << 16;
+
 /// How a string is cut into groups of bytes, each followed by a byte that says whether another one follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StringGroups {
@@ -69,8 +72,6 @@ impl StringGroups {
 
     /// As [`StringGroups::decode`], of a padded string with as many spaces at its end as belong to it.
     pub fn decode_padded(self, stored: &[u8], spaces: i128) -> Option<Vec<u8>> {
-        /// The number takes two bytes at most.
-        const MAX_SPACES: i128 = 1 << 16;
         let mut string = self.decode(stored)?;
         let spaces = Some(spaces).filter(|spaces| *spaces < MAX_SPACES)?;
         let len = spaces.saturating_add(string.len() as i128 - Self::SPACES_OFFSET);

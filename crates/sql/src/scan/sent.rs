@@ -22,7 +22,14 @@ use crate::table::StatementView;
 /// Version of these bytes.
 const FORMAT: u32 = 1;
 
+/// What bytes of each format have.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Sent {
     format: u32,
     path: PathBuf,
@@ -49,7 +56,7 @@ struct SentColumn {
 /// out; DataFusion computes them in any case.
 ///
 /// # Errors
-/// Plan if the path of the directory is not UTF-8.
+/// Plan if the path of the directory is not UTF-8; External if RocksDB's iterators of this process read the column family.
 pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     let Some(scan) = node.downcast_ref::<ScanExec>() else {
         return Ok(None);
@@ -63,7 +70,7 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     let sent = Sent {
         format: FORMAT,
         path: scan.source.family.path().to_owned(),
-        version: scan.source.family.version(),
+        version: scan.source.family.version().map_err(external)?,
         plan: scan.plan.as_ref().clone(),
         columns: schema.fields().iter().map(column).collect(),
         ordered_by: scan.ordered_by,
@@ -75,14 +82,22 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// The scan of [`encode_scan`] over the same files, with the devices of `engine`. It reads files.
+/// The scan of [`encode_scan`] over the same files, with the devices of `engine`. It reads files of the directory that the
+/// bytes name, so take them only from processes that may read it. Ranges of keys that RocksDB's iterators have to read are
+/// an error when the scan runs, if the database was written to since.
 ///
 /// # Errors
 /// Plan if the bytes are no scan of this version of Rockmill; External if the directory does not have the files or the
 /// unflushed entries any more. Files are there until they are compacted, unflushed entries until they are flushed.
 pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn ExecutionPlan>> {
-    let sent: Sent = serde_json::from_slice(bytes)
-        .map_err(|e| DataFusionError::Plan(format!("the bytes are no scan: {e}")))?;
+    let no_scan = |e| DataFusionError::Plan(format!("the bytes are no scan: {e}"));
+    let Format { format } = serde_json::from_slice(bytes).map_err(no_scan)?;
+    if format != FORMAT {
+        return plan_err!(
+            "the scan has format {format}, and this version of Rockmill reads {FORMAT}: use the same version for both"
+        );
+    }
+    let sent: Sent = serde_json::from_slice(bytes).map_err(no_scan)?;
     let schema = Arc::new(sent.check()?);
     let directory = Directory::open(&sent.path).map_err(external)?;
     let directory = directory.with_iterators(Arc::new(ReadOnly::default()));
@@ -108,12 +123,6 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
 impl Sent {
     /// The columns that the scan hands over.
     fn check(&self) -> Result<Schema> {
-        if self.format != FORMAT {
-            return plan_err!(
-                "the scan has format {}, and this version of Rockmill reads {FORMAT}: use the same version for both",
-                self.format
-            );
-        }
         self.plan.kinds().map_err(external)?;
         let stored = self.plan.output.columns();
         let fields = self.columns.iter().map(SentColumn::field);
