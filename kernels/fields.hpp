@@ -56,7 +56,7 @@ constexpr FieldPlace FIELDS[] = {
     ROCKMILL_RECORD(Ring, posted, requests, outgoing, answered, answers, incoming, states, numbers, changed, timeout_ns,
                     mailboxes, mailbox_bytes)
     ROCKMILL_RECORD(KvRecord, abi, num_tickets, version, table, ring, last_mailbox, last_number)
-    ROCKMILL_RECORD(PlaceTotals, without, asks_in, asks_out, values_out, dead_bytes, gone, left_over, unseen)
+    ROCKMILL_RECORD(PlaceTotals, without, asks_in, asks_out, values_out, dead_bytes, gone, retaken, left_over, unseen)
     ROCKMILL_RECORD(RecordChunk, address, live_bytes, moves)
     ROCKMILL_RECORD(InputTotals, hash, tombstones, single_deletes, key_bytes, value_bytes)
     ROCKMILL_RECORD(RetainTotals, hash_kept, hash_dropped, replaced, tombstones_dropped, kept, above,

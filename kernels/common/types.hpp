@@ -493,8 +493,8 @@ struct PlaceTotals {
   u64 without, asks_in;
   // Records that no slot names any more: those that say so, those with a value, and the bytes of both.
   u64 asks_out, values_out, dead_bytes;
-  // Slots that no key has any more.
-  u64 gone;
+  // Slots that no key has any more, and those of them that a key has taken again.
+  u64 gone, retaken;
   // Keys for whose slot there was no room.
   u64 left_over;
   // Rows whose keys the base has, but no other row.

@@ -14,19 +14,29 @@ ROCKMILL_HD void count_out(PlaceTotals* totals, const u8* record) {
   atomic_add(&totals->dead_bytes, record_bytes(head));
 }
 
-// Puts a slot into the table; false if there is no room where it belongs. No other row has the key. Other tasks put in
-// theirs meanwhile.
-ROCKMILL_HD bool insert_slot(const ResidentTable& table, u64 hash, u64 address) {
+// What became of a slot: there is no room where it belongs; it lies in an empty one; it lies in that of a deleted key.
+enum Inserted : u32 { NO_ROOM = 0, IN_EMPTY = 1, IN_GONE = 2 };
+
+// Puts a slot into the table. No other row has the key. Other tasks put in theirs meanwhile.
+ROCKMILL_HD Inserted insert_slot(const ResidentTable& table, u64 hash, u64 address) {
   u64 bucket = first_bucket(table, hash);
   for (u32 left = run_buckets(table); left > 0; --left, bucket = next_bucket(table, bucket)) {
     u64* slots = table.slots + bucket * BUCKET_SLOTS;
     for (u32 i = 0; i < BUCKET_SLOTS; ++i) {
       const u64 own = load_relaxed(slots + i);
       if (own != EMPTY_SLOT && own != GONE_ADDRESS) continue;
-      if (compare_and_swap(slots + i, own, slot_of(hash, address)) == own) return true;
+      if (compare_and_swap(slots + i, own, slot_of(hash, address)) != own) continue;
+      return own == EMPTY_SLOT ? IN_EMPTY : IN_GONE;
     }
   }
-  return false;
+  return NO_ROOM;
+}
+
+// The same, counted.
+ROCKMILL_HD void count_in(const ResidentTable& table, u64 hash, u64 address, PlaceTotals* totals) {
+  const Inserted inserted = insert_slot(table, hash, address);
+  if (inserted == NO_ROOM) atomic_add(&totals->left_over, 1);
+  if (inserted == IN_GONE) atomic_add(&totals->retaken, 1);
 }
 
 ROCKMILL_HD bool is_deleted(const Key& row) {
@@ -120,10 +130,19 @@ struct PlaceRecords {
     const u32 len = told_len(row, value);
     if (g.rank() == 0) *reinterpret_cast<RecordHead*>(record) = {row.len, len};
     copy_bytes(g, record + sizeof(RecordHead), key.data(), row.len);
-    // Compilers may have the end of a key read together with what is behind it.
-    for (u64 at = sizeof(RecordHead) + row.len + g.rank(); at < record_value_at(row.len); at += g.width) record[at] = 0;
-    if (len != ASK_VALUE) copy_bytes(g, record + record_value_at(row.len), arena + value.at, len);
-    else if (g.rank() == 0) atomic_add(&totals->asks_in, 1);
+    // What is behind a key may be read with its end, and records move as a whole.
+    clear(g, record, sizeof(RecordHead) + row.len, record_value_at(row.len));
+    if (len == ASK_VALUE) {
+      if (g.rank() == 0) atomic_add(&totals->asks_in, 1);
+      return;
+    }
+    copy_bytes(g, record + record_value_at(row.len), arena + value.at, len);
+    clear(g, record, record_value_at(row.len) + len, record_bytes(row.len, len));
+  }
+
+  template <class G>
+  static ROCKMILL_HD void clear(const G& g, u8* record, u64 from, u64 to) {
+    for (u64 at = from + g.rank(); at < to; at += g.width) record[at] = 0;
   }
 
   ROCKMILL_HD void put(const FoundSlot& before, u64 hash, u64 address) const {
@@ -132,8 +151,8 @@ struct PlaceRecords {
       table.slots[before.slot] = address == GONE_ADDRESS ? GONE_ADDRESS : slot_of(hash, address);
       count_out(totals, before.record);
       if (address == GONE_ADDRESS) atomic_add(&totals->gone, 1);
-    } else if (address != GONE_ADDRESS && !insert_slot(table, hash, address)) {
-      atomic_add(&totals->left_over, 1);
+    } else if (address != GONE_ADDRESS) {
+      count_in(table, hash, address, totals);
     }
   }
 };

@@ -41,7 +41,7 @@ struct PutAgain {
     const u8* record = record_of(slot);
     const u32 key_len = reinterpret_cast<const RecordHead*>(record)->key_len;
     const u64 hash = key_hash(table, record + sizeof(RecordHead), key_len);
-    if (!insert_slot(table, hash, slot & SLOT_ADDRESS)) atomic_add(&totals->left_over, 1);
+    count_in(table, hash, slot & SLOT_ADDRESS, totals);
   }
 };
 

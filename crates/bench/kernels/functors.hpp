@@ -350,7 +350,7 @@ struct PlaceNumbers {
     own[0] = key.start;
     own[1] = key.number;
     const u64 hash = key_hash(table, reinterpret_cast<const u8*>(own), KEY_BYTES);
-    if (!insert_slot(table, hash, reinterpret_cast<u64>(record) / RECORD_UNIT)) add_relaxed(wrong, 1);
+    if (insert_slot(table, hash, reinterpret_cast<u64>(record) / RECORD_UNIT) == NO_ROOM) add_relaxed(wrong, 1);
   }
 };
 

@@ -46,7 +46,6 @@ pub struct WrittenSince {
     pub unflushed: Option<Arc<FamilyView>>,
 }
 
-
 /// What a column family's files tell of its history.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {

@@ -115,23 +115,23 @@ impl Change<'_> {
     ) -> Result<std::result::Result<Made, String>> {
         let tables = Taken::new(written.tables)?;
         let unflushed = written.unflushed.map(Taken::new).transpose()?;
-        let mut reason = None;
+        let mut missing = 0;
         let made = self.with_room(|delta| {
             let placed = place(backend, &tables, Tombstones::Keep, delta)?;
             if let Some(unflushed) = &unflushed {
                 let unseen = delta.unseen();
                 place(backend, unflushed, Tombstones::Drop, &unseen)?;
-                let keys = unseen.keys();
-                reason = (keys > 0).then(|| {
-                    format!("{keys} keys that were in the log are in no file that was flushed")
-                });
+                missing = unseen.keys();
             }
-            Ok(placed)
-        });
-        let (table, RowOutput { rows, bytes }) = made?;
-        Ok(match reason {
-            Some(reason) => Err(reason),
-            None => Ok((table, Loaded::Added { keys: rows, bytes })),
+            Ok((missing == 0).then_some(placed))
+        })?;
+        Ok(match made {
+            Some((table, RowOutput { rows, bytes })) => {
+                Ok((table, Loaded::Added { keys: rows, bytes }))
+            }
+            None => Err(format!(
+                "{missing} keys that were in the log are in no file that was flushed"
+            )),
         })
     }
 
@@ -139,11 +139,12 @@ impl Change<'_> {
     fn reloaded(&self, backend: &CudaBackend, more: &[KeyRange], reason: String) -> Result<Made> {
         let ranges = self.family.changed_since(&self.base.family, more);
         let there = Taken::within(Arc::clone(self.family), &ranges)?;
-        let (table, RowOutput { rows, bytes }) = self.with_room(|delta| {
+        let made = self.with_room(|delta| {
             let placed = place(backend, &there, Tombstones::Drop, delta)?;
             delta.take_unseen(&ranges)?;
-            Ok(placed)
+            Ok(Some(placed))
         })?;
+        let (table, RowOutput { rows, bytes }) = made.ok_or_else(no_room)?;
         let how = Loaded::Ranges {
             reason,
             keys: rows,
@@ -152,22 +153,27 @@ impl Change<'_> {
         Ok((table, how))
     }
 
-    /// Puts rows into a copy of the slots, or of more slots if these do not suffice.
+    /// Puts rows into a copy of the slots, or of more slots if these do not suffice. No table is made if `put` says so.
     fn with_room(
         &self,
-        mut put: impl FnMut(&Delta) -> Result<RowOutput>,
-    ) -> Result<(Arc<DeviceTable>, RowOutput)> {
+        mut put: impl FnMut(&Delta) -> Result<Option<RowOutput>>,
+    ) -> Result<Option<(Arc<DeviceTable>, RowOutput)>> {
         let outside = outside(self.asked);
         let (mut base, mut keys) = (Arc::clone(&self.base.table), 0);
         for _ in 0..ATTEMPTS {
-            let delta = Delta::new(&base, &outside)?;
-            let placed = put(&delta)?;
-            let (contents, is_crowded) = (delta.table().contents(), delta.table().is_crowded());
-            if contents.left_over == 0 && !is_crowded {
-                return Ok((delta.finish()?, placed));
+            if base.contents().left_over == 0 {
+                let delta = Delta::new(&base, &outside)?;
+                let Some(placed) = put(&delta)? else {
+                    return Ok(None);
+                };
+                let table = delta.table();
+                if table.contents().left_over == 0 && !table.is_crowded() {
+                    return Ok(Some((delta.finish()?, placed)));
+                }
+                // Slots of keys that go stay taken.
+                keys = keys.max(table.slots_taken());
             }
-            drop(delta);
-            keys = more_slots(keys.max(contents.keys + contents.ask));
+            keys = more_slots(keys);
             base = Arc::new(self.base.table.with_slots(keys, seed())?);
         }
         Err(no_room())

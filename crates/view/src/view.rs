@@ -95,8 +95,8 @@ impl View {
     ///
     /// Kernels put and delete only while somebody holds the view. If nobody did from before the version was taken until now,
     /// it has all that they have written, and its set of changed keys is empty. Else it shares the set of the version before:
-    /// writes of kernels that run may not be in it, whichever version they hold. Such a set may have more keys than needed.
-    /// These are asked for.
+    /// writes of kernels that run may not be in it, whichever version they hold. Such a set may have more keys than needed,
+    /// and all of them are asked for.
     pub(crate) fn publish(
         &self,
         table: Arc<DeviceTable>,
@@ -108,7 +108,8 @@ impl View {
         let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
         // Made before, since nobody may begin a hold while the versions are exchanged.
         let empty = match quiet.filter(|_| needs_set) {
-            Some(quiet) => Some((quiet, ChangedSet::new(&table, seed())?)),
+            // Without memory for it, the set of before serves.
+            Some(quiet) => ChangedSet::new(&table, seed()).ok().map(|set| (quiet, set)),
             None => None,
         };
         let mut newest = self.newest();
@@ -130,7 +131,7 @@ impl View {
         });
         let before = std::mem::replace(&mut newest.version, version);
         drop(newest);
-        // If nobody has it any more, its memory is given back here, where nobody waits for the lock.
+        // If nobody has it any more, what it held of the database is given back here, where nobody waits for the lock.
         drop(before);
         Ok(())
     }
@@ -192,16 +193,19 @@ impl View {
     }
 
     /// Looks up keys that lie in device memory in the newest version, on the caller's stream. The host waits for nothing,
-    /// allocates no memory and copies nothing, so the call may be captured into a graph. Then somebody has to hold the view
-    /// from before the call until the graph is launched for the last time. Keys may occur several times. Of each key,
-    /// [`Rows`] has the value and a status.
+    /// allocates no memory and copies nothing, so the call may be captured into a graph. Then the version is kept as long as
+    /// the view. Keys may occur several times. Of each key, [`Rows`] has the value and a status.
     ///
     /// # Errors
     /// Invalid if the device does not reach the memory of keys or rows, or a pointer is not aligned; Device.
     pub fn lookup(&self, keys: &Keys, rows: &Rows, stream: CallerStream) -> Result<()> {
         let version = self.version();
         version.table.look_up(keys, rows, stream)?;
-        self.in_use.keep(&version, stream).map(drop)
+        if !self.in_use.keep(&version, stream)? {
+            // Nothing tells when the graph is launched for the last time.
+            self.in_use.keep_for_good(&version);
+        }
+        Ok(())
     }
 
     /// Looks up keys that lie in host memory in the newest version, and waits for their values. RocksDB's iterators answer

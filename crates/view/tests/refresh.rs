@@ -487,6 +487,22 @@ fn slots_grow_and_memory_of_dead_records_is_used_again() {
 }
 
 #[test]
+fn all_keys_may_go_and_others_come_at_once() {
+    let case = Case::new();
+    for number in 0..5000 {
+        case.db.delete(numbered(number)).expect("deleted");
+    }
+    case.put(5000..7500, b"new");
+    case.db.flush().expect("flushed");
+    assert!(matches!(case.refresh(), Loaded::Added { keys: 7500, .. }));
+    case.compare();
+    let contents = case.view.contents();
+    assert_eq!((contents.keys, contents.ask), (2500, 0));
+    // All of what is dead has gone.
+    assert_eq!((contents.record_bytes, contents.dead_bytes), (2500 * 32, 0));
+}
+
+#[test]
 fn a_view_whose_table_takes_most_of_its_memory_loads_ranges() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("db");

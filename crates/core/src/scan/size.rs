@@ -1,9 +1,9 @@
 //! How much memory a scan takes.
 
+use super::strings::MAX_SPACES;
 use super::{
     BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction, Literal, ScanOutput, ScanPlan,
 };
-use super::strings::MAX_SPACES;
 use crate::table::InputTable;
 
 impl ScanPlan {

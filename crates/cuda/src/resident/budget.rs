@@ -20,7 +20,8 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct State {
     taken: u64,
-    /// Memory that nobody uses. It is kept, since to give it back waits for all kernels that run on the device.
+    /// Memory that nobody uses, as much as half of what is taken. It is kept, since to give it back waits for all kernels that
+    /// run on the device.
     spare: Vec<DeviceMemory>,
 }
 
@@ -30,6 +31,8 @@ pub struct Part {
     /// There until this is dropped.
     memory: Option<DeviceMemory>,
     bytes: u64,
+    /// What it counts as: it may be more than was asked for.
+    counted: u64,
     budget: Arc<Budget>,
 }
 
@@ -49,32 +52,34 @@ impl Budget {
     pub fn take(self: &Arc<Self>, device: &Device, bytes: u64) -> Result<Part> {
         let mut state = self.state();
         let needed = state.taken.saturating_add(bytes);
-        if needed > self.most {
+        let len = bytes
+            .checked_add(DeviceTable::READ_BEHIND)
+            .and_then(|len| len.checked_next_multiple_of(UNIT));
+        let Some(len) = len.filter(|_| needed <= self.most) else {
             let what = format!(
                 "the table needs {needed} bytes of device memory or more, and may take {}: give it more memory; versions \
                  that are held count as well, and so does the old one during a refresh",
                 self.most
             );
             return Err(Error::new(ErrorKind::Device, what));
-        }
-        let len = bytes
-            .saturating_add(DeviceTable::READ_BEHIND)
-            .next_multiple_of(UNIT);
+        };
         let _current = device.make_current()?;
-        let memory = match state.spare.iter().position(|spare| spare.len() == len) {
-            Some(at) => state.spare.swap_remove(at),
+        let memory = match state.take_spare(len, self.most - needed) {
+            Some(memory) => memory,
             None => {
-                state.shrink(self.most - needed);
+                state.shrink((self.most - needed).min(needed / 2));
                 DeviceMemory::new(device, len).or_else(|_| {
                     state.shrink(0);
                     DeviceMemory::new(device, len)
                 })?
             }
         };
-        state.taken = needed;
+        let counted = bytes + (memory.len() - len);
+        state.taken += counted;
         Ok(Part {
             memory: Some(memory),
             bytes,
+            counted,
             budget: Arc::clone(self),
         })
     }
@@ -85,10 +90,20 @@ impl Budget {
 }
 
 impl State {
-    /// Gives spare memory back until it has at most so many bytes.
+    /// The smallest spare memory that has so many bytes, and at most `more` and as many more.
+    fn take_spare(&mut self, len: u64, more: u64) -> Option<DeviceMemory> {
+        let fits = |(_, spare): &(usize, &DeviceMemory)| {
+            (spare.len().checked_sub(len)).is_some_and(|surplus| surplus <= more.min(len))
+        };
+        let spare = self.spare.iter().enumerate().filter(fits);
+        let (at, _) = spare.min_by_key(|(_, spare)| spare.len())?;
+        Some(self.spare.remove(at))
+    }
+
+    /// Gives spare memory back, the oldest first, until it has at most so many bytes.
     fn shrink(&mut self, most: u64) {
         while self.spare.iter().map(DeviceMemory::len).sum::<u64>() > most {
-            self.spare.pop();
+            self.spare.remove(0);
         }
     }
 }
@@ -110,7 +125,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         let mut state = self.budget.state();
-        state.taken -= self.bytes;
+        state.taken -= self.counted;
         state.spare.extend(self.memory.take());
     }
 }

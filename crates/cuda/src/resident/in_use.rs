@@ -73,7 +73,7 @@ impl<T> InUse<T> {
         self.state().unknown.push(Arc::clone(value));
     }
 
-    /// Takes the values that only this has any more, and whose kernels are done. To drop them may wait for the device.
+    /// Takes the values that only this has any more, and whose kernels are done.
     pub fn take_done(&self) -> Vec<Arc<T>> {
         let Ok(_current) = self.device.make_current() else {
             return Vec::new();

@@ -8,12 +8,22 @@ use rockmill_core::{KeyRange, Result};
 
 use super::budget::Part;
 use super::ranges::Ranges;
-use super::table::DeviceTable;
+use super::table::{DeviceTable, settled};
 use crate::driver::Download;
 use crate::driver::ffi::{self, Exec, PlaceTotals, RecordChunk, SlotsArgs};
 
 /// A chunk of which so many parts of its bytes are dead, or one of fewer, is written anew.
 const DEAD_PARTS: u64 = 4;
+
+/// Chunks of records, some of which move.
+struct DeadChunks {
+    /// By their addresses.
+    chunks: Vec<Arc<Part>>,
+    states: Vec<RecordChunk>,
+    states_part: Part,
+    /// Where records move.
+    to: *mut u8,
+}
 
 /// A kernel that goes through slots.
 type SlotsKernel = unsafe extern "C" fn(*const Exec, *const SlotsArgs) -> c_int;
@@ -26,8 +36,8 @@ impl DeviceTable {
         complete: impl FnOnce(&mut SlotsArgs),
     ) -> Result<PlaceTotals> {
         let _current = self.device.make_current()?;
-        let part = self.empty_part(size_of::<PlaceTotals>() as u64)?;
         let this = self.as_kernels_see_it();
+        let scratch = self.scratch.as_ptr();
         let mut args = SlotsArgs {
             base: this,
             seen: ptr::null(),
@@ -36,17 +46,22 @@ impl DeviceTable {
             chunks: ptr::null_mut(),
             num_chunks: 0,
             records: ptr::null_mut(),
-            cursor: ptr::null_mut(),
-            totals: part.as_ptr().cast(),
+            cursor: scratch.wrapping_add(size_of::<PlaceTotals>()).cast(),
+            totals: scratch.cast(),
         };
         complete(&mut args);
         let stream = self.stream();
-        // SAFETY: the slots are those of the tables, and callers have completed what their kernel uses.
-        let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
-        self.device.check(code, "go through the slots of a table")?;
         let mut totals = [PlaceTotals::default()];
-        // SAFETY: the part has one of these, which are plain numbers.
-        unsafe { stream.download(&mut [download(&part, &mut totals)])? };
+        let mut run = || {
+            // SAFETY: the scratch is there until the stream was waited for, and nobody else has it.
+            unsafe { stream.fill(scratch.cast(), 0, self.scratch.len() as usize)? };
+            // SAFETY: the slots are those of the tables, and callers have completed what their kernel uses.
+            let code = unsafe { kernel(&stream.exec(ptr::null_mut(), 0), &raw const args) };
+            self.device.check(code, "go through the slots of a table")?;
+            // SAFETY: the scratch begins with one of these, which are plain numbers.
+            unsafe { stream.download(&mut [download(&self.scratch, &mut totals)]) }
+        };
+        settled(&stream, run())?;
         Ok(totals[0])
     }
 
@@ -70,81 +85,94 @@ impl DeviceTable {
         if contents.dead_bytes.saturating_mul(DEAD_PARTS) <= contents.record_bytes {
             return Ok(());
         }
-        let mut chunks = self.held().chunks.clone();
-        chunks.sort_by_key(|chunk| chunk.as_ptr().addr());
-        let mut states = self.measured(&chunks)?;
-        let mut dead: Vec<_> = (0..chunks.len())
-            .filter(|&at| {
-                let bytes = chunks[at].len();
-                bytes
-                    .saturating_sub(states[at].live_bytes)
-                    .saturating_mul(DEAD_PARTS)
-                    >= bytes
-            })
-            .collect();
-        dead.sort_by_key(|&at| states[at].live_bytes);
-        // Without memory for all of them, those with the fewest live bytes.
-        let to = loop {
-            let live_bytes = dead.iter().map(|&at| states[at].live_bytes).sum();
-            match self.chunk(live_bytes) {
-                Ok(to) => break to,
-                Err(_) if dead.len() > 1 => dead.truncate(dead.len() / 2),
-                Err(_) => return Ok(()),
-            }
+        let Some(dead) = self.dead_chunks()? else {
+            return Ok(());
         };
-        dead.iter().for_each(|&at| states[at].moves = 1);
-        self.move_records(&states, to)?;
+        self.go_through(self.device.table().move_records, |args| {
+            args.chunks = dead.states_part.as_ptr().cast();
+            args.num_chunks = dead.states.len() as u64;
+            args.records = dead.to;
+        })?;
         let mut held = self.held();
-        for at in dead {
-            held.chunks.retain(|chunk| !Arc::ptr_eq(chunk, &chunks[at]));
-            let bytes = chunks[at].len();
-            held.contents.record_bytes -= bytes;
-            held.contents.dead_bytes -= bytes.saturating_sub(states[at].live_bytes);
+        for (chunk, state) in dead.chunks.iter().zip(&dead.states) {
+            if state.moves == 1 {
+                held.chunks.retain(|other| !Arc::ptr_eq(other, chunk));
+                held.contents.record_bytes -= chunk.len();
+                held.contents.dead_bytes -= chunk.len().saturating_sub(state.live_bytes);
+            }
         }
         Ok(())
     }
 
+    /// The chunks in which a quarter is dead, with memory for what lives in them; nothing if there is no memory.
+    fn dead_chunks(&self) -> Result<Option<DeadChunks>> {
+        let mut chunks = self.held().chunks.clone();
+        chunks.sort_by_key(|chunk| chunk.as_ptr().addr());
+        let Some(mut states) = self.measured(&chunks)? else {
+            return Ok(None);
+        };
+        let mut dead: Vec<_> = (0..chunks.len())
+            .filter(|&at| {
+                let (bytes, live_bytes) = (chunks[at].len(), states[at].live_bytes);
+                bytes.saturating_sub(live_bytes).saturating_mul(DEAD_PARTS) >= bytes
+            })
+            .collect();
+        dead.sort_by_key(|&at| states[at].live_bytes);
+        dead.iter().for_each(|&at| states[at].moves = 1);
+        // Without memory for all of them, those with the fewest live bytes.
+        while !dead.is_empty() {
+            let Some(states_part) = self.uploaded(&states)? else {
+                return Ok(None);
+            };
+            let live_bytes = dead.iter().map(|&at| states[at].live_bytes).sum();
+            if let Ok(to) = self.chunk(live_bytes) {
+                return Ok(Some(DeadChunks {
+                    chunks,
+                    states,
+                    states_part,
+                    to,
+                }));
+            }
+            let stay = dead.split_off(dead.len() / 2);
+            stay.iter().for_each(|&at| states[at].moves = 0);
+        }
+        Ok(None)
+    }
+
     /// How many bytes of each chunk live. The chunks ascend by their addresses.
-    fn measured(&self, chunks: &[Arc<Part>]) -> Result<Vec<RecordChunk>> {
+    fn measured(&self, chunks: &[Arc<Part>]) -> Result<Option<Vec<RecordChunk>>> {
         let mut states: Vec<_> = (chunks.iter())
             .map(|chunk| RecordChunk {
                 address: chunk.as_ptr().addr() as u64,
                 ..RecordChunk::default()
             })
             .collect();
-        let part = self.uploaded(&states)?;
+        let Some(part) = self.uploaded(&states)? else {
+            return Ok(None);
+        };
         self.go_through(self.device.table().measure_chunks, |args| {
             args.chunks = part.as_ptr().cast();
             args.num_chunks = states.len() as u64;
         })?;
+        let stream = self.stream();
         // SAFETY: the part was made for as many states, which are plain numbers.
-        unsafe {
-            self.stream()
-                .download(&mut [download(&part, &mut states)])?
+        let copied = unsafe { stream.download(&mut [download(&part, &mut states)]) };
+        settled(&stream, copied)?;
+        Ok(Some(states))
+    }
+
+    /// The states in memory of the device, if there is some.
+    fn uploaded(&self, states: &[RecordChunk]) -> Result<Option<Part>> {
+        let bytes = size_of_val(states);
+        let Ok(part) = self.budget.take(&self.device, bytes as u64) else {
+            return Ok(None);
         };
-        Ok(states)
-    }
-
-    fn move_records(&self, states: &[RecordChunk], to: *mut u8) -> Result<()> {
-        let part = self.uploaded(states)?;
-        let cursor = self.empty_part(size_of::<u64>() as u64)?;
-        self.go_through(self.device.table().move_records, |args| {
-            args.chunks = part.as_ptr().cast();
-            args.num_chunks = states.len() as u64;
-            args.records = to;
-            args.cursor = cursor.as_ptr().cast();
-        })?;
-        Ok(())
-    }
-
-    fn uploaded(&self, states: &[RecordChunk]) -> Result<Part> {
-        let part = self.budget.take(&self.device, size_of_val(states) as u64)?;
         let _current = self.device.make_current()?;
         let stream = self.stream();
         // SAFETY: the part is as long, and lives until the stream was waited for.
-        unsafe { stream.upload(part.as_ptr(), states.as_ptr().cast(), size_of_val(states))? };
-        stream.synchronize()?;
-        Ok(part)
+        let copied = unsafe { stream.upload(part.as_ptr(), states.as_ptr().cast(), bytes) };
+        settled(&stream, copied)?;
+        Ok(Some(part))
     }
 }
 

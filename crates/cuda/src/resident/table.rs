@@ -64,6 +64,8 @@ pub struct DeviceTable {
     seed: u64,
     hash_mask: u64,
     held: Mutex<Held>,
+    /// Of kernels that go through slots: their totals, and a number. Who has the stream may use it.
+    pub(super) scratch: Arc<Part>,
     /// For what goes to the host and comes from there. Tables that are made of others share it.
     pub(super) stream: Arc<Mutex<Stream>>,
 }
@@ -73,7 +75,7 @@ pub struct DeviceTable {
 pub(super) struct Held {
     pub chunks: Vec<Arc<Part>>,
     pub contents: TableContents,
-    /// Slots of deleted keys, also those that were taken again.
+    /// Slots of deleted keys.
     pub gone: u64,
 }
 
@@ -104,9 +106,11 @@ impl DeviceTable {
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
         let budget = Arc::new(Budget::new(settings.memory_bytes));
         let stream = Stream::with_staging(device)?;
-        let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
+        let outside = Ranges::new(settings.outside, &budget, device, &stream)?;
+        let scratch = size_of::<PlaceTotals>() + size_of::<u64>();
         let table = Self {
+            scratch: Arc::new(budget.take(device, scratch as u64)?),
             device: device.clone(),
             budget,
             held: Mutex::new(Held {
@@ -139,8 +143,8 @@ impl DeviceTable {
         let slots = self.budget.take(&self.device, self.slots.len())?;
         let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
         // SAFETY: both have so many bytes, and live until the stream was waited for. Nobody changes what is copied.
-        unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize)? };
-        stream.synchronize()?;
+        let copied = unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize) };
+        settled(&stream, copied)?;
         Ok(self.successor(slots, outside, self.held().clone()))
     }
 
@@ -177,6 +181,7 @@ impl DeviceTable {
             seed: self.seed,
             hash_mask: self.hash_mask,
             held: Mutex::new(held),
+            scratch: Arc::clone(&self.scratch),
             stream: Arc::clone(&self.stream),
         }
     }
@@ -196,8 +201,8 @@ impl DeviceTable {
         let _current = self.device.make_current()?;
         let stream = self.stream();
         // SAFETY: the part has so many bytes, and lives until the stream was waited for.
-        unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize)? };
-        stream.synchronize()
+        let filled = unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize) };
+        settled(&stream, filled)
     }
 
     pub(super) fn stream(&self) -> MutexGuard<'_, Stream> {
@@ -208,10 +213,14 @@ impl DeviceTable {
     pub fn is_crowded(&self) -> bool {
         /// Of sixteen slots.
         const MOST: u64 = 15;
-        let held = self.held();
-        let taken = held.contents.keys + held.contents.ask + held.gone;
         let slots = self.slots.len() / size_of::<u64>() as u64;
-        taken.saturating_mul(16) > slots.saturating_mul(MOST)
+        self.slots_taken().saturating_mul(16) > slots.saturating_mul(MOST)
+    }
+
+    /// Slots of keys, and of deleted keys.
+    pub fn slots_taken(&self) -> u64 {
+        let held = self.held();
+        held.contents.keys + held.contents.ask + held.gone
     }
 
     /// The number of the GPU where the table lies; nothing if it lies on the host.
@@ -269,8 +278,14 @@ impl DeviceTable {
         contents.ask = (contents.ask + totals.asks_in).saturating_sub(totals.asks_out);
         contents.left_over += totals.left_over;
         contents.dead_bytes += totals.dead_bytes;
-        held.gone += totals.gone;
+        held.gone = (held.gone + totals.gone).saturating_sub(totals.retaken);
     }
+}
+
+/// Waits for a stream, also if something was not queued: what was before may still use memory that goes with the error.
+pub(super) fn settled<T>(stream: &Stream, queued: Result<T>) -> Result<T> {
+    let done = stream.synchronize();
+    queued.and_then(|value| done.map(|()| value))
 }
 
 fn buckets(keys: u64) -> u64 {

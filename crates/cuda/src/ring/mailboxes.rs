@@ -301,7 +301,8 @@ impl Mailboxes {
         let mut both = both.map(|(posted, answered)| {
             let posted = posted.load(Ordering::Relaxed);
             // Whoever finds an answer also finds the write that it is for.
-            posted != answered.load(Ordering::Acquire)
+            let answered = answered.load(Ordering::Acquire);
+            posted != answered && answered != ABORTED
         });
         both.any(|is_open| is_open)
     }

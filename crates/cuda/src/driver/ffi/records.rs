@@ -322,6 +322,7 @@ records! {
         pub values_out: u64,
         pub dead_bytes: u64,
         pub gone: u64,
+        pub retaken: u64,
         pub left_over: u64,
         pub unseen: u64,
     }

@@ -379,7 +379,7 @@ fn a_table_that_does_not_fit_says_what_it_needs() {
     let placed = place(device(), &[input], &KeyRange::default(), ALL, &table);
     let error = placed.expect_err("records do not fit");
     assert_eq!(error.kind, ErrorKind::Device);
-    assert!(error.what.contains("needs 1856 bytes"), "{error}");
+    assert!(error.what.contains("needs 1936 bytes"), "{error}");
 }
 
 #[test]
