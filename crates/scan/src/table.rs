@@ -1,6 +1,7 @@
 //! Opened tables, which are kept between queries.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -53,6 +54,38 @@ impl Table {
     }
 }
 
+/// A table of a view.
+#[derive(Debug, Clone)]
+pub struct ViewTable {
+    table: Arc<Table>,
+    /// The view's own open file, if somebody may delete it.
+    held: Option<Arc<JobInput>>,
+}
+
+impl Deref for ViewTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl ViewTable {
+    /// The table with an open file, which other tasks have as well.
+    ///
+    /// # Errors
+    /// Storage.
+    pub fn open(&self) -> Result<InputTable> {
+        match &self.held {
+            Some(file) => {
+                let file = Arc::clone(file) as Arc<dyn ReadAt>;
+                Ok(self.table.input.read_through(file))
+            }
+            None => self.table.open(),
+        }
+    }
+}
+
 /// Where the tables of a database lie.
 #[derive(Debug, Clone)]
 pub struct TableFolder {
@@ -98,8 +131,7 @@ impl Tables {
         }
     }
 
-    /// The table that the MANIFEST describes by `meta`. If its file is open already, it is read there, and stays open as
-    /// long as the caller holds it.
+    /// The table that the MANIFEST describes by `meta`. If the caller has its file open, it is read there.
     ///
     /// # Errors
     /// Storage, Corruption or Declined if it cannot be read; Declined if there is no memory for its index; Cancelled.
@@ -109,7 +141,7 @@ impl Tables {
         meta: &FileMeta,
         file: Option<&Arc<JobInput>>,
         cancel: &CancelToken,
-    ) -> Result<Arc<Table>> {
+    ) -> Result<ViewTable> {
         cancel.check()?;
         let key = (folder.path.clone(), meta.number, meta.size, meta.unique_id);
         let known = lock(&self.kept).get(&key).cloned();
@@ -122,12 +154,10 @@ impl Tables {
                 Arc::clone(kept.entry(key).or_insert(table))
             }
         };
-        if let Some(file) = file {
-            *lock(&table.open) = Arc::downgrade(file);
-        }
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
         table.last_used.store(now, Ordering::Relaxed);
-        Ok(table)
+        let held = file.cloned();
+        Ok(ViewTable { table, held })
     }
 
     fn open(

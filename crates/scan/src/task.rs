@@ -13,7 +13,7 @@ use rockmill_exec::pace::{JobSize, TaskSize};
 
 use crate::iterators::RowFn;
 use crate::lock;
-use crate::table::Table;
+use crate::table::ViewTable;
 use crate::view::FamilyView;
 
 /// One piece, which is all of its job.
@@ -37,7 +37,7 @@ pub enum Reading {
 #[derive(Debug)]
 pub struct FromTables {
     /// Tables that are opened for the piece: the first ones of `inputs`.
-    pub tables: Vec<Arc<Table>>,
+    pub tables: Vec<ViewTable>,
     pub inputs: Vec<InputTable>,
     pub range: KeyRange,
     pub sequence: u64,

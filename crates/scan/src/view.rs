@@ -22,7 +22,7 @@ use crate::memory_table::MemoryTable;
 use crate::options::ReadOptions;
 use crate::piece::{Piece, Through};
 use crate::ranges;
-use crate::table::{Table, TableFolder};
+use crate::table::{TableFolder, ViewTable};
 use crate::version::VersionFile;
 
 /// All column families of a database at one sequence number.
@@ -227,7 +227,7 @@ pub struct FamilyView {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
     pub(crate) sequence: u64,
-    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) tables: Vec<ViewTable>,
     /// Those of `tables`, and behind them those of unflushed entries.
     pub(crate) inputs: Vec<InputTable>,
     pub(crate) orders_by_bytes: bool,
@@ -238,8 +238,6 @@ pub struct FamilyView {
     unread: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) unflushed: Vec<Arc<MemoryTable>>,
-    /// Files that somebody may delete.
-    _held: Vec<Arc<JobInput>>,
 }
 
 /// A file of a column family.
@@ -266,7 +264,7 @@ impl FamilyView {
         view: &View,
         name: &str,
         family: &Family,
-        tables: Vec<Arc<Table>>,
+        tables: Vec<ViewTable>,
         unread: Option<String>,
     ) -> Self {
         let files = family.files.iter().enumerate().map(|(at, file)| {
@@ -305,9 +303,6 @@ impl FamilyView {
             unread,
             origin: family.origin(view.sequence),
             unflushed: family.unflushed.clone(),
-            _held: (family.files.iter())
-                .filter_map(|file| file.held.clone())
-                .collect(),
         }
     }
 
@@ -320,7 +315,7 @@ impl FamilyView {
         let files = self.files.iter().filter(|file| has_file(file.number));
         let both = self.files.iter().zip(&self.tables);
         let tables = both.filter(|(file, _)| has_file(file.number));
-        let tables: Vec<_> = tables.map(|(_, table)| Arc::clone(table)).collect();
+        let tables: Vec<_> = tables.map(|(_, table)| table.clone()).collect();
         let unflushed = self.unflushed.iter().filter(|part| has_unflushed(part));
         let unflushed: Vec<_> = unflushed.cloned().collect();
         let in_memory = unflushed.iter().filter_map(|part| part.table.clone());
@@ -338,7 +333,6 @@ impl FamilyView {
             unread: self.unread.clone(),
             origin: self.origin.clone(),
             unflushed,
-            _held: self._held.clone(),
         }
     }
 
