@@ -34,14 +34,6 @@ ROCKMILL_HD u64 value_word(u64 number, u64 version, u64 word) {
   return fold(fold(number ^ PRIME64_1, version ^ PRIME64_2) ^ PRIME64_3, word ^ PRIME64_4);
 }
 
-ROCKMILL_HD u64 add_and_get_before(u64* to, u64 value) {
-#if defined(__CUDA_ARCH__)
-  return atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
-#else
-  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
-#endif
-}
-
 // Sets a word that is UNSEEN; false if another thread was first.
 ROCKMILL_HD bool see(u32* word, u32 value) {
   if (load_relaxed(word) != UNSEEN) return false;
@@ -246,7 +238,7 @@ struct Expand {
     const Neighbours list = lists.find(tile, i, frontier[i]);
     for (u32 j = g.rank(); j < list.len; j += g.width) {
       const u32 vertex = list.vertices[j];
-      if (see(levels + vertex, level)) next[add_and_get_before(next_len, 1)] = vertex;
+      if (see(levels + vertex, level)) next[fetch_add(next_len, 1)] = vertex;
     }
   }
 };
