@@ -47,7 +47,7 @@ impl Backend for CpuBackend {
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => sst_memory_bytes(plan, request.tables),
             Purpose::Inspect | Purpose::Resident => 0,
-            Purpose::Scan(plan) => plan.memory_bytes(request.tables),
+            Purpose::Scan(plan) => plan.memory_bytes(request.tables, request.range),
         };
         Footprint {
             host_bytes: read_memory_bytes(request).saturating_add(applying),

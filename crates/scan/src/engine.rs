@@ -162,8 +162,27 @@ impl ScanEngine {
                 let reason = error.to_string();
                 self.run_through_iterators(view, piece, plan, reason, cancel)
             }
+            Err(error) if is_too_large(&error) => match view.halves(piece) {
+                halves if halves.len() > 1 => self.run_parts(view, &halves, plan, cancel),
+                _ => Err(error),
+            },
             done => done,
         }
+    }
+
+    /// Runs the parts of a piece that has no room in memory, one after another.
+    fn run_parts(
+        &self,
+        view: &Arc<FamilyView>,
+        parts: &[Piece],
+        plan: &Arc<ScanPlan>,
+        cancel: &CancelToken,
+    ) -> Result<PieceOutput> {
+        let mut all = PieceOutput::default();
+        for part in parts {
+            all.add(self.run(view, part, plan, cancel)?);
+        }
+        Ok(all)
     }
 
     fn run_from_tables(
@@ -381,6 +400,10 @@ impl ScanEngine {
 /// Whether RocksDB's iterators can do what could not be done.
 fn is_for_iterators(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Declined(reason) if reason != DeclineReason::MemoryBudget)
+}
+
+fn is_too_large(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget))
 }
 
 /// Memory of the batches of a piece with so many bytes of keys and values.

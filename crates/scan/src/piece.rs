@@ -33,6 +33,25 @@ pub struct PieceOutput {
     pub report: PieceReport,
 }
 
+impl PieceOutput {
+    /// Adds what came of the keys behind these.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.batches.extend(next.batches);
+        let (report, next) = (&mut self.report, next.report);
+        if report.device.is_empty() {
+            report.device = next.device;
+        }
+        report.through_iterators = report.through_iterators.take().or(next.through_iterators);
+        report.device_refused = report.device_refused.take().or(next.device_refused);
+        report.bytes += next.bytes;
+        report.blocks += next.blocks;
+        report.rows += next.rows;
+        report.hidden += next.hidden;
+        report.wanted += next.wanted;
+        report.malformed += next.malformed;
+    }
+}
+
 /// How a piece was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PieceReport {

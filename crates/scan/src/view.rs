@@ -473,6 +473,17 @@ impl FamilyView {
         Ok(pieces)
     }
 
+    /// Cuts a piece that is read from tables in about two; it stays whole if nothing is known to cut it at.
+    pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
+        let ranges = self.split(&piece.range, piece.bytes.div_ceil(2));
+        let half = |range: KeyRange| Piece {
+            bytes: borders::stored_bytes(&range, &self.inputs),
+            range,
+            through: Through::Tables,
+        };
+        ranges.into_iter().map(half).collect()
+    }
+
     fn split(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
         /// Candidates for a border in each table, for each piece.
         const GRAINS: u64 = 128;

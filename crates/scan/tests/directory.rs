@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::*;
 use proptest::prelude::*;
+use rockmill_core::scan::Batch;
 use rockmill_core::{
     CancelToken, DynBackend, Error, ErrorKind, Footprint, KeyRange, Operator, ReadTask, Request,
     Result, Support, TaskReport,
@@ -372,6 +373,36 @@ fn pieces_wait_for_memory_and_tables_that_nobody_uses_give_theirs_back() {
         });
         assert_eq!(rows, 50_000);
     }
+}
+
+#[test]
+fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |_| {});
+    let directory = Directory::open(dir.path()).expect("a database");
+    let run = |memory_bytes| {
+        let settings = ScanSettings {
+            memory_bytes: Some(memory_bytes),
+            max_threads: Some(1),
+            ..ScanSettings::default()
+        };
+        let engine = ScanEngine::new(settings).expect("an engine");
+        let view = family(&directory, &engine, "default");
+        let pieces = view.pieces(&[KeyRange::default()], u64::MAX);
+        let [piece] = &pieces.expect("pieces")[..] else {
+            panic!("one piece");
+        };
+        engine.run(&view, piece, &keys_and_values(), &CancelToken::new())
+    };
+    let enough = run(64 << 20).expect("it runs");
+    assert_eq!(enough.batches.len(), 1);
+    let short = run(1 << 20).expect("it runs");
+    assert!(short.batches.len() > 1);
+    let rows = |batches: &[Batch]| batches.iter().flat_map(rows_of).collect::<Vec<_>>();
+    assert_eq!(rows(&short.batches), rows(&enough.batches));
+    assert_eq!(short.report.wanted, 5000);
+    let refused = run(64 << 10).expect_err("no part has room");
+    assert!(refused.to_string().contains("memory budget"), "{refused}");
 }
 
 #[test]

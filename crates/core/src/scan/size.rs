@@ -4,20 +4,29 @@ use super::strings::MAX_SPACES;
 use super::{
     BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction, Literal, ScanOutput, ScanPlan,
 };
+use crate::KeyRange;
 use crate::table::InputTable;
 
 impl ScanPlan {
-    /// Host memory of the batch that is being made of rows of some tables, and of groups.
-    pub fn memory_bytes(&self, inputs: &[InputTable]) -> u64 {
+    /// Host memory of the batch that is being made of rows of a range of some tables, and of groups.
+    pub fn memory_bytes(&self, inputs: &[InputTable], range: &KeyRange) -> u64 {
         /// What an aggregate knows, or where a group's keys are and its places in a table of them.
         const STATE_BYTES: u64 = 64;
         /// A vector may have grown to twice what it holds.
         const GROWTH: u64 = 2;
-        let sum = |of: fn(&InputTable) -> u64| inputs.iter().map(of).fold(0, u64::saturating_add);
-        let rows = sum(|table| table.meta.properties.num_entries);
-        let bytes = sum(|table| {
+        /// Some blocks have more rows than others, and compress better.
+        const UNEVEN: f64 = 2.0;
+        let in_range = |table: &InputTable| {
             let properties = &table.meta.properties;
-            (properties.raw_key_size).saturating_add(properties.raw_value_size)
+            let stored = table.stored_bytes(range) as f64;
+            let share = (stored / properties.data_size.max(1) as f64 * UNEVEN).min(1.0);
+            let of = |all: u64| (all as f64 * share).ceil() as u64;
+            let raw_bytes = (properties.raw_key_size).saturating_add(properties.raw_value_size);
+            (of(properties.num_entries), of(raw_bytes))
+        };
+        let sizes = inputs.iter().map(in_range);
+        let (rows, bytes) = sizes.fold((0u64, 0u64), |sum, (rows, bytes)| {
+            (sum.0.saturating_add(rows), sum.1.saturating_add(bytes))
         });
         let blocks = inputs.iter().map(InputTable::largest_block_bytes);
         let row = blocks.max().unwrap_or(0);

@@ -87,7 +87,7 @@ pub fn host_bytes(request: &Request<'_>, plan: &ScanPlan) -> u64 {
         let words = size.slots + size.groups * size.words;
         (size.batch_bytes).saturating_add(words * size_of::<u64>() as u64)
     });
-    batch_and_groups.saturating_add(plan.memory_bytes(request.tables))
+    batch_and_groups.saturating_add(plan.memory_bytes(request.tables, request.range))
 }
 
 buffers! {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rockmill_core::scan::{ColumnType, Instruction, OutputColumn, ScanOutput, ScanPlan};
+use rockmill_core::scan::{Batch, ColumnType, Instruction, OutputColumn, ScanOutput, ScanPlan};
 use rockmill_core::{CancelToken, Error, ErrorKind, KeyRange, Result};
 use rockmill_scan::{FamilyView, IteratorRead, Iterators, PieceReport, RowFn, ScanEngine};
 use rust_rocksdb::{
@@ -266,6 +266,21 @@ pub fn keys_and_values() -> Arc<ScanPlan> {
     })
 }
 
+/// Keys and values in a batch.
+pub fn rows_of(batch: &Batch) -> Rows {
+    let cell = |column: usize, row: usize| {
+        let column = &batch.columns[column];
+        let (start, end) = (
+            column.offsets[row] as usize,
+            column.offsets[row + 1] as usize,
+        );
+        column.values[start..end].to_vec()
+    };
+    (0..batch.rows)
+        .map(|row| (cell(0, row), cell(1, row)))
+        .collect()
+}
+
 /// What a scan of a view finds, and how.
 pub fn scan(
     engine: &ScanEngine,
@@ -279,15 +294,7 @@ pub fn scan(
         let output = engine.run(view, &piece, &plan, &cancel).expect("it runs");
         let before = rows.len();
         for batch in &output.batches {
-            let cell = |column: usize, row: usize| {
-                let column = &batch.columns[column];
-                let (start, end) = (
-                    column.offsets[row] as usize,
-                    column.offsets[row + 1] as usize,
-                );
-                column.values[start..end].to_vec()
-            };
-            rows.extend((0..batch.rows).map(|row| (cell(0, row), cell(1, row))));
+            rows.extend(rows_of(batch));
         }
         assert_eq!((rows.len() - before) as u64, output.report.wanted);
         assert!(
