@@ -1,5 +1,6 @@
 //! The memory of mailboxes.
 
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -79,6 +80,8 @@ pub struct Mailboxes {
     own: DeviceMemory,
     shared: Mutex<PinnedBuffer>,
     parts: Parts,
+    /// Of each mailbox the number of the last request that was looked at.
+    seen: Vec<AtomicU32>,
     free_holds: Mutex<Vec<usize>>,
 }
 
@@ -176,8 +179,9 @@ impl Mailboxes {
             settings,
             shared: Mutex::new(shared),
             parts,
+            seen: (0..n).map(|_| AtomicU32::default()).collect(),
             own,
-            free_holds: Mutex::new((0..HOLDS).collect()),
+            free_holds: Mutex::new((0..HOLDS).rev().collect()),
         });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.strong_count() > 0);
@@ -275,7 +279,7 @@ impl Mailboxes {
 
     /// Words of holds that have ended, which nobody has any more.
     fn ended_holds(&self) -> impl Iterator<Item = usize> {
-        let ended = self.ended().iter().enumerate();
+        let ended = self.ended().iter().enumerate().rev();
         let ended = ended.filter(|(_, word)| word.load(Ordering::Acquire) == ENDED);
         ended.map(|(at, _)| at)
     }
@@ -291,8 +295,31 @@ impl Mailboxes {
     }
 
     /// Numbers of the requests that were posted last.
-    pub(super) fn posted(&self) -> &[AtomicU32] {
+    fn posted(&self) -> &[AtomicU32] {
         self.words(self.parts.posted)
+    }
+
+    /// Whether something was posted in a range that nobody has looked at. Many threads may ask: it writes nothing.
+    pub fn has_posted(&self, range: Range<usize>) -> bool {
+        let (posted, seen) = (&self.posted()[range.clone()], &self.seen[range]);
+        // Without a branch a word, since all of them are gone through at each look.
+        let differs = |(posted, seen): (&[AtomicU32], &[AtomicU32])| {
+            let words = posted.iter().zip(seen);
+            let differ = words.map(|(a, b)| a.load(Ordering::Relaxed) ^ b.load(Ordering::Relaxed));
+            differ.fold(0, |a, b| a | b) != 0
+        };
+        let mut lines = posted.chunks(LINE_WORDS).zip(seen.chunks(LINE_WORDS));
+        lines.any(differs)
+    }
+
+    /// The number of a request that nobody has looked at. Whoever asks looks at it.
+    pub(super) fn next_number(&self, mailbox: usize) -> Option<u32> {
+        let number = self.posted()[mailbox].load(Ordering::Acquire);
+        let is_new = self.seen[mailbox].load(Ordering::Relaxed) != number;
+        is_new.then(|| {
+            self.seen[mailbox].store(number, Ordering::Relaxed);
+            number
+        })
     }
 
     /// Whether something was posted that is not answered.

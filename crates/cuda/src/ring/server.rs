@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::mailboxes::Mailboxes;
 use crate::driver::ffi::RingRequest;
@@ -76,6 +75,8 @@ pub struct Request<'a> {
 /// A mailbox as its thread knows it.
 #[derive(Debug, Default)]
 struct Mail {
+    /// Of the last request.
+    number: u32,
     operation: Option<Operation>,
     version: u64,
     key_len: usize,
@@ -95,10 +96,7 @@ const KEPT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Server {
     mailboxes: Arc<Mailboxes>,
-    first: usize,
-    /// Of each mailbox the number of the last request that was looked at: apart from the rest, since all are gone through
-    /// at each look.
-    seen: Vec<u32>,
+    range: Range<usize>,
     mails: Vec<Mail>,
     taken: Vec<usize>,
 }
@@ -109,8 +107,7 @@ impl Server {
         let mails = range.clone().map(|_| Mail::default());
         Self {
             mailboxes,
-            first: range.start,
-            seen: vec![0; range.len()],
+            range,
             mails: mails.collect(),
             taken: Vec::new(),
         }
@@ -121,22 +118,20 @@ impl Server {
     pub fn take(&mut self) -> (usize, bool) {
         self.taken.clear();
         let mut has_posted = false;
-        let posted = self.mailboxes.posted()[self.first..].iter();
-        for (at, (seen, posted)) in self.seen.iter_mut().zip(posted).enumerate() {
-            let number = posted.load(Ordering::Acquire);
-            if number == *seen {
+        let mailboxes = &*self.mailboxes;
+        for (mailbox, mail) in self.range.clone().zip(&mut self.mails) {
+            let Some(number) = mailboxes.next_number(mailbox) else {
                 continue;
-            }
-            (*seen, has_posted) = (number, true);
-            let (mailboxes, mailbox) = (&*self.mailboxes, self.first + at);
-            let mail = &mut self.mails[at];
+            };
+            has_posted = true;
+            mail.number = number;
             let request = mailboxes.request(mailbox);
             if request.operation == REST {
                 mail.send(mailboxes, (mailbox, number), request.at);
                 continue;
             }
             match mail.add(mailboxes, mailbox, &request) {
-                Some(true) => self.taken.push(at),
+                Some(true) => self.taken.push(mailbox - self.range.start),
                 // The next part may come.
                 Some(false) => {
                     mailboxes.answer(mailbox, number, Status::Found as u32, &[], 0);
@@ -164,7 +159,7 @@ impl Server {
     /// Answers a request that was taken.
     pub fn answer(&self, at: usize, status: Status, value: &[u8]) {
         let at = self.taken[at];
-        let (mail, mailbox) = (&self.mails[at], self.first + at);
+        let (mail, mailbox) = (&self.mails[at], self.range.start + at);
         if mail.is_answered.replace(true) {
             return;
         }
@@ -179,7 +174,7 @@ impl Server {
             kept.extend_from_slice(part);
         }
         self.mailboxes
-            .answer(mailbox, self.seen[at], status as u32, part, len);
+            .answer(mailbox, mail.number, status as u32, part, len);
     }
 }
 
