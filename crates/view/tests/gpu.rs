@@ -5,7 +5,7 @@ mod common;
 mod helpers;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::options;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -21,14 +21,18 @@ use rust_rocksdb::DB;
 const KEY_BYTES: u64 = 4;
 const ROW_BYTES: usize = 40;
 
+/// Tests run one after another: what cudarc does in the default stream to make another one breaks a capture.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A stream of the GPU that tests run on; otherwise the test counts as skipped.
-fn stream() -> Option<Arc<CudaStream>> {
+fn stream() -> Option<(Arc<CudaStream>, MutexGuard<'static, ()>)> {
     let Target::Cuda(number) = target() else {
         skipped("ROCKMILL_TEST_DEVICE names no GPU");
         return None;
     };
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let context = CudaContext::new(number as usize).expect("the GPU is there");
-    Some(context.new_stream().expect("a stream"))
+    Some((context.new_stream().expect("a stream"), alone))
 }
 
 fn of_caller(stream: &CudaStream) -> CallerStream {
@@ -105,7 +109,7 @@ fn value(number: u32) -> Option<Vec<u8>> {
 
 #[test]
 fn a_pointer_that_the_gpu_does_not_reach_is_refused_also_while_a_graph_is_captured() {
-    let Some(stream) = stream() else {
+    let Some((stream, _alone)) = stream() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");
@@ -155,7 +159,7 @@ fn a_pointer_that_the_gpu_does_not_reach_is_refused_also_while_a_graph_is_captur
 
 #[test]
 fn pinned_and_managed_memory_are_reached_and_that_of_another_gpu_is_not() {
-    let Some(stream) = stream() else {
+    let Some((stream, _alone)) = stream() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");
@@ -209,7 +213,7 @@ fn pinned_and_managed_memory_are_reached_and_that_of_another_gpu_is_not() {
 
 #[test]
 fn a_graph_looks_up_other_keys_in_the_version_that_it_was_captured_with() {
-    let Some(stream) = stream() else {
+    let Some((stream, _alone)) = stream() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");
@@ -255,7 +259,7 @@ fn a_graph_looks_up_other_keys_in_the_version_that_it_was_captured_with() {
 
 #[test]
 fn slices_are_looked_up_without_unsafe_code() {
-    let Some(stream) = stream() else {
+    let Some((stream, _alone)) = stream() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");
@@ -293,7 +297,7 @@ fn slices_are_looked_up_without_unsafe_code() {
 
 #[test]
 fn slices_that_do_not_fit_are_refused() {
-    let Some(stream) = stream() else {
+    let Some((stream, _alone)) = stream() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");

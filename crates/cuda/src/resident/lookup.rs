@@ -288,8 +288,8 @@ impl DeviceTable {
         let n = keys.len();
         let key_memory = self.upload(&bytes, stream)?;
         let offset_memory = self.upload(&offsets, stream)?;
-        let statuses = self.room(n)?;
-        let sizes = self.room(n * size_of::<u32>())?;
+        let statuses = self.room(n, stream)?;
+        let sizes = self.room(n * size_of::<u32>(), stream)?;
         // SAFETY: the memory was made for them, and lives until the stream was waited for.
         let (all, rows) = unsafe {
             let offsets = offset_memory.as_ptr().cast_const().cast();
@@ -317,7 +317,7 @@ impl DeviceTable {
                 }
                 (stride, end) = (wider, end + 1);
             }
-            let memory = self.room(stride * (end - first))?;
+            let memory = self.room(stride * (end - first), stream)?;
             let mut values = vec![0u8; stride * (end - first)];
             // SAFETY: as above.
             let rows = unsafe { Rows::new(memory.as_ptr(), stride as u64, statuses.as_ptr()) };
@@ -337,14 +337,17 @@ impl DeviceTable {
         Ok(answers)
     }
 
-    /// Memory for so many bytes, whose last word may be read whole.
-    fn room(&self, bytes: usize) -> Result<DeviceMemory> {
-        let words = bytes.div_ceil(size_of::<u64>()).max(1);
-        DeviceMemory::new(&self.device, (words * size_of::<u64>()) as u64)
+    /// Memory for so many bytes, with nothing in it. Its last word may be read whole, and rows come back as a whole.
+    fn room(&self, bytes: usize, stream: &Stream) -> Result<DeviceMemory> {
+        let bytes = bytes.next_multiple_of(size_of::<u64>()).max(1);
+        let memory = DeviceMemory::new(&self.device, bytes as u64)?;
+        // SAFETY: the memory is as long, and whoever has it waits for the stream.
+        unsafe { stream.fill(memory.as_ptr().cast(), 0, bytes)? };
+        Ok(memory)
     }
 
     fn upload<T: Copy>(&self, values: &[T], stream: &Stream) -> Result<DeviceMemory> {
-        let memory = self.room(size_of_val(values))?;
+        let memory = self.room(size_of_val(values), stream)?;
         // SAFETY: there is room, and whoever has the memory waits for the stream.
         unsafe { stream.upload(memory.as_ptr(), values.as_ptr().cast(), size_of_val(values))? };
         Ok(memory)
