@@ -29,8 +29,8 @@ use std::thread;
 use std::time::Duration;
 
 use rust_rocksdb::{
-    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, Options,
-    Snapshot, WaitForCompactOptions,
+    BottommostLevelCompaction, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, ErrorKind,
+    Options, Snapshot, WaitForCompactOptions,
 };
 
 use crate::content;
@@ -50,6 +50,10 @@ const BACKGROUND_JOBS: i32 = 4;
 /// A write buffer that no case fills. An automatic flush takes all memtables that wait at that moment, so the trees
 /// would depend on timing.
 const NEVER_FULL_BYTES: usize = 256 << 20;
+
+/// How long background work is waited for where it may go on, and where it has to end.
+const MAY_GO_ON: Duration = Duration::from_mins(1);
+const HAS_TO_END: Duration = Duration::from_mins(10);
 
 /// Results of a case without differences.
 #[derive(Debug)]
@@ -327,7 +331,12 @@ impl Pair<'_> {
     /// Compacts everything until the result no longer changes and compares. Then repeats this once without snapshots.
     fn finish(&self, snapshots: &mut Vec<SnapshotPair<'_>>) -> Result<(), String> {
         self.switch.set(true);
-        self.both(|db| db.wait_for_compact(&WaitForCompactOptions::default()))?;
+        // RocksDB compacts a file at the bottom again and again while a snapshot is held, if other files of the same
+        // compaction have keys further down: then no sequence number becomes 0, which it compacts the file for.
+        self.both(|db| match wait_for_compact(db, MAY_GO_ON) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
+            waited => waited,
+        })?;
         self.compare_reads(snapshots)?;
         let sequences = snapshots
             .iter()
@@ -347,7 +356,7 @@ impl Pair<'_> {
                 self.compact(family, Compaction::Full)?;
             }
         }
-        self.both(|db| db.wait_for_compact(&WaitForCompactOptions::default()))?;
+        self.both(|db| wait_for_compact(db, HAS_TO_END))?;
         for family in &self.case.families {
             let all = self.compares_single_deletes(snapshots.is_empty());
             let entries = |db| -> Result<Vec<internal::Entry>, String> {
@@ -395,6 +404,12 @@ impl Pair<'_> {
         }
         Ok(())
     }
+}
+
+fn wait_for_compact(db: &DB, most: Duration) -> Result<(), rust_rocksdb::Error> {
+    let mut options = WaitForCompactOptions::default();
+    options.set_timeout(most.as_micros() as u64);
+    db.wait_for_compact(&options)
 }
 
 fn whole_tree() -> CompactOptions {
