@@ -124,6 +124,13 @@ impl InputTable {
         }
     }
 
+    /// About how much of `all`, which the whole table has, is in the blocks that may hold keys of a range. Rounded up.
+    pub fn share_in_range(&self, range: &KeyRange, all: u64) -> u64 {
+        let (stored, data) = (self.stored_bytes(range), self.meta.properties.data_size);
+        let share = (u128::from(all) * u128::from(stored)).div_ceil(u128::from(data.max(1)));
+        u64::try_from(share).map_or(all, |share| share.min(all))
+    }
+
     /// The blocks that may hold keys of a range, as positions in the index.
     pub fn blocks_in_range(&self, range: &KeyRange) -> Range<usize> {
         let index = &self.meta.index;

@@ -64,9 +64,8 @@ impl FromTables {
     /// The size of the piece.
     pub fn size(&self) -> JobSize {
         let of = |input: &InputTable| {
-            let (bytes, properties) = (input.stored_bytes(&self.range), &input.meta.properties);
-            let share = bytes as f64 / properties.data_size.max(1) as f64;
-            (bytes, (properties.num_entries as f64 * share) as u64)
+            let entries = input.share_in_range(&self.range, input.meta.properties.num_entries);
+            (input.stored_bytes(&self.range), entries)
         };
         let sizes = self.inputs.iter().map(of);
         let (bytes, entries) = sizes.fold((0u64, 0u64), |sum, size| {
@@ -88,12 +87,7 @@ impl FromTables {
     /// Bytes of the piece's keys and values, roughly.
     pub fn raw_bytes(&self) -> u64 {
         let raw = |input: &InputTable| {
-            let properties = &input.meta.properties;
-            let raw = properties
-                .raw_key_size
-                .saturating_add(properties.raw_value_size);
-            let growth = raw as f64 / properties.data_size.max(1) as f64;
-            (input.stored_bytes(&self.range) as f64 * growth) as u64
+            input.share_in_range(&self.range, input.meta.properties.raw_bytes())
         };
         self.inputs.iter().map(raw).fold(0, u64::saturating_add)
     }

@@ -462,29 +462,28 @@ impl FamilyView {
                     None if is_deleted => Through::Iterators("a range tombstone".to_owned()),
                     None => Through::Tables,
                 };
-                let piece = |range: KeyRange| Piece {
-                    bytes: borders::stored_bytes(&range, &self.inputs),
-                    range,
-                    through: through.clone(),
-                };
-                pieces.extend(self.split(&part, piece_bytes).into_iter().map(piece));
+                pieces.extend(self.split(&part, piece_bytes, &through));
             }
         }
         Ok(pieces)
     }
 
-    /// Cuts a piece that is read from tables in about two; it stays whole if nothing is known to cut it at.
+    /// Cuts a piece in about two; it stays whole if nothing is known to cut it at.
     pub(crate) fn halves(&self, piece: &Piece) -> Vec<Piece> {
-        let ranges = self.split(&piece.range, piece.bytes.div_ceil(2));
-        let half = |range: KeyRange| Piece {
-            bytes: borders::stored_bytes(&range, &self.inputs),
-            range,
-            through: Through::Tables,
-        };
-        ranges.into_iter().map(half).collect()
+        self.split(&piece.range, piece.bytes.div_ceil(2), &piece.through)
     }
 
-    fn split(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
+    fn split(&self, range: &KeyRange, piece_bytes: u64, through: &Through) -> Vec<Piece> {
+        let piece = |range: KeyRange| Piece {
+            bytes: borders::stored_bytes(&range, &self.inputs),
+            range,
+            through: through.clone(),
+        };
+        let ranges = self.split_range(range, piece_bytes);
+        ranges.into_iter().map(piece).collect()
+    }
+
+    fn split_range(&self, range: &KeyRange, piece_bytes: u64) -> Vec<KeyRange> {
         /// Candidates for a border in each table, for each piece.
         const GRAINS: u64 = 128;
         if borders::stored_bytes(range, &self.inputs) <= piece_bytes {

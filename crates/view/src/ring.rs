@@ -218,7 +218,7 @@ impl Shared {
 
     fn run(&self, own: usize) {
         rockmill_cuda::answer_kernels();
-        // Otherwise a pause is 50 us longer than it should be. It is only slower where the system refuses.
+        // Otherwise a pause is 50 us longer than it should be, as it is where the system refuses.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         // Of the last request that it has found.
         let (mut last, mut turn) = (None::<Instant>, 0);

@@ -138,9 +138,7 @@ fn compression_ratio(tables: &[InputTable]) -> (u64, u64) {
     let sizes = tables.iter().map(|table| {
         let properties = &table.meta.properties;
         let raw = match properties.uncompressed_data_size {
-            0 => properties
-                .raw_key_size
-                .saturating_add(properties.raw_value_size),
+            0 => properties.raw_bytes(),
             raw => raw,
         };
         (properties.data_size, raw)

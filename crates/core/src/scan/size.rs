@@ -15,19 +15,17 @@ impl ScanPlan {
         /// A vector may have grown to twice what it holds.
         const GROWTH: u64 = 2;
         /// Some blocks have more rows than others, and compress better.
-        const UNEVEN: f64 = 2.0;
-        let in_range = |table: &InputTable| {
-            let properties = &table.meta.properties;
-            let stored = table.stored_bytes(range) as f64;
-            let share = (stored / properties.data_size.max(1) as f64 * UNEVEN).min(1.0);
-            let of = |all: u64| (all as f64 * share).ceil() as u64;
-            let raw_bytes = (properties.raw_key_size).saturating_add(properties.raw_value_size);
-            (of(properties.num_entries), of(raw_bytes))
+        const UNEVEN: u64 = 2;
+        let sum = |of: fn(&InputTable) -> u64| {
+            let in_range = |table: &InputTable| {
+                let all = of(table);
+                let share = table.share_in_range(range, all);
+                share.saturating_mul(UNEVEN).min(all)
+            };
+            inputs.iter().map(in_range).fold(0, u64::saturating_add)
         };
-        let sizes = inputs.iter().map(in_range);
-        let (rows, bytes) = sizes.fold((0u64, 0u64), |sum, (rows, bytes)| {
-            (sum.0.saturating_add(rows), sum.1.saturating_add(bytes))
-        });
+        let rows = sum(|table| table.meta.properties.num_entries);
+        let bytes = sum(|table| table.meta.properties.raw_bytes());
         let blocks = inputs.iter().map(InputTable::largest_block_bytes);
         let row = blocks.max().unwrap_or(0);
         let types = self.output.columns();

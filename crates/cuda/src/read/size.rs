@@ -184,8 +184,7 @@ fn raw_size(properties: &TableProperties) -> u64 {
     /// Lengths and restarts.
     const ENTRY_OVERHEAD: u64 = 12;
     match properties.uncompressed_data_size {
-        0 => (properties.raw_key_size)
-            .saturating_add(properties.raw_value_size)
+        0 => (properties.raw_bytes())
             .saturating_add(properties.num_entries.saturating_mul(ENTRY_OVERHEAD)),
         size => size,
     }

@@ -339,7 +339,7 @@ impl DeviceTable {
 
     /// Memory for so many bytes, with nothing in it. Its last word may be read whole, and rows come back as a whole.
     fn room(&self, bytes: usize, stream: &Stream) -> Result<DeviceMemory> {
-        let bytes = bytes.next_multiple_of(size_of::<u64>()).max(1);
+        let bytes = bytes.max(1).next_multiple_of(size_of::<u64>());
         let memory = DeviceMemory::new(&self.device, bytes as u64)?;
         // SAFETY: the memory is as long, and whoever has it waits for the stream.
         unsafe { stream.fill(memory.as_ptr().cast(), 0, bytes)? };

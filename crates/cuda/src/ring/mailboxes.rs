@@ -235,6 +235,7 @@ impl Mailboxes {
         if free.is_empty() {
             free.extend(self.ended_holds());
         }
+        // The words in front are taken first, so that `is_held` soon finds one.
         let Some(word) = free.pop() else {
             let what = format!("a view is held {HOLDS} times at most: end a hold first");
             return Err(Error::new(ErrorKind::Device, what));

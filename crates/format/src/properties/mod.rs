@@ -157,6 +157,11 @@ pub struct TableProperties {
 }
 
 impl TableProperties {
+    /// Bytes of all keys and values.
+    pub fn raw_bytes(&self) -> u64 {
+        self.raw_key_size.saturating_add(self.raw_value_size)
+    }
+
     /// Reads the entries of a properties block (`table/meta_blocks.cc:ParsePropertiesBlock`).
     ///
     /// # Errors
