@@ -66,6 +66,37 @@ struct Flushes {
 struct State {
     follower: TreeFollower,
     log: LogEntries,
+    listed: BTreeMap<u32, Listed>,
+}
+
+/// The files of a column family that RocksDB listed, by the super version's number at that time.
+///
+/// A flush or a compaction is in the list of files and in the MANIFEST before RocksDB installs the super version that holds
+/// its files (`version_set.cc:LogAndApply`, `column_family.cc:InstallSuperVersion`). So files that were listed while the
+/// super version had a number may be missing in it. They are in it if they were listed under a smaller number, or if the
+/// column family had one version alone while its super version had this number.
+#[derive(Debug, Default)]
+struct Listed {
+    number: u64,
+    files: BTreeSet<u64>,
+    /// Those that the super version of this number holds for certain.
+    held: BTreeSet<u64>,
+}
+
+impl Listed {
+    /// Takes note of a list. Returns the files that the super version may not hold.
+    fn add(&mut self, number: u64, files: BTreeSet<u64>, is_only_version: bool) -> BTreeSet<u64> {
+        if self.number != number {
+            self.number = number;
+            self.held.clone_from(&self.files);
+        }
+        if is_only_version {
+            self.held.clone_from(&files);
+        }
+        self.held.retain(|file| files.contains(file));
+        self.files = files;
+        self.files.difference(&self.held).copied().collect()
+    }
 }
 
 impl<D: Handle> fmt::Debug for LiveDatabase<D> {
@@ -114,6 +145,21 @@ impl<D: Handle> LiveDatabase<D> {
     }
 
     /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
+    ///
+    /// A view is right if the rows of a column family at the snapshot's sequence number S are those of its files T and of
+    /// all its entries up to S in the logs from its log number L on. The steps, and what makes each of them right:
+    ///
+    /// 1. The entries of all memtables are counted. A count may be too large, but is too small only with `unordered_write`,
+    ///    so iterators read the column families then.
+    /// 2. The snapshot is taken. Flushes and compactions that begin later keep what a reader at S finds.
+    /// 3. T and L are read from the MANIFEST, where one edit changes both, and the files T are held: [`Self::pin`].
+    /// 4. The logs are listed. The MANIFEST that is read behind the list must still name L. Otherwise a log may have been
+    ///    deleted since step 3, and nothing that was known of older logs holds: [`LogEntries`].
+    /// 5. The logs are read. A log that is deleted meanwhile, and entries that are in no log, leave a gap in the sequence
+    ///    numbers.
+    ///
+    /// The entries are complete if those up to an earlier number were, and there is no gap behind it; or if they are as many
+    /// as were counted. A column family with other entries is in the second part of the result, and iterators read it.
     fn try_view(&self, engine: &Arc<ScanEngine>) -> Result<(View, BTreeSet<String>)> {
         let cancel = CancelToken::new();
         let mut state = lock(&self.state);
@@ -122,7 +168,7 @@ impl<D: Handle> LiveDatabase<D> {
         let sequence = pinned.with_dependent(|_, pin| pin.sequence());
         let sequence = sequence.ok_or_else(|| Error::internal("a snapshot without a number"))?;
         let options = ReadOptions::read(engine.storage(), &self.path)?;
-        let mut families = self.pin(engine, &options, &mut state.follower, &mut pinned)?;
+        let mut families = self.pin(engine, &options, &mut state, &mut pinned)?;
         let wanted = families.iter();
         let wanted = wanted.filter(|(_, at)| at.family.unread.is_none());
         let wanted = wanted.map(|(name, at)| {
@@ -134,10 +180,11 @@ impl<D: Handle> LiveDatabase<D> {
             counted,
             sequence,
         };
-        let incomplete = (state.log).go_on(&*self.db, &read, engine, &cancel)?;
+        let State { follower, log, .. } = &mut *state;
+        let incomplete = log.go_on(&*self.db, follower, &read, engine, &cancel)?;
         let iterators: Arc<dyn Iterators> = Arc::new(pinned);
         for FamilyAt { id, family, .. } in families.values_mut() {
-            family.unflushed = state.log.tables(*id);
+            family.unflushed = log.tables(*id);
             family.iterators = Some(Arc::clone(&iterators));
             if let Some(reason) = incomplete.get(id) {
                 family.unread.get_or_insert_with(|| reason.clone());
@@ -179,15 +226,24 @@ impl<D: Handle> LiveDatabase<D> {
         Ok(counts)
     }
 
-    /// Holds the super versions of all column families when the follower has read their files.
+    /// Holds the files of all column families as the MANIFEST names them.
+    ///
+    /// A column family's files are those of its super version if its number is the same before and after three steps: its super
+    /// version is held, RocksDB lists its files, and the MANIFEST, which is at least as new as the list, names the same ones.
+    /// Those that its super version may lack nevertheless ([`Listed`]) are opened, and stay open. If one of them has gone,
+    /// the column family is read anew, as if the number had changed.
     fn pin(
         &self,
         engine: &ScanEngine,
         options: &ReadOptions,
-        follower: &mut TreeFollower,
+        state: &mut State,
         pinned: &mut Pinned,
     ) -> Result<BTreeMap<String, FamilyAt>> {
         const NUMBER: &str = "rocksdb.current-super-version-number";
+        const VERSIONS: &str = "rocksdb.num-live-versions";
+        let State {
+            follower, listed, ..
+        } = state;
         let mut missing = self.db.names();
         let mut families = BTreeMap::new();
         for attempt in 0..PIN_ATTEMPTS {
@@ -202,20 +258,30 @@ impl<D: Handle> LiveDatabase<D> {
             let files = self.db.files()?;
             follower.refresh(engine.storage(), &self.path, (0, 0), &CancelToken::new())?;
             for (name, number) in numbers {
+                // Between the two looks at the number, so that the one version is the super version's.
+                let versions = self.db.property(&name, VERSIONS)?;
+                let is_same = number == self.db.property(&name, NUMBER)?;
                 let tree = follower.tree().by_name(name.as_bytes());
-                let is_same = number.is_some() && number == self.db.property(&name, NUMBER)?;
-                if let Some((id, tree)) = tree
-                    && is_same
-                    && files_of(tree) == files.get(&name).cloned().unwrap_or_default()
-                {
+                let (Some(number), Some((id, tree))) = (number.filter(|_| is_same), tree) else {
+                    continue;
+                };
+                let of_manifest = files_of(tree);
+                if of_manifest != files.get(&name).cloned().unwrap_or_default() {
+                    continue;
+                }
+                let mut at = FamilyAt::new(id, tree, follower, options);
+                let listed = listed.entry(id).or_default();
+                let unheld = listed.add(number, of_manifest, versions == Some(1));
+                if (at.family).hold_files(engine, &self.path, options, &unheld) {
                     missing.remove(&name);
-                    families.insert(name, FamilyAt::new(id, tree, follower, options));
+                    families.insert(name, at);
                 }
             }
             if missing.is_empty() {
                 break;
             }
         }
+        listed.retain(|id, _| follower.tree().column_families.contains_key(id));
         for name in missing {
             // It may have been dropped meanwhile.
             if let Some((id, tree)) = follower.tree().by_name(name.as_bytes()) {
@@ -263,10 +329,15 @@ struct FamilyAt {
 
 impl FamilyAt {
     fn new(id: u32, tree: &ColumnFamily, follower: &TreeFollower, options: &ReadOptions) -> Self {
+        let mut family = Family::new(id, tree, follower.position(), options);
+        if options.is_unordered {
+            let reason = "unordered_write: memtables may lack entries that were counted as written";
+            family.unread.get_or_insert_with(|| reason.to_owned());
+        }
         Self {
             id,
             log_number: tree.log_number,
-            family: Family::new(id, tree, follower.position(), options),
+            family,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, ErrorKind, Result};
 use rockmill_scan::ScanEngine;
 use rockmill_scan::source::MemoryTable;
+use rockmill_snapshot::tree::TreeFollower;
 use rockmill_snapshot::unflushed::Unflushed;
 
 use crate::{Handle, NOT_IN_LOG, failed};
@@ -88,19 +89,20 @@ impl LogEntries {
     /// why.
     ///
     /// All are there if the log has every sequence number since they were all there, or if the memtables have no more
-    /// entries.
+    /// entries. A log that RocksDB deletes while it is read leaves a gap in the sequence numbers.
     ///
     /// # Errors
-    /// Storage; Cancelled; Corruption if the log is damaged.
+    /// Storage; Cancelled; Corruption if the log is damaged; Declined if the MANIFEST cannot be read.
     pub fn go_on(
         &mut self,
         db: &dyn Handle,
+        follower: &mut TreeFollower,
         read: &Read,
         engine: &ScanEngine,
         cancel: &CancelToken,
     ) -> Result<BTreeMap<u32, String>> {
         self.0.retain(|id, _| read.families.contains_key(id));
-        self.begin(db, read)?;
+        self.begin(db, follower, read, engine, cancel)?;
         let of_all = self.0.values().map(|family| family.until);
         let from = of_all.min().unwrap_or(read.sequence);
         let nothing = || Found {
@@ -163,7 +165,20 @@ impl LogEntries {
     }
 
     /// Begins anew with column families whose log number has changed, or that have too many tables.
-    fn begin(&mut self, db: &dyn Handle, read: &Read) -> Result<()> {
+    ///
+    /// The first log that is listed from a family's log number on need not be the family's first log. A flush may have
+    /// ended after the family's files were read, and RocksDB deletes a log as soon as the MANIFEST does not need it any more
+    /// (`db_impl_files.cc:FindObsoleteFiles`). So the MANIFEST is read again when the logs are listed. While it names the
+    /// same log number, memtables hold the family's entries of all these logs, and none of the logs was deleted. Otherwise
+    /// entries may be missing, and only a count can tell that none is.
+    fn begin(
+        &mut self,
+        db: &dyn Handle,
+        follower: &mut TreeFollower,
+        read: &Read,
+        engine: &ScanEngine,
+        cancel: &CancelToken,
+    ) -> Result<()> {
         let mut logs = None;
         for (&id, wanted) in &read.families {
             let known = self.0.get(&id);
@@ -175,17 +190,23 @@ impl LogEntries {
             }
             let logs = match &mut logs {
                 Some(logs) => logs,
-                none => none.insert(db.logs()?),
+                none => {
+                    let logs = none.insert(db.logs()?);
+                    follower.refresh(engine.storage(), db.path(), (0, 0), cancel)?;
+                    logs
+                }
             };
             // Without such a log, nothing was logged.
             let first = logs.range(wanted.log_number..).next();
             let first = first.map_or(read.sequence + 1, |(_, first)| *first);
             let until = first.saturating_sub(1).min(read.sequence);
+            let now = follower.tree().column_families.get(&id);
+            let has_all_logs = now.is_some_and(|now| now.log_number == wanted.log_number);
+            let were_all = known.is_some_and(|family| family.is_complete && family.until >= until);
             let family = FamilyEntries {
                 log_number: wanted.log_number,
                 until,
-                is_complete: known
-                    .is_some_and(|family| family.is_complete && family.until >= until),
+                is_complete: has_all_logs && were_all,
                 ..FamilyEntries::default()
             };
             self.0.insert(id, family);

@@ -20,6 +20,8 @@ pub struct ReadOptions {
     pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of column families with a compaction filter.
     pub(crate) filtered: BTreeSet<Vec<u8>>,
+    /// Whether a write has a sequence number that readers see before memtables have its entries (`unordered_write`).
+    pub is_unordered: bool,
 }
 
 impl ReadOptions {
@@ -38,6 +40,7 @@ impl ReadOptions {
                 log_folder: dir.to_owned(),
                 in_place: BTreeSet::new(),
                 filtered: BTreeSet::new(),
+                is_unordered: false,
             });
         };
         let text = read_options(storage, dir, number)?;
@@ -64,6 +67,10 @@ impl ReadOptions {
             log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
             in_place,
             filtered,
+            is_unordered: options
+                .db
+                .bool("unordered_write", false)
+                .map_err(malformed)?,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A database at one sequence number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,7 @@ use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::properties::{TableProperties, compression_types};
 use rockmill_format::table::orders_by_bytes;
 use rockmill_snapshot::tree::{Position, user_key};
+use rockmill_storage::base_name;
 use rockmill_storage::io::JobInput;
 
 use crate::engine::ScanEngine;
@@ -101,6 +102,34 @@ impl Family {
             iterators: None,
             view: Mutex::default(),
         }
+    }
+
+    /// Opens files that somebody may delete, by their numbers. They stay open as long as the view lives. Returns false if
+    /// one of them has gone. If they cannot be opened otherwise, iterators read the column family.
+    pub fn hold_files(
+        &mut self,
+        engine: &ScanEngine,
+        path: &Path,
+        options: &ReadOptions,
+        numbers: &BTreeSet<u64>,
+    ) -> bool {
+        if self.unread.is_some() {
+            return true;
+        }
+        let folder = engine.folder(path, options.io);
+        let files = self.files.iter_mut();
+        for file in files.filter(|file| numbers.contains(&file.meta.number)) {
+            match folder.open(file.meta.number) {
+                Ok(open) => file.held = Some(open),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return false,
+                Err(error) => {
+                    let name = base_name(&folder.file(file.meta.number));
+                    self.unread = Some(Error::storage(&name, "open it", &error).to_string());
+                    return true;
+                }
+            }
+        }
+        true
     }
 
     fn origin(&self, sequence: u64) -> Origin {
@@ -199,6 +228,8 @@ impl View {
             match table {
                 Ok(table) => Ok(Ok(table)),
                 Err(error) if is_of_table(&error) => Ok(Err(error.to_string())),
+                // Iterators read its rows. Its tables only tell where to cut it, and nothing may hold their files.
+                Err(error) if family.unread.is_some() => Ok(Err(error.to_string())),
                 Err(error) => Err(error),
             }
         };

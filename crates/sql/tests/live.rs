@@ -1,9 +1,16 @@
 //! Statements over a database that is open and written to.
 
+#[path = "../../live/tests/busy/mod.rs"]
+mod busy;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use busy::mode::Mode;
+use busy::{Busy, FAMILIES, Reader, Rows};
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::Int64Type;
 use datafusion::common::ScalarValue;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::execution_props::ExecutionProps;
@@ -13,7 +20,7 @@ use rockmill::Service;
 use rockmill_live::LiveDatabase;
 use rockmill_scan::{Directory, ScanEngine, ScanSettings};
 use rockmill_sql::Scans;
-use rust_rocksdb::{DBWithThreadMode, MultiThreaded, Options, WriteBatch};
+use rust_rocksdb::{DB, DBWithThreadMode, MultiThreaded, Options, WriteBatch};
 use tokio::runtime::Runtime;
 
 type Db = DBWithThreadMode<MultiThreaded>;
@@ -279,4 +286,58 @@ fn an_engine_outlives_the_service_whose_executor_it_shares() {
     let directory = Arc::new(Directory::open(folder.path()).unwrap());
     Scans::new(engine, directory).register(&session).unwrap();
     assert_eq!(runtime.block_on(number(&session, TOTAL)), ALL);
+}
+
+/// The rows of all column families.
+const EVERYTHING: &str = "select 0 as family, key, value from \"default\"
+                          union all select 1, key, value from a
+                          union all select 2, key, value from b";
+
+/// Runs a statement over all column families, and compares its rows.
+fn state(session: &SessionContext, runtime: &Runtime, reader: &mut Reader<'_>) {
+    let written = reader.written();
+    let all = async { session.sql(EVERYTHING).await?.collect().await };
+    let all = || runtime.block_on(all).unwrap();
+    let batches = match reader.busy.mode == Mode::Unordered {
+        true => reader.while_writers_wait(all),
+        false => all(),
+    };
+    let mut found: Vec<_> = (0..FAMILIES.len()).map(|at| (at, Rows::new())).collect();
+    for batch in &batches {
+        let family = batch.column(0).as_primitive::<Int64Type>();
+        let (keys, values) = (batch.column(1), batch.column(2));
+        let (keys, values) = (keys.as_binary::<i32>(), values.as_binary::<i32>());
+        for row in 0..batch.num_rows() {
+            let (_, rows) = &mut found[family.value(row) as usize];
+            let before = rows.insert(keys.value(row).to_vec(), values.value(row).to_vec());
+            assert_eq!(before, None, "a key is there once");
+        }
+    }
+    reader.check(written, &found);
+}
+
+#[test]
+fn a_statement_has_each_key_that_was_written_before_whatever_others_do() {
+    let mut all = 0;
+    busy::for_each_mode(5, |mode, besides, seed, time| {
+        let busy = Busy::new(mode, besides, seed);
+        let engine = ScanEngine::new(ScanSettings::default()).unwrap();
+        let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+        let database: LiveDatabase<DB> = LiveDatabase::new(Arc::clone(&busy.db));
+        Scans::new(engine, Arc::new(database))
+            .register(&session)
+            .unwrap();
+        let runtime = Runtime::new().unwrap();
+        let statements = AtomicU64::new(0);
+        let read = |reader: &mut Reader<'_>| {
+            state(&session, &runtime, reader);
+            statements.fetch_add(1, Ordering::Relaxed);
+        };
+        busy.run(time, vec![&read, &read]);
+        let statements = statements.into_inner();
+        println!("{mode:?}, besides {besides:?}: {statements} statements");
+        assert!(statements > 0);
+        all += statements;
+    });
+    println!("{all} statements");
 }
