@@ -4,7 +4,7 @@
 # make install PREFIX=/usr/local   the libraries and headers for C and C++, after make build
 # make fuzz TARGET=sst_table SECONDS=600   one long fuzz run
 #
-# RocksDB itself (some eleven minutes of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
+# RocksDB itself (a quarter of an hour of C++ on two cores) is compiled once, by scripts/rocksdb.sh, into
 # the user's cache folder, and where no CUDA toolkit is installed the build of crates/cuda fetches a
 # compiler there. Whatever links it is built in the release profile, lints and docs included.
 
@@ -13,9 +13,14 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 ROCKSDB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rockmill/rocksdb/0.49.0
+# A RocksDB 11.12 of one's own: ROCKSDB_LIB_DIR names the folder of its library, ROCKSDB_INCLUDE_DIR that of its headers,
+# and ROCKSDB_STATIC=1 links it statically.
+OWN_ROCKSDB := $(filter-out $(ROCKSDB)/lib,$(ROCKSDB_LIB_DIR))
+ifeq ($(OWN_ROCKSDB),)
 export ROCKSDB_LIB_DIR := $(ROCKSDB)/lib
 export ROCKSDB_INCLUDE_DIR := $(ROCKSDB)/include
 export ROCKSDB_STATIC := 1
+endif
 
 # Not cargo's own: where cargo has compiled RocksDB itself, the linker finds that before the one here.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target/make
@@ -41,7 +46,11 @@ SMOKES := $(addprefix fuzz-smoke-,$(FUZZ_TARGETS))
 .PHONY: env demo install release test test-matrix clean-cache forget-skips show-skips build setup lint test-debug test-release test-sanitized fuzz fuzz-lint fuzz-smoke $(SMOKES)
 .NOTPARALLEL:
 
-demo: build
+# The command alone, without SQL. Without a GPU and a CUDA compiler, it also leaves out kernels for GPUs.
+HAS_CUDA := $(or $(wildcard /dev/nvidiactl),$(NVCC),$(CUDA_HOME),$(CUDA_PATH),$(wildcard /usr/local/cuda/bin/nvcc))
+demo: setup
+	$(if $(HAS_CUDA),,@echo "no GPU and no CUDA toolkit are here: the demo is built without the GPU backend; 'make build' has it" >&2)
+	cargo build --locked --release -p rockmill-cli --no-default-features $(if $(HAS_CUDA),--features cuda)
 	$(CARGO_TARGET_DIR)/release/rockmill demo
 
 build: setup
@@ -58,7 +67,7 @@ release: build
 
 setup:
 	@scripts/setup.sh
-	@scripts/rocksdb.sh $(ROCKSDB) $(CARGO_TARGET_DIR)
+	$(if $(OWN_ROCKSDB),,@scripts/rocksdb.sh $(ROCKSDB) $(CARGO_TARGET_DIR))
 
 # Each part on its own, so that its time can be told.
 test: forget-skips

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Packs the C and C++ doors, which make build has built, with the licences of what is inside:
-#   scripts/release.sh FOLDER [BUILT]     makes FOLDER/rockmill-VERSION-TRIPLE.tar.gz; BUILT as for scripts/install.sh
+# Packs the command and the C and C++ doors, which make build has built, with the licences of what is inside each:
+#   scripts/release.sh FOLDER [BUILT]     makes FOLDER/rockmill-VERSION-TRIPLE.tar.gz and FOLDER/SHA256SUMS; BUILT as
+#                                         for scripts/install.sh
+# The time of all files is that of the last commit, or SOURCE_DATE_EPOCH, so that equal builds make equal tarballs.
 # Whoever unpacks it has a prefix: pkg-config and CMake find it wherever it lies.
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: scripts/release.sh FOLDER [BUILT]}")
@@ -16,7 +18,8 @@ scripts/install.sh "$work/$name" ${built:+"$built"}
 # What a build or an editor left there is no part of the examples.
 examples=$(git ls-files examples/c examples/cpp examples/gpukv)
 [ -n "$examples" ] || { echo "release: git tracks no examples here; pack from a checkout" >&2; exit 3; }
-xargs -d '\n' cp --parents -t "$work/$name" LICENSE <<<"$examples"
+xargs -d '\n' cp --parents -t "$work/$name" <<<"$examples"
+git ls-files README.md LICENSE docs | xargs -d '\n' cp --parents -t "$work/$name"
 
 # NVIDIA's runtime and templates are inside where the build has a GPU backend.
 nvidia=()
@@ -32,9 +35,16 @@ if [[ $sections == *nv_fatbin* ]]; then
     done
     [ ${#nvidia[@]} -gt 0 ] || { echo "release: NVIDIA's licence is nowhere" >&2; exit 1; }
 fi
-cargo metadata --locked --format-version 1 --filter-platform "$triple" |
-    python3 scripts/licences.py "${nvidia[@]}" >"$work/$name/THIRD-PARTY.txt"
+cargo metadata --locked --format-version 1 --filter-platform "$triple" >"$work/metadata"
+licences() {
+    python3 scripts/licences.py "$@" "${nvidia[@]}" <"$work/metadata" >"$work/$name/THIRD-PARTY-$1.txt"
+}
+licences librockmill rockmill-capi
+[ ! -f "$work/$name/bin/rockmill" ] || licences rockmill rockmill-cli
 
 mkdir -p "$folder"
-tar -C "$work" --owner=0 --group=0 --sort=name -czf "$folder/$name.tar.gz" "$name"
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+tar -C "$work" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+rX,go-w --sort=name --mtime="@$epoch" -cf - "$name" |
+    gzip -n >"$folder/$name.tar.gz"
+(cd "$folder" && sha256sum "$name.tar.gz" >SHA256SUMS)
 echo "$folder/$name.tar.gz"

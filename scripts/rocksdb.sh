@@ -18,10 +18,11 @@ rm -f "$target"/release/build/rust-librocksdb-sys-*/out/librocksdb.a
 
 [ ! -f "$folder/lib/librocksdb.a" ] || exit 0
 
-echo "building RocksDB once, into $folder; this takes some minutes" >&2
+echo "compiling RocksDB once, into $folder" >&2
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/build.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+progress=
+trap 'kill $progress 2>/dev/null || true; rm -rf "$work"' EXIT
 crate=third_party/rocksdb/Cargo.toml
 locked=--locked
 if [ -n "${3:-}" ]; then
@@ -34,11 +35,26 @@ fi
 
 # The library must come from the sources, whatever the environment says of others.
 unset ROCKSDB_LIB_DIR ROCKSDB_INCLUDE_DIR ROCKSDB_STATIC
-cargo build $locked --release --manifest-path "$crate" --target-dir "$work/target" \
-    --message-format=json-render-diagnostics >"$work/messages"
-out=$(sed -n '/"reason":"build-script-executed"/{/rust-librocksdb-sys/s/.*"out_dir":"\([^"]*\)".*/\1/p;}' "$work/messages")
 manifest=$(cargo metadata $locked --format-version 1 --manifest-path "$crate" |
     grep -o '"manifest_path":"[^"]*rust-librocksdb-sys[^"]*"' | head -n 1 | cut -d '"' -f 4)
+total=$(wc -l <"$(dirname "$manifest")/rocksdb_lib_sources.txt")
+
+# Cargo says nothing while a build script runs, and this one runs for a quarter of an hour on two cores.
+tell_progress() {
+    local compiled pause=5 end='\n'
+    [ ! -t 2 ] || { pause=1 end='\r'; }
+    while sleep "$pause"; do
+        compiled=$(find "$work/target" -path '*/rust-librocksdb-sys-*' -name '*.o' 2>/dev/null | wc -l)
+        [ "$compiled" -eq 0 ] || printf "RocksDB: %d of %d files are compiled, %d s$end" "$compiled" "$total" "$SECONDS" >&2
+    done
+}
+tell_progress &
+progress=$!
+cargo build $locked --release --manifest-path "$crate" --target-dir "$work/target" \
+    --message-format=json-render-diagnostics >"$work/messages"
+kill "$progress"
+wait "$progress" 2>/dev/null || true
+out=$(sed -n '/"reason":"build-script-executed"/{/rust-librocksdb-sys/s/.*"out_dir":"\([^"]*\)".*/\1/p;}' "$work/messages")
 
 # One library that holds Snappy too, which the -sys crate does not link beside a given RocksDB, and
 # not its own C extensions, which it compiles in any case.

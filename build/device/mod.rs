@@ -20,7 +20,10 @@ pub struct Kernels<'a> {
     pub library: &'a str,
 }
 
-/// Compiles the kernels for GPUs, and has the crate link them. Returns the compiler, or nothing if there is none.
+/// Compiles the kernels for GPUs, and has the crate link them. Returns the compiler, or nothing if there is none or the
+/// crate is built without its feature `cuda`.
+///
+/// PATH and HOME are not watched: an editor and a terminal have different ones, and would compile everything in turn.
 pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
     for variable in [
         "ROCKMILL_CUDA_ARCH",
@@ -30,14 +33,14 @@ pub fn compile(kernels: &Kernels<'_>) -> Option<PathBuf> {
         "NVCC_CCBIN",
         "CUDA_HOME",
         "CUDA_PATH",
-        "PATH",
-        "XDG_CACHE_HOME",
-        "HOME",
     ] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     for folder in kernels.sources {
         println!("cargo:rerun-if-changed={}", folder.display());
+    }
+    if env::var_os("CARGO_FEATURE_CUDA").is_none() {
+        return None;
     }
     if env::var_os("NVCC").is_some_and(|nvcc| nvcc == "none") {
         return None;

@@ -56,11 +56,12 @@ pub fn fetch(script: &Path) -> Result<PathBuf, String> {
     find().ok_or_else(|| "no CUDA compiler knows all of ROCKMILL_CUDA_ARCH".to_owned())
 }
 
-/// Lets cargo run this again once a compiler appears. A path that does not exist would have it run at every
-/// build, so the folders around are watched, and where the fetched one will be there is an empty folder.
+/// Lets cargo run this again once a toolkit is installed or a compiler fetched. A path that does not exist would have it
+/// run at every build, so the folders around are watched, and where the fetched one will be there is an empty folder.
+/// The folders on the path are not watched: they change whenever a program is installed.
 pub fn watch() {
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(folder_of);
-    let around = path().into_iter().chain([PathBuf::from("/usr/local")]);
+    let around = [PathBuf::from("/usr/local")];
     let cached = cached().filter(|dir| make_old_dir(dir).is_ok());
     for dir in toolkits
         .chain(around)

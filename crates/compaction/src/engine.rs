@@ -54,7 +54,7 @@ impl Engine {
     pub fn new(settings: Settings, storage: Arc<dyn Storage>) -> std::result::Result<Self, String> {
         settings.check()?;
         let registry = DeviceRegistry::open(settings.device, settings.cuda, &storage.clock());
-        metrics::describe();
+        metrics::describe(&settings.device.to_string());
         let budget = Arc::new(Budget::new(
             settings.mutable.threads,
             settings.mutable.memory_budget_bytes,

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
-use rockmill_core::{Error, ErrorKind};
+use rockmill_core::{DeclineReason, Error, ErrorKind};
 
 use crate::outcome::Outcome;
 
@@ -109,6 +109,18 @@ metrics_table! {
         "input bytes of running jobs, without subcompactions that have ended";
 }
 
+/// Kinds of errors that a job may end with.
+const FAILURES: &[ErrorKind] = &[
+    ErrorKind::Corruption,
+    ErrorKind::Storage,
+    ErrorKind::Verification,
+    ErrorKind::Device,
+    ErrorKind::Internal,
+];
+
+/// The device's name in the label of work that the CPU did.
+const CPU: &str = "cpu";
+
 impl Metric {
     fn describe(&self) {
         let (name, unit, help) = (self.name, self.unit, self.help);
@@ -145,9 +157,28 @@ fn guarded(tell: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(tell));
 }
 
-/// Describes all metrics to the installed recorder.
-pub fn describe() {
-    guarded(|| ALL.iter().for_each(Metric::describe));
+/// Describes all metrics to the installed recorder, and creates the counters with 0 for the devices whose names are joined
+/// by `+`. If a counter appeared with its first event, a rate over it would miss that event.
+pub fn describe(devices: &str) {
+    let devices = || devices.split('+').filter(|name| *name != "auto");
+    guarded(|| {
+        for metric in ALL {
+            metric.describe();
+            if metric.kind != Kind::Counter {
+                continue;
+            }
+            let zero = |label: &str| metric.counter_of(label).increment(0);
+            match metric.label {
+                None => metric.counter().increment(0),
+                Some("reason") => {
+                    let reasons = DeclineReason::ALL.iter();
+                    reasons.for_each(|reason| zero(reason.code()));
+                }
+                Some("error") => FAILURES.iter().for_each(|kind| zero(kind.code())),
+                Some(_) => devices().chain([CPU]).for_each(zero),
+            }
+        }
+    });
 }
 
 /// Counts a job that RocksDB offered.

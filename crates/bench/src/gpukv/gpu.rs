@@ -111,7 +111,7 @@ fn gpu_table() -> Result<*const Table> {
 #[cfg(not(has_cuda))]
 fn gpu_table() -> Result<*const Table> {
     let what =
-        "this build has no GPU backend: no CUDA compiler was found when it was built".to_owned();
+        "this build has no GPU backend: it was built without a CUDA compiler or without the feature cuda".to_owned();
     Err(Error::new(ErrorKind::Device, what))
 }
 

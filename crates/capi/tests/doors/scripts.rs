@@ -75,6 +75,14 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     assert_eq!(tarball.parent(), Some(&*folder.path().join("packed")));
     let listed = run(Command::new("tar").arg("-tzf").arg(tarball));
     let files = listed.lines().filter(|line| !line.ends_with('/'));
+    let sums = fs::read_to_string(tarball.with_file_name("SHA256SUMS")).expect("sums");
+    assert!(sums.trim_end().ends_with(".tar.gz"), "{sums}");
+    let first = fs::read(tarball).expect("a tarball");
+    assert_eq!(run(&mut release()).trim_end(), tarball.to_string_lossy());
+    assert!(
+        first == fs::read(tarball).expect("a tarball"),
+        "packed twice"
+    );
     let mut examples: Vec<_> = files
         .filter_map(|line| line.split_once('/').map(|(_, file)| file))
         .filter(|file| file.starts_with("examples/"))
@@ -82,13 +90,28 @@ fn the_tarball_has_the_tracked_examples_and_the_licences_of_what_is_inside() {
     examples.sort_unstable();
     assert_eq!(examples, tracked.lines().collect::<Vec<_>>());
 
-    let mut tar = Command::new("tar");
-    tar.arg("-xzOf").arg(tarball);
-    let licences = run(tar.args(["--wildcards", "*/THIRD-PARTY.txt"]));
+    let licences = |of: &str| {
+        let mut tar = Command::new("tar");
+        tar.arg("-xzOf").arg(tarball).arg("--wildcards");
+        run(tar.arg(format!("*/THIRD-PARTY-{of}.txt")))
+    };
+    let of_library = licences("librockmill");
     for inside in ["lz4-sys", "snap", "zstd-sys", "Meta Platforms"] {
-        assert!(licences.contains(inside), "{inside}");
+        assert!(of_library.contains(inside), "{inside}");
     }
-    assert!(!licences.contains("rocksdb"));
+    assert!(!of_library.contains("rocksdb"));
+    if listed.contains("/bin/rockmill\n") {
+        let of_command = licences("rockmill");
+        for inside in [
+            "rust-librocksdb-sys",
+            "datafusion ",
+            "Apache Arrow",
+            "bzip2-sys",
+            "zstd-sys",
+        ] {
+            assert!(of_command.contains(inside), "{inside}");
+        }
+    }
     fs::remove_file(tarball).expect("it is ours");
     let mut without = release();
     let programs = folder.path().join("programs");
@@ -107,7 +130,7 @@ fn a_licence_that_is_not_allowed_is_refused() {
     }
     let mut check = shell(
         "cargo metadata --locked --format-version 1 --filter-platform $(rustc -vV | sed -n 's/^host: //p') |
-         sed 's/BSD-3-Clause/GPL-2.0-only/g' | python3 scripts/licences.py 2>&1",
+         sed 's/BSD-3-Clause/GPL-2.0-only/g' | python3 scripts/licences.py library rockmill-capi 2>&1",
     );
     let output = check.current_dir(REPOSITORY).output();
     let output = output.expect("the shell starts");
@@ -133,6 +156,8 @@ fn rocksdb_is_built_into_a_folder_with_a_space() {
     let cargo = r#"
         crate=$CRATE/rust-librocksdb-sys-1
         if [ "$1" = metadata ]; then
+            mkdir -p "$crate"
+            echo a.cc >"$crate/rocksdb_lib_sources.txt"
             echo "{\"manifest_path\":\"$crate/Cargo.toml\"}"
             exit
         fi

@@ -88,7 +88,7 @@ fn cuda_table() -> Result<*const KernelTable> {
 #[cfg(not(has_cuda))]
 fn cuda_table() -> Result<*const KernelTable> {
     Err(unusable(
-        "this build has no GPU backend: no CUDA compiler was found when it was built",
+        "this build has no GPU backend: it was built without a CUDA compiler or without the feature cuda",
     ))
 }
 
