@@ -191,7 +191,7 @@ impl LogEntries {
             let logs = match &mut logs {
                 Some(logs) => logs,
                 none => {
-                    let logs = none.insert(db.logs()?);
+                    let logs = none.insert(logs_of(db)?);
                     follower.refresh(engine.storage(), db.path(), (0, 0), cancel)?;
                     logs
                 }
@@ -213,6 +213,24 @@ impl LogEntries {
         }
         Ok(())
     }
+}
+
+/// Number and first sequence number of each log.
+///
+/// RocksDB fails if it recycles a log while it lists them: the file has another name then.
+///
+/// # Errors
+/// Storage if it fails each time.
+fn logs_of(db: &dyn Handle) -> Result<BTreeMap<u64, u64>> {
+    const ATTEMPTS: usize = 5;
+    let mut logs = db.logs();
+    for _ in 1..ATTEMPTS {
+        if logs.is_ok() {
+            break;
+        }
+        logs = db.logs();
+    }
+    logs
 }
 
 /// Reads the writes after `from` up to `sequence`.

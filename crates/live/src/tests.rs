@@ -6,6 +6,7 @@ mod common;
 mod mode;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rockmill_core::KeyRange;
 use rockmill_scan::{FamilyView, ScanSettings, Since};
@@ -40,6 +41,8 @@ struct Stepped {
     db: DB,
     /// What is to be done, one after another.
     acts: Mutex<VecDeque<(Step, Act)>>,
+    /// How often logs cannot be listed.
+    failures: AtomicUsize,
     /// Makes the number of a super version, as RocksDB tells it, the one that is told.
     number: Mutex<Box<dyn FnMut(u64) -> u64 + Send>>,
 }
@@ -49,6 +52,7 @@ impl Stepped {
         Arc::new(Self {
             db,
             acts: Mutex::default(),
+            failures: AtomicUsize::new(0),
             number: Mutex::new(Box::new(|number| number)),
         })
     }
@@ -59,7 +63,10 @@ impl Stepped {
     }
 
     fn reach(&self, step: Step) {
-        let act = lock(&self.acts).pop_front_if(|(wanted, _)| *wanted == step);
+        let mut acts = lock(&self.acts);
+        let is_next = acts.front().is_some_and(|(wanted, _)| *wanted == step);
+        let act = if is_next { acts.pop_front() } else { None };
+        drop(acts);
         if let Some((_, act)) = act {
             act(&self.db);
         }
@@ -99,7 +106,11 @@ impl Handle for Stepped {
     }
     fn logs(&self) -> Result<BTreeMap<u64, u64>> {
         self.reach(Step::Logs);
-        self.db.logs()
+        let fails = |failures: usize| failures.checked_sub(1);
+        match (self.failures).fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails) {
+            Ok(_) => Err(Error::new(ErrorKind::Storage, "a log has gone")),
+            Err(_) => self.db.logs(),
+        }
     }
     fn logged_after(&self, sequence: u64) -> Result<DBWALIterator> {
         self.db.logged_after(sequence)
@@ -475,4 +486,55 @@ fn a_file_with_entries_behind_the_snapshot_is_new_to_the_next_view() {
         panic!("the file has gone");
     };
     assert!(reason.contains("was compacted before it was read"));
+}
+
+#[test]
+fn entries_that_were_merged_with_later_ones_are_not_new_to_the_next_view() {
+    let case = Case::new(Mode::Usual, Besides::Nothing);
+    let put = |db: &DB, keys: &[&str], value: &str| {
+        let family = db.cf_handle("a").expect("a family");
+        for key in keys {
+            db.put_cf(family, key, value).expect("written");
+        }
+        flush(db, "a");
+    };
+    let compact = |db: &DB, begin: &str, end: &str| {
+        let family = db.cf_handle("a").expect("a family");
+        db.compact_range_cf(family, Some(begin), Some(end));
+    };
+    let db = &case.db;
+    // Two files of the last level, which this compaction does not merge.
+    put(&db.db, &["a", "b"], "old");
+    compact(&db.db, "a", "b");
+    put(&db.db, &["k", "p"], "old");
+    compact(&db.db, "k", "p");
+    put(&db.db, &["a", "k"], "new");
+    db.at(Step::Pinned, move |db| {
+        put(db, &["m", "p"], "late");
+        // It also has the old value of k, and the file with the new one stays in level 0.
+        compact(db, "m", "p");
+    });
+    let take = || -> Arc<FamilyView> { case.view().family("a").expect("a family") };
+    let base = take();
+    let levels: Vec<_> = base.files().iter().map(|file| file.level).collect();
+    assert_eq!(levels, [0, 6, 6]);
+    let Since::Anything(reason) = take().since(&base, &case.engine).expect("edits") else {
+        panic!("the old value of k would be new");
+    };
+    assert!(reason.contains("merged"), "{reason}");
+}
+
+#[test]
+fn a_view_waits_for_logs_that_can_be_listed() {
+    let case = Case::new(Mode::Usual, Besides::Nothing);
+    case.put("a", "one");
+    case.db.failures.store(2, Ordering::Relaxed);
+    case.compare();
+    assert_eq!(case.db.failures.load(Ordering::Relaxed), 0);
+    // At last, it is an error.
+    flush(&case.db.db, "a");
+    case.put("a", "two");
+    case.db.failures.store(usize::MAX, Ordering::Relaxed);
+    let error = case.live.view(&case.engine).expect_err("no logs");
+    assert_eq!(error.what, "a log has gone");
 }

@@ -59,6 +59,8 @@ pub(crate) struct Origin {
     pub log_number: u64,
     /// Numbers of files with entries that were written after the view was taken.
     pub ahead: BTreeSet<u64>,
+    /// One of these that also has older entries than other files may have, if there is one: a compaction has merged them.
+    pub merged: Option<u64>,
     /// Epoch numbers of its files.
     pub epochs: BTreeSet<u64>,
     /// Whether a compaction may change what a reader finds.
@@ -76,6 +78,13 @@ impl FamilyView {
             Ok(files) => files,
             Err(reason) => return Ok(Since::Anything(reason)),
         };
+        // The newest entries in it would decide over keys of which other files have newer ones.
+        if let Some(number) = base.origin.merged {
+            let reason = format!(
+                "file {number} has what was written after the older version merged with older entries"
+            );
+            return Ok(Since::Anything(reason));
+        }
         // The base has not seen all of these.
         files.extend(&base.origin.ahead);
         let are_here = |number: &u64| self.files().iter().any(|file| file.number == *number);

@@ -134,12 +134,18 @@ impl Family {
 
     fn origin(&self, sequence: u64) -> Origin {
         let metas = || self.files.iter().map(|file| &file.meta);
-        let ahead = metas().filter(|meta| meta.largest_seqno > sequence);
+        let is_ahead = |meta: &&FileMeta| meta.largest_seqno > sequence;
+        let ahead = metas().filter(is_ahead);
+        let is_merged = |ahead: &&FileMeta| {
+            let mut others = metas().filter(|other| !is_ahead(other));
+            others.any(|other| other.largest_seqno > ahead.smallest_seqno && overlap(other, ahead))
+        };
         Origin {
             id: self.id,
             position: self.position.clone(),
             files: metas().map(version_file).collect(),
             log_number: self.log_number,
+            merged: ahead.clone().find(is_merged).map(|meta| meta.number),
             ahead: ahead.map(|meta| meta.number).collect(),
             epochs: metas().map(|meta| meta.epoch_number).collect(),
             has_filter: self.has_filter,
@@ -160,6 +166,12 @@ impl Family {
     pub(crate) fn files_mut(&mut self) -> &mut [File] {
         &mut self.files
     }
+}
+
+/// Whether two files may have the same key.
+fn overlap(one: &FileMeta, other: &FileMeta) -> bool {
+    user_key(&one.smallest) <= user_key(&other.largest)
+        && user_key(&other.smallest) <= user_key(&one.largest)
 }
 
 fn version_file(meta: &FileMeta) -> VersionFile {

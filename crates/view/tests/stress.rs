@@ -79,7 +79,8 @@ fn a_refreshed_view_has_each_key_that_was_written_before_whatever_others_do() {
         let [nothing, added, ranges] = [&counts.nothing, &counts.added, &counts.ranges]
             .map(|count| count.load(Ordering::Relaxed));
         all += nothing + added + ranges;
-        assert_eq!(added > 0, mode != Mode::Unordered);
+        // Iterators read everything then.
+        assert!(added > 0 || mode == Mode::Unordered);
     });
     println!("{all} refreshes");
 }

@@ -29,8 +29,11 @@ pub const WRITERS: usize = 2;
 /// Keys of each writer in each column family, besides that of the number.
 const KEYS: u64 = 100;
 
-/// What one writer's batches leave in each column family.
+/// Rows of a column family.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Rows of some column families, by their places in [`FAMILIES`].
+pub type Found = Vec<(usize, Rows)>;
 
 /// What is written besides batches that the log has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +140,9 @@ impl Batch {
             // A file is ingested into one column family.
             let family = if is_usual { drawn } else { only };
             let at = random.below(KEYS);
-            let change = match random.below(2 * RARE) {
+            let change = match random.below(4 * RARE) {
                 0 if is_usual => Change::DeleteRange(key(writer, at), key(writer, at + 5)),
-                1..10 if is_usual => Change::Delete(key(writer, at)),
+                1..20 if is_usual => Change::Delete(key(writer, at)),
                 _ => {
                     let mut value = number.to_string().into_bytes();
                     value.resize(value.len() + random.below(200) as usize, b'.');
@@ -237,11 +240,15 @@ pub struct Busy {
 
 impl Busy {
     pub fn new(mode: Mode, besides: Besides, seed: u64) -> Self {
-        const OPTIONS: &str = "write_buffer_size=16384;level0_file_num_compaction_trigger=2;\
-            target_file_size_base=16384;max_bytes_for_level_base=65536;compression=kNoCompression;";
+        // Memtables of larger buffers live while some views are taken.
+        let buffer = [16 << 10, 64 << 10][Random(seed).below(2) as usize];
+        let text = format!(
+            "write_buffer_size={buffer};level0_file_num_compaction_trigger=2;target_file_size_base=16384;\
+             max_bytes_for_level_base=65536;compression=kNoCompression;"
+        );
         let dir = tempfile::tempdir().expect("a folder");
         let options = || {
-            let options = Options::default().get_options_from_string(OPTIONS);
+            let options = Options::default().get_options_from_string(&text);
             options.expect("options")
         };
         Self {
@@ -297,6 +304,7 @@ impl Busy {
         let _ends = Ends(&self.ends);
         let mut random = Random(self.seed ^ ((writer as u64 + 1) << 48));
         let scratch = self.dir.path().join(format!("{writer}.sst"));
+        let pause_us = [100, 500, 2000][random.below(3) as usize];
         for number in 1.. {
             if self.ends.load(Ordering::Relaxed) {
                 break;
@@ -311,7 +319,7 @@ impl Busy {
             batch.write(&self.db, &scratch);
             self.written[writer].store(number, Ordering::SeqCst);
             drop(gate);
-            std::thread::sleep(Duration::from_micros(random.below(500)));
+            std::thread::sleep(Duration::from_micros(random.below(pause_us)));
         }
     }
 
@@ -373,8 +381,11 @@ impl Seen {
     /// Goes on to the batch with a number.
     fn reach(&mut self, number: u64) {
         self.later.extend(self.batches.try_iter());
-        while let Some(batch) = self.later.pop_front_if(|batch| batch.number <= number) {
+        while let Some(batch) = self.later.front()
+            && batch.number <= number
+        {
             batch.apply(&mut self.rows);
+            self.later.pop_front();
         }
     }
 }
