@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rockmill_core::{Error, ErrorKind, Result as CoreResult};
-use rockmill_scan::{Directory, Store, ValueFn, Write, Written};
+use rockmill_scan::{Directory, LogSource, Store, ValueFn, Write, Written};
 use rockmill_view::{CallerStream, Hold, Keys, KvRecord, RingSettings, Rows, Target, View};
 use serde_json::json;
 
@@ -280,6 +280,12 @@ pub unsafe extern "C" fn rm_view_open(
         let family = text(options.family, "family", "default")?;
         let target = target(text(options.device, "device", "cuda:0")?)?;
         let directory = Directory::open(path).map_err(failed)?;
+        let logs = directory.log_folder().map_err(failed)?;
+        if let (LogSource::Missing { .. }, Some(sentence)) = (&logs.source, logs.sentence()) {
+            return Err(Refusal::failure(format!(
+                "{path}: {sentence}; open and close the database once with its application, which writes OPTIONS anew"
+            )));
+        }
         let mut builder = View::builder(Arc::new(directory), family).device(target);
         if options.memory_bytes != 0 {
             builder = builder.memory_bytes(options.memory_bytes);

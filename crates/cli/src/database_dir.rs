@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rockmill_core::{CancelToken, Error};
 use rockmill_format::manifest::Tree;
-use rockmill_snapshot::closed_database::options_number;
+use rockmill_snapshot::closed_database::{options_number, refuse_backup};
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::{LocalStorage, base_name};
 use rockmill_terminal::outcome::Failure;
@@ -17,7 +17,7 @@ const CURRENT: &str = "CURRENT";
 /// Checks that there is a database in `dir`.
 ///
 /// # Errors
-/// Usage if there is none; Environment if `dir` is missing or cannot be read.
+/// Usage if there is none; Environment if `dir` is missing, cannot be read, or is a backup without tables.
 pub fn require(dir: &Path) -> Result<(), Failure> {
     let refused = |e: io::Error| Failure::Environment(format!("{}: {e}", dir.display()));
     let none = |why: &str| Failure::Usage(format!("{}: no database, {why}", dir.display()));
@@ -25,7 +25,7 @@ pub fn require(dir: &Path) -> Result<(), Failure> {
         return Err(none("it is not a folder"));
     }
     match dir.join(CURRENT).try_exists().map_err(refused)? {
-        true => Ok(()),
+        true => Ok(refuse_backup(&LocalStorage, dir)?),
         false => Err(none("it has no CURRENT")),
     }
 }

@@ -25,6 +25,7 @@ mod sst;
 mod test_tables;
 mod verify;
 mod view;
+mod wal_dir;
 
 use std::process::ExitCode;
 

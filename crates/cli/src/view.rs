@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_core::KeyRange;
-use rockmill_scan::{Database, Directory};
+use rockmill_scan::Database;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 use rockmill_view::{Asked, View};
 use serde::Serialize;
 
 use crate::database_dir;
+use crate::wal_dir::WalDirArgs;
 
 /// Arguments of `rockmill view`.
 #[derive(Debug, clap::Args)]
@@ -20,6 +21,8 @@ pub struct ViewArgs {
     /// The column family.
     #[arg(long, value_name = "NAME", default_value = "default")]
     family: String,
+    #[command(flatten)]
+    wal: WalDirArgs,
     /// Print a JSON document.
     #[arg(long)]
     json: bool,
@@ -57,7 +60,7 @@ struct Range {
 pub fn run(args: &ViewArgs) -> Result<(), Failure> {
     database_dir::require(&args.db)?;
     let of_database = |error| database_dir::failure(&args.db, error);
-    let database = Directory::open(&args.db).map_err(of_database)?;
+    let database = args.wal.open(&args.db)?;
     let families = database.families().map_err(of_database)?;
     if !families.contains(&args.family) {
         let (db, names) = (args.db.display(), families.join(", "));

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
+use rockmill_snapshot::LogFolder;
+use rockmill_snapshot::closed_database::refuse_backup;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
@@ -28,6 +30,8 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
+    /// Folder of the logs, if the caller has stated it.
+    log_folder: Option<PathBuf>,
     iterators: Option<Arc<dyn Iterators>>,
 }
 
@@ -35,7 +39,7 @@ impl Directory {
     /// A directory with a database.
     ///
     /// # Errors
-    /// Storage if there is no such directory; Declined if it holds no database.
+    /// Storage if there is no such directory; Declined if it holds no database, or a backup without tables.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -45,10 +49,21 @@ impl Directory {
             let what = "the directory holds no RocksDB database: there is no file CURRENT";
             return Err(Error::declined(DeclineReason::Manifest, what).in_file(&name));
         }
+        refuse_backup(&LocalStorage, path)?;
         Ok(Self {
             path: path.to_owned(),
+            log_folder: None,
             iterators: None,
         })
+    }
+
+    /// The same directory, whose write-ahead logs are in this folder. Without it, [`LogFolder::find`] decides.
+    #[must_use]
+    pub fn with_log_folder(self, path: impl Into<PathBuf>) -> Self {
+        Self {
+            log_folder: Some(path.into()),
+            ..self
+        }
     }
 
     /// The same directory, where these iterators read what tables alone do not tell.
@@ -58,6 +73,25 @@ impl Directory {
             iterators: Some(iterators),
             ..self
         }
+    }
+
+    /// Which folder views read the write-ahead logs from, as the directory is now.
+    ///
+    /// # Errors
+    /// Storage or Declined if MANIFEST, OPTIONS or the folder cannot be read.
+    pub fn log_folder(&self) -> Result<LogFolder> {
+        let options = ReadOptions::read(&LocalStorage, &self.path)?;
+        self.find_logs(&LocalStorage, &options, &self.tree(&LocalStorage)?)
+    }
+
+    fn find_logs(
+        &self,
+        storage: &dyn Storage,
+        options: &ReadOptions,
+        tree: &Tree,
+    ) -> Result<LogFolder> {
+        let (wal_dir, stated) = (options.wal_dir.as_deref(), self.log_folder.as_deref());
+        LogFolder::find(storage, &self.path, wal_dir, tree, stated)
     }
 
     fn tree(&self, storage: &dyn Storage) -> Result<Tree> {
@@ -109,20 +143,33 @@ impl Directory {
         let mut follower = TreeFollower::default();
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let (tree, position) = (follower.tree().clone(), follower.position());
-        let options = ReadOptions::read(storage, &self.path)?;
+        let mut options = ReadOptions::read(storage, &self.path)?;
+        options.log_folder = self.find_logs(storage, &options, &tree)?.path;
         let folder = engine.folder(&self.path, options.io);
+        let has_other_paths = tree.has_other_paths();
         let mut families = BTreeMap::new();
         for (id, tree) in &tree.column_families {
             if version.is_some_and(|version| *version.family != *name_of(tree)) {
                 continue;
             }
             let mut family = Family::new(*id, tree, position.clone(), &options);
-            family.iterators.clone_from(&self.iterators);
+            // OPTIONS do not name the directories, so RocksDB would not find the files either.
+            let iterators = self.iterators.clone().filter(|_| !has_other_paths);
+            family.iterators = iterators;
             if let Some(version) = version {
                 version.choose(&mut family)?;
             }
             if family.unread.is_none() {
-                hold_files(&mut family, &folder)?;
+                hold_files(&mut family, &folder).map_err(|error| match has_other_paths {
+                    true => Error {
+                        kind: ErrorKind::Declined(DeclineReason::DbPaths),
+                        what:
+                            "it is in none but a directory of db_paths, which OPTIONS do not name"
+                                .to_owned(),
+                        ..error
+                    },
+                    false => error,
+                })?;
             }
             families.insert(*id, family);
         }

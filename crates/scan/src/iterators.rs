@@ -22,6 +22,8 @@ pub trait Iterators: Debug + Send + Sync {
 pub struct IteratorRead<'a> {
     /// Directory of the database.
     pub path: &'a Path,
+    /// Folder of its write-ahead logs.
+    pub log_folder: &'a Path,
     /// Name of the column family.
     pub family: &'a str,
     /// Sequence number of the view: the rows are those that a snapshot there sees.

@@ -31,6 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rockmill_core::Result;
 
+pub use rockmill_snapshot::{LogFolder, LogSource};
+
 pub use directory::Directory;
 pub use engine::{ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};

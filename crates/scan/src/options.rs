@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rockmill_core::{DeclineReason, Error, Result};
-use rockmill_format::options_file::OptionsFile;
-use rockmill_snapshot::closed_database::{options_number, read_options};
+use rockmill_core::Result;
+use rockmill_snapshot::closed_database::{LatestOptions, in_options, options_name};
 use rockmill_storage::Storage;
 use rockmill_storage::io::IoOptions;
 
@@ -14,7 +13,9 @@ use rockmill_storage::io::IoOptions;
 pub struct ReadOptions {
     /// How files are read.
     pub(crate) io: IoOptions,
-    /// Folder of the logs.
+    /// The option `wal_dir`.
+    pub(crate) wal_dir: Option<String>,
+    /// Folder of the logs: the database's own until a directory has found another.
     pub(crate) log_folder: PathBuf,
     /// Names of column families whose memtables change entries in their place, so that logs do not tell what they hold.
     pub(crate) in_place: BTreeSet<Vec<u8>>,
@@ -30,47 +31,33 @@ impl ReadOptions {
     /// # Errors
     /// Storage; Declined if the file is malformed.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Self> {
-        let name = dir.display().to_string();
-        let names = storage.list(dir);
-        let names = names.map_err(|e| Error::storage(&name, "list the directory", &e))?;
-        let newest = names.iter().filter_map(|name| options_number(name)).max();
-        let Some(number) = newest else {
-            return Ok(Self {
-                io: IoOptions::default(),
-                log_folder: dir.to_owned(),
-                in_place: BTreeSet::new(),
-                filtered: BTreeSet::new(),
-                is_unordered: false,
-            });
+        let mut read = Self {
+            io: IoOptions::default(),
+            wal_dir: None,
+            log_folder: dir.to_owned(),
+            in_place: BTreeSet::new(),
+            filtered: BTreeSet::new(),
+            is_unordered: false,
         };
-        let text = read_options(storage, dir, number)?;
-        let malformed =
-            |e: rockmill_format::Error| Error::declined(DeclineReason::OptionsFile, e.to_string());
-        let options = OptionsFile::parse(&text).map_err(malformed)?;
-        let (mut in_place, mut filtered) = (BTreeSet::new(), BTreeSet::new());
-        for family in &options.column_families {
+        let Some(latest) = LatestOptions::read(storage, dir)? else {
+            return Ok(read);
+        };
+        let malformed = |error| in_options(latest.number, error);
+        for family in &latest.options.column_families {
             let is_in_place = family.options.bool("inplace_update_support", false);
             if is_in_place.map_err(malformed)? {
-                in_place.insert(family.name.clone());
+                read.in_place.insert(family.name.clone());
             }
             let filters = ["compaction_filter", "compaction_filter_factory"];
             if filters.iter().any(|name| !family.options.is_null(name)) {
-                filtered.insert(family.name.clone());
+                read.filtered.insert(family.name.clone());
             }
         }
-        let log_folder = options
-            .db
-            .str("wal_dir")
-            .filter(|folder| !folder.is_empty());
-        Ok(Self {
-            io: IoOptions::read(&options.db)?,
-            log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
-            in_place,
-            filtered,
-            is_unordered: options
-                .db
-                .bool("unordered_write", false)
-                .map_err(malformed)?,
-        })
+        read.wal_dir = latest.options.db.str("wal_dir").map(str::to_owned);
+        let is_unordered = latest.options.db.bool("unordered_write", false);
+        read.is_unordered = is_unordered.map_err(malformed)?;
+        let io = IoOptions::read(&latest.options.db);
+        read.io = io.map_err(|error| error.in_file(&options_name(latest.number)))?;
+        Ok(read)
     }
 }

@@ -31,6 +31,7 @@ use crate::version::VersionFile;
 pub struct View {
     engine: Arc<ScanEngine>,
     folder: TableFolder,
+    log_folder: PathBuf,
     sequence: u64,
     families: BTreeMap<String, Family>,
 }
@@ -84,7 +85,8 @@ impl Family {
                 "its comparator {name} may not order keys by their bytes"
             ))
         } else if files.iter().any(|file| file.meta.path_id != 0) {
-            Some("its files lie in more than one directory".to_owned())
+            let why = "its files lie in several directories of db_paths, which OPTIONS do not name";
+            Some(why.to_owned())
         } else if options.in_place.contains(&tree.name) {
             Some("inplace_update_support changes entries that are not flushed".to_owned())
         } else {
@@ -190,6 +192,7 @@ impl View {
         Self {
             engine: Arc::clone(engine),
             folder: engine.folder(path, options.io),
+            log_folder: options.log_folder.clone(),
             sequence,
             families,
         }
@@ -268,6 +271,7 @@ fn is_of_table(error: &Error) -> bool {
 #[derive(Debug)]
 pub struct FamilyView {
     pub(crate) path: PathBuf,
+    log_folder: PathBuf,
     pub(crate) name: String,
     pub(crate) sequence: u64,
     pub(crate) tables: Vec<ViewTable>,
@@ -335,6 +339,7 @@ impl FamilyView {
         let deleted = ranges::deleted(of_tables.flatten().chain(of_unflushed));
         Self {
             path: view.folder.path.clone(),
+            log_folder: view.log_folder.clone(),
             name: name.to_owned(),
             sequence: view.sequence,
             tables,
@@ -365,6 +370,7 @@ impl FamilyView {
         let inputs = tables.iter().map(|table| table.input.clone());
         Self {
             path: self.path.clone(),
+            log_folder: self.log_folder.clone(),
             name: self.name.clone(),
             sequence: self.sequence,
             inputs: inputs.chain(in_memory).collect(),
@@ -382,6 +388,11 @@ impl FamilyView {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Folder of the write-ahead logs.
+    pub fn log_folder(&self) -> &Path {
+        &self.log_folder
     }
 
     /// Name of the column family.
@@ -465,6 +476,7 @@ impl FamilyView {
         let every_key = KeyRange::default();
         let read = IteratorRead {
             path: &self.path,
+            log_folder: &self.log_folder,
             family: &self.name,
             sequence: self.sequence,
             // Other comparators have other ranges.

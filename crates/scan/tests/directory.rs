@@ -438,3 +438,54 @@ fn a_database_of_pessimistic_transactions_is_read_through_its_directory() {
 fn row(key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (key.to_vec(), value.to_vec())
 }
+
+#[test]
+fn a_manifest_that_is_cut_or_altered_is_refused_where_rocksdb_refuses_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    with_rows(dir.path(), &options(), |db| {
+        db.put(numbered(7), b"seven").expect("written");
+        db.flush().expect("flushed");
+    });
+    let current = std::fs::read_to_string(dir.path().join("CURRENT")).expect("read");
+    let path = dir.path().join(current.trim_end());
+    let whole = std::fs::read(&path).expect("read");
+    let files_of_rocksdb = || {
+        let db = DB::open_for_read_only(&options(), dir.path(), false);
+        let files = db.map(|db| db.live_files().expect("files"));
+        files
+            .map(|files| files.len())
+            .map_err(|error| error.to_string())
+    };
+    let engine = engine();
+    let mut changed = Vec::new();
+    changed.extend((0..whole.len()).map(|at| whole[..at].to_vec()));
+    for at in 0..whole.len() {
+        let mut altered = whole.clone();
+        altered[at] ^= 1 << (at % 8);
+        changed.push(altered);
+    }
+    let (mut refused, mut read) = (0, 0);
+    for bytes in changed {
+        std::fs::write(&path, &bytes).expect("written");
+        let directory = Directory::open(dir.path()).expect("a database");
+        match (files_of_rocksdb(), directory.families()) {
+            (Ok(expected), Ok(_)) => {
+                let view = family(&directory, &engine, "default");
+                assert_eq!(view.files().len(), expected);
+                read += 1;
+            }
+            (Err(_), Err(_)) => refused += 1,
+            (by_rocksdb, here) => {
+                let at = bytes.iter().zip(&whole).position(|(a, b)| a != b);
+                panic!(
+                    "{} bytes, altered at {at:?}: {by_rocksdb:?} {here:?}",
+                    bytes.len()
+                );
+            }
+        }
+    }
+    assert!(
+        refused > whole.len() && read > 10,
+        "{refused} refused, {read} read"
+    );
+}

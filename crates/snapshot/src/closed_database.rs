@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, JobInfo, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Result};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::{Options, OptionsFile};
 use rockmill_format::wire::CompactionServiceInput;
@@ -26,6 +26,8 @@ pub struct ClosedDatabase {
     pub options_text: String,
     /// The parsed text.
     pub options: OptionsFile,
+    /// Number of a newer OPTIONS file that is cut.
+    pub cut_options: Option<u64>,
     /// Follower that has read the MANIFEST.
     pub follower: TreeFollower,
 }
@@ -36,20 +38,16 @@ impl ClosedDatabase {
     /// # Errors
     /// Declined if one of them cannot be read, or Storage if the folder cannot.
     pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Self> {
-        let options_number = newest_options(storage, dir)?;
-        let options_text = read_options(storage, dir, options_number)?;
-        let options = OptionsFile::parse(&options_text).map_err(malformed)?;
+        let latest = LatestOptions::read(storage, dir)?.ok_or_else(|| {
+            Error::declined(DeclineReason::OptionsFile, "there is none").in_file(&base_name(dir))
+        })?;
         let mut follower = TreeFollower::default();
         follower.refresh(storage, dir, (0, 0), &CancelToken::new())?;
-        // Even the MANIFEST of an empty database counts the MANIFEST's own file number.
-        if follower.tree().next_file_number == 0 {
-            let what = "the MANIFEST holds no edit";
-            return Err(Error::declined(DeclineReason::Manifest, what));
-        }
         Ok(Self {
-            options_number,
-            options_text,
-            options,
+            options_number: latest.number,
+            options_text: latest.text,
+            options: latest.options,
+            cut_options: latest.cut,
             follower,
         })
     }
@@ -61,7 +59,7 @@ impl ClosedDatabase {
     pub fn shape(&self, cf_name: &[u8]) -> Result<Shape> {
         let silent = Options::default();
         let options = self.options.cf(cf_name).map_or(&silent, |cf| &cf.options);
-        Shape::read(options).map_err(malformed)
+        Shape::read(options).map_err(|error| in_options(self.options_number, error))
     }
 
     /// Returns the deepest level of a column family.
@@ -153,16 +151,47 @@ impl ClosedDatabase {
     }
 }
 
+/// Refuses the folder `private/N` of a backup whose tables lie in a folder that backups share
+/// (`utilities/backup/backup_engine.cc`).
+///
+/// # Errors
+/// Declined if `dir` is such a folder and has no tables.
+pub fn refuse_backup(storage: &dyn Storage, dir: &Path) -> Result<()> {
+    let real = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let private = real.parent().filter(|parent| parent.ends_with("private"));
+    let Some(backups) = private.and_then(Path::parent) else {
+        return Ok(());
+    };
+    let has = |path: &Path, is: &dyn Fn(&str) -> bool| {
+        storage
+            .list(path)
+            .is_ok_and(|names| names.iter().any(|name| is(name)))
+    };
+    let number = base_name(&real);
+    let is_backup = has(&backups.join("meta"), &|name| name == number)
+        && has(backups, &|name| {
+            name == "shared_checksum" || name == "shared"
+        });
+    if !is_backup || has(dir, &|name| name.ends_with(".sst")) {
+        return Ok(());
+    }
+    let what = format!(
+        "it is backup {number} of a BackupEngine, whose tables are shared with other backups: restore it, and name the \
+         folder of the restored database"
+    );
+    Err(Error::declined(DeclineReason::InputMissing, what).in_file(&dir.display().to_string()))
+}
+
 /// Reads the text of an OPTIONS file.
 ///
 /// # Errors
 /// Declined if it cannot be read.
 pub fn read_options(storage: &dyn Storage, dir: &Path, number: u64) -> Result<String> {
-    let declined = |what: String| Error::declined(DeclineReason::OptionsFile, what);
-    let path = dir.join(format!("OPTIONS-{number:06}"));
-    let bytes =
-        read_from(storage, &path, 0, MAX_OPTIONS_BYTES).map_err(|e| declined(e.to_string()))?;
-    String::from_utf8(bytes).map_err(|e| declined(e.to_string()))
+    let name = options_name(number);
+    let kind = ErrorKind::Declined(DeclineReason::OptionsFile);
+    let bytes = read_from(storage, &dir.join(&name), 0, MAX_OPTIONS_BYTES);
+    let bytes = bytes.map_err(|e| Error { kind, ..e })?;
+    String::from_utf8(bytes).map_err(|e| Error::new(kind, e.to_string()).in_file(&name))
 }
 
 /// Parses the number in the name of an OPTIONS file, `OPTIONS-000012`; `None` for other files.
@@ -170,17 +199,126 @@ pub fn options_number(file_name: &str) -> Option<u64> {
     file_name.strip_prefix("OPTIONS-")?.parse().ok()
 }
 
-/// Returns the number of the newest OPTIONS file in `dir`.
-fn newest_options(storage: &dyn Storage, dir: &Path) -> Result<u64> {
-    let names = storage
-        .list(dir)
-        .map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
-    let numbers = names.iter().filter_map(|name| options_number(name));
-    numbers.max().ok_or_else(|| {
-        Error::declined(DeclineReason::OptionsFile, "there is none").in_file(&base_name(dir))
-    })
+/// The newest OPTIONS file of a database that is not cut.
+#[derive(Debug)]
+pub struct LatestOptions {
+    /// Its number.
+    pub number: u64,
+    /// Its text.
+    pub text: String,
+    /// The parsed text.
+    pub options: OptionsFile,
+    /// Number of the newest OPTIONS file of all, if that is cut.
+    pub cut: Option<u64>,
 }
 
-fn malformed(error: rockmill_format::Error) -> Error {
-    Error::declined(DeclineReason::OptionsFile, error.to_string())
+impl LatestOptions {
+    /// Reads it; `None` if the database has no OPTIONS file.
+    ///
+    /// A file that is empty or ends too early was cut when the system crashed or when it was copied. RocksDB has kept the
+    /// file before it, which then counts.
+    ///
+    /// # Errors
+    /// Storage if the folder cannot be listed; Declined if the file cannot be read or is malformed, or all are cut.
+    pub fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<Self>> {
+        let names = storage.list(dir);
+        let names = names.map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
+        let numbers = names.iter().filter_map(|name| options_number(name));
+        let mut numbers: Vec<_> = numbers.collect();
+        numbers.sort_unstable();
+        let newest = numbers.last().copied();
+        let mut trouble = None;
+        while let Some(number) = numbers.pop() {
+            let text = read_options(storage, dir, number)?;
+            match OptionsFile::parse(&text) {
+                Ok(options) => {
+                    return Ok(Some(Self {
+                        number,
+                        text,
+                        options,
+                        cut: newest.filter(|&newest| newest != number),
+                    }));
+                }
+                Err(error) => {
+                    let error = in_options(number, error);
+                    if !is_cut(&text) {
+                        return Err(error);
+                    }
+                    trouble.get_or_insert(error);
+                }
+            }
+        }
+        trouble.map_or(Ok(None), Err)
+    }
+}
+
+/// Whether a text that is no OPTIONS file is the start of one, or zeros. RocksDB ends each line with a newline.
+fn is_cut(text: &str) -> bool {
+    text.is_empty() || !text.ends_with('\n') || !text.contains("[CFOptions ")
+}
+
+/// Makes an error in an OPTIONS file, which it names.
+pub fn in_options(number: u64, error: rockmill_format::Error) -> Error {
+    Error {
+        kind: ErrorKind::Declined(DeclineReason::OptionsFile),
+        ..Error::format(&options_name(number), error)
+    }
+}
+
+/// Name of an OPTIONS file.
+pub fn options_name(number: u64) -> String {
+    format!("OPTIONS-{number:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rockmill_storage::LocalStorage;
+
+    use super::*;
+
+    const WHOLE: &str = "[Version]\n  rocksdb_version=9.8.4\n[DBOptions]\n  max_open_files=-1\n\
+        [CFOptions \"default\"]\n  compression=kLZ4Compression\n";
+
+    fn read(files: &[(&str, &str)]) -> Result<Option<LatestOptions>> {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).expect("written");
+        }
+        LatestOptions::read(&LocalStorage, dir.path())
+    }
+
+    #[test]
+    fn a_cut_file_gives_way_to_the_one_before_it() {
+        let older = ("OPTIONS-000007", WHOLE);
+        let zeros = "\0".repeat(4096);
+        let cuts = (0..WHOLE.len()).map(|at| &WHOLE[..at]);
+        let mut are_cut = 0;
+        for text in cuts.chain([zeros.as_str()]) {
+            let newer = ("OPTIONS-000012", text);
+            let latest = read(&[older, newer]).expect("the older one is whole");
+            let latest = latest.expect("there are two");
+            match OptionsFile::parse(text) {
+                Ok(_) => assert_eq!((latest.number, latest.cut), (12, None), "{text}"),
+                Err(_) => {
+                    are_cut += 1;
+                    assert_eq!((latest.number, latest.cut), (7, Some(12)), "{text}");
+                    let alone = read(&[newer]).expect_err("there is no other");
+                    assert_eq!(alone.file.as_deref(), Some("OPTIONS-000012"));
+                }
+            }
+        }
+        assert!(are_cut > WHOLE.len() / 2, "{are_cut}");
+        assert!(read(&[]).expect("a folder").is_none());
+    }
+
+    #[test]
+    fn a_malformed_file_is_an_error_that_names_it() {
+        let bad = WHOLE.replace("max_open_files=", "max_open_files");
+        let error = read(&[("OPTIONS-000007", WHOLE), ("OPTIONS-000012", &bad)]);
+        let error = error.expect_err("the newer one is malformed");
+        assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::OptionsFile));
+        assert_eq!(error.file.as_deref(), Some("OPTIONS-000012"));
+    }
 }

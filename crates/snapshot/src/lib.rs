@@ -4,6 +4,7 @@
 //! |--------------------|-------------------|----------------------------------------------------------------|
 //! | MANIFEST           | `tree`            | The files of each level                                        |
 //! | Database folder    | `closed_database` | The newest OPTIONS file and the MANIFEST                       |
+//! | `wal_dir`          | `log_folder`      | The folder of the write-ahead logs                             |
 //! | Write-ahead logs   | `unflushed`       | The entries that are not in SST files                          |
 //! | Filters            | `filter_bits`     | Bits per key, where the OPTIONS file does not give them        |
 //! | Range of user keys | `manual`          | The steps into which RocksDB splits a manual compaction        |
@@ -16,9 +17,11 @@ pub mod closed_database;
 pub mod filter_bits;
 mod findings;
 pub mod levels;
+pub mod log_folder;
 pub mod manual;
 mod ribbon_bits;
 pub mod tree;
 pub mod unflushed;
 
 pub use findings::Findings;
+pub use log_folder::{LogFolder, LogSource};

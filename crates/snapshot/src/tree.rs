@@ -94,6 +94,8 @@ impl TreeFollower {
                 .feed(&chunk)
                 .map_err(|e| Error::format(&self.manifest, e))?;
         }
+        let checked = self.follower.tree().check();
+        checked.map_err(|e| Error::format(&self.manifest, e))?;
         let reached = (number, self.follower.bytes_consumed());
         if number < floor.0 || (number == floor.0 && reached.1 < floor.1) {
             return Err(Error::corruption(
@@ -147,11 +149,7 @@ impl TreeFollower {
             .get(&cf_id)
             .filter(|family| family.name == input.cf_name)
             .ok_or_else(|| missing("the column family is not in the MANIFEST".to_owned()))?;
-        let families = tree.column_families.values();
-        let mut files = families
-            .flat_map(|family| family.levels.values())
-            .flat_map(|level| level.values());
-        if files.any(|file| file.path_id != 0) {
+        if tree.has_other_paths() {
             found.note(Err(Error::declined(
                 DeclineReason::DbPaths,
                 "files lie in more than one directory",
@@ -175,17 +173,23 @@ impl TreeFollower {
     }
 }
 
-/// Returns the name and number of the MANIFEST that CURRENT names.
+/// Returns the name and number of the MANIFEST that CURRENT names. RocksDB refuses what this refuses
+/// (`db/manifest_ops.cc:GetCurrentManifestPath`).
 fn current_manifest(storage: &dyn Storage, dir: &Path) -> Result<(String, u64)> {
     const LONGEST: u64 = 64;
     let path: PathBuf = dir.join("CURRENT");
     let bytes = rockmill_storage::read_from(storage, &path, 0, LONGEST)?;
-    let name = String::from_utf8_lossy(&bytes);
-    let name = name.trim_end();
-    let number = name
-        .strip_prefix("MANIFEST-")
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| Error::corruption(&base_name(&path), 0, "names no MANIFEST"))?;
+    let refused = |what: &str| Error::corruption(&base_name(&path), 0, what);
+    let Some((b'\n', name)) = bytes.split_last() else {
+        return Err(refused(
+            "it does not end with a newline, as RocksDB requires",
+        ));
+    };
+    let name = std::str::from_utf8(name).unwrap_or_default();
+    let digits = name.strip_prefix("MANIFEST-").unwrap_or_default();
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_number);
+    let number = number.ok_or_else(|| refused("it names no MANIFEST"))?;
     Ok((name.to_owned(), number))
 }
 

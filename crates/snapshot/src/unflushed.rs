@@ -13,6 +13,8 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_format::write_batch::{BatchEntry, BatchRecord, Prepared, WriteBatch};
 use rockmill_storage::{InputFileReader, Storage, base_name};
 
+use crate::log_folder::log_number;
+
 /// Sizes between which the pieces lie in which memory for entries is taken, but for a larger entry.
 const CHUNK_BYTES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
@@ -149,7 +151,7 @@ impl Unflushed {
     /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
     ///
     /// What a crash left of the last write is no part of them, and neither is a write that another process is at
-    /// (`kPointInTimeRecovery`). `log_dir` is the option `wal_dir`, or the database's folder. `wanted` chooses column
+    /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
     /// families; it must leave out those with another order than the bytewise one and those with
     /// `inplace_update_support`, whose entries RocksDB changes when it inserts them.
     ///
@@ -329,10 +331,9 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
     let names = storage
         .list(dir)
         .map_err(|e| Error::storage(&base_name(dir), "list it", &e))?;
-    let numbered = names.into_iter().filter_map(|name| {
-        let number = name.strip_suffix(".log")?.parse().ok()?;
-        Some((number, name))
-    });
+    let numbered = names
+        .into_iter()
+        .filter_map(|name| Some((log_number(&name)?, name)));
     Ok(numbered.filter(|(number, _)| *number >= first).collect())
 }
 

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use rockmill_layout::{Layout, column_type};
-use rockmill_scan::{Directory, ScanEngine};
+use rockmill_scan::{Directory, LogSource, ScanEngine};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
@@ -22,12 +22,15 @@ use crate::table::{Scans, blocking};
 /// The format's name in statements.
 pub const FORMAT: &str = "ROCKSDB";
 
+/// Option that names the folder of a database's write-ahead logs.
+const WAL_DIR: &str = "wal_dir";
+
 /// Makes tables of folders. All tables of a folder belong to one database, so a statement sees one snapshot of it.
 #[derive(Debug)]
 pub struct RocksTables {
     engine: Arc<ScanEngine>,
-    /// Databases by their real paths.
-    databases: Mutex<HashMap<PathBuf, Scans>>,
+    /// Databases by their real paths, and the folders of logs that statements name.
+    databases: Mutex<HashMap<(PathBuf, Option<String>), Scans>>,
 }
 
 impl RocksTables {
@@ -39,14 +42,26 @@ impl RocksTables {
         }
     }
 
-    async fn database(&self, location: &str) -> Result<Scans> {
+    async fn database(&self, location: &str, wal_dir: Option<String>) -> Result<Scans> {
         let path = Path::new(location).to_owned();
         let engine = Arc::clone(&self.engine);
         let (path, scans) = blocking(move || {
             let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            let database = Directory::open(&path).map_err(external)?;
+            let mut database = Directory::open(&path).map_err(external)?;
+            if let Some(wal_dir) = &wal_dir {
+                database = database.with_log_folder(wal_dir);
+            }
+            if let Ok(logs) = database.log_folder()
+                && matches!(logs.source, LogSource::Missing { .. })
+            {
+                return plan_err!(
+                    "{}: {}; name the folder of its logs, or its own folder if there are none: OPTIONS ('wal_dir' '..')",
+                    path.display(),
+                    logs.sentence().unwrap_or_default()
+                );
+            }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
-            Ok((real, Scans::new(engine, Arc::new(database))))
+            Ok(((real, wal_dir), Scans::new(engine, Arc::new(database))))
         })
         .await?;
         let mut databases = self
@@ -67,7 +82,8 @@ impl TableProviderFactory for RocksTables {
         let [location] = &statement.locations[..] else {
             return plan_err!("a ROCKSDB table has one location: the folder of a database");
         };
-        table(&self.database(location).await?, statement)
+        let wal_dir = Options::read(&statement.options)?.take(WAL_DIR);
+        table(&self.database(location, wal_dir).await?, statement)
     }
 }
 
@@ -102,7 +118,10 @@ impl Scans {
     /// Whether a statement makes a table of this database.
     fn is_at(&self, statement: &CreateExternalTable) -> bool {
         let real = |path: &Path| std::fs::canonicalize(path).ok();
+        let names_logs = Options::read(&statement.options)
+            .is_ok_and(|mut options| options.take(WAL_DIR).is_some());
         statement.file_type == FORMAT
+            && !names_logs
             && matches!(&statement.locations[..], [one] if real(Path::new(one)) == real(self.database().path()))
     }
 }
@@ -115,6 +134,7 @@ fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn Table
         .unwrap_or_else(|| "default".to_owned());
     let (key, value) = (options.take("key"), options.take("value"));
     let on_error = options.take("on_error");
+    options.take(WAL_DIR);
     options.none_left()?;
     let gives_nulls = match on_error.as_deref() {
         None | Some("error") => false,
@@ -165,7 +185,7 @@ impl Options {
         match self.0.keys().next() {
             None => Ok(()),
             Some(name) => plan_err!(
-                "{name} is no option of a ROCKSDB table; options are family, key, value and on_error"
+                "{name} is no option of a ROCKSDB table; options are family, key, value, on_error and wal_dir"
             ),
         }
     }

@@ -34,14 +34,14 @@ impl fmt::Debug for ReadOnly {
 
 impl ReadOnly {
     /// The database as of a sequence number.
-    fn at(&self, path: &Path, sequence: u64) -> Result<Opened> {
+    fn at(&self, path: &Path, log_folder: &Path, sequence: u64) -> Result<Opened> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // It sees all that was written before it was opened, and nothing later.
         let is_there = |opened: &Opened| opened.db.latest_sequence_number() == sequence;
         if let Some(opened) = opened.as_ref().filter(|opened| is_there(opened)) {
             return Ok(opened.clone());
         }
-        let fresh = open(path)?;
+        let fresh = open(path, log_folder)?;
         if !is_there(&fresh) {
             let what = "another process wrote to the database after the statement had begun, and some of its rows can \
                         be read by RocksDB alone: run the statement again";
@@ -52,7 +52,7 @@ impl ReadOnly {
     }
 }
 
-fn open(path: &Path) -> Result<Opened> {
+fn open(path: &Path, log_folder: &Path) -> Result<Opened> {
     let name = path.display().to_string();
     let refused = |doing: &str, error: &dyn fmt::Display| {
         let what = format!("RocksDB cannot {doing}: {error}");
@@ -65,6 +65,7 @@ fn open(path: &Path) -> Result<Opened> {
         rust_rocksdb::Options::load_latest(path, env, true, Cache::new_lru_cache(CACHE_BYTES));
     let (mut options, families) = loaded.map_err(|e| refused("read the OPTIONS file", &e))?;
     options.set_db_log_dir(log.path());
+    options.set_wal_dir(log_folder);
     let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
     let db = db.map_err(|e| refused("open the database read-only", &e))?;
     Ok(Opened {
@@ -79,7 +80,7 @@ impl Iterators for ReadOnly {
         what: &IteratorRead<'_>,
         row: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let db = self.at(what.path, what.sequence)?.db;
+        let db = self.at(what.path, what.log_folder, what.sequence)?.db;
         let name = what.path.display().to_string();
         let Some(family) = db.cf_handle(what.family) else {
             let gone = format!("there is no column family {}", what.family);

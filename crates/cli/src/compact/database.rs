@@ -1,7 +1,7 @@
 //! Opens a database as its OPTIONS file says, with Rockmill as its compaction service.
 
 use std::fs;
-use std::path::Path;
+use std::path::{self, Path, PathBuf};
 
 use rockmill::Service;
 use rockmill_compaction::{Diagnosis, Forecast};
@@ -28,11 +28,16 @@ pub struct Opening {
 
 impl Opening {
     /// Lets RocksDB read the newest OPTIONS file, completed with the missing bits per key. With these options it creates
-    /// no database or column family, and replays no WAL outside of the database's folder.
+    /// no database or column family, and replays the WAL in `logs` alone.
     ///
     /// # Errors
     /// Environment or Data if RocksDB fails.
-    pub fn new(dir: &Path, diagnosis: &Diagnosis, bits: &[Option<u32>]) -> Result<Self, Failure> {
+    pub fn new(
+        dir: &Path,
+        logs: &Path,
+        diagnosis: &Diagnosis,
+        bits: &[Option<u32>],
+    ) -> Result<Self, Failure> {
         let name = format!("OPTIONS-{:06}", diagnosis.options_number);
         let text = fs::read_to_string(dir.join(&name))
             .map_err(|e| Failure::Environment(format!("{name}: {e}")))?;
@@ -41,8 +46,14 @@ impl Opening {
         options.create_if_missing(false);
         options.create_missing_column_families(false);
         options.set_error_if_exists(false);
-        // The decision has checked that the WAL is in the database's own folder.
-        options.set_wal_dir("");
+        let logs = match logs == dir {
+            true => PathBuf::new(),
+            // OPTIONS that stay behind if this process is killed must not depend on its working directory.
+            false => path::absolute(logs).unwrap_or_else(|_| logs.to_owned()),
+        };
+        options.set_wal_dir(logs);
+        // The folder that OPTIONS name may be another machine's.
+        options.set_db_log_dir("");
         let own = diagnosis.options.clone();
         Ok(Self {
             options,

@@ -2,18 +2,26 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
 use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
+use rockmill_snapshot::LogFolder;
+use rockmill_snapshot::closed_database::options_name;
+use rockmill_storage::LocalStorage;
 
 use super::database::Opening;
 use super::refusal::{FROM_APPLICATION, Refusal};
 use super::task::Task;
 use super::{lock, objects};
+use crate::{database_dir, wal_dir};
 
 /// Bits per key for filters of column families without files, as recommended in RocksDB's documentation.
 const USUAL_MILLIBITS: u32 = 10_000;
+
+/// What to do if a database's logs are not surely its own.
+const NAME_THE_FOLDER: &str = "say --wal-dir with the folder of this database's own logs, or with the database's folder if \
+    there are none";
 
 /// Options for opening a database, or all reasons against it.
 pub type Decision = Result<Opening, Vec<Refusal>>;
@@ -22,14 +30,21 @@ pub type Decision = Result<Opening, Vec<Refusal>>;
 pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
     let mut refusals: Vec<_> = lock::in_use(&task.dir).into_iter().collect();
+    let logs = match logs(task, options) {
+        Ok(logs) => Some(logs),
+        Err(refusal) => {
+            refusals.push(refusal);
+            None
+        }
+    };
+    refusals.extend(cut_options(diagnosis));
     refusals.extend(other_families(diagnosis));
     refusals.extend(objects::unknown(options));
     if !task.trust_operator_names {
-        refusals.extend(unproved_operators(task, diagnosis));
+        refusals.extend(unproved_operators(task, diagnosis, logs.as_deref()));
         refusals.extend(unproved_filter(task, options));
     }
     refusals.extend(read_only_policy(task, options));
-    refusals.extend(log_elsewhere(&task.dir, options));
     refusals.extend(several_paths(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
         refusals.push(Refusal::usage(
@@ -47,10 +62,10 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
             Err(refusal) => refusals.push(refusal),
         }
     }
-    if !refusals.is_empty() {
+    let Some(logs) = logs.filter(|_| refusals.is_empty()) else {
         return Err(refusals);
-    }
-    let opening = Opening::new(&task.dir, diagnosis, &bits);
+    };
+    let opening = Opening::new(&task.dir, &logs, diagnosis, &bits);
     opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
@@ -74,8 +89,8 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
 /// nothing: applications choose it, and RocksDB never compares it with anything.
 ///
 /// Opening merges operands in the WAL of any column family; compacting merges operands in the files of one.
-fn unproved_operators(task: &Task, diagnosis: &Diagnosis) -> Vec<Refusal> {
-    let log = log_has_entries(&task.dir);
+fn unproved_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -> Vec<Refusal> {
+    let log = logs.is_none_or(log_has_entries);
     let of_family = |family: &ColumnFamilyOptions| {
         let name = objects::of_rocksdb(&family.options, "merge_operator")?;
         let compacted = family.name == task.column_family.as_bytes();
@@ -137,17 +152,30 @@ fn log_has_entries(dir: &Path) -> bool {
     })
 }
 
-/// Finds a WAL in another folder. Opening a copy of a database must not replay, and then remove, the logs of the
-/// original. Older versions of RocksDB name the database's own folder.
-fn log_elsewhere(dir: &Path, options: &OptionsFile) -> Option<Refusal> {
-    let wal_dir = options.db.str("wal_dir").filter(|dir| !dir.is_empty())?;
-    let is_own = fs::canonicalize(wal_dir)
-        .and_then(|logs| Ok(logs == fs::canonicalize(dir)?))
-        .unwrap_or(false);
-    (!is_own).then(|| {
-        let what = format!("its write-ahead log is in {wal_dir}, which a copy of it may share");
-        Refusal::data(what, FROM_APPLICATION)
-    })
+/// Finds the folder of the WAL. RocksDB deletes logs when it has replayed them, so they must be this database's: those in
+/// its own folder, or in one that the user names.
+fn logs(task: &Task, options: &OptionsFile) -> Result<PathBuf, Refusal> {
+    let tree = database_dir::read_tree(&task.dir).map_err(|e| Refusal::of_failure(&e))?;
+    let (wal_dir, stated) = (options.db.str("wal_dir"), task.wal.stated());
+    let logs = LogFolder::find(&LocalStorage, &task.dir, wal_dir, &tree, stated);
+    let logs = logs.map_err(|e| Refusal::environment(e.what, NAME_THE_FOLDER))?;
+    if !logs.may_be_replayed() {
+        let found = logs.sentence().unwrap_or_default();
+        return Err(Refusal::usage(found, NAME_THE_FOLDER));
+    }
+    wal_dir::tell(&task.dir, &logs);
+    Ok(logs.path)
+}
+
+/// Finds a newest OPTIONS file that is cut. RocksDB keeps the two newest when it opens a database, so it would remove the
+/// one that counts.
+fn cut_options(diagnosis: &Diagnosis) -> Option<Refusal> {
+    let [cut, older] = [diagnosis.cut_options?, diagnosis.options_number].map(options_name);
+    let change = format!(
+        "remove it, so that {older} counts, or open and close the database once with its application, which writes \
+         OPTIONS anew"
+    );
+    Some(Refusal::data(format!("{cut} is empty or cut"), change))
 }
 
 fn several_paths(diagnosis: &Diagnosis) -> Option<Refusal> {

@@ -21,6 +21,7 @@ use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
 
 use crate::service_args::ServiceArgs;
+use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 use database::Opening;
 use refusal::Refusal;
@@ -66,6 +67,8 @@ pub struct CompactArgs {
     /// Most MiB to read and write per second [default: no limit].
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_048_576))]
     io_mib_per_s: Option<u64>,
+    #[command(flatten)]
+    wal: WalDirArgs,
     #[command(flatten)]
     service: ServiceArgs,
     /// Trust that merge operators and the compaction filter with names of RocksDB's own are RocksDB's. If they are not,
@@ -126,6 +129,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         staging_dir: (args.staging_dir).map(|dir| std::path::absolute(&dir).unwrap_or(dir)),
         device: device::parse(&args.device)?,
         io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
+        wal: args.wal,
         service: args.service,
         trust_operator_names: args.trust_operator_names,
     };

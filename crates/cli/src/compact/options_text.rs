@@ -27,7 +27,8 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
     for line in text.lines() {
         let trimmed = line.trim();
         families += usize::from(trimmed.starts_with("[CFOptions "));
-        let option = trimmed.split_once('=');
+        let is_section = trimmed.starts_with('[');
+        let option = trimmed.split_once('=').filter(|_| !is_section);
         let edit = |(key, value)| Some((key, edit(families.checked_sub(1), key, value)?));
         match option.and_then(edit) {
             Some((key, value)) => with.push_str(&format!("  {key}={value}")),
@@ -48,8 +49,28 @@ pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
             let millibits = (*bits.get(family?)?)?;
             Some(format!("{value}:{}", f64::from(millibits) / 1e3))
         }
-        _ => None,
+        _ => with_decimal_points(value),
     })
+}
+
+/// Returns a value whose numbers have points in place of decimal commas, if there are any. RocksDB writes fractions with
+/// six digits and the decimal point of the process's locale, and would read `0,250000` as 0 in this one's.
+fn with_decimal_points(value: &str) -> Option<String> {
+    const DECIMALS: usize = 6;
+    let mut bytes = value.as_bytes().to_vec();
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let mut is_changed = false;
+    for at in 1..bytes.len() {
+        let decimals = bytes[at..]
+            .iter()
+            .skip(1)
+            .take_while(|byte| byte.is_ascii_digit());
+        if bytes[at] == b',' && is_digit(bytes.get(at - 1)) && decimals.count() == DECIMALS {
+            bytes[at] = b'.';
+            is_changed = true;
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|_| is_changed)
 }
 
 /// Lets RocksDB parse the text of an OPTIONS file.
@@ -172,6 +193,23 @@ mod tests {
             ]
         );
         assert_eq!(for_opening(text, &[None, None, None]), text);
+    }
+
+    #[test]
+    fn decimal_commas_become_points() {
+        for (value, expected) in [
+            ("0,250000", Some("0.250000")),
+            ("{a=-1,000000;b=x,250000}", Some("{a=-1.000000;b=x,250000}")),
+            ("0.250000", None),
+            ("1,2500000", None),
+            (",250000", None),
+            ("é,250000", None),
+        ] {
+            assert_eq!(with_decimal_points(value).as_deref(), expected, "{value}");
+        }
+        let text = "[DBOptions]\n  ratio=0,500000\n[CFOptions \"a=0,500000\"]\n";
+        let points = "[DBOptions]\n  ratio=0.500000\n[CFOptions \"a=0,500000\"]\n";
+        assert_eq!(for_opening(text, &[]), points);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rockmill_terminal::outcome::Failure;
 
 use crate::database_dir;
 use crate::service_args::ServiceArgs;
+use crate::wal_dir::WalDirArgs;
 
 /// State that all parts of the command need.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ pub struct Task {
     pub device: DeviceList,
     /// 0 means no limit.
     pub io_bytes_per_second: u64,
+    pub wal: WalDirArgs,
     pub service: ServiceArgs,
     pub trust_operator_names: bool,
 }

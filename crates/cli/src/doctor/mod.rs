@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rockmill_compaction::Engine;
+use rockmill_snapshot::closed_database::options_name;
 use rockmill_storage::LocalStorage;
 use rockmill_terminal::outcome::Failure;
 
@@ -45,6 +46,11 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let engine = Engine::new(settings, Arc::new(LocalStorage)).map_err(Failure::Environment)?;
     let diagnosis = engine.diagnose(&args.db);
     let diagnosis = diagnosis.map_err(|error| database_dir::failure(&args.db, error))?;
+    if let Some(cut) = diagnosis.cut_options {
+        let [cut, older] = [cut, diagnosis.options_number].map(options_name);
+        let dir = args.db.display();
+        eprintln!("rockmill: {dir}: {cut} is empty or cut, so {older} counts");
+    }
     let report = Report::new(&diagnosis, &args.service);
     report.print(args.json)?;
     report.failure(&args.db).map_or(Ok(()), Err)

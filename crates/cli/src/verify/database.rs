@@ -41,7 +41,8 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
                 row.column_family = Some(output::escape(&family.name));
                 row.level = Some(level);
                 let path = dir.join(file_name(*number));
-                row = row.with(check_file(&path, &progress, file));
+                let elsewhere = tree.has_other_paths();
+                row = row.with(check_file(&path, &progress, file, elsewhere));
                 if let Some(what) = misplaced.get(number) {
                     row.fail(Failure::Data(format!("{}: {what}", path.display())));
                 }
@@ -54,15 +55,17 @@ pub fn check(dir: &Path) -> std::result::Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
+/// Checks a file. `elsewhere` says that the database's files lie in several directories, which OPTIONS do not name.
 fn check_file(
     path: &Path,
     progress: &Progress,
     file: &FileMeta,
+    elsewhere: bool,
 ) -> std::result::Result<Checked, Failure> {
     let name = path.display();
     let size = match fs::metadata(path) {
         Ok(found) => found.len(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && file.path_id != 0 => {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && elsewhere => {
             let what = format!(
                 "{name}: all of it, because it lies in directory {} of db_paths",
                 file.path_id

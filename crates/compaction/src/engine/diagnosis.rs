@@ -27,6 +27,8 @@ pub struct Diagnosis {
     pub options_number: u64,
     /// Its contents.
     pub options: OptionsFile,
+    /// Number of a newer OPTIONS file that is cut.
+    pub cut_options: Option<u64>,
     /// Reasons why the jobs of all column families are declined.
     pub database: Vec<Error>,
     /// The column families, by id.
@@ -76,6 +78,7 @@ impl Engine {
             options_number: database.options_number,
             database: found.into_vec(),
             options: database.options,
+            cut_options: database.cut_options,
         })
     }
 
@@ -197,7 +200,7 @@ impl Engine {
             let mut files = families.filter_map(|family| family.file(number));
             files.next().map(|(_, file)| file.path_id)
         });
-        Ok(found != Some(0))
+        Ok(found != Some(0) || follower.tree().has_other_paths())
     }
 }
 

@@ -396,3 +396,48 @@ fn records_at_the_end_of_a_block_leave_padding() {
         assert_eq!(read[1].payload, records[1]);
     }
 }
+
+#[test]
+fn a_manifest_must_have_given_every_counter() {
+    let edit = |log, next, last| VersionEdit {
+        log_number: log,
+        next_file_number: next,
+        last_sequence: last,
+        ..VersionEdit::default()
+    };
+    let missing = |edits: &[VersionEdit]| {
+        let checked = follow(edits).unwrap().tree().check();
+        checked.map_err(|error| error.what.into_owned())
+    };
+    let refused = |names: &str| Err(format!("no {names} entry in MANIFEST"));
+    assert_eq!(
+        missing(&[]),
+        refused("log_file_number, next_file_number, last_sequence")
+    );
+    assert_eq!(
+        missing(&[edit(Some(0), None, None)]),
+        refused("next_file_number, last_sequence")
+    );
+    assert_eq!(
+        missing(&[edit(None, Some(2), Some(0))]),
+        refused("log_file_number")
+    );
+    let dropped = |log| VersionEdit {
+        column_family: 1,
+        column_family_drop: true,
+        ..edit(log, Some(2), Some(0))
+    };
+    let added = VersionEdit {
+        column_family: 1,
+        column_family_add: Some(b"one".to_vec()),
+        ..VersionEdit::default()
+    };
+    assert_eq!(
+        missing(&[added, dropped(Some(3))]),
+        refused("log_file_number")
+    );
+    assert_eq!(
+        missing(&[edit(None, Some(2), None), edit(Some(0), None, Some(0))]),
+        Ok(())
+    );
+}

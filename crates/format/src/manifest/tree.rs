@@ -47,6 +47,19 @@ pub struct Tree {
     pub last_sequence: u64,
     /// Write-ahead logs below this number are obsolete.
     pub min_log_number_to_keep: u64,
+    /// The counters that some edit has given.
+    pub given: Given,
+}
+
+/// Which counters the edits so far have given. A MANIFEST that was cut near its start lacks some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Given {
+    /// A column family's log number.
+    pub log_number: bool,
+    /// The next file number.
+    pub next_file_number: bool,
+    /// The last sequence number.
+    pub last_sequence: bool,
 }
 
 impl Default for Tree {
@@ -61,6 +74,7 @@ impl Default for Tree {
             next_file_number: 0,
             last_sequence: 0,
             min_log_number_to_keep: 0,
+            given: Given::default(),
         }
     }
 }
@@ -77,6 +91,45 @@ impl Tree {
             .iter()
             .find(|(_, cf)| cf.name == name)
             .map(|(id, cf)| (*id, cf))
+    }
+
+    /// Checks that the edits so far have given all counters without which RocksDB opens no database
+    /// (`db/version_edit_handler.cc:CheckIterationResult`).
+    ///
+    /// RocksDB has written them to a MANIFEST before CURRENT names it. So they are there even while another process
+    /// appends to the file.
+    ///
+    /// # Errors
+    /// Corruption at offset 0, with RocksDB's words, if one is missing.
+    pub fn check(&self) -> Result<()> {
+        let counters = [
+            (self.given.log_number, "log_file_number"),
+            (self.given.next_file_number, "next_file_number"),
+            (self.given.last_sequence, "last_sequence"),
+        ];
+        let missing = counters.iter().filter(|(is_given, _)| !is_given);
+        let missing: Vec<_> = missing.map(|&(_, name)| name).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(misfit(format!(
+                "no {} entry in MANIFEST",
+                missing.join(", ")
+            ))),
+        }
+    }
+
+    /// The newest log that some column family's unflushed entries may begin with.
+    pub fn newest_log_number(&self) -> u64 {
+        let families = self.column_families.values();
+        families.map(|family| family.log_number).max().unwrap_or(0)
+    }
+
+    /// Whether some file is said to lie in a directory of `db_paths` or `cf_paths` other than the first.
+    pub fn has_other_paths(&self) -> bool {
+        let families = self.column_families.values();
+        let mut files =
+            families.flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
+        files.any(|file| file.path_id != 0)
     }
 
     /// Applies one edit, as `db/version_edit_handler.cc:ApplyVersionEdit` does.
@@ -97,10 +150,13 @@ impl Tree {
             self.column_families.remove(&id);
         } else {
             cf.apply(edit)?;
+            self.given.log_number |= edit.log_number.is_some();
         }
         if let Some(db_id) = &edit.db_id {
             self.db_id.clone_from(db_id);
         }
+        self.given.next_file_number |= edit.next_file_number.is_some();
+        self.given.last_sequence |= edit.last_sequence.is_some();
         self.next_file_number = edit.next_file_number.unwrap_or(self.next_file_number);
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         let kept = edit.min_log_number_to_keep.unwrap_or(0);

@@ -142,12 +142,16 @@ impl Options {
         })
     }
 
-    /// A number with a fraction.
+    /// A number with a fraction. Its decimal point may be a comma: RocksDB writes that of the process's locale.
     ///
     /// # Errors
     /// Corruption for text that is no number.
     pub fn f64(&self, key: &str, default: f64) -> Result<f64> {
-        self.scalar(key, default, "number", |text| text.parse().ok())
+        self.scalar(key, default, "number", |text| {
+            text.parse()
+                .or_else(|_| text.replacen(',', ".", 1).parse())
+                .ok()
+        })
     }
 
     /// The options inside of a struct option or a customizable one, as [`Options::from_value`]
@@ -230,6 +234,9 @@ mod tests {
         assert_eq!(o.u64("b", 0), Ok(8192));
         assert_eq!(o.i64("c", 0), Ok(-3));
         assert_eq!(o.f64("d", 0.0), Ok(0.5));
+        let comma = Options::from_value("{a=0,500000;b=1,000,000;c=1.000,0;}").unwrap();
+        assert_eq!(comma.f64("a", 0.0), Ok(0.5));
+        assert!(comma.f64("b", 0.0).is_err() && comma.f64("c", 0.0).is_err());
         assert_eq!(o.u64("h", 0), Ok(7));
         assert_eq!(
             (o.u64("absent", 9), o.bool("absent", true)),

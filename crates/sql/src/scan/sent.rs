@@ -2,7 +2,7 @@
 //!
 //! They name files, keys and a sequence number, and have the compiled program. Who decodes them opens the files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
@@ -12,7 +12,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use rockmill_core::scan::ScanPlan;
 use rockmill_layout::column_type;
-use rockmill_scan::{Directory, Piece, ScanEngine, Version};
+use rockmill_scan::{Directory, FamilyView, Piece, ScanEngine, Version};
 use serde::{Deserialize, Serialize};
 
 use super::{ScanExec, Source, external, properties};
@@ -33,6 +33,9 @@ struct Format {
 struct Sent {
     format: u32,
     path: PathBuf,
+    /// Folder of the write-ahead logs, if that is not the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_folder: Option<PathBuf>,
     version: Version,
     plan: ScanPlan,
     columns: Vec<SentColumn>,
@@ -70,6 +73,7 @@ pub fn encode_scan(node: &dyn ExecutionPlan) -> Result<Option<Vec<u8>>> {
     let sent = Sent {
         format: FORMAT,
         path: scan.source.family.path().to_owned(),
+        log_folder: log_folder(&scan.source.family),
         version: scan.source.family.version().map_err(external)?,
         plan: scan.plan.as_ref().clone(),
         columns: schema.fields().iter().map(column).collect(),
@@ -97,10 +101,13 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
             "the scan has format {format}, and this version of Rockmill reads {FORMAT}: use the same version for both"
         );
     }
-    let sent: Sent = serde_json::from_slice(bytes).map_err(no_scan)?;
+    let mut sent: Sent = serde_json::from_slice(bytes).map_err(no_scan)?;
     let schema = Arc::new(sent.check()?);
     let directory = Directory::open(&sent.path).map_err(external)?;
-    let directory = directory.with_iterators(Arc::new(ReadOnly::default()));
+    let mut directory = directory.with_iterators(Arc::new(ReadOnly::default()));
+    if let Some(log_folder) = sent.log_folder.take() {
+        directory = directory.with_log_folder(log_folder);
+    }
     let view = directory.at(engine, &sent.version).map_err(external)?;
     let family = view.family(&sent.version.family).map_err(external)?;
     Ok(Arc::new(ScanExec {
@@ -118,6 +125,13 @@ pub fn decode_scan(bytes: &[u8], engine: &Arc<ScanEngine>) -> Result<Arc<dyn Exe
         done: Arc::default(),
         metrics: ExecutionPlanMetricsSet::new(),
     }))
+}
+
+/// The folder of the logs, if that is not the directory itself. Another process may have another working directory.
+fn log_folder(family: &FamilyView) -> Option<PathBuf> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let folder = real(family.log_folder())?;
+    (real(family.path()) != Some(folder.clone())).then_some(folder)
 }
 
 impl Sent {

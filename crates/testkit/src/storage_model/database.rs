@@ -88,6 +88,7 @@ fn on_disk(files: &BTreeMap<PathBuf, Vec<u8>>) -> Disk {
 pub fn manifest_of<'a>(families: impl Iterator<Item = (u32, &'a str, &'a [Input])>) -> Vec<u8> {
     // `version_edit.h:Tag`, `NewFileCustomTag`.
     const COMPARATOR: u64 = 1;
+    const LOG_NUMBER: u64 = 2;
     const NEXT_FILE_NUMBER: u64 = 3;
     const LAST_SEQUENCE: u64 = 4;
     const COLUMN_FAMILY: u64 = 200;
@@ -98,7 +99,12 @@ pub fn manifest_of<'a>(families: impl Iterator<Item = (u32, &'a str, &'a [Input]
     put_length_prefixed(&mut first, DB_ID);
     put_varint(&mut first, COMPARATOR);
     put_length_prefixed(&mut first, COMPARATOR_NAME);
-    for number in [NEXT_FILE_NUMBER, 100, LAST_SEQUENCE, 1 << 20] {
+    for (tag, number) in [
+        (LOG_NUMBER, 0),
+        (NEXT_FILE_NUMBER, 100),
+        (LAST_SEQUENCE, 1 << 20),
+    ] {
+        put_varint(&mut first, tag);
         put_varint(&mut first, number);
     }
     let mut log = Vec::new();

@@ -1,0 +1,49 @@
+//! The folder of a database's write-ahead logs, for commands that read them.
+
+use std::path::{Path, PathBuf};
+
+use rockmill_scan::{Directory, LogFolder, LogSource};
+use rockmill_terminal::outcome::Failure;
+
+use crate::database_dir;
+
+/// Argument of commands that read the write-ahead logs.
+#[derive(Debug, Clone, clap::Args)]
+pub struct WalDirArgs {
+    /// Folder of the write-ahead logs [default: the database's own, or the wal_dir of its OPTIONS, whichever has the logs
+    /// that the MANIFEST names].
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
+}
+
+impl WalDirArgs {
+    /// The folder that the user names.
+    pub fn stated(&self) -> Option<&Path> {
+        self.wal_dir.as_deref()
+    }
+
+    /// Opens the database in `dir`, and says which folder its logs are read from if that is not its own.
+    ///
+    /// # Errors
+    /// Environment if a folder cannot be read; Data if OPTIONS or MANIFEST are damaged.
+    pub fn open(&self, dir: &Path) -> Result<Directory, Failure> {
+        let of_database = |error| database_dir::failure(dir, error);
+        let mut database = Directory::open(dir).map_err(of_database)?;
+        if let Some(stated) = self.stated() {
+            database = database.with_log_folder(stated);
+        }
+        tell(dir, &database.log_folder().map_err(of_database)?);
+        Ok(database)
+    }
+}
+
+/// Says which folder has the logs of the database in `dir`, or which one is missing, unless it is the database's own.
+pub fn tell(dir: &Path, logs: &LogFolder) {
+    if let Some(sentence) = logs.sentence() {
+        let advice = match logs.source {
+            LogSource::Missing { .. } => "; name the folder with --wal-dir if it is elsewhere",
+            _ => "",
+        };
+        eprintln!("rockmill: {}: {sentence}{advice}", dir.display());
+    }
+}

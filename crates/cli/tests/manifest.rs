@@ -1,0 +1,315 @@
+//! Databases whose CURRENT, MANIFEST or OPTIONS are cut or damaged.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{BAD_DATA, DONE, ENVIRONMENT, INCOMPLETE, expect, newest_options, text};
+use rockmill_format::log::LogReader;
+use rust_rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
+use rust_rocksdb::{
+    BottommostLevelCompaction, CompactOptions, DB, DBPath, Env, IteratorMode, Options,
+    SingleThreaded, TransactionDB, TransactionDBOptions, TxnDBWritePolicy,
+};
+
+const FAMILIES: [&str; 2] = ["default", "other"];
+
+/// Makes a closed database with three files and two column families, whose MANIFEST has an edit for each step.
+fn database(dir: &Path) {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_disable_auto_compactions(true);
+    let db = DB::open_cf(&options, dir, FAMILIES).expect("open");
+    let other = db.cf_handle("other").expect("a family");
+    for number in 0..3 {
+        db.put(format!("key{number}"), "value").expect("put");
+        match number {
+            1 => {
+                db.put_cf(other, "key", "value").expect("put");
+                db.flush_cf(other).expect("flush");
+            }
+            _ => db.flush().expect("flush"),
+        }
+    }
+    db.put("in the log", "value").expect("put");
+}
+
+fn manifest(dir: &Path) -> PathBuf {
+    let current = fs::read_to_string(dir.join("CURRENT")).expect("read");
+    dir.join(current.trim_end())
+}
+
+/// The number of rows that RocksDB finds in the default column family, or why it refuses the database.
+fn by_rocksdb(dir: &Path) -> Result<usize, String> {
+    let db = DB::open_for_read_only(&Options::default(), dir, false);
+    let db = db.map_err(|error| error.to_string())?;
+    Ok(db
+        .iterator(IteratorMode::Start)
+        .map(|row| row.expect("sound"))
+        .count())
+}
+
+/// The commands that read the MANIFEST.
+fn commands(dir: &Path) -> Vec<Vec<&str>> {
+    let dir = text(dir);
+    vec![
+        vec![
+            "sql",
+            dir,
+            "select count(*) as n from \"default\"",
+            "--format",
+            "csv",
+        ],
+        vec!["view", dir],
+        vec!["verify", dir],
+        vec!["doctor", dir],
+        vec!["compact", dir, "--dry-run"],
+        vec!["compact", dir],
+        vec!["job", "record", "/nowhere", "--db", dir],
+    ]
+}
+
+fn assert_refused(dir: &Path, said: &str) {
+    for args in commands(dir) {
+        let (out, err) = expect(BAD_DATA, &args);
+        assert_eq!(out, "", "{args:?}");
+        assert!(
+            err.contains(text(dir)) && err.contains(said),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_cut_manifest_is_refused_where_rocksdb_refuses_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let path = manifest(dir);
+    let whole = fs::read(&path).expect("read");
+    let mut reader = LogReader::new();
+    reader.push(&whole);
+    let mut ends = vec![0];
+    while let Some(record) = reader.next_record().expect("sound") {
+        ends.push(record.end as usize);
+    }
+    assert_eq!(ends.last(), Some(&whole.len()));
+    let (mut lacks, mut opens) = (0, 0);
+    for end in ends {
+        fs::write(&path, &whole[..end]).expect("write");
+        match by_rocksdb(dir) {
+            Err(reason) => {
+                let found = reason.find("no ").zip(reason.find(" entry in MANIFEST"));
+                let (from, to) = found.unwrap_or_else(|| panic!("{end}: {reason}"));
+                assert_refused(dir, &reason[from..to]);
+                lacks += 1;
+            }
+            Ok(rows) => {
+                let (out, _) = expect(DONE, &commands(dir)[0]);
+                assert_eq!(out, format!("n\n{rows}\n"), "{end}");
+                expect(DONE, &["verify", text(dir)]);
+                opens += 1;
+            }
+        }
+    }
+    assert!(lacks >= 2 && opens >= 3, "{lacks} {opens}");
+    assert_eq!(by_rocksdb(dir), Ok(4));
+}
+
+#[test]
+fn current_is_refused_where_rocksdb_refuses_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let sound = fs::read_to_string(dir.join("CURRENT")).expect("read");
+    let name = sound.trim_end();
+    for (text, said) in [
+        (name.to_owned(), "CURRENT: it does not end with a newline"),
+        (format!("{name}\r\n"), "CURRENT: it names no MANIFEST"),
+        (format!("{name}\n\n"), "CURRENT: it names no MANIFEST"),
+        ("MANIFEST-\n".to_owned(), "CURRENT: it names no MANIFEST"),
+        (String::new(), "CURRENT: it does not end with a newline"),
+    ] {
+        fs::write(dir.join("CURRENT"), &text).expect("write");
+        by_rocksdb(dir).expect_err("RocksDB refuses it");
+        assert_refused(dir, said);
+    }
+    fs::write(dir.join("CURRENT"), &sound).expect("write");
+    expect(DONE, &["verify", text(dir)]);
+}
+
+#[test]
+fn a_cut_options_file_gives_way_to_the_one_before_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let (older, whole) = newest_options(dir);
+    drop(DB::open_cf(&Options::default(), dir, FAMILIES).expect("open"));
+    let (newer, _) = newest_options(dir);
+    assert_ne!(older, newer);
+    let [older, name] = [&older, &newer].map(|path| path.file_name().expect("a name"));
+    let [older, name] = [older, name].map(|name| name.to_str().expect("text"));
+    let half = &whole[..whole.len() / 2 + 1];
+    for cut in ["", half.trim_end(), &"\0".repeat(4096)] {
+        fs::write(&newer, cut).expect("write");
+        let (out, _) = expect(DONE, &commands(dir)[0]);
+        assert_eq!(out, "n\n4\n");
+        expect(DONE, &["view", text(dir)]);
+        let (out, said) = expect(DONE, &["doctor", text(dir)]);
+        assert!(out.contains(older), "{out}");
+        let counts = format!("{name} is empty or cut, so {older} counts");
+        assert!(said.contains(&counts), "{said}");
+        // RocksDB would keep the cut one, and remove the other.
+        let before = common::snapshot(dir);
+        let (_, said) = expect(BAD_DATA, &["compact", text(dir)]);
+        assert!(
+            said.contains(&format!("{name} is empty or cut: remove it")),
+            "{said}"
+        );
+        assert!(common::snapshot(dir) == before);
+    }
+    fs::remove_file(&newer).expect("remove");
+    expect(DONE, &["compact", text(dir)]);
+    assert_eq!(newest_options(dir).0, dir.join(older));
+}
+
+#[test]
+fn a_malformed_options_file_is_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let (path, options) = newest_options(dir);
+    for (sound, bad) in [
+        ("use_direct_reads=false", "use_direct_reads=maybe"),
+        (
+            "inplace_update_support=false",
+            "inplace_update_support=maybe",
+        ),
+        ("max_open_files=", "max_open_files"),
+    ] {
+        let changed = options.replacen(sound, bad, 1);
+        assert_ne!(changed, options);
+        fs::write(&path, changed).expect("write");
+        let (_, said) = expect(BAD_DATA, &commands(dir)[0]);
+        assert!(said.contains(text(&path)), "{said}");
+    }
+}
+
+#[test]
+fn a_decimal_comma_in_options_is_a_point() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    database(dir);
+    let (path, options) = newest_options(dir);
+    let commas = options
+        .replace(".000000", ",000000")
+        .replace(".250000", ",250000");
+    assert!(
+        commas.contains("max_bytes_for_level_multiplier=10,000000"),
+        "{commas}"
+    );
+    fs::write(&path, commas).expect("write");
+    expect(DONE, &["doctor", text(dir)]);
+    expect(DONE, &["compact", text(dir)]);
+}
+
+#[test]
+fn a_file_in_another_directory_of_db_paths_is_not_missing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = dir.path().join("db");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_disable_auto_compactions(true);
+    let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+    let paths = [(&first, 1), (&second, 1 << 40)];
+    let paths = paths.map(|(path, size)| DBPath::new(path, size).expect("a path"));
+    options.set_db_paths(&paths);
+    let opened = DB::open(&options, &db).expect("open");
+    for value in ["one", "two"] {
+        opened.put("key", value).expect("put");
+        opened.flush().expect("flush");
+    }
+    let mut compaction = CompactOptions::default();
+    compaction.set_target_path_id(1);
+    compaction.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+    opened.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compaction);
+    opened.put("key", "three").expect("put");
+    opened.flush().expect("flush");
+    drop(opened);
+    let files = [&first, &second].map(|path| common::sst_files(path).len());
+    assert!(files[0] > 0 && files[1] > 0, "{files:?}");
+    let (out, said) = expect(INCOMPLETE, &["verify", text(&db)]);
+    assert!(
+        out.contains("not checked in 1 file") && said.contains("of 2 files could not be checked"),
+        "{out} {said}"
+    );
+    let (out, _) = expect(BAD_DATA, &["doctor", text(&db)]);
+    assert!(out.contains("db-paths"), "{out}");
+    let (_, said) = expect(BAD_DATA, &["sql", text(&db), "select * from \"default\""]);
+    assert!(said.contains("db_paths"), "{said}");
+    let (out, _) = expect(DONE, &["view", text(&db), "--json"]);
+    assert!(out.contains("db_paths"), "{out}");
+}
+
+#[test]
+fn a_backup_without_tables_is_to_be_restored() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (db, backups) = (dir.path().join("db"), dir.path().join("backups"));
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let opened = DB::open(&options, &db).expect("open");
+    opened.put("key", "value").expect("put");
+    opened.flush().expect("flush");
+    let settings = BackupEngineOptions::new(&backups).expect("options");
+    let env = Env::new().expect("an environment");
+    let mut engine = BackupEngine::open(&settings, &env).expect("open");
+    engine.create_new_backup(&opened).expect("a backup");
+    drop(opened);
+    let backup = backups.join("private/1");
+    for args in commands(&backup) {
+        let (_, said) = expect(ENVIRONMENT, &args);
+        assert!(
+            said.contains(text(&backup)) && said.contains("restore it"),
+            "{said}"
+        );
+    }
+    // Its path alone makes no folder a backup.
+    let restored = dir.path().join("private/1");
+    fs::create_dir_all(&restored).expect("make");
+    let restore = RestoreOptions::default();
+    engine
+        .restore_from_latest_backup(&restored, &restored, &restore)
+        .expect("restored");
+    expect(DONE, &["verify", text(&restored)]);
+}
+
+#[test]
+fn a_log_of_transactions_that_are_written_before_they_are_committed_is_refused_as_by_rocksdb() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = dir.path();
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let mut of_transactions = TransactionDBOptions::default();
+    of_transactions.set_write_policy(TxnDBWritePolicy::WritePrepared);
+    let open =
+        || TransactionDB::<SingleThreaded>::open(&options, &of_transactions, dir).expect("open");
+    let db = open();
+    let transaction = db.transaction();
+    transaction.put("key", "value").expect("put");
+    transaction.set_name(b"name").expect("named");
+    transaction.prepare().expect("prepared");
+    transaction.commit().expect("committed");
+    drop(db);
+    let refused = by_rocksdb(dir).expect_err("RocksDB refuses it");
+    assert!(refused.contains("WAL must be emptied"), "{refused}");
+    let (_, said) = expect(BAD_DATA, &commands(dir)[0]);
+    assert!(said.contains("WAL must be emptied"), "{said}");
+    let db = open();
+    db.flush().expect("flush");
+    drop(db);
+    drop(open());
+    let (out, _) = expect(DONE, &commands(dir)[0]);
+    assert_eq!(out, "n\n1\n");
+}
