@@ -12,12 +12,13 @@ use datafusion::execution::context::SessionState;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
-use rockmill_scan::{Directory, ScanEngine, ScanSettings};
+use rockmill_scan::{Database, Directory, ScanEngine, ScanSettings};
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Runtime;
 
+use crate::merge_args::MergeArgs;
 use crate::{database_dir, device};
 use format::Format;
 
@@ -35,6 +36,8 @@ pub struct SqlArgs {
     /// Adds the tables of MyRocks that this file describes, with the text of SHOW CREATE TABLE.
     #[arg(long, value_name = "FILE")]
     mysql: Option<PathBuf>,
+    #[command(flatten)]
+    merge: MergeArgs,
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -100,7 +103,10 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
         eprintln!("rockmill: {trouble}; the CPU does its work");
     }
     let database = Directory::open(&args.db).map_err(of_database)?;
+    let families = database.families().map_err(of_database)?;
+    let operators = args.merge.operators(&args.db, &families)?;
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let database = database.with_merge_operators(operators);
     let context = rockmill_sql::session(config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));
     scans.register(&context).map_err(failure)?;

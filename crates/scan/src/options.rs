@@ -1,6 +1,6 @@
 //! What a database's OPTIONS file says of reading its files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::{DeclineReason, Error, Result};
@@ -20,6 +20,8 @@ pub struct ReadOptions {
     pub(crate) in_place: BTreeSet<Vec<u8>>,
     /// Names of column families with a compaction filter.
     pub(crate) filtered: BTreeSet<Vec<u8>>,
+    /// Names of merge operators by those of their column families. Applications have operators of any name.
+    pub(crate) merge_operators: BTreeMap<Vec<u8>, String>,
 }
 
 impl ReadOptions {
@@ -38,6 +40,7 @@ impl ReadOptions {
                 log_folder: dir.to_owned(),
                 in_place: BTreeSet::new(),
                 filtered: BTreeSet::new(),
+                merge_operators: BTreeMap::new(),
             });
         };
         let text = read_options(storage, dir, number)?;
@@ -45,6 +48,7 @@ impl ReadOptions {
             |e: rockmill_format::Error| Error::declined(DeclineReason::OptionsFile, e.to_string());
         let options = OptionsFile::parse(&text).map_err(malformed)?;
         let (mut in_place, mut filtered) = (BTreeSet::new(), BTreeSet::new());
+        let mut merge_operators = BTreeMap::new();
         for family in &options.column_families {
             let is_in_place = family.options.bool("inplace_update_support", false);
             if is_in_place.map_err(malformed)? {
@@ -53,6 +57,10 @@ impl ReadOptions {
             let filters = ["compaction_filter", "compaction_filter_factory"];
             if filters.iter().any(|name| !family.options.is_null(name)) {
                 filtered.insert(family.name.clone());
+            }
+            let operator = family.options.object_name("merge_operator");
+            if let Some(name) = operator.filter(|name| !name.is_empty()) {
+                merge_operators.insert(family.name.clone(), name);
             }
         }
         let log_folder = options
@@ -64,6 +72,7 @@ impl ReadOptions {
             log_folder: log_folder.map_or_else(|| dir.to_owned(), |folder| dir.join(folder)),
             in_place,
             filtered,
+            merge_operators,
         })
     }
 }

@@ -430,6 +430,7 @@ impl FamilyView {
             } else {
                 &every_key
             },
+            checkpoint: None,
             cancel,
         };
         iterators.read(&read, &mut |key, value| match range.contains(key) {
