@@ -126,16 +126,19 @@ impl Checkpoint {
     }
 
     /// Whether both are the same version of the same database, read with the same merge operators.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let ends = |checkpoint: &Self| {
             let logs = checkpoint.logs.iter();
             logs.map(|log| (log.number, log.end)).collect::<Vec<_>>()
         };
-        self.sequence == other.sequence
-            && self.position == other.position
-            && ends(self) == ends(other)
-            && self.merge_operators == other.merge_operators
-            && self.tree == other.tree
+        let is_equal = || {
+            self.sequence == other.sequence
+                && self.position == other.position
+                && ends(self) == ends(other)
+                && self.merge_operators == other.merge_operators
+                && self.tree == other.tree
+        };
+        Arc::ptr_eq(self, other) || is_equal()
     }
 
     /// Fills an empty folder. Its links lead to the files that `self` holds open, so they lead there as long as it lives.

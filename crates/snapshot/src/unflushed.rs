@@ -151,8 +151,13 @@ impl LogFile {
     /// # Errors
     /// Those of reading `copy`; Cancelled.
     pub fn is_copied(&self, copy: &InputFileReader, cancel: &CancelToken) -> Result<bool> {
-        let read = read_log(copy, self.number, cancel, |_, _| Ok(()))?;
-        Ok(read.end == self.end)
+        match read_log(copy, self.number, cancel, |_, _| Ok(())) {
+            Ok(read) => Ok(read.end == self.end),
+            Err(error) if matches!(error.kind, ErrorKind::Storage | ErrorKind::Cancelled) => {
+                Err(error)
+            }
+            Err(_) => Ok(false),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Statements over a directory whose rows RocksDB's iterators read, also while another process writes to it.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,7 +126,7 @@ fn open_busy(path: &Path) -> Db {
 
 /// Moves amounts between rows, each time in one batch, until `stop` is set. Many batches delete a range of rows, and put
 /// them again.
-fn moves(db: &Db, stop: &AtomicBool) {
+fn moves(db: &Db, stop: &AtomicBool) -> u64 {
     let families = FAMILIES.map(|name| db.cf_handle(name).unwrap());
     let mut amounts = [[AMOUNT; ROWS as usize]; 2];
     let mut done = 0_u64;
@@ -135,16 +136,13 @@ fn moves(db: &Db, stop: &AtomicBool) {
         amounts[0][from] -= moved;
         amounts[1][to] += moved;
         let mut batch = WriteBatch::default();
-        if done % 3 == 0 {
+        if done.is_multiple_of(3) {
             let begin = (from as u64).to_be_bytes();
             let end = (from as u64 + 4).to_be_bytes();
             batch.delete_range_cf(&families[0], begin, end);
-            for row in from..(from + 4).min(ROWS as usize) {
-                batch.put_cf(
-                    &families[0],
-                    (row as u64).to_be_bytes(),
-                    value(amounts[0][row]),
-                );
+            let deleted = (from as u64..).zip(&amounts[0][from..]);
+            for (row, amount) in deleted.take(4) {
+                batch.put_cf(&families[0], row.to_be_bytes(), value(*amount));
             }
         }
         for (family, row) in [(0, from), (1, to)] {
@@ -154,6 +152,7 @@ fn moves(db: &Db, stop: &AtomicBool) {
         db.write(&batch).unwrap();
         done += 1;
     }
+    done
 }
 
 #[test]
@@ -167,9 +166,9 @@ fn a_busy_writer_with_blobs_and_range_tombstones_stops_no_statement() {
     let session = session(folder.path());
     let runtime = Runtime::new().unwrap();
     let stop = AtomicBool::new(false);
-    let (mut answers, mut errors) = (0, Vec::new());
+    let (mut answers, mut errors, mut moved) = (0, Vec::new(), 0);
     std::thread::scope(|threads| {
-        threads.spawn(|| moves(&db, &stop));
+        let writer = threads.spawn(|| moves(&db, &stop));
         let statements = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..STATEMENTS {
                 match row(&runtime, &session, TOTAL) {
@@ -187,11 +186,21 @@ fn a_busy_writer_with_blobs_and_range_tombstones_stops_no_statement() {
             }
         }));
         stop.store(true, Ordering::Relaxed);
+        moved = writer.join().unwrap();
         if let Err(panic) = statements {
             std::panic::resume_unwind(panic);
         }
     });
     assert!(answers >= LEAST_ANSWERS, "{answers} answers; {errors:?}");
+    // It was busy: files were flushed and compacted.
+    let last_file = db
+        .live_files()
+        .unwrap()
+        .iter()
+        .map(|file| file.name.clone())
+        .max();
+    println!("{answers} answers, {moved} moves, up to {last_file:?}");
+    assert!(moved > STATEMENTS as u64);
     let gone = ErrorKind::Declined(DeclineReason::InputMissing);
     for error in errors {
         assert!([gone, ErrorKind::Storage].contains(&error.kind), "{error}");
@@ -298,6 +307,35 @@ fn a_log_that_does_not_fit_into_the_memory_is_read_by_iterators() {
     assert_eq!(count(&small, "default"), LOG_ROWS as i64);
     assert_eq!(count(&small, "other"), 1);
     assert_eq!(count(&session(folder.path()), "default"), LOG_ROWS as i64);
+}
+
+#[test]
+fn a_log_that_was_written_over_since_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    db.put("key", "value").unwrap();
+    drop(db);
+    let session = session_with(folder.path(), None, &[], Reads::Iterators);
+    let runtime = Runtime::new().unwrap();
+    let plan = runtime.block_on(async {
+        let frame = session.sql(ALL_ROWS).await?;
+        frame.create_physical_plan().await
+    });
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let mut paths = names.map(|entry| entry.unwrap().path());
+    let log = paths.find(|path| path.extension().is_some_and(|e| e == "log"));
+    let log = std::fs::File::options()
+        .write(true)
+        .open(log.unwrap())
+        .unwrap();
+    log.write_all_at(b"the next log", 0).unwrap();
+    let error = runtime.block_on(collect(plan.unwrap(), session.task_ctx()));
+    let error = own(&error.unwrap_err());
+    assert_eq!(
+        error.kind,
+        ErrorKind::Declined(DeclineReason::InputMissing),
+        "{error}"
+    );
 }
 
 #[test]
