@@ -177,6 +177,9 @@ fn read(dir: &Path, log_dir: &Path, max_bytes: usize) -> Result<Vec<Entries>, Er
     let tree = database.follower.tree();
     let cancel = CancelToken::new();
     let unflushed = Unflushed::read(&LocalStorage, log_dir, tree, |_| true, max_bytes, &cancel)?;
+    if let Some(error) = unflushed.left_out {
+        return Err(error);
+    }
     let families = FAMILIES.map(|name| {
         let (id, family) = tree.by_name(name.as_bytes()).expect("a family");
         let mut entries = Entries::default();
@@ -489,6 +492,29 @@ fn too_many_entries_are_declined() {
         .expect("an error");
     assert_eq!(error.kind, ErrorKind::Declined(DeclineReason::MemoryBudget));
     assert!(error.what.contains("flush the database"), "{}", error.what);
+    let database = ClosedDatabase::read(&LocalStorage, dir.path()).expect("a database");
+    let tree = database.follower.tree();
+    let [little, enough] = [10_000, ENOUGH_MEMORY].map(|max_bytes| {
+        let cancel = CancelToken::new();
+        Unflushed::read(
+            &LocalStorage,
+            dir.path(),
+            tree,
+            |_| true,
+            max_bytes,
+            &cancel,
+        )
+        .expect("sound logs")
+    });
+    assert!(little.families.is_empty() && !enough.families.is_empty());
+    assert!(enough.last_sequence > 0);
+    assert_eq!(little.last_sequence, enough.last_sequence);
+    assert_eq!(little.operands, enough.operands);
+    let ends = |unflushed: &Unflushed| {
+        let logs = unflushed.logs.iter();
+        logs.map(|log| (log.number, log.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&little), ends(&enough));
 }
 
 /// Prepares transactions, commits some of them, and rolls some back. `number` tells names apart.

@@ -16,6 +16,7 @@ mod doctor;
 mod inspect;
 mod job;
 mod load;
+mod merge_args;
 mod removed;
 mod service_args;
 #[cfg(feature = "sql")]

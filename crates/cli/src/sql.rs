@@ -12,12 +12,13 @@ use datafusion::execution::context::SessionState;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
-use rockmill_scan::{ScanEngine, ScanSettings};
+use rockmill_scan::{Database, ScanEngine, ScanSettings};
 use rockmill_side_by_side::machine::usual_threads;
 use rockmill_sql::{ReadOnly, Scans};
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::Runtime;
 
+use crate::merge_args::MergeArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
 use format::Format;
@@ -38,6 +39,8 @@ pub struct SqlArgs {
     mysql: Option<PathBuf>,
     #[command(flatten)]
     wal: WalDirArgs,
+    #[command(flatten)]
+    merge: MergeArgs,
     /// How rows are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -103,7 +106,10 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
         eprintln!("rockmill: {trouble}; the CPU does its work");
     }
     let database = args.wal.open(&args.db)?;
+    let families = database.families().map_err(of_database)?;
+    let operators = args.merge.operators(&args.db, &families)?;
     let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let database = database.with_merge_operators(operators);
     let context = rockmill_sql::session(config, &engine).map_err(failure)?;
     let scans = Scans::new(engine, Arc::new(database));
     scans.register(&context).map_err(failure)?;

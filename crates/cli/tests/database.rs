@@ -263,7 +263,8 @@ fn what_rockmill_declines_rocksdb_does_and_the_report_says_why() {
         text(dir.path()),
         "--column-family",
         "counters",
-        "--trust-operator-names",
+        "--merge-operator",
+        "counters=stringappend",
     ];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["accepted"], false);

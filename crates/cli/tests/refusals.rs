@@ -68,15 +68,20 @@ fn an_operator_is_not_known_by_its_name() {
     for said in [
         "MaxOperator",
         "its files may hold operands",
-        "--trust-operator-names",
+        "--merge-operator default=NAME",
     ] {
         assert!(err.contains(said), "{err}");
     }
     let db = DB::open(&options, dir.path()).expect("open");
     assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"100"[..]));
     drop(db);
-    // The flag is meant for users whose operator is RocksDB's.
-    let compact = ["compact", text(dir.path()), "--trust-operator-names"];
+    for (other, said) in [("more=max", "\"more\""), ("mine", "uint64add")] {
+        let wrong = ["compact", text(dir.path()), "--merge-operator", other];
+        let (_, err) = expect(WRONG_USAGE, &wrong);
+        assert!(err.contains(said), "{err}");
+    }
+    // The argument is meant for users whose operator is RocksDB's.
+    let compact = ["compact", text(dir.path()), "--merge-operator", "max"];
     let plan = json(DONE, &[&compact[..], &["--dry-run"]].concat());
     assert_eq!(plan["refusals"].as_array().map(Vec::len), Some(0));
     let (out, _) = expect(DONE, &compact);
@@ -105,6 +110,29 @@ fn an_operator_with_nothing_to_merge_is_no_obstacle() {
 }
 
 #[test]
+fn an_applications_own_operator_with_nothing_to_merge_stays_in_its_options() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = with_operator();
+    options.set_merge_operator_associative("mine", larger);
+    let db = DB::open(&options, dir.path()).expect("open");
+    for value in ["9", "100"] {
+        db.put("key", value).expect("put");
+        db.flush().expect("flush");
+    }
+    db.put("in the log", "value").expect("put");
+    drop(db);
+    let (_, before) = newest_options(dir.path());
+    let report = json(DONE, &["compact", text(dir.path())]);
+    assert_eq!(report["stats"]["jobs_done"], 1);
+    let (_, after) = newest_options(dir.path());
+    assert!(after.contains("merge_operator=mine") && after == before);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.merge("key", "101").expect("merge");
+    assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"101"[..]));
+    assert!(db.get("in the log").expect("sound").is_some());
+}
+
+#[test]
 fn a_compaction_filter_is_not_known_by_its_name() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut options = Options::default();
@@ -117,12 +145,8 @@ fn a_compaction_filter_is_not_known_by_its_name() {
     drop(db);
     let err = left_alone(BAD_DATA, dir.path(), &[]);
     assert!(
-        err.contains(name) && err.contains("--trust-operator-names"),
+        err.contains(name) && err.contains("from its application"),
         "{err}"
-    );
-    expect(
-        DONE,
-        &["compact", text(dir.path()), "--trust-operator-names"],
     );
 }
 

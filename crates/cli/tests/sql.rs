@@ -121,3 +121,41 @@ fn a_loaded_database_has_its_tables() {
         "{said}"
     );
 }
+
+/// Rows are `k`, `p` and others; `k` and `p` have operands, and OPTIONS do not tell their delimiter.
+#[test]
+fn operands_are_merged_with_the_stated_operator_alone() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/string-append-delimiter");
+    let folder = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(source).unwrap() {
+        let path = file.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let db = folder.path().to_str().unwrap();
+    let query = "select arrow_cast(value, 'Utf8') as v from \"default\" where key = 'k'";
+    let (out, error) = expect(BAD_DATA, &["sql", db, query]);
+    assert_eq!(out, "");
+    for said in [
+        "\"default\"",
+        "StringAppendOperator",
+        "--merge-operator",
+        db,
+    ] {
+        assert!(error.contains(said), "{error}");
+    }
+    let (_, error) = expect(BAD_DATA, &["compact", db]);
+    assert!(error.contains("--merge-operator default=NAME"), "{error}");
+    for wrong in ["nobody=max", "mine", "stringappend:delimitr=|"] {
+        let (_, error) = expect(WRONG_USAGE, &["sql", db, query, "--merge-operator", wrong]);
+        assert!(!error.is_empty(), "{wrong}");
+    }
+    let before = files(folder.path());
+    let stated = ["--merge-operator", "default=stringappend:delimiter=|"];
+    let sql = [&["sql", db, "--format", "csv", query][..], &stated].concat();
+    let (out, _) = expect(DONE, &sql);
+    assert_eq!(out, "v\na|b|c\n");
+    assert_eq!(files(folder.path()), before);
+    expect(DONE, &[&["compact", db][..], &stated].concat());
+    let (out, _) = expect(DONE, &["sql", db, "--format", "csv", query]);
+    assert_eq!(out, "v\na|b|c\n");
+}

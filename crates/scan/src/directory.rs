@@ -3,25 +3,30 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::closed_database::refuse_backup;
-use rockmill_snapshot::tree::TreeFollower;
+use rockmill_snapshot::tree::{Position, TreeFollower};
 use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::{LocalStorage, Storage, base_name};
 
-use crate::Database;
+use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
 use crate::memory_table::MemoryTable;
+use crate::merge_operators::{MergeOperators, StatedOperator};
 use crate::options::ReadOptions;
 use crate::table::TableFolder;
 use crate::version::Version;
 use crate::view::{Family, View};
+use crate::{Database, lock};
+
+/// Number of the default column family.
+const DEFAULT_ID: u32 = 0;
 
 /// How often files are opened anew if some vanish meanwhile.
 const ATTEMPTS: usize = 8;
@@ -33,6 +38,7 @@ pub struct Directory {
     /// Folder of the logs, if the caller has stated it.
     log_folder: Option<PathBuf>,
     iterators: Option<Arc<dyn Iterators>>,
+    merge_operators: Mutex<MergeOperators>,
 }
 
 impl Directory {
@@ -54,6 +60,7 @@ impl Directory {
             path: path.to_owned(),
             log_folder: None,
             iterators: None,
+            merge_operators: Mutex::default(),
         })
     }
 
@@ -92,6 +99,16 @@ impl Directory {
     ) -> Result<LogFolder> {
         let (wal_dir, stated) = (options.wal_dir.as_deref(), self.log_folder.as_deref());
         LogFolder::find(storage, &self.path, wal_dir, tree, stated)
+    }
+
+    /// The same directory, where RocksDB's iterators merge operands with these operators. Without one, rows with operands
+    /// are an error: OPTIONS name the operator, and the name may be that of the application's own.
+    #[must_use]
+    pub fn with_merge_operators(self, operators: MergeOperators) -> Self {
+        Self {
+            merge_operators: Mutex::new(operators),
+            ..self
+        }
     }
 
     fn tree(&self, storage: &dyn Storage) -> Result<Tree> {
@@ -142,88 +159,48 @@ impl Directory {
         let storage = &*engine.storage;
         let mut follower = TreeFollower::default();
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
-        let (tree, position) = (follower.tree().clone(), follower.position());
-        let mut options = ReadOptions::read(storage, &self.path)?;
-        options.log_folder = self.find_logs(storage, &options, &tree)?.path;
-        let folder = engine.folder(&self.path, options.io);
-        let has_other_paths = tree.has_other_paths();
-        let mut families = BTreeMap::new();
-        for (id, tree) in &tree.column_families {
-            if version.is_some_and(|version| *version.family != *name_of(tree)) {
-                continue;
-            }
-            let mut family = Family::new(*id, tree, position.clone(), &options);
-            // OPTIONS do not name the directories, so RocksDB would not find the files either.
-            let iterators = self.iterators.clone().filter(|_| !has_other_paths);
-            family.iterators = iterators;
-            if let Some(version) = version {
-                version.choose(&mut family)?;
-            }
-            if family.unread.is_none() {
-                hold_files(&mut family, &folder).map_err(|error| match has_other_paths {
-                    true => Error {
-                        kind: ErrorKind::Declined(DeclineReason::DbPaths),
-                        what:
-                            "it is in none but a directory of db_paths, which OPTIONS do not name"
-                                .to_owned(),
-                        ..error
-                    },
-                    false => error,
-                })?;
-            }
-            families.insert(*id, family);
-        }
-        if let Some(version) = version.filter(|_| families.is_empty()) {
-            return Err(version.gone());
-        }
-        let has_unflushed = version.is_none_or(|version| version.log_number.is_some());
-        let is_wanted = |id: u32| {
-            let family = families.get(&id).filter(|_| has_unflushed);
-            family.is_some_and(|family| family.unread.is_none())
+        let at = At {
+            tree: Arc::new(follower.tree().clone()),
+            position: follower.position(),
         };
-        let most = engine.max_unflushed_bytes();
-        let logs = &options.log_folder;
-        let mut last_sequence = tree.last_sequence;
-        match Unflushed::read(storage, logs, &tree, is_wanted, most, &cancel) {
-            Ok(unflushed) => {
-                last_sequence = last_sequence.max(unflushed.last_sequence);
-                for (id, memtable) in &unflushed.families {
-                    let table = MemoryTable::new(memtable, engine, &cancel)?;
-                    if let Some(family) = families.get_mut(id) {
-                        family.unflushed.push(Arc::new(table));
-                    }
-                }
-            }
-            // A version would lack them: who has its pieces does not ask for others.
-            Err(error) if matches!(error.kind, ErrorKind::Declined(_)) && version.is_none() => {
-                for family in families.values_mut() {
-                    family.unread.get_or_insert_with(|| error.to_string());
-                }
-            }
-            Err(error) => return Err(error),
-        }
+        let view = self.view_at(engine, version, &at, &cancel);
         follower.refresh(storage, &self.path, (0, 0), &cancel)?;
         let now = &follower.tree().column_families;
-        let is_same = |id: &u32| now.get(id) == tree.column_families.get(id);
+        let then = &at.tree.column_families;
         let is_same = match version {
-            Some(_) => families.keys().all(is_same),
-            None => *now == tree.column_families,
+            Some(version) => {
+                let mut families = then.iter();
+                families
+                    .find(|(_, family)| *version.family == *name_of(family))
+                    .is_none_or(|(id, family)| now.get(id) == Some(family))
+            }
+            None => now == then,
         };
-        if !is_same {
-            return Ok(None);
-        }
-        let files = tree
-            .column_families
-            .values()
-            .flat_map(|f| f.levels.values());
-        let sequences = files
-            .flat_map(BTreeMap::values)
-            .map(|file| file.largest_seqno);
-        let named = families.into_iter().map(|(id, family)| {
-            let name = name_of(&tree.column_families[&id]);
-            (name.into_owned(), family)
-        });
-        let sequence = sequences.fold(last_sequence, u64::max);
+        // Whatever was wrong with a file, another process may have deleted or reused it.
+        if is_same { view.map(Some) } else { Ok(None) }
+    }
+
+    /// Opens all files, or those of a version, as the MANIFEST names them at a place.
+    fn view_at(
+        &self,
+        engine: &Arc<ScanEngine>,
+        version: Option<&Version>,
+        at: &At,
+        cancel: &CancelToken,
+    ) -> Result<View> {
+        let mut options = ReadOptions::read(&*engine.storage, &self.path)?;
+        options.log_folder = self.find_logs(&*engine.storage, &options, &at.tree)?.path;
+        let folder = engine.folder(&self.path, options.io);
+        let mut opened = self.open_files(engine, version, at, &options, &folder)?;
+        let logged = read_logs(engine, version, &at.tree, &options, &mut opened, cancel)?;
+        let has_unflushed = version.is_none_or(Version::has_unflushed);
+        let files = at.tree.column_families.values();
+        let files = files.flat_map(|family| family.levels.values().flat_map(BTreeMap::values));
+        let last = match has_unflushed {
+            true => at.tree.last_sequence.max(logged.last_sequence),
+            false => at.tree.last_sequence,
+        };
+        let sequence = files.map(|file| file.largest_seqno).fold(last, u64::max);
         let sequence = match version {
             // The logs have less than another process has in its memory.
             Some(version) if has_unflushed && sequence < version.sequence => {
@@ -232,8 +209,198 @@ impl Directory {
             Some(version) => version.sequence,
             None => sequence,
         };
-        let view = View::new(engine, &self.path, &options, sequence, named.collect());
-        Ok(Some(view))
+        let Opened {
+            mut families,
+            has_other_files,
+            checkpoint,
+        } = opened;
+        if let (Some(iterators), Some(checkpoint)) = (&self.iterators, checkpoint) {
+            let is_newer = checkpoint.sequence() != sequence || has_other_files;
+            let checkpoint = match (logged.unreadable, version) {
+                (Some(error), _) => Err(error),
+                // RocksDB would find newer entries.
+                (None, Some(version)) if is_newer => Err(version.gone()),
+                (None, _) => {
+                    let mut stated = lock(&self.merge_operators).clone();
+                    if let Some(version) = version
+                        && let Some(operator) = version.merge_operator.clone()
+                    {
+                        let family = Some(version.family.clone());
+                        stated.add(&StatedOperator { family, operator })?;
+                    }
+                    let named = options.merge_operators.clone();
+                    Ok(Arc::new(checkpoint.merged_with(stated, named)))
+                }
+            };
+            let iterators = Arc::new(AtCheckpoint {
+                iterators: Arc::clone(iterators),
+                checkpoint,
+            });
+            for family in families.values_mut() {
+                family.iterators = Some(Arc::clone(&iterators) as _);
+            }
+        }
+        let named = families.into_iter().map(|(id, family)| {
+            let name = name_of(&at.tree.column_families[&id]);
+            (name.into_owned(), family)
+        });
+        let named = named.collect();
+        Ok(View::new(engine, &self.path, &options, sequence, named))
+    }
+
+    fn open_files(
+        &self,
+        engine: &ScanEngine,
+        version: Option<&Version>,
+        at: &At,
+        options: &ReadOptions,
+        folder: &TableFolder,
+    ) -> Result<Opened> {
+        const ELSEWHERE: &str =
+            "it is in none but a directory of db_paths, which OPTIONS do not name";
+        let position = || at.position.clone();
+        let has_other_paths = at.tree.has_other_paths();
+        let mut checkpoint = match self.iterators {
+            Some(_) => {
+                let opened = Checkpoint::open(&*engine.storage, folder, &at.tree, position());
+                Some(opened?)
+            }
+            None => None,
+        };
+        let mut has_other_files = false;
+        let mut families = BTreeMap::new();
+        for (id, tree) in &at.tree.column_families {
+            let mut family = Family::new(*id, tree, position(), options);
+            let is_read = version.is_none_or(|version| *version.family == *name_of(tree));
+            if is_read && let Some(version) = version {
+                has_other_files = !version.choose(&mut family)?;
+            }
+            // RocksDB opens the default column family with each other one.
+            let is_opened = checkpoint.is_some() && (is_read || *id == DEFAULT_ID);
+            if is_opened || is_read && family.unread.is_none() {
+                hold_files(&mut family, folder).map_err(|error| match has_other_paths {
+                    true => Error {
+                        kind: ErrorKind::Declined(DeclineReason::DbPaths),
+                        what: ELSEWHERE.to_owned(),
+                        ..error
+                    },
+                    false => error,
+                })?;
+            }
+            if let Some(checkpoint) = &mut checkpoint {
+                let files = family.files_mut().iter();
+                let held = files.filter_map(|file| Some((file.meta.number, file.held.as_ref()?)));
+                held.for_each(|(number, held)| checkpoint.add_table(number, held));
+            }
+            if is_read {
+                families.insert(*id, family);
+            }
+        }
+        match version.filter(|_| families.is_empty()) {
+            Some(version) => Err(version.gone()),
+            None => Ok(Opened {
+                families,
+                has_other_files,
+                checkpoint,
+            }),
+        }
+    }
+}
+
+/// A place in the MANIFEST, and what it describes there.
+struct At {
+    tree: Arc<Tree>,
+    position: Position,
+}
+
+/// The files of a view.
+struct Opened {
+    families: BTreeMap<u32, Family>,
+    /// Whether the column family of a version has files that the version lacks.
+    has_other_files: bool,
+    /// What iterators read, if there are any.
+    checkpoint: Option<Checkpoint>,
+}
+
+/// What logs tell.
+#[derive(Default)]
+struct Logged {
+    /// The last sequence number, or 0.
+    last_sequence: u64,
+    /// Why iterators cannot read them, if they cannot.
+    unreadable: Option<Error>,
+}
+
+/// Adds what is not flushed.
+fn read_logs(
+    engine: &Arc<ScanEngine>,
+    version: Option<&Version>,
+    tree: &Tree,
+    options: &ReadOptions,
+    opened: &mut Opened,
+    cancel: &CancelToken,
+) -> Result<Logged> {
+    let has_unflushed = version.is_none_or(Version::has_unflushed);
+    let families = &mut opened.families;
+    let is_wanted = |id: u32| {
+        let family = families.get(&id).filter(|_| has_unflushed);
+        family.is_some_and(|family| family.unread.is_none())
+    };
+    let (storage, logs) = (&*engine.storage, &options.log_folder);
+    let most = engine.max_unflushed_bytes();
+    let unreadable = |error| Logged {
+        unreadable: Some(error),
+        ..Logged::default()
+    };
+    let unflushed = match Unflushed::read(storage, logs, tree, is_wanted, most, cancel) {
+        Ok(unflushed) => unflushed,
+        // The version has nothing of the logs.
+        Err(error) if !has_unflushed => return Ok(unreadable(error)),
+        Err(error) if is_declined(&error) && version.is_none() => {
+            only_through_iterators(families, &error);
+            return Ok(unreadable(error));
+        }
+        Err(error) => return Err(error),
+    };
+    let tables = unflushed.families.iter().map(|(id, memtable)| {
+        let table = MemoryTable::new(memtable, engine, cancel)?;
+        Ok((*id, Arc::new(table)))
+    });
+    let tables = match unflushed.left_out {
+        Some(error) => Err(error),
+        None => tables.collect::<Result<Vec<_>>>(),
+    };
+    match tables {
+        Ok(tables) => {
+            for (id, table) in tables {
+                if let Some(family) = families.get_mut(&id) {
+                    family.unflushed.push(table);
+                }
+            }
+        }
+        // A version would lack them: the reader of its pieces does not ask for others.
+        Err(error) if is_declined(&error) && version.is_none() => {
+            only_through_iterators(families, &error);
+        }
+        Err(error) => return Err(error),
+    }
+    if let Some(checkpoint) = &mut opened.checkpoint {
+        checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
+    }
+    Ok(Logged {
+        last_sequence: unflushed.last_sequence,
+        unreadable: None,
+    })
+}
+
+fn is_declined(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Declined(_))
+}
+
+/// Leaves all rows to RocksDB's iterators.
+fn only_through_iterators(families: &mut BTreeMap<u32, Family>, reason: &Error) {
+    for family in families.values_mut() {
+        family.unread.get_or_insert_with(|| reason.to_string());
     }
 }
 
@@ -253,15 +420,24 @@ impl Database for Directory {
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>> {
         self.attempt(engine, None)
     }
+
+    fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
+        let mut operators = lock(&self.merge_operators);
+        let mut more = operators.clone();
+        more.add(stated)?;
+        *operators = more;
+        Ok(())
+    }
 }
 
 fn name_of(family: &ColumnFamily) -> Cow<'_, str> {
     String::from_utf8_lossy(&family.name)
 }
 
-/// Opens the files, which stay open as long as the view lives.
+/// Opens the files in the database's own directory. They stay open as long as the view lives.
 fn hold_files(family: &mut Family, folder: &TableFolder) -> Result<()> {
-    for file in family.files_mut() {
+    let files = family.files_mut().iter_mut();
+    for file in files.filter(|file| file.meta.path_id == 0) {
         let open = folder.open(file.meta.number).map_err(|error| {
             let doing = format!("open it in {ATTEMPTS} attempts");
             Error::storage(&base_name(&folder.file(file.meta.number)), &doing, &error)

@@ -2,8 +2,12 @@
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 use rockmill_core::{CancelToken, KeyRange, Result};
+
+use crate::checkpoint::Checkpoint;
+use crate::merge_operators::MergeOperator;
 
 /// Takes key and value of a row.
 pub type RowFn<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
@@ -15,6 +19,12 @@ pub trait Iterators: Debug + Send + Sync {
     /// # Errors
     /// Storage or Declined if RocksDB does not read them; the errors of `row`; Cancelled.
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()>;
+
+    /// The merge operator that is stated for a column family.
+    fn merge_operator(&self, family: &str) -> Option<MergeOperator> {
+        let _ = family;
+        None
+    }
 }
 
 /// The rows to read.
@@ -22,14 +32,14 @@ pub trait Iterators: Debug + Send + Sync {
 pub struct IteratorRead<'a> {
     /// Directory of the database.
     pub path: &'a Path,
-    /// Folder of its write-ahead logs.
-    pub log_folder: &'a Path,
     /// Name of the column family.
     pub family: &'a str,
     /// Sequence number of the view: the rows are those that a snapshot there sees.
     pub sequence: u64,
     /// Range of their keys.
     pub range: &'a KeyRange,
+    /// The version, if the view is one of a directory.
+    pub checkpoint: Option<&'a Arc<Checkpoint>>,
     /// Checked now and then.
     pub cancel: &'a CancelToken,
 }

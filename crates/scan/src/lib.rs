@@ -11,11 +11,13 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod directory;
 mod engine;
 mod history;
 mod iterators;
 mod memory_table;
+mod merge_operators;
 mod options;
 mod piece;
 mod ranges;
@@ -29,14 +31,16 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::Result;
+use rockmill_core::{Error, ErrorKind, Result};
 
 pub use rockmill_snapshot::{LogFolder, LogSource};
 
+pub use checkpoint::Checkpoint;
 pub use directory::Directory;
 pub use engine::{ScanEngine, ScanSettings};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};
+pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
 pub use piece::{Piece, PieceOutput, PieceReport, Through};
 pub use store::{Store, ValueFn, Write, Written};
 pub use version::Version;
@@ -65,6 +69,16 @@ pub trait Database: Debug + Send + Sync {
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`].
     fn view(&self, engine: &Arc<ScanEngine>) -> Result<Arc<View>>;
+
+    /// States a merge operator for the views that are taken from now on.
+    ///
+    /// # Errors
+    /// Invalid if another one was stated for the same column families, or the database is open in this process.
+    fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
+        let _ = stated;
+        let what = "the database is read with the merge operators of the program that has it open";
+        Err(Error::new(ErrorKind::Invalid, what))
+    }
 
     /// A column family's newest values, if the database is open in this process.
     fn store(&self, family: &str) -> Option<Arc<dyn Store>> {

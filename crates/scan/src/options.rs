@@ -1,6 +1,6 @@
 //! What a database's OPTIONS file says of reading its files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rockmill_core::Result;
@@ -23,6 +23,8 @@ pub struct ReadOptions {
     pub(crate) filtered: BTreeSet<Vec<u8>>,
     /// Whether a write has a sequence number that readers see before memtables have its entries (`unordered_write`).
     pub is_unordered: bool,
+    /// Names of merge operators by those of their column families. Applications have operators of any name.
+    pub(crate) merge_operators: BTreeMap<Vec<u8>, String>,
 }
 
 impl ReadOptions {
@@ -38,6 +40,7 @@ impl ReadOptions {
             in_place: BTreeSet::new(),
             filtered: BTreeSet::new(),
             is_unordered: false,
+            merge_operators: BTreeMap::new(),
         };
         let Some(latest) = LatestOptions::read(storage, dir)? else {
             return Ok(read);
@@ -51,6 +54,10 @@ impl ReadOptions {
             let filters = ["compaction_filter", "compaction_filter_factory"];
             if filters.iter().any(|name| !family.options.is_null(name)) {
                 read.filtered.insert(family.name.clone());
+            }
+            let operator = family.options.object_name("merge_operator");
+            if let Some(name) = operator.filter(|name| !name.is_empty()) {
+                read.merge_operators.insert(family.name.clone(), name);
             }
         }
         read.wal_dir = latest.options.db.str("wal_dir").map(str::to_owned);

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use rockmill_core::{DeclineReason, Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::merge_operators::MergeOperator;
 use crate::view::{Family, FamilyView};
 
 /// A file of a version: its number, its bytes, and the unique id of its table.
@@ -25,6 +26,8 @@ pub struct Version {
     pub files: BTreeSet<VersionFile>,
     /// What is not flushed is in logs from this number on; `None` if all is.
     pub log_number: Option<u64>,
+    /// The merge operator that is stated.
+    pub merge_operator: Option<MergeOperator>,
 }
 
 impl FamilyView {
@@ -45,23 +48,31 @@ impl FamilyView {
             family: self.name.clone(),
             sequence: self.sequence,
             files: self.origin.files.clone(),
+            merge_operator: (self.iterators.as_ref())
+                .and_then(|iterators| iterators.merge_operator(&self.name)),
             log_number: (!self.unflushed.is_empty()).then_some(self.origin.log_number),
         })
     }
 }
 
 impl Version {
-    /// Leaves the files of this version to a column family.
+    /// Leaves the files of this version to a column family. Returns whether it has no others.
     ///
     /// # Errors
     /// Declined if it does not have them any more.
-    pub(crate) fn choose(&self, family: &mut Family) -> Result<()> {
+    pub(crate) fn choose(&self, family: &mut Family) -> Result<bool> {
+        let before = family.files_mut().len();
         family.keep_files(|file| self.files.contains(&file));
         let has_log = self.log_number.is_none_or(|log| log == family.log_number());
         match family.files_mut().len() == self.files.len() && has_log {
-            true => Ok(()),
+            true => Ok(before == self.files.len()),
             false => Err(self.gone()),
         }
+    }
+
+    /// Whether it has entries that are not flushed.
+    pub(crate) fn has_unflushed(&self) -> bool {
+        self.log_number.is_some()
     }
 
     pub(crate) fn gone(&self) -> Error {

@@ -476,7 +476,6 @@ impl FamilyView {
         let every_key = KeyRange::default();
         let read = IteratorRead {
             path: &self.path,
-            log_folder: &self.log_folder,
             family: &self.name,
             sequence: self.sequence,
             // Other comparators have other ranges.
@@ -485,6 +484,7 @@ impl FamilyView {
             } else {
                 &every_key
             },
+            checkpoint: None,
             cancel,
         };
         iterators.read(&read, &mut |key, value| match range.contains(key) {

@@ -1,6 +1,6 @@
 //! Entries that are not in SST files yet: those in the write-ahead logs of a column family's memtables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -117,6 +117,14 @@ pub struct Unflushed {
     pub families: BTreeMap<u32, MemTable>,
     /// Largest sequence number that the batches have taken, other column families' too; 0 before the first batch.
     pub last_sequence: u64,
+    /// Column families with merge operands, by id.
+    pub operands: BTreeSet<u32>,
+    /// The logs that [`Unflushed::read`] has read, in order.
+    pub logs: Vec<LogFile>,
+    /// Why [`Unflushed::read`] has left out all entries, if they do not fit into the memory. Everything else is known.
+    pub left_out: Option<Error>,
+    /// Whether entries that do not fit into the memory are left out.
+    may_leave_out: bool,
     /// Transactions that are prepared and not committed, by their names.
     prepared: BTreeMap<Vec<u8>, PreparedBatch>,
     /// Whether all are there that were prepared before the first batch and have unflushed entries.
@@ -125,6 +133,34 @@ pub struct Unflushed {
     next_sequence: Option<u64>,
     bytes: usize,
     max_bytes: usize,
+}
+
+/// A log that was read. Another process may append to it.
+#[derive(Debug)]
+pub struct LogFile {
+    /// Number of the log.
+    pub number: u64,
+    /// The open file.
+    pub file: InputFileReader,
+    /// Offset behind the last record that was read.
+    pub end: u64,
+}
+
+impl LogFile {
+    /// Whether `copy`, which has the first `end` bytes, has the same records. RocksDB may write the next log over a log that
+    /// it does not need any more (`recycle_log_file_num`).
+    ///
+    /// # Errors
+    /// Those of reading `copy`; Cancelled.
+    pub fn is_copied(&self, copy: &InputFileReader, cancel: &CancelToken) -> Result<bool> {
+        match read_log(copy, self.number, cancel, |_, _| Ok(())) {
+            Ok(read) => Ok(read.end == self.end),
+            Err(error) if matches!(error.kind, ErrorKind::Storage | ErrorKind::Cancelled) => {
+                Err(error)
+            }
+            Err(_) => Ok(false),
+        }
+    }
 }
 
 /// The entries of a transaction that is prepared.
@@ -140,6 +176,10 @@ impl Unflushed {
         Self {
             families: BTreeMap::new(),
             last_sequence: 0,
+            operands: BTreeSet::new(),
+            logs: Vec::new(),
+            left_out: None,
+            may_leave_out: false,
             prepared: BTreeMap::new(),
             has_all_prepared: false,
             next_sequence: None,
@@ -153,11 +193,12 @@ impl Unflushed {
     /// What a crash left of the last write is no part of them, and neither is a write that another process is at
     /// (`kPointInTimeRecovery`). `log_dir` is that of [`crate::log_folder::LogFolder`]. `wanted` chooses column
     /// families; it must leave out those with another order than the bytewise one and those with
-    /// `inplace_update_support`, whose entries RocksDB changes when it inserts them.
+    /// `inplace_update_support`, whose entries RocksDB changes when it inserts them. If the entries take more than
+    /// `max_bytes` of memory, all of them are left out.
     ///
     /// # Errors
     /// Corruption if a log is damaged, or torn and followed by one that does not go on from there; Declined as
-    /// [`Unflushed::add_batch`]; Storage; Cancelled.
+    /// [`Unflushed::add_batch`], also if prepared transactions take more than `max_bytes`; Storage; Cancelled.
     pub fn read(
         storage: &dyn Storage,
         log_dir: &Path,
@@ -166,27 +207,27 @@ impl Unflushed {
         max_bytes: usize,
         cancel: &CancelToken,
     ) -> Result<Self> {
-        let chosen = tree.column_families.iter().filter(|(id, _)| wanted(**id));
-        let first_logs: BTreeMap<u32, u64> = chosen
-            .map(|(&id, family)| (id, family.log_number.max(tree.min_log_number_to_keep)))
-            .collect();
         let mut unflushed = Self {
             has_all_prepared: true,
+            may_leave_out: true,
             ..Self::new(max_bytes)
         };
-        let Some(&first) = first_logs.values().min() else {
-            return Ok(unflushed);
-        };
+        let families = &tree.column_families;
+        let chosen = families.iter().filter(|(id, _)| wanted(**id));
+        let first_logs: BTreeMap<u32, u64> = chosen
+            .map(|(&id, family)| (id, family.log_number))
+            .collect();
+        let first = families.values().map(|family| family.log_number).min();
         // Older logs are kept for the transactions that were prepared in them.
         let first = match tree.min_log_number_to_keep {
-            0 => first,
-            kept => kept.min(first),
+            0 => first.unwrap_or(0),
+            kept => kept,
         };
         let mut torn: Option<Error> = None;
         for (number, name) in log_files(storage, log_dir, first)? {
             let file = InputFileReader::open(storage, &log_dir.join(name))?;
             let takes = |id: u32, _| first_logs.get(&id).is_some_and(|&first| first <= number);
-            let tear = read_log(&file, number, cancel, |offset, batch| {
+            let read = read_log(&file, number, cancel, |offset, batch| {
                 let in_record = |error: Error| Error {
                     offset: Some(offset),
                     ..error.in_file(file.name())
@@ -200,7 +241,9 @@ impl Unflushed {
                 }
                 unflushed.add(batch, takes).map_err(in_record)
             })?;
-            torn = tear.or(torn);
+            torn = read.torn.or(torn);
+            let end = read.end;
+            unflushed.logs.push(LogFile { number, file, end });
         }
         for family in unflushed.families.values_mut() {
             family.sort();
@@ -259,6 +302,12 @@ impl Unflushed {
             let what = "a range deletion ends before it begins";
             return Err(Error::new(ErrorKind::Corruption, what));
         }
+        if entry.kind == ValueType::Merge {
+            self.operands.insert(entry.column_family);
+        }
+        if self.left_out.is_some() {
+            return Ok(());
+        }
         let family = self.families.entry(entry.column_family).or_default();
         let before = family.bytes;
         family.add(entry);
@@ -307,7 +356,7 @@ impl Unflushed {
         Ok(())
     }
 
-    fn check_memory(&self) -> Result<()> {
+    fn check_memory(&mut self) -> Result<()> {
         if self.bytes <= self.max_bytes {
             return Ok(());
         }
@@ -315,7 +364,14 @@ impl Unflushed {
             "what is not flushed takes more than {} bytes of memory; flush the database",
             self.max_bytes
         );
-        Err(Error::declined(DeclineReason::MemoryBudget, what))
+        let error = Error::declined(DeclineReason::MemoryBudget, what);
+        if !self.may_leave_out || self.left_out.is_some() {
+            return Err(error);
+        }
+        let families = std::mem::take(&mut self.families);
+        self.bytes -= families.values().map(|family| family.bytes).sum::<usize>();
+        self.left_out = Some(error);
+        self.check_memory()
     }
 }
 
@@ -337,22 +393,33 @@ fn log_files(storage: &dyn Storage, dir: &Path, first: u64) -> Result<BTreeMap<u
     Ok(numbered.filter(|(number, _)| *number >= first).collect())
 }
 
-/// Calls `each` with the offset and the bytes of every record of a log. Returns what is wrong with the log's end if it
-/// is not the last one.
+/// Where a log has ended.
+struct LogEnd {
+    /// Offset behind its last record.
+    end: u64,
+    /// What is wrong with its end if it is not the last log.
+    torn: Option<Error>,
+}
+
+/// Calls `each` with the offset and the bytes of every record of a log.
 fn read_log(
     file: &InputFileReader,
     number: u64,
     cancel: &CancelToken,
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<Option<Error>> {
+) -> Result<LogEnd> {
     let mut reader = LogReader::write_ahead_log(number);
+    let mut end = 0;
     let mut piece = Vec::new();
     'file: while reader.bytes_fed() < file.len() && !reader.has_ended() {
         read_piece(file, reader.bytes_fed(), cancel, &mut piece)?;
         reader.push(&piece);
         loop {
             match reader.next_record() {
-                Ok(Some(record)) => each(record.offset, &record.payload)?,
+                Ok(Some(record)) => {
+                    each(record.offset, &record.payload)?;
+                    end = record.end;
+                }
                 Ok(None) => break,
                 Err(error)
                     if error.kind == format::ErrorKind::Corruption
@@ -368,7 +435,10 @@ fn read_log(
         let what = "the log is torn, and the next one does not go on from there";
         Error::corruption(file.name(), offset, what)
     };
-    Ok(reader.torn_at().map(torn))
+    Ok(LogEnd {
+        end,
+        torn: reader.torn_at().map(torn),
+    })
 }
 
 /// Whether a file has nothing but zeros from `at` on, as after a crash of the system.

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
 use rockmill_layout::{Layout, column_type};
-use rockmill_scan::{Directory, LogSource, ScanEngine};
+use rockmill_scan::{Directory, LogSource, ScanEngine, StatedOperator};
 
 use crate::read_only::ReadOnly;
 use crate::scan::external;
@@ -135,7 +135,16 @@ fn table(scans: &Scans, statement: &CreateExternalTable) -> Result<Arc<dyn Table
     let (key, value) = (options.take("key"), options.take("value"));
     let on_error = options.take("on_error");
     options.take(WAL_DIR);
+    let operator = options.take("merge_operator");
     options.none_left()?;
+    if let Some(operator) = operator {
+        let stated = StatedOperator {
+            operator: operator.parse().map_err(DataFusionError::Plan)?,
+            family: Some(family.clone()),
+        };
+        let state = scans.database().state_merge_operator(&stated);
+        state.map_err(external)?;
+    }
     let gives_nulls = match on_error.as_deref() {
         None | Some("error") => false,
         Some("null") => true,
@@ -185,7 +194,7 @@ impl Options {
         match self.0.keys().next() {
             None => Ok(()),
             Some(name) => plan_err!(
-                "{name} is no option of a ROCKSDB table; options are family, key, value, on_error and wal_dir"
+                "{name} is no option of a ROCKSDB table; options are family, key, value, on_error, merge_operator and wal_dir"
             ),
         }
     }

@@ -1,29 +1,38 @@
-//! RocksDB's iterators over a directory, which RocksDB opens read-only.
+//! RocksDB's iterators over a directory.
+//!
+//! RocksDB opens a temporary folder with exactly the view's version ([`Checkpoint`]), so another process may write, flush
+//! and compact meanwhile. It opens the column family that is read and the default one, without which it opens nothing. What
+//! OPTIONS say does not matter for reading, so a problem there costs no rows.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rockmill_core::{DeclineReason, Error, ErrorKind, Result};
-use rockmill_scan::{IteratorRead, Iterators};
-use rust_rocksdb::{Cache, DB, Env, ReadOptions};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_scan::{Checkpoint, IteratorRead, Iterators};
+use rust_rocksdb::{ColumnFamilyDescriptor, DB, Options, ReadOptions};
 use tempfile::TempDir;
 
 /// Rows between two checks for cancellation.
 const ROWS_PER_CHECK: usize = 4096;
 
-/// Memory of RocksDB's block cache.
-const CACHE_BYTES: usize = 32 << 20;
+/// Tables that RocksDB has open at a time. It opens others when it needs them.
+const MAX_OPEN_FILES: i32 = 256;
 
-/// Opens a directory read-only, with the options of its OPTIONS file, when the first rows are read.
+/// Least number of levels that RocksDB is told: its default.
+const MIN_LEVELS: u32 = 7;
+
+const DEFAULT_FAMILY: &str = "default";
+
+/// Opens a view's version read-only when the first rows are read.
 #[derive(Default)]
-pub struct ReadOnly(Mutex<Option<Opened>>);
+pub struct ReadOnly(Mutex<Option<Arc<Opened>>>);
 
-#[derive(Clone)]
+/// A version, with a database for each column family that was read.
 struct Opened {
-    db: Arc<DB>,
-    /// RocksDB writes its info log there, and nothing else anywhere.
-    _log: Arc<TempDir>,
+    databases: Mutex<BTreeMap<String, Arc<DB>>>,
+    folder: TempDir,
+    checkpoint: Arc<Checkpoint>,
 }
 
 impl fmt::Debug for ReadOnly {
@@ -33,45 +42,126 @@ impl fmt::Debug for ReadOnly {
 }
 
 impl ReadOnly {
-    /// The database as of a sequence number.
-    fn at(&self, path: &Path, log_folder: &Path, sequence: u64) -> Result<Opened> {
+    fn at(&self, checkpoint: &Arc<Checkpoint>, cancel: &CancelToken) -> Result<Arc<Opened>> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // It sees all that was written before it was opened, and nothing later.
-        let is_there = |opened: &Opened| opened.db.latest_sequence_number() == sequence;
-        if let Some(opened) = opened.as_ref().filter(|opened| is_there(opened)) {
-            return Ok(opened.clone());
+        let known = opened.as_ref();
+        if let Some(known) = known.filter(|known| known.checkpoint.is_same(checkpoint)) {
+            return Ok(Arc::clone(known));
         }
-        let fresh = open(path, log_folder)?;
-        if !is_there(&fresh) {
-            let what = "another process wrote to the database after the statement had begun, and some of its rows can \
-                        be read by RocksDB alone: run the statement again";
-            return Err(Error::new(ErrorKind::Storage, what).in_file(&path.display().to_string()));
-        }
-        *opened = Some(fresh.clone());
+        let folder = TempDir::new();
+        let folder = folder.map_err(|e| Error::storage("TMPDIR", "make a temporary folder", &e))?;
+        checkpoint.fill(folder.path(), cancel)?;
+        let fresh = Arc::new(Opened {
+            databases: Mutex::default(),
+            folder,
+            checkpoint: Arc::clone(checkpoint),
+        });
+        *opened = Some(Arc::clone(&fresh));
         Ok(fresh)
     }
 }
 
-fn open(path: &Path, log_folder: &Path) -> Result<Opened> {
-    let name = path.display().to_string();
-    let refused = |doing: &str, error: &dyn fmt::Display| {
-        let what = format!("RocksDB cannot {doing}: {error}");
-        Error::declined(DeclineReason::OptionsFile, what).in_file(&name)
+impl Opened {
+    fn database(&self, family: &str) -> Result<Arc<DB>> {
+        let mut databases = self
+            .databases
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(db) = databases.get(family) {
+            return Ok(Arc::clone(db));
+        }
+        let db = Arc::new(self.open(family)?);
+        databases.insert(family.to_owned(), Arc::clone(&db));
+        Ok(db)
+    }
+
+    fn open(&self, family: &str) -> Result<DB> {
+        let mut options = Options::default();
+        // RocksDB refuses logs with prepared transactions without the first. Without the second it crashes if the
+        // MANIFEST tracks logs.
+        options.set_allow_2pc(true);
+        options.set_track_and_verify_wals_in_manifest(true);
+        options.set_max_open_files(MAX_OPEN_FILES);
+        options.set_skip_stats_update_on_db_open(true);
+        let mut families = vec![self.options(DEFAULT_FAMILY, family)?];
+        if family != DEFAULT_FAMILY {
+            families.push(self.options(family, family)?);
+        }
+        let db = DB::open_cf_descriptors_read_only(&options, self.folder.path(), families, false);
+        db.map_err(|e| failed("open the database", &e))
+    }
+
+    /// The options of a column family, if `read` is read.
+    fn options(&self, family: &str, read: &str) -> Result<ColumnFamilyDescriptor> {
+        const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
+        const REVERSE: &[u8] = b"rocksdb.ReverseBytewiseComparator";
+        let tree = self.checkpoint.family(family).ok_or_else(|| {
+            let gone = format!("there is no column family {family:?}");
+            Error::declined(DeclineReason::Manifest, gone)
+        })?;
+        let declined = |reason, what: &str| {
+            let what = format!("column family {family:?}: {what}");
+            Err(Error::declined(reason, what))
+        };
+        let mut files = tree.levels.values().flat_map(|files| files.values());
+        if files.any(|file| file.path_id != 0) {
+            let what = "its files lie in more than one directory";
+            return declined(DeclineReason::DbPaths, what);
+        }
+        let mut options = Options::default();
+        match self.checkpoint.merge_operator(family) {
+            Some(operator) => {
+                let text = format!("merge_operator={}", operator.option_value());
+                options = options.get_options_from_string(text).map_err(|e| {
+                    let what = format!("RocksDB makes no merge operator {operator}: {e}");
+                    Error::new(ErrorKind::Invalid, what)
+                })?;
+            }
+            // RocksDB reads no log with operands without a merge operator. This one fails when it is used.
+            None => options.set_merge_operator("not stated", |_, _, _| None, |_, _, _| None),
+        }
+        let name = String::from_utf8_lossy(&tree.comparator).into_owned();
+        match &tree.comparator[..] {
+            BYTEWISE | b"" => {}
+            REVERSE => options.set_comparator(&name, Box::new(|a, b| b.cmp(a))),
+            // RocksDB asks for the name alone, unless keys are read.
+            _ if family != read => options.set_comparator(&name, Box::new(|a, b| a.cmp(b))),
+            _ => {
+                let what = format!(
+                    "only its application has the comparator {name}: query it from there, through a handle of the open \
+                     database"
+                );
+                return declined(DeclineReason::Comparator, &what);
+            }
+        }
+        let deepest = tree.levels.keys().next_back().copied().unwrap_or(0);
+        let levels = deepest.saturating_add(1).max(MIN_LEVELS);
+        options.set_num_levels(i32::try_from(levels).unwrap_or(i32::MAX));
+        Ok(ColumnFamilyDescriptor::new(family, options))
+    }
+}
+
+/// An error of RocksDB.
+fn failed(doing: &str, error: &rust_rocksdb::Error) -> Error {
+    let kind = match error.kind() {
+        rust_rocksdb::ErrorKind::Corruption => ErrorKind::Corruption,
+        _ => ErrorKind::Storage,
     };
-    let log = TempDir::new()
-        .map_err(|e| refused("write its log to the folder for temporary files", &e))?;
-    let env = Env::new().map_err(|e| refused("start", &e))?;
-    let loaded =
-        rust_rocksdb::Options::load_latest(path, env, true, Cache::new_lru_cache(CACHE_BYTES));
-    let (mut options, families) = loaded.map_err(|e| refused("read the OPTIONS file", &e))?;
-    options.set_db_log_dir(log.path());
-    options.set_wal_dir(log_folder);
-    let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
-    let db = db.map_err(|e| refused("open the database read-only", &e))?;
-    Ok(Opened {
-        db: Arc::new(db),
-        _log: Arc::new(log),
-    })
+    Error::new(kind, format!("RocksDB cannot {doing}: {error}"))
+}
+
+/// The error of operands for which no merge operator is stated.
+fn not_stated(checkpoint: &Checkpoint, family: &str) -> Error {
+    let named = checkpoint.named_operator(family).map(|name| {
+        format!("; OPTIONS name {name}, which may be the application's own operator of that name")
+    });
+    let what = format!(
+        "column family {family:?} has merge operands, and no merge operator is stated{}: if it is one of RocksDB's, say \
+         --merge-operator '{family}=NAME', or in SQL OPTIONS ('merge_operator' 'NAME'); else query from the application, \
+         through a handle of the open database",
+        named.unwrap_or_default()
+    );
+    Error::declined(DeclineReason::MergeOperands, what)
 }
 
 impl Iterators for ReadOnly {
@@ -80,16 +170,29 @@ impl Iterators for ReadOnly {
         what: &IteratorRead<'_>,
         row: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let db = self.at(what.path, what.log_folder, what.sequence)?.db;
         let name = what.path.display().to_string();
+        let checkpoint = what
+            .checkpoint
+            .ok_or_else(|| Error::internal("a view of a directory without its version"))?;
+        let opened = self.at(checkpoint, what.cancel);
+        let opened = opened.map_err(|e| e.in_file(&name))?;
+        let db = opened.database(what.family);
+        let db = db.map_err(|e| e.in_file(&name))?;
+        let (found, expected) = (db.latest_sequence_number(), what.sequence);
+        if found != expected {
+            let what = format!(
+                "RocksDB finds sequence number {found} where files and logs end with {expected}"
+            );
+            return Err(Error::internal(what).in_file(&name));
+        }
         let Some(family) = db.cf_handle(what.family) else {
-            let gone = format!("there is no column family {}", what.family);
-            return Err(Error::declined(DeclineReason::Manifest, gone).in_file(&name));
+            return Err(Error::internal("a column family without a handle"));
         };
         let mut options = ReadOptions::default();
         if let Some(end) = &what.range.end {
             options.set_iterate_upper_bound(end.clone());
         }
+        options.set_total_order_seek(true);
         options.fill_cache(false);
         let mut rows = db.raw_iterator_cf_opt(&family, options);
         match &what.range.begin {
@@ -106,15 +209,12 @@ impl Iterators for ReadOnly {
             rows.next();
         }
         rows.status().map_err(|error| {
-            let text = error.to_string();
-            let error = match text.contains("merge_operator") || text.contains("merge operator") {
-                // Only the application has it.
-                true => Error::declined(
-                    DeclineReason::MergeOperands,
-                    "rows have merge operands, and their merge operator is none that RocksDB registers by its name: \
-                     query them from the application, through a handle of the open database",
-                ),
-                false => Error::new(ErrorKind::Storage, format!("RocksDB cannot read rows: {text}")),
+            let is_stated = checkpoint.merge_operator(what.family).is_some();
+            // `Status::kMergeOperatorFailed`.
+            let is_merge = error.to_string().contains("Merge operator failed");
+            let error = match is_merge && !is_stated {
+                true => not_stated(checkpoint, what.family),
+                false => failed("read rows", &error),
             };
             error.in_file(&name)
         })

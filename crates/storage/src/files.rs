@@ -8,6 +8,7 @@ mod removal;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -161,6 +162,11 @@ pub trait ReadableFile: Debug + Send + Sync {
     /// # Errors
     /// The operating system's error.
     fn size(&self) -> io::Result<u64>;
+
+    /// The file's descriptor; `None` if the operating system does not have the file.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// How a range of a file will be used.

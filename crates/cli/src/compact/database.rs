@@ -24,11 +24,13 @@ pub struct Opening {
     /// The database's own options.
     own: OptionsFile,
     own_number: u64,
+    /// Values of `merge_operator` in its file, in the file's order.
+    own_operators: Vec<String>,
 }
 
 impl Opening {
-    /// Lets RocksDB read the newest OPTIONS file, completed with the missing bits per key. With these options it creates
-    /// no database or column family, and replays the WAL in `logs` alone.
+    /// Lets RocksDB read the newest OPTIONS file, completed with the missing bits per key, and with these values of
+    /// `merge_operator`. With these options it creates no database or column family, and replays the WAL in `logs` alone.
     ///
     /// # Errors
     /// Environment or Data if RocksDB fails.
@@ -37,11 +39,13 @@ impl Opening {
         logs: &Path,
         diagnosis: &Diagnosis,
         bits: &[Option<u32>],
+        operators: &[String],
     ) -> Result<Self, Failure> {
         let name = format!("OPTIONS-{:06}", diagnosis.options_number);
         let text = fs::read_to_string(dir.join(&name))
             .map_err(|e| Failure::Environment(format!("{name}: {e}")))?;
-        let text = options_text::for_opening(&text, bits);
+        let own_operators = options_text::merge_operators(&text);
+        let text = options_text::for_opening(&text, bits, operators);
         let (mut options, families) = options_text::load(&text)?;
         options.create_if_missing(false);
         options.create_missing_column_families(false);
@@ -60,6 +64,7 @@ impl Opening {
             families,
             own,
             own_number: diagnosis.options_number,
+            own_operators,
         })
     }
 
@@ -73,7 +78,7 @@ impl Opening {
         let opened = DB::open_cf_descriptors(&self.options, dir, self.families);
         let opened = opened.map_err(|e| task.failed("open the database", &e));
         let opened = opened.and_then(|db| {
-            let written = Written::find(dir, &self.own, own_number)?;
+            let written = Written::find(dir, &self.own, &self.own_operators, own_number)?;
             Ok(Database { db, written })
         });
         opened.map_err(|failure| {

@@ -1,13 +1,16 @@
 //! Decides whether the command may open a database, equally for a compaction and for a dry run.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
+use rockmill_core::CancelToken;
 use rockmill_format::options_file::{ColumnFamilyOptions, OptionsFile};
+use rockmill_scan::MergeOperator;
 use rockmill_snapshot::LogFolder;
 use rockmill_snapshot::closed_database::options_name;
+use rockmill_snapshot::unflushed::Unflushed;
 use rockmill_storage::LocalStorage;
 
 use super::database::Opening;
@@ -40,10 +43,8 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     refusals.extend(cut_options(diagnosis));
     refusals.extend(other_families(diagnosis));
     refusals.extend(objects::unknown(options));
-    if !task.trust_operator_names {
-        refusals.extend(unproved_operators(task, diagnosis, logs.as_deref()));
-        refusals.extend(unproved_filter(task, options));
-    }
+    refusals.extend(unstated_operators(task, diagnosis, logs.as_deref()));
+    refusals.extend(unproved_filter(task, options));
     refusals.extend(read_only_policy(task, options));
     refusals.extend(several_paths(diagnosis));
     if !task.service.write_committed && options.db.str("allow_2pc") == Some("true") {
@@ -65,7 +66,8 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let Some(logs) = logs.filter(|_| refusals.is_empty()) else {
         return Err(refusals);
     };
-    let opening = Opening::new(&task.dir, &logs, diagnosis, &bits);
+    let operators = merge_operators(task, options);
+    let opening = Opening::new(&task.dir, &logs, diagnosis, &bits, &operators);
     opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
@@ -85,17 +87,23 @@ fn other_families(diagnosis: &Diagnosis) -> Vec<Refusal> {
     unknown.chain(gone).collect()
 }
 
-/// Finds merge operators with names of RocksDB's own operators, where there may be operands to merge. The name proves
+/// Finds merge operators where there may be operands to merge, and no operator is stated. The name in OPTIONS proves
 /// nothing: applications choose it, and RocksDB never compares it with anything.
 ///
 /// Opening merges operands in the WAL of any column family; compacting merges operands in the files of one.
-fn unproved_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -> Vec<Refusal> {
-    let log = logs.is_none_or(log_has_entries);
+fn unstated_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -> Vec<Refusal> {
+    let in_log = families_with_logged_operands(&task.dir, logs);
     let of_family = |family: &ColumnFamilyOptions| {
-        let name = objects::of_rocksdb(&family.options, "merge_operator")?;
+        let name = objects::merge_operator(&family.options)?;
+        let text = String::from_utf8_lossy(&family.name);
+        if task.merge_operators.get(&text).is_some() {
+            return None;
+        }
         let compacted = family.name == task.column_family.as_bytes();
         let mut found = diagnosis.families.iter().filter(|f| f.name == family.name);
         let files = compacted && found.any(|family| family.may_hold_operands);
+        let log = in_log.as_ref();
+        let log = log.is_none_or(|families| families.contains(&family.name));
         let (place, emptied) = match (files, log) {
             (true, _) => ("its files may hold operands", ""),
             (false, true) => (
@@ -107,11 +115,38 @@ fn unproved_operators(task: &Task, diagnosis: &Diagnosis, logs: Option<&Path>) -
         let what = format!(
             "merge_operator is {name}, which may be its application's own of that name, and {place}"
         );
-        let change = format!("say --trust-operator-names if it is RocksDB's{emptied}");
+        let change = format!(
+            "say --merge-operator {text}=NAME if it is one of RocksDB's, else {FROM_APPLICATION}{emptied}"
+        );
         Some(Refusal::data(what, change).of_family(&family.name))
     };
     let families = &diagnosis.options.column_families;
     families.iter().filter_map(of_family).collect()
+}
+
+/// Names of the column families with merge operands in the WAL; `None` if it cannot be read.
+fn families_with_logged_operands(dir: &Path, logs: Option<&Path>) -> Option<BTreeSet<Vec<u8>>> {
+    const NO_ENTRIES: usize = 0;
+    let logs = logs?;
+    let tree = database_dir::read_tree(dir).ok()?;
+    let cancel = CancelToken::new();
+    let read = Unflushed::read(&LocalStorage, logs, &tree, |_| true, NO_ENTRIES, &cancel).ok()?;
+    let families = tree.column_families.into_iter();
+    let with = families.filter(|(id, _)| read.operands.contains(id));
+    Some(with.map(|(_, family)| family.name).collect())
+}
+
+/// Values of the option `merge_operator` with which the database is opened, in the order of the OPTIONS file. Without a
+/// statement there is no operator, and RocksDB fails if it meets an operand all the same.
+fn merge_operators(task: &Task, options: &OptionsFile) -> Vec<String> {
+    let value = |family: &ColumnFamilyOptions| {
+        let name = String::from_utf8_lossy(&family.name);
+        let has_one = objects::merge_operator(&family.options).is_some();
+        let stated = task.merge_operators.get(&name);
+        let stated = stated.filter(|_| has_one || task.merge_operators.names(&name));
+        stated.map_or_else(|| objects::NULL.to_owned(), MergeOperator::option_value)
+    };
+    options.column_families.iter().map(value).collect()
 }
 
 /// Finds a compaction filter with a name of RocksDB's own filters. A filter acts on any entry.
@@ -120,8 +155,7 @@ fn unproved_filter(task: &Task, options: &OptionsFile) -> Option<Refusal> {
     let name = objects::of_rocksdb(&family.options, "compaction_filter")?;
     let what =
         format!("compaction_filter is {name}, which may be its application's own of that name");
-    let change = "say --trust-operator-names if it is RocksDB's";
-    Some(Refusal::data(what, change).of_family(&family.name))
+    Some(Refusal::data(what, FROM_APPLICATION).of_family(&family.name))
 }
 
 /// Before RocksDB 7.0, OPTIONS name the policy of Bloom filters with a name that later means a policy that writes none.
@@ -136,19 +170,6 @@ fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
         );
         let change = "open and close the database once with its application on RocksDB 7 or later";
         Refusal::data(what, change).of_family(&family.name)
-    })
-}
-
-/// Whether the WAL has entries or cannot be read.
-fn log_has_entries(dir: &Path) -> bool {
-    let Ok(mut entries) = fs::read_dir(dir) else {
-        return true;
-    };
-    entries.any(|entry| {
-        entry.is_ok_and(|entry| {
-            let is_log = Path::new(&entry.file_name()).extension() == Some(OsStr::new("log"));
-            is_log && entry.metadata().map_or(true, |log| log.len() > 0)
-        })
     })
 }
 

@@ -20,6 +20,7 @@ use rockmill_side_by_side::machine::usual_threads;
 use rockmill_snapshot::manual::UserKeys;
 use rockmill_terminal::outcome::Failure;
 
+use crate::merge_args::MergeArgs;
 use crate::service_args::ServiceArgs;
 use crate::wal_dir::WalDirArgs;
 use crate::{database_dir, device};
@@ -71,10 +72,8 @@ pub struct CompactArgs {
     wal: WalDirArgs,
     #[command(flatten)]
     service: ServiceArgs,
-    /// Trust that merge operators and the compaction filter with names of RocksDB's own are RocksDB's. If they are not,
-    /// using RocksDB's instead changes the content of the database.
-    #[arg(long)]
-    trust_operator_names: bool,
+    #[command(flatten)]
+    merge: MergeArgs,
     /// Write nothing; say what would be compacted and how, or why not.
     #[arg(long)]
     dry_run: bool,
@@ -114,6 +113,13 @@ impl FromStr for Key {
 /// Usage if there is no such database or column family; Environment if another process has it open or the system
 /// refuses; Data if it is damaged or needs an object that only its application has.
 pub fn run(args: CompactArgs) -> Result<(), Failure> {
+    database_dir::require_with_options(&args.db)?;
+    let tree = database_dir::read_tree(&args.db)?;
+    let families = tree.column_families.values();
+    let families = families.map(|family| String::from_utf8_lossy(&family.name).into_owned());
+    let merge_operators = args
+        .merge
+        .operators(&args.db, &families.collect::<Vec<_>>())?;
     let task = Task {
         dir: args.db,
         column_family: args.column_family,
@@ -131,7 +137,7 @@ pub fn run(args: CompactArgs) -> Result<(), Failure> {
         io_bytes_per_second: args.io_mib_per_s.unwrap_or(0) << 20,
         wal: args.wal,
         service: args.service,
-        trust_operator_names: args.trust_operator_names,
+        merge_operators,
     };
     task.check()?;
     let engine = task.engine()?;

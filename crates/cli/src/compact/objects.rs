@@ -8,17 +8,19 @@ use rockmill_format::prefix::PrefixExtractor;
 use super::refusal::{FROM_APPLICATION, Refusal};
 
 /// Value that RocksDB writes for no object.
-const NULL: &str = "nullptr";
+pub const NULL: &str = "nullptr";
+
+const MERGE_OPERATOR: &str = "merge_operator";
 
 /// Objects of a column family, and the names that RocksDB has registered for each. With another object, keys would be
 /// ordered differently, or entries would be kept or written differently than in the application.
 ///
 /// For comparators, prefix extractors, filter policies and compression managers, RocksDB itself compares names to
-/// decide whether files fit, so a name is sufficient here as well. For merge operators and compaction filters a name
-/// proves nothing; the decision makes further checks.
+/// decide whether files fit, so a name is sufficient here as well. For compaction filters a name proves nothing; the
+/// decision makes further checks. Merge operators are stated by the user.
 ///
 /// Every version of RocksDB writes a line for each of these, except for an object without a name.
-const ALWAYS_WRITTEN: [(&str, &[&str]); 5] = [
+const ALWAYS_WRITTEN: [(&str, &[&str]); 4] = [
     (
         "comparator",
         &[
@@ -26,19 +28,6 @@ const ALWAYS_WRITTEN: [(&str, &[&str]); 5] = [
             "leveldb.BytewiseComparator.u64ts",
             "rocksdb.ReverseBytewiseComparator",
             "rocksdb.ReverseBytewiseComparator.u64ts",
-        ],
-    ),
-    (
-        "merge_operator",
-        &[
-            NULL,
-            "BytesXOR",
-            "MaxOperator",
-            "MergeSortOperator",
-            "PutOperator",
-            "StringAppendOperator",
-            "StringAppendTESTOperator",
-            "UInt64AddOperator",
         ],
     ),
     (
@@ -109,6 +98,9 @@ fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
             Some(_) => other(options, key, known),
         });
     }
+    if options.str(MERGE_OPERATOR).is_none() {
+        found.push(missing(MERGE_OPERATOR, "an object without a name"));
+    }
     for (key, known) in LATER_WRITTEN {
         found.extend(other(options, key, known));
     }
@@ -132,6 +124,11 @@ fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
     found
 }
 
+/// Returns the name of a column family's merge operator, if it has one.
+pub fn merge_operator(options: &Options) -> Option<String> {
+    name(options, MERGE_OPERATOR)
+}
+
 /// Returns the name of the object in an option of a column family, if RocksDB registers that name.
 pub fn of_rocksdb(options: &Options, key: &str) -> Option<String> {
     let (_, known) = ALWAYS_WRITTEN.iter().find(|(option, _)| *option == key)?;
@@ -140,12 +137,10 @@ pub fn of_rocksdb(options: &Options, key: &str) -> Option<String> {
 
 /// Returns the name of the object in an option, if there is one.
 fn name(options: &Options, key: &str) -> Option<String> {
-    let text = options.str(key).filter(|&text| text != NULL)?;
-    let object = options.nested(key).ok();
-    let name = object.as_ref().and_then(|object| object.id());
-    Some(match name.unwrap_or(text) {
-        "" => "an object without a name".to_owned(),
-        name => name.to_owned(),
+    let name = options.object_name(key)?;
+    Some(match name.is_empty() {
+        true => "an object without a name".to_owned(),
+        false => name,
     })
 }
 
@@ -230,18 +225,6 @@ mod tests {
         for (db, family, table, said) in [
             (
                 "x=1",
-                "merge_operator=mine",
-                "x=1",
-                "merge_operator is mine",
-            ),
-            (
-                "x=1",
-                "merge_operator={id=mine;}",
-                "x=1",
-                "merge_operator is mine",
-            ),
-            (
-                "x=1",
                 "compaction_filter=ttl",
                 "x=1",
                 "compaction_filter is ttl",
@@ -255,9 +238,9 @@ mod tests {
             ("x=1", "x=1", "filter_policy=mine", "filter_policy is mine"),
             (
                 "x=1",
-                "merge_operator=",
+                "compaction_filter=",
                 "x=1",
-                "merge_operator is an object without a name",
+                "compaction_filter is an object without a name",
             ),
             ("x=1", "table_factory=mine", "x=1", "table_factory is mine"),
             (

@@ -1,5 +1,6 @@
 //! The OPTIONS file that opening a database writes, and the OPTIONS text for opening it.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,6 +17,8 @@ const CACHE_BYTES: usize = 8 << 20;
 
 /// Column family option that the command sets while it has the database open.
 const NO_COMPACTIONS: &str = "disable_auto_compactions";
+/// Column family option whose object the user states.
+const MERGE_OPERATOR: &str = "merge_operator";
 /// Database option that the command sets while it has the database open.
 const NO_FLUSH: &str = "avoid_flush_during_recovery";
 
@@ -40,11 +43,18 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
 }
 
 /// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, and the given
-/// bits per key. `bits` is in the order of the text's column families. Every version of RocksDB writes lines for all of
-/// these options.
-pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
+/// bits per key and values of `merge_operator`. `bits` and `operators` are in the order of the text's column families.
+/// Every version of RocksDB writes lines for all of these options.
+pub fn for_opening(text: &str, bits: &[Option<u32>], operators: &[String]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
+        // In a file, a comment begins with this sign unless it is escaped.
+        MERGE_OPERATOR => Some(
+            operators
+                .get(family?)?
+                .replace("\\#", "#")
+                .replace('#', "\\#"),
+        ),
         "filter_policy" => {
             let millibits = (*bits.get(family?)?)?;
             Some(format!("{value}:{}", f64::from(millibits) / 1e3))
@@ -73,6 +83,18 @@ fn with_decimal_points(value: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|_| is_changed)
 }
 
+/// Returns the values of `merge_operator` as the text has them, in the order of its column families.
+pub fn merge_operators(text: &str) -> Vec<String> {
+    let values = RefCell::new(BTreeMap::new());
+    edited(text, |family, key, value| {
+        if key == MERGE_OPERATOR {
+            values.borrow_mut().insert(family, value.to_owned());
+        }
+        None
+    });
+    values.into_inner().into_values().collect()
+}
+
 /// Lets RocksDB parse the text of an OPTIONS file.
 ///
 /// # Errors
@@ -94,17 +116,23 @@ pub struct Written(PathBuf);
 
 impl Written {
     /// Finds that file for a database that was just opened, and replaces its options with the database's own, from the
-    /// OPTIONS file `own_number`. A process that is killed leaves this file as the newest.
+    /// OPTIONS file `own_number`, whose values of `merge_operator` are `operators`. A process that is killed leaves this file
+    /// as the newest.
     ///
     /// # Errors
     /// Environment if there is no such file, or it cannot be read or replaced.
-    pub fn find(dir: &Path, own: &OptionsFile, own_number: u64) -> Result<Self, Failure> {
+    pub fn find(
+        dir: &Path,
+        own: &OptionsFile,
+        operators: &[String],
+        own_number: u64,
+    ) -> Result<Self, Failure> {
         let newer = newer(dir, own_number).map_err(|e| failed(dir, "look for OPTIONS", &e))?;
         let newest = newer.into_iter().next_back().ok_or_else(|| {
             let what = "RocksDB has written no OPTIONS file, and its LOG says why";
             Failure::Environment(format!("{}: {what}", dir.display()))
         })?;
-        replace(&newest, own).map_err(|e| failed(&newest, "replace it", &e))?;
+        replace(&newest, own, operators).map_err(|e| failed(&newest, "replace it", &e))?;
         Ok(Self(newest))
     }
 
@@ -146,7 +174,7 @@ fn newer(dir: &Path, own_number: u64) -> io::Result<Vec<PathBuf>> {
         .collect())
 }
 
-fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
+fn replace(path: &Path, own: &OptionsFile, operators: &[String]) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let written = OptionsFile::parse(&text).map_err(io::Error::other)?;
     let text = edited(&text, |family, key, _| {
@@ -155,6 +183,12 @@ fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
             (Some(family), NO_COMPACTIONS) => {
                 let family = written.column_families.get(family)?;
                 &own.cf(&family.name)?.options
+            }
+            (Some(family), MERGE_OPERATOR) => {
+                let name = &written.column_families.get(family)?.name;
+                let mut names = own.column_families.iter().map(|family| &family.name);
+                let at = names.position(|own| own == name)?;
+                return operators.get(at).cloned();
             }
             _ => return None,
         };
@@ -179,7 +213,7 @@ mod tests {
                     [TableOptions/BlockBasedTable \"b\"]\n  filter_policy=nullptr\n\
                     [CFOptions \"c\"]\n[TableOptions/BlockBasedTable \"c\"]\n  \
                     filter_policy=ribbonfilter\n";
-        let with = for_opening(text, &[Some(10_000), None, Some(9_900)]);
+        let with = for_opening(text, &[Some(10_000), None, Some(9_900)], &[]);
         let policies: Vec<_> = with
             .lines()
             .filter(|line| line.contains("policy"))
@@ -192,7 +226,7 @@ mod tests {
                 "  filter_policy=ribbonfilter:9.9"
             ]
         );
-        assert_eq!(for_opening(text, &[None, None, None]), text);
+        assert_eq!(for_opening(text, &[None, None, None], &[]), text);
     }
 
     #[test]
@@ -214,23 +248,31 @@ mod tests {
 
     #[test]
     fn a_written_file_gets_the_databases_own_options_back() {
-        let text = |flush: &str, default: &str, other: &str| {
+        let text = |flush: &str, default: &str, other: &str, operators: [&str; 2]| {
+            let [of_default, of_other] = operators;
             format!(
                 "[DBOptions]\n  {NO_FLUSH}={flush}\n[CFOptions \"default\"]\n  \
-                 {NO_COMPACTIONS}={default}\n[CFOptions \"other\"]\n  {NO_COMPACTIONS}={other}\n"
+                 {NO_COMPACTIONS}={default}\n  {MERGE_OPERATOR}={of_default}\n[CFOptions \"other\"]\n  \
+                 {NO_COMPACTIONS}={other}\n  {MERGE_OPERATOR}={of_other}\n"
             )
         };
-        let own = text("false", "false", "true");
-        let opened = text("true", "true", "true");
-        assert_eq!(for_opening(&own, &[]), opened);
+        let own_operators = ["{id=StringAppendOperator;delimiter=\\#;}", "mine"];
+        let own = text("false", "false", "true", own_operators);
+        let stated = ["nullptr", "{id=stringappend;delimiter=\\#}"];
+        let opened = text("true", "true", "true", stated);
+        let given = ["nullptr", "{id=stringappend;delimiter=#}"].map(str::to_owned);
+        assert_eq!(for_opening(&own, &[], &given), opened);
+        let operators = merge_operators(&own);
+        assert_eq!(operators, own_operators);
         let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::write(dir.path().join("OPTIONS-000007"), "older").expect("write");
         let newest = dir.path().join("OPTIONS-000012");
         fs::write(&newest, opened).expect("write");
-        let none = Written::find(dir.path(), &parsed, 12).expect_err("it is the database's own");
+        let none = Written::find(dir.path(), &parsed, &operators, 12)
+            .expect_err("it is the database's own");
         assert_eq!(none.exit_code(), 3);
-        let written = Written::find(dir.path(), &parsed, 7).expect("found");
+        let written = Written::find(dir.path(), &parsed, &operators, 7).expect("found");
         let now = fs::read_to_string(&newest).expect("read");
         assert_eq!(now, own);
         written.remove().expect("removed");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rockmill::{DeviceList, OutputCache, Service, Verification};
 use rockmill_compaction::{Engine, MutableSettings, Settings};
+use rockmill_scan::MergeOperators;
 use rockmill_side_by_side::device::tell;
 use rockmill_side_by_side::rocksdb;
 use rockmill_snapshot::manual::UserKeys;
@@ -32,7 +33,7 @@ pub struct Task {
     pub io_bytes_per_second: u64,
     pub wal: WalDirArgs,
     pub service: ServiceArgs,
-    pub trust_operator_names: bool,
+    pub merge_operators: MergeOperators,
 }
 
 impl Task {
@@ -41,7 +42,6 @@ impl Task {
     /// # Errors
     /// Usage if there is no such column family or the keys are in the wrong order; the errors of reading the MANIFEST.
     pub fn check(&self) -> Result<(), Failure> {
-        database_dir::require_with_options(&self.dir)?;
         let family = &self.column_family;
         let tree = database_dir::read_tree(&self.dir)?;
         if tree.by_name(family.as_bytes()).is_none() {

@@ -107,6 +107,15 @@ impl Options {
         matches!(self.str(key), None | Some("" | NULLPTR | "{}"))
     }
 
+    /// Name of the object that a customizable option has, `name` or `{id=name;..}`; `None` without an object. It is empty if
+    /// the object has no name.
+    pub fn object_name(&self, key: &str) -> Option<String> {
+        let text = self.str(key).filter(|&text| text != NULLPTR)?;
+        let object = self.nested(key).ok();
+        let name = object.as_ref().and_then(Self::id);
+        Some(name.unwrap_or(text).to_owned())
+    }
+
     /// A truth value: `true`, `1`, `false` or `0`.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::read_only::ReadOnly;
 use crate::table::StatementView;
 
 /// Version of these bytes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What bytes of each format have.
 #[derive(Deserialize)]

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +40,11 @@ pub trait DirectFile: Debug + Send + Sync {
     /// # Errors
     /// The operating system's error.
     fn size(&self) -> io::Result<u64>;
+
+    /// The file's descriptor; `None` if the operating system does not have the file.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Preallocates `bytes` and extends the file to that length. The kernel serializes writes that extend a file.
     ///
@@ -135,6 +141,10 @@ impl DirectFile for LocalFile {
 
     fn size(&self) -> io::Result<u64> {
         self.file.metadata().map(|m| m.len())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
     }
 
     fn read(&self, chunk: Chunk, offset: u64) -> Box<dyn InTransfer<Chunk>> {

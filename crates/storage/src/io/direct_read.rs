@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rockmill_core::{Chunk, Error, Result};
@@ -51,6 +52,11 @@ impl DirectInput {
             name: base_name(path),
             file,
         })
+    }
+
+    /// The file's descriptor; `None` if the operating system does not have the file.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
     }
 
     /// Fills `buf` from `offset`.

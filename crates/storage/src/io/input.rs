@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -107,6 +108,14 @@ impl JobInput {
         Self {
             _held: Some(held),
             ..self
+        }
+    }
+
+    /// The file's descriptor; `None` if the operating system does not have the file.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.file {
+            Source::Cached(file) => file.inner().descriptor(),
+            Source::Direct(file) => file.descriptor(),
         }
     }
 

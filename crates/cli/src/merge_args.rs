@@ -1,0 +1,31 @@
+//! Arguments of commands that may merge operands.
+
+use std::path::Path;
+
+use rockmill_scan::{MergeOperators, StatedOperator};
+use rockmill_terminal::outcome::Failure;
+
+use crate::database_dir;
+
+/// Merge operators.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MergeArgs {
+    /// Merge operands of a column family, or of all, with this operator of RocksDB. OPTIONS name an operator, but
+    /// applications have their own ones of the same names, so rows with operands need a statement. Operators are uint64add,
+    /// stringappend, stringappendtest, max, put, bytesxor and sortlist, or RocksDB's class names. Options are written as in
+    /// RocksDB, as in stringappend:delimiter=|. The argument can be repeated.
+    #[arg(long = "merge-operator", value_name = "[FAMILY=]NAME[:OPTIONS]")]
+    stated: Vec<StatedOperator>,
+}
+
+impl MergeArgs {
+    /// The operators, which are of these column families.
+    ///
+    /// # Errors
+    /// Usage if two are for the same column family, or one is for a column family that does not exist.
+    pub fn operators(&self, db: &Path, families: &[String]) -> Result<MergeOperators, Failure> {
+        let operators = MergeOperators::of(&self.stated);
+        let checked = operators.and_then(|all| all.check(families).map(|()| all));
+        checked.map_err(|e| database_dir::failure(db, e))
+    }
+}

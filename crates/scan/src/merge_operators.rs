@@ -1,0 +1,238 @@
+//! Merge operators that a user states. OPTIONS name an operator, and the name proves nothing: applications choose it, and
+//! RocksDB compares it with nothing. So operands are merged with a stated operator alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use rockmill_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// RocksDB's merge operators, each with the two names by which RocksDB makes it
+/// (`utilities/merge_operators.cc:RegisterBuiltinMergeOperators`).
+const OPERATORS: [[&str; 2]; 7] = [
+    ["uint64add", "UInt64AddOperator"],
+    ["stringappend", "StringAppendOperator"],
+    ["stringappendtest", "StringAppendTESTOperator"],
+    ["max", "MaxOperator"],
+    ["put", "PutOperator"],
+    ["bytesxor", "BytesXOR"],
+    ["sortlist", "MergeSortOperator"],
+];
+
+/// One of RocksDB's merge operators, with its options: `NAME[:OPTIONS]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MergeOperator {
+    name: String,
+    /// In RocksDB's syntax, `delimiter=|`; may be empty.
+    options: String,
+}
+
+impl MergeOperator {
+    /// The value of RocksDB's option `merge_operator`.
+    pub fn option_value(&self) -> String {
+        format!("{{id={};{}}}", self.name, self.options)
+    }
+}
+
+impl FromStr for MergeOperator {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        if !OPERATORS.as_flattened().contains(&name) {
+            let names = OPERATORS.map(|[name, _]| name).join(", ");
+            return Err(format!(
+                "RocksDB has no merge operator {name:?}, but {names}"
+            ));
+        }
+        if options.contains(['\0', '\n', '\r']) {
+            return Err("write \\n for a new line in the options of a merge operator".to_owned());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            options: options.to_owned(),
+        })
+    }
+}
+
+impl TryFrom<String> for MergeOperator {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<MergeOperator> for String {
+    fn from(operator: MergeOperator) -> Self {
+        format!("{}:{}", operator.name, operator.options)
+    }
+}
+
+impl fmt::Display for MergeOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A merge operator, and the column family that has it: `[FAMILY=]NAME[:OPTIONS]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatedOperator {
+    /// `None` for all column families for which none is stated by name.
+    pub family: Option<String>,
+    /// The operator.
+    pub operator: MergeOperator,
+}
+
+impl FromStr for StatedOperator {
+    type Err = String;
+
+    /// Options may have an equals sign, and so may the name of a column family.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let whole = text.parse();
+        let mut signs = text.match_indices('=');
+        let of_family = signs.find_map(|(at, sign)| {
+            let operator = text[at + sign.len()..].parse().ok()?;
+            let family = Some(text[..at].to_owned());
+            Some(Self { family, operator })
+        });
+        match (whole, of_family) {
+            (Ok(operator), _) => Ok(Self {
+                family: None,
+                operator,
+            }),
+            (Err(_), Some(stated)) => Ok(stated),
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+/// The merge operators of a database, as they were stated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeOperators {
+    by_family: BTreeMap<String, MergeOperator>,
+    of_others: Option<MergeOperator>,
+}
+
+impl MergeOperators {
+    /// Adds one.
+    ///
+    /// # Errors
+    /// Invalid if there is another one for the same column families.
+    pub fn add(&mut self, stated: &StatedOperator) -> Result<()> {
+        let operator = stated.operator.clone();
+        let known = match &stated.family {
+            Some(family) => self.by_family.insert(family.clone(), operator),
+            None => self.of_others.replace(operator),
+        };
+        if known.is_none_or(|known| known == stated.operator) {
+            return Ok(());
+        }
+        let of = match &stated.family {
+            Some(family) => format!("column family {family:?}"),
+            None => "all column families".to_owned(),
+        };
+        let what = format!("two merge operators are stated for {of}");
+        Err(Error::new(ErrorKind::Invalid, what))
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// Invalid if two are for the same column families.
+    pub fn of<'a>(stated: impl IntoIterator<Item = &'a StatedOperator>) -> Result<Self> {
+        let mut all = Self::default();
+        stated.into_iter().try_for_each(|one| all.add(one))?;
+        Ok(all)
+    }
+
+    /// That of a column family.
+    pub fn get(&self, family: &str) -> Option<&MergeOperator> {
+        self.by_family.get(family).or(self.of_others.as_ref())
+    }
+
+    /// Whether one is stated for the column family by its name.
+    pub fn names(&self, family: &str) -> bool {
+        self.by_family.contains_key(family)
+    }
+
+    /// Checks that there are the column families for which operators are stated.
+    ///
+    /// # Errors
+    /// Invalid if one is missing.
+    pub fn check(&self, families: &[String]) -> Result<()> {
+        let mut named = self.by_family.keys();
+        match named.find(|name| !families.contains(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let what = format!(
+                    "a merge operator is stated for column family {name:?}, which does not exist"
+                );
+                Err(Error::new(ErrorKind::Invalid, what))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<(Option<String>, String), String> {
+        let stated: StatedOperator = text.parse()?;
+        Ok((stated.family, stated.operator.option_value()))
+    }
+
+    #[test]
+    fn an_operator_is_stated_for_a_column_family_or_for_all() {
+        let of =
+            |family: Option<&str>, value: &str| Ok((family.map(str::to_owned), value.to_owned()));
+        for (text, expected) in [
+            ("uint64add", of(None, "{id=uint64add;}")),
+            (
+                "counts=UInt64AddOperator",
+                of(Some("counts"), "{id=UInt64AddOperator;}"),
+            ),
+            (
+                "stringappend:delimiter=|",
+                of(None, "{id=stringappend;delimiter=|}"),
+            ),
+            (
+                "a=b=stringappend:delimiter==",
+                of(Some("a=b"), "{id=stringappend;delimiter==}"),
+            ),
+            (
+                "x:y=stringappend:delimiter=max",
+                of(Some("x:y"), "{id=stringappend;delimiter=max}"),
+            ),
+            ("uint64add=max", of(Some("uint64add"), "{id=max;}")),
+        ] {
+            assert_eq!(parsed(text), expected, "{text}");
+        }
+        for text in [
+            "",
+            "mine",
+            "counts=mine",
+            "uint64add ",
+            "stringappend:delimiter=\n",
+        ] {
+            assert!(parsed(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_column_family_has_one_operator() {
+        let stated = |text: &str| -> StatedOperator { text.parse().expect("an operator") };
+        let all = ["max", "a=uint64add", "a=uint64add"].map(stated);
+        let all = MergeOperators::of(&all).expect("one each");
+        let name = |family: &str| all.get(family).map(ToString::to_string);
+        assert_eq!(name("a").as_deref(), Some("uint64add"));
+        assert_eq!(name("b").as_deref(), Some("max"));
+        assert!(MergeOperators::of(&["a=max", "a=put"].map(stated)).is_err());
+        assert!(MergeOperators::of(&["max", "put"].map(stated)).is_err());
+        assert!(all.check(&["a".to_owned()]).is_ok());
+        assert!(all.check(&["b".to_owned()]).is_err());
+    }
+}

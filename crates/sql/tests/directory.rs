@@ -1,0 +1,583 @@
+//! Statements over a directory whose rows RocksDB's iterators read, also while another process writes to it.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_core::{DeclineReason, Error, ErrorKind};
+use rockmill_scan::{Directory, MergeOperators, ScanEngine, ScanSettings, StatedOperator};
+use rockmill_sql::{ReadOnly, Reads, Scans, decode_scan, encode_scan};
+use rust_rocksdb::{
+    ColumnFamilyDescriptor, DB, DBWithThreadMode, IngestExternalFileOptions, MergeOperands,
+    MultiThreaded, Options, SstFileWriter, WriteBatch,
+};
+use tokio::runtime::Runtime;
+
+/// A session over a directory, with so many bytes of memory.
+fn session_with(
+    folder: &Path,
+    memory_bytes: Option<u64>,
+    stated: &[&str],
+    reads: Reads,
+) -> SessionContext {
+    let settings = ScanSettings {
+        memory_bytes,
+        ..ScanSettings::default()
+    };
+    let engine = ScanEngine::new(settings).unwrap();
+    let session = rockmill_sql::session(SessionConfig::new(), &engine).unwrap();
+    let stated = stated.iter().map(|text| text.parse().unwrap());
+    let stated: Vec<StatedOperator> = stated.collect();
+    let database = Directory::open(folder).unwrap();
+    let database = database.with_iterators(Arc::new(ReadOnly::default()));
+    let database = database.with_merge_operators(MergeOperators::of(&stated).unwrap());
+    let scans = Scans::new(engine, Arc::new(database)).reading(reads);
+    scans.register(&session).unwrap();
+    session
+}
+
+fn session(folder: &Path) -> SessionContext {
+    session_with(folder, None, &[], Reads::Files)
+}
+
+/// The cells of the only row.
+fn row(runtime: &Runtime, session: &SessionContext, query: &str) -> Result<Vec<ScalarValue>> {
+    let batches = runtime.block_on(async { session.sql(query).await?.collect().await })?;
+    let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+    assert_eq!(rows, 1, "{query}");
+    let batch = batches.iter().find(|batch| batch.num_rows() == 1).unwrap();
+    let cells = batch.columns().iter();
+    Ok(cells
+        .map(|column| ScalarValue::try_from_array(column, 0).unwrap())
+        .collect())
+}
+
+fn count(session: &SessionContext, family: &str) -> i64 {
+    let runtime = Runtime::new().unwrap();
+    let query = format!("select count(*) from \"{family}\"");
+    match &row(&runtime, session, &query).unwrap()[..] {
+        [ScalarValue::Int64(Some(count))] => *count,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rockmill's own error in one of DataFusion.
+fn own(error: &DataFusionError) -> Error {
+    match error.find_root() {
+        DataFusionError::External(error) => error.downcast_ref::<Error>().unwrap().clone(),
+        other => panic!("{other}"),
+    }
+}
+
+fn created() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options
+}
+
+/// Column families with the same options.
+fn descriptors(options: &Options, names: &[&str]) -> Vec<ColumnFamilyDescriptor> {
+    let names = names.iter();
+    names
+        .map(|name| ColumnFamilyDescriptor::new(*name, options.clone()))
+        .collect()
+}
+
+type Db = DBWithThreadMode<MultiThreaded>;
+
+/// Rows of each of two column families, and the amount of each in the beginning.
+const ROWS: u64 = 300;
+const AMOUNT: u64 = 1000;
+const FAMILIES: [&str; 2] = ["a", "b"];
+
+/// A value of an amount, most of which goes into a blob file.
+fn value(amount: u64) -> Vec<u8> {
+    [&amount.to_be_bytes()[..], &[7; 200]].concat()
+}
+
+/// A database that flushes and compacts all the time.
+fn open_busy(path: &Path) -> Db {
+    let mut options = created();
+    options.set_write_buffer_size(64 << 10);
+    options.set_level_zero_file_num_compaction_trigger(2);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(100);
+    options.set_enable_blob_gc(true);
+    options.set_blob_gc_age_cutoff(0.7);
+    options.set_recycle_log_file_num(2);
+    let db = Db::open_cf_descriptors(&options, path, descriptors(&options, &FAMILIES)).unwrap();
+    for name in FAMILIES {
+        let family = db.cf_handle(name).unwrap();
+        for row in 0..ROWS {
+            db.put_cf(&family, row.to_be_bytes(), value(AMOUNT))
+                .unwrap();
+        }
+    }
+    db
+}
+
+/// Moves amounts between rows, each time in one batch, until `stop` is set. Many batches delete a range of rows, and put
+/// them again.
+fn moves(db: &Db, stop: &AtomicBool) -> u64 {
+    let families = FAMILIES.map(|name| db.cf_handle(name).unwrap());
+    let mut amounts = [[AMOUNT; ROWS as usize]; 2];
+    let mut done = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        let (from, to) = ((done * 7 % ROWS) as usize, (done * 13 % ROWS) as usize);
+        let moved = amounts[0][from].min(done % 5);
+        amounts[0][from] -= moved;
+        amounts[1][to] += moved;
+        let mut batch = WriteBatch::default();
+        if done.is_multiple_of(3) {
+            let begin = (from as u64).to_be_bytes();
+            let end = (from as u64 + 4).to_be_bytes();
+            batch.delete_range_cf(&families[0], begin, end);
+            let deleted = (from as u64..).zip(&amounts[0][from..]);
+            for (row, amount) in deleted.take(4) {
+                batch.put_cf(&families[0], row.to_be_bytes(), value(*amount));
+            }
+        }
+        for (family, row) in [(0, from), (1, to)] {
+            let key = (row as u64).to_be_bytes();
+            batch.put_cf(&families[family], key, value(amounts[family][row]));
+        }
+        db.write(&batch).unwrap();
+        done += 1;
+    }
+    done
+}
+
+#[test]
+fn a_busy_writer_with_blobs_and_range_tombstones_stops_no_statement() {
+    const STATEMENTS: usize = 101;
+    const LEAST_ANSWERS: usize = 95;
+    const TOTAL: &str = "select sum(amount), count(*) from (select u64be(value, 0) as amount from a
+                         union all select u64be(value, 0) from b)";
+    let folder = tempfile::tempdir().unwrap();
+    let db = open_busy(folder.path());
+    let session = session(folder.path());
+    let runtime = Runtime::new().unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut answers, mut errors, mut moved) = (0, Vec::new(), 0);
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| moves(&db, &stop));
+        let statements = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..STATEMENTS {
+                match row(&runtime, &session, TOTAL) {
+                    Ok(found) => {
+                        let rows = 2 * ROWS;
+                        let expected = [
+                            ScalarValue::UInt64(Some(rows * AMOUNT)),
+                            ScalarValue::Int64(Some(rows as i64)),
+                        ];
+                        assert_eq!(found, expected);
+                        answers += 1;
+                    }
+                    Err(error) => errors.push(own(&error)),
+                }
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        moved = writer.join().unwrap();
+        if let Err(panic) = statements {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert!(answers >= LEAST_ANSWERS, "{answers} answers; {errors:?}");
+    // It was busy: files were flushed and compacted.
+    let last_file = db
+        .live_files()
+        .unwrap()
+        .iter()
+        .map(|file| file.name.clone())
+        .max();
+    println!("{answers} answers, {moved} moves, up to {last_file:?}");
+    assert!(moved > STATEMENTS as u64);
+    let gone = ErrorKind::Declined(DeclineReason::InputMissing);
+    for error in errors {
+        assert!([gone, ErrorKind::Storage].contains(&error.kind), "{error}");
+    }
+    // Iterators have read them.
+    let plan = runtime.block_on(async {
+        let frame = session.sql(&format!("explain analyze {TOTAL}")).await?;
+        frame.collect().await
+    });
+    let plan = plan.unwrap();
+    let text = plan[0].column(1).as_string::<i32>();
+    let by_iterators = text
+        .iter()
+        .flatten()
+        .any(|plan| plan.contains("pieces_by_iterators"));
+    assert!(by_iterators, "{text:?}");
+}
+
+#[test]
+fn a_session_sees_an_ingestion_that_takes_no_sequence_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let db = DB::open(&created(), &path).unwrap();
+    db.put("a", "1").unwrap();
+    let session = session_with(&path, None, &[], Reads::Iterators);
+    assert_eq!(count(&session, "default"), 1);
+    let before = db.latest_sequence_number();
+    let file = folder.path().join("ingested.sst");
+    let options = Options::default();
+    let mut writer = SstFileWriter::create(&options);
+    writer.open(&file).unwrap();
+    writer.put("b", "2").unwrap();
+    writer.finish().unwrap();
+    db.ingest_external_file_opts(&IngestExternalFileOptions::default(), vec![&file])
+        .unwrap();
+    assert_eq!(db.latest_sequence_number(), before);
+    assert_eq!(count(&session, "default"), 2);
+}
+
+#[test]
+fn a_session_sees_what_was_written_to_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    let session = session_with(folder.path(), None, &[], Reads::Iterators);
+    for rows in 0..5 {
+        assert_eq!(count(&session, "default"), rows);
+        db.put(rows.to_string(), "").unwrap();
+    }
+    drop(db);
+    assert_eq!(count(&session, "default"), 5);
+}
+
+#[test]
+fn a_closed_database_is_read_by_iterators_whatever_lies_in_its_log() {
+    let mut reverse = created();
+    reverse.set_comparator(
+        "rocksdb.ReverseBytewiseComparator",
+        Box::new(|a, b| b.cmp(a)),
+    );
+    let mut in_place = created();
+    in_place.set_inplace_update_support(true);
+    in_place.set_allow_concurrent_memtable_write(false);
+    for options in [reverse, in_place] {
+        for flushed in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let db = DB::open(&options, folder.path()).unwrap();
+            for row in 0..13 {
+                db.put(format!("{row:02}"), "older").unwrap();
+                db.put(format!("{row:02}"), "newer").unwrap();
+                if flushed && row == 6 {
+                    db.flush().unwrap();
+                }
+            }
+            drop(db);
+            let runtime = Runtime::new().unwrap();
+            let query = "select count(*), min(value), max(value), min(key) from \"default\" where key < '07' or key > '08'";
+            let found = row(&runtime, &session(folder.path()), query).unwrap();
+            let bytes = |text: &str| ScalarValue::Binary(Some(text.as_bytes().to_vec()));
+            let expected = [
+                ScalarValue::Int64(Some(11)),
+                bytes("newer"),
+                bytes("newer"),
+                bytes("00"),
+            ];
+            assert_eq!(found, expected);
+            assert_eq!(count(&session(folder.path()), "default"), 13);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_does_not_fit_into_the_memory_is_read_by_iterators() {
+    const MEMORY_BYTES: u64 = 32 << 20;
+    const LOG_ROWS: u64 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open_cf(&created(), folder.path(), ["default", "other"]).unwrap();
+    for row in 0..LOG_ROWS {
+        db.put(row.to_be_bytes(), [row as u8; 1000]).unwrap();
+    }
+    db.put_cf(&db.cf_handle("other").unwrap(), "key", "value")
+        .unwrap();
+    drop(db);
+    let small = session_with(folder.path(), Some(MEMORY_BYTES), &[], Reads::Files);
+    assert_eq!(count(&small, "default"), LOG_ROWS as i64);
+    assert_eq!(count(&small, "other"), 1);
+    assert_eq!(count(&session(folder.path()), "default"), LOG_ROWS as i64);
+}
+
+#[test]
+fn a_log_that_was_written_over_since_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = DB::open(&created(), folder.path()).unwrap();
+    db.put("key", "value").unwrap();
+    drop(db);
+    let session = session_with(folder.path(), None, &[], Reads::Iterators);
+    let runtime = Runtime::new().unwrap();
+    let plan = runtime.block_on(async {
+        let frame = session.sql(ALL_ROWS).await?;
+        frame.create_physical_plan().await
+    });
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let mut paths = names.map(|entry| entry.unwrap().path());
+    let log = paths.find(|path| path.extension().is_some_and(|e| e == "log"));
+    let log = std::fs::File::options()
+        .write(true)
+        .open(log.unwrap())
+        .unwrap();
+    log.write_all_at(b"the next log", 0).unwrap();
+    let error = runtime.block_on(collect(plan.unwrap(), session.task_ctx()));
+    let error = own(&error.unwrap_err());
+    assert_eq!(
+        error.kind,
+        ErrorKind::Declined(DeclineReason::InputMissing),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_comparator_of_another_column_family_does_not_matter() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut own = created();
+    own.set_comparator(
+        "mine",
+        Box::new(|a, b| a.len().cmp(&b.len()).then(b.cmp(a))),
+    );
+    let families = || {
+        ["default", "mine", "plain"].map(|name| {
+            let options = if name == "plain" {
+                created()
+            } else {
+                own.clone()
+            };
+            ColumnFamilyDescriptor::new(name, options)
+        })
+    };
+    let db = DB::open_cf_descriptors(&own, folder.path(), families()).unwrap();
+    for row in 0..90 {
+        for name in ["default", "mine", "plain"] {
+            let family = db.cf_handle(name).unwrap();
+            db.put_cf(&family, row.to_string(), "value").unwrap();
+            if row % 40 == 39 {
+                db.flush_cf(&family).unwrap();
+                db.compact_range_cf(&family, None::<&[u8]>, None::<&[u8]>);
+            }
+        }
+    }
+    let plain = db.cf_handle("plain").unwrap();
+    db.delete_range_cf(&plain, "2", "3").unwrap();
+    drop(db);
+    let session = session(folder.path());
+    assert_eq!(count(&session, "plain"), 79);
+    let runtime = Runtime::new().unwrap();
+    let error = row(&runtime, &session, "select count(*) from mine").unwrap_err();
+    let error = own_error(&error);
+    assert!(error.contains("comparator mine"), "{error}");
+}
+
+fn own_error(error: &DataFusionError) -> String {
+    own(error).to_string()
+}
+
+/// Keys and values of the default column family.
+fn rows(session: &SessionContext, query: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let runtime = Runtime::new().unwrap();
+    let batches = runtime.block_on(async { session.sql(query).await?.collect().await })?;
+    let of_batch = batches.iter().flat_map(|batch| {
+        let (keys, values) = (
+            batch.column(0).as_binary::<i32>(),
+            batch.column(1).as_binary::<i32>(),
+        );
+        let cells = keys.iter().zip(values);
+        cells
+            .map(|(key, value)| (key.unwrap().to_vec(), value.unwrap().to_vec()))
+            .collect::<Vec<_>>()
+    });
+    let mut rows: Vec<_> = of_batch.collect();
+    rows.sort();
+    Ok(rows)
+}
+
+const ALL_ROWS: &str = "select key, value from \"default\"";
+
+#[test]
+fn a_stated_operator_merges_as_rocksdb_does() {
+    let number = |number: u64| number.to_le_bytes().to_vec();
+    for (stated, operands) in [
+        ("uint64add", [1, 20, 300].map(number)),
+        ("UInt64AddOperator", [1, u64::MAX, 300].map(number)),
+        (
+            "default=stringappend:delimiter=|",
+            ["a", "b", "c"].map(Vec::from),
+        ),
+        (
+            "stringappend:delimiter=\\#\\n",
+            ["a", "b", "c"].map(Vec::from),
+        ),
+        ("stringappend", ["a", "", "c"].map(Vec::from)),
+        ("stringappendtest", ["a", "b", "c"].map(Vec::from)),
+        ("max", ["a", "c", "b"].map(Vec::from)),
+        ("put", ["a", "c", "b"].map(Vec::from)),
+        ("bytesxor", ["ab", "cd", "b"].map(Vec::from)),
+        ("sortlist", ["1,5", "2,9", "4"].map(Vec::from)),
+    ] {
+        let operator: StatedOperator = stated.parse().unwrap();
+        let text = format!("merge_operator={}", operator.operator.option_value());
+        let mut options = created().get_options_from_string(text).unwrap();
+        options.create_if_missing(true);
+        let folder = tempfile::tempdir().unwrap();
+        let db = DB::open(&options, folder.path()).unwrap();
+        db.put("plain", "value").unwrap();
+        db.put("base", &operands[0]).unwrap();
+        for operand in &operands {
+            db.merge("base", operand).unwrap();
+            db.merge("none", operand).unwrap();
+            db.flush().unwrap();
+        }
+        db.merge("none", &operands[1]).unwrap();
+        let expected = ["base", "none", "plain"].map(|key| {
+            let value = db.get(key).unwrap().unwrap();
+            (key.as_bytes().to_vec(), value)
+        });
+        drop(db);
+        let session = session_with(folder.path(), None, &[stated], Reads::Files);
+        assert_eq!(rows(&session, ALL_ROWS).unwrap(), expected, "{stated}");
+        let unstated = self::session(folder.path());
+        let error = own(&rows(&unstated, ALL_ROWS).unwrap_err());
+        assert_eq!(
+            error.kind,
+            ErrorKind::Declined(DeclineReason::MergeOperands)
+        );
+    }
+}
+
+#[test]
+fn operands_without_a_stated_operator_are_an_error_and_other_rows_are_not() {
+    // An application's own, of four bytes.
+    let add = |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
+        let all = existing.into_iter().chain(operands);
+        let sum = all
+            .map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()))
+            .sum::<u32>();
+        Some(sum.to_be_bytes().to_vec())
+    };
+    for flushed in [true, false] {
+        let mut options = created();
+        options.set_merge_operator_associative("UInt64AddOperator", add);
+        let folder = tempfile::tempdir().unwrap();
+        let families = descriptors(&options, &["default", "other"]);
+        let db = DB::open_cf_descriptors(&options, folder.path(), families).unwrap();
+        for row in 0..100 {
+            db.put(format!("plain{row:03}"), "value").unwrap();
+        }
+        let default = db.cf_handle("default").unwrap();
+        db.delete_range_cf(&default, "plain010", "plain020")
+            .unwrap();
+        for operand in [1_u32, 20] {
+            db.merge("count", operand.to_be_bytes()).unwrap();
+        }
+        let other = db.cf_handle("other").unwrap();
+        db.put_cf(&other, "kept", "value").unwrap();
+        db.put_cf(&other, "lost", "value").unwrap();
+        db.delete_range_cf(&other, "l", "m").unwrap();
+        if flushed {
+            db.flush().unwrap();
+        }
+        drop(db);
+        let session = session(folder.path());
+        let error = own(&rows(&session, ALL_ROWS).unwrap_err());
+        assert_eq!(
+            error.kind,
+            ErrorKind::Declined(DeclineReason::MergeOperands)
+        );
+        for said in [
+            "\"default\"",
+            "UInt64AddOperator",
+            "--merge-operator 'default=NAME'",
+        ] {
+            assert!(error.what.contains(said), "{error}");
+        }
+        let plain = format!("{ALL_ROWS} where starts_with(key, 'plain')");
+        assert_eq!(rows(&session, &plain).unwrap().len(), 90);
+        assert_eq!(
+            rows(&session, "select key, value from other")
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_table_states_the_operator_of_its_column_family() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = created();
+    options.set_uint64add_merge_operator();
+    let db = DB::open(&options, folder.path()).unwrap();
+    for operand in [1_u64, 20] {
+        db.merge("count", operand.to_le_bytes()).unwrap();
+    }
+    drop(db);
+    let session = session(folder.path());
+    let create = |name: &str, operator: &str| {
+        format!(
+            "create external table {name} (k varchar not null, n bigint unsigned not null) stored as rocksdb \
+             location '{}' options ('key' 'rest k', 'value' 'u64le n', 'merge_operator' '{operator}')",
+            folder.path().display()
+        )
+    };
+    let runtime = Runtime::new().unwrap();
+    let define = |text: String| runtime.block_on(session.sql(&text)).map(|_| ());
+    define(create("counts", "uint64add")).unwrap();
+    let batches =
+        runtime.block_on(async { session.sql("select n from counts").await?.collect().await });
+    let batches = batches.unwrap();
+    assert_eq!(
+        batches[0].column(0).as_primitive::<UInt64Type>().value(0),
+        21
+    );
+    let error = define(create("again", "max")).unwrap_err().to_string();
+    assert!(error.contains("two merge operators"), "{error}");
+    let error = define(create("other", "mine")).unwrap_err().to_string();
+    assert!(
+        error.contains("\"mine\"") && error.contains("uint64add"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_stated_operator_goes_with_a_scan_to_another_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = created();
+    options.set_uint64add_merge_operator();
+    let db = DB::open(&options, folder.path()).unwrap();
+    for operand in [1_u64, 20] {
+        db.merge("count", operand.to_le_bytes()).unwrap();
+    }
+    drop(db);
+    let runtime = Runtime::new().unwrap();
+    let answer = |stated: &[&str]| {
+        let session = session_with(folder.path(), None, stated, Reads::Files);
+        let plan = runtime.block_on(async {
+            let frame = session.sql(ALL_ROWS).await?;
+            frame.create_physical_plan().await
+        });
+        let bytes = encode_scan(plan.unwrap().as_ref()).unwrap().unwrap();
+        let other = ScanEngine::new(ScanSettings::default()).unwrap();
+        let decoded = decode_scan(&bytes, &other).unwrap();
+        runtime.block_on(collect(decoded, session.task_ctx()))
+    };
+    let batches = answer(&["default=uint64add"]).unwrap();
+    assert_eq!(
+        batches[0].column(1).as_binary::<i32>().value(0),
+        21_u64.to_le_bytes()
+    );
+    let error = own(&answer(&[]).unwrap_err());
+    assert_eq!(
+        error.kind,
+        ErrorKind::Declined(DeclineReason::MergeOperands)
+    );
+}
