@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rockmill_format::index::IndexEntry;
 use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::TableMeta;
+use rockmill_format::table::{TableMeta, TableSummary};
 
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
@@ -192,6 +192,15 @@ pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>
     let (meta, unknown) = TableMeta::open_known(file.len(), &mut reader(&*file), wrap)?;
     let unknown = unknown.into_iter().map(wrap).collect();
     Ok((InputTable::new(file, meta), unknown))
+}
+
+/// Reads only footer, metaindex and properties of an SST, whatever its comparator is.
+///
+/// # Errors
+/// As those of [`open_table`].
+pub fn summarize_table(file: &dyn ReadAt) -> Result<TableSummary> {
+    let wrap = |e| Error::format(file.name(), e);
+    TableSummary::open(file.len(), &mut reader(file), wrap)
 }
 
 /// Reads so many bytes of a file at an offset.

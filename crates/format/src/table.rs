@@ -62,6 +62,35 @@ impl IndexType {
     }
 }
 
+/// What an SST says of its contents, without the index, which is far larger.
+#[derive(Debug, Clone)]
+pub struct TableSummary {
+    /// The footer.
+    pub footer: Footer,
+    /// Meta blocks by name.
+    pub metaindex: BTreeMap<Vec<u8>, BlockHandle>,
+    /// The properties.
+    pub properties: TableProperties,
+}
+
+impl TableSummary {
+    /// Reads and verifies footer, metaindex and properties, whatever the comparator is.
+    ///
+    /// # Errors
+    /// As those of [`TableMeta::open`].
+    pub fn open<E>(
+        file_size: u64,
+        read: ReadFn<'_, E>,
+        wrap: impl Fn(Error) -> E,
+    ) -> std::result::Result<Self, E> {
+        match BlockReader::begin(file_size, read) {
+            Ok((_, summary)) => Ok(summary),
+            Err(Stop::Found(error)) => Err(wrap(error)),
+            Err(Stop::Read(error)) => Err(error),
+        }
+    }
+}
+
 /// What an SST says of itself.
 #[derive(Debug, Clone)]
 pub struct TableMeta {
@@ -134,28 +163,14 @@ impl TableMeta {
         file_size: u64,
         read: ReadFn<'_, E>,
     ) -> std::result::Result<(Self, Vec<Error>), Stop<E>> {
-        let footer_at = file_size.checked_sub(FOOTER_SIZE as u64).ok_or_else(|| {
-            let what = format!("a file of {file_size} bytes is too short to be an SST");
-            Error::corruption(0, what)
-        })?;
-        let bytes = read(footer_at, FOOTER_SIZE).map_err(Stop::Read)?;
-        let footer = Footer::decode(&bytes, file_size)?;
-        let mut blocks = BlockReader {
+        let (mut blocks, summary) = BlockReader::begin(file_size, read)?;
+        let TableSummary {
             footer,
-            limit: footer_at,
-            read,
-            decompressor: Decompressor::new(Vec::new()),
-            unknown: Vec::new(),
-        };
-        let metaindex = blocks.parse(footer.metaindex, decode_metaindex)?;
-        let missing = |what: &str| {
-            let what = format!("no {what} in the metaindex");
-            Error::corruption(footer.metaindex.offset, what)
-        };
-        let properties_at = *metaindex
-            .get(names::PROPERTIES)
-            .ok_or_else(|| missing("properties block"))?;
-        let properties = blocks.parse(properties_at, decode_properties)?;
+            metaindex,
+            properties,
+        } = summary;
+        let properties_at = metaindex[names::PROPERTIES];
+        let missing = |what: &str| missing(&footer, what);
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
@@ -231,7 +246,41 @@ struct BlockReader<'a, E> {
     unknown: Vec<Error>,
 }
 
-impl<E> BlockReader<'_, E> {
+/// Returns the error of a file whose metaindex lacks a block.
+fn missing(footer: &Footer, what: &str) -> Error {
+    let what = format!("no {what} in the metaindex");
+    Error::corruption(footer.metaindex.offset, what)
+}
+
+impl<'a, E> BlockReader<'a, E> {
+    /// Reads the footer and the blocks that describe the others.
+    fn begin(file_size: u64, read: ReadFn<'a, E>) -> Stopped<(Self, TableSummary), E> {
+        let footer_at = file_size.checked_sub(FOOTER_SIZE as u64).ok_or_else(|| {
+            let what = format!("a file of {file_size} bytes is too short to be an SST");
+            Error::corruption(0, what)
+        })?;
+        let bytes = read(footer_at, FOOTER_SIZE).map_err(Stop::Read)?;
+        let footer = Footer::decode(&bytes, file_size)?;
+        let mut blocks = Self {
+            footer,
+            limit: footer_at,
+            read,
+            decompressor: Decompressor::new(Vec::new()),
+            unknown: Vec::new(),
+        };
+        let metaindex = blocks.parse(footer.metaindex, decode_metaindex)?;
+        let properties_at = *metaindex
+            .get(names::PROPERTIES)
+            .ok_or_else(|| missing(&footer, "properties block"))?;
+        let properties = blocks.parse(properties_at, decode_properties)?;
+        let summary = TableSummary {
+            footer,
+            metaindex,
+            properties,
+        };
+        Ok((blocks, summary))
+    }
+
     /// Reads, verifies and decompresses a block that is not a data block.
     fn read_block(&mut self, handle: BlockHandle) -> Stopped<Vec<u8>, E> {
         let len = handle.stored_len(self.limit)?;

@@ -1,17 +1,56 @@
 //! Checks of input files before their data is read.
+//!
+//! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
+//! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
-use rockmill_core::{DeclineReason, Error, InputTable, Result};
+use std::collections::BTreeMap;
+
+use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::compression::CompressionType;
-use rockmill_format::table::names;
+use rockmill_format::handle::BlockHandle;
+use rockmill_format::properties::TableProperties;
+use rockmill_format::table::{TableMeta, TableSummary, names};
 
 use rockmill_snapshot::Findings;
 
 /// First format version whose property `rocksdb.compression` names the manager and all types.
 const FIRST_MANAGER_VERSION: u32 = 7;
 
+/// What a file says of its contents, without its index.
+#[derive(Debug, Clone, Copy)]
+pub struct Described<'a> {
+    /// Name of the file.
+    file: &'a str,
+    format_version: u32,
+    metaindex: &'a BTreeMap<Vec<u8>, BlockHandle>,
+    properties: &'a TableProperties,
+}
+
+impl<'a> Described<'a> {
+    /// What an opened file says.
+    pub fn of_table(file: &'a str, meta: &'a TableMeta) -> Self {
+        Self {
+            file,
+            format_version: meta.footer.format_version,
+            metaindex: &meta.metaindex,
+            properties: &meta.properties,
+        }
+    }
+
+    /// What the end of a file says.
+    pub fn of_summary(file: &'a str, summary: &'a TableSummary) -> Self {
+        Self {
+            file,
+            format_version: summary.footer.format_version,
+            metaindex: &summary.metaindex,
+            properties: &summary.properties,
+        }
+    }
+}
+
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
-pub fn check(table: &InputTable, found: &mut Findings) {
-    let (properties, metaindex) = (&table.meta.properties, &table.meta.metaindex);
+pub fn check(input: Described<'_>, found: &mut Findings) {
+    let (properties, metaindex) = (input.properties, input.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
         (
@@ -55,18 +94,18 @@ pub fn check(table: &InputTable, found: &mut Findings) {
     ];
     for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
         let error = Error::declined(reason, "the file says so");
-        found.note(Err(error.in_file(table.file.name())));
+        found.note(Err(error.in_file(input.file)));
     }
-    found.note(check_compression(table));
+    found.note(check_compression(input));
 }
 
-fn check_compression(table: &InputTable) -> Result<()> {
-    let text = String::from_utf8_lossy(&table.meta.properties.compression_name);
+fn check_compression(input: Described<'_>) -> Result<()> {
+    let text = String::from_utf8_lossy(&input.properties.compression_name);
     let declined = |reason| {
         let what = format!("compression property {text}");
-        Err(Error::declined(reason, what).in_file(table.file.name()))
+        Err(Error::declined(reason, what).in_file(input.file))
     };
-    if table.meta.footer.format_version < FIRST_MANAGER_VERSION {
+    if input.format_version < FIRST_MANAGER_VERSION {
         return match text.as_ref() {
             "BZip2" | "Xpress" => declined(DeclineReason::Compression),
             _ => Ok(()),
@@ -94,7 +133,7 @@ fn check_compression(table: &InputTable) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use rockmill_core::{CancelToken, ErrorKind};
+    use rockmill_core::{CancelToken, ErrorKind, InputTable};
 
     use super::*;
     use crate::made::{Made, Workload};
@@ -114,7 +153,10 @@ mod tests {
         let mut table = made.expect("there is room").tables()[0].clone();
         let found = |table: &InputTable| {
             let mut found = Findings::default();
-            check(table, &mut found);
+            check(
+                Described::of_table(table.file.name(), &table.meta),
+                &mut found,
+            );
             let kinds = found.into_vec().into_iter().map(|error| error.kind);
             kinds.collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use rockmill_format::manifest::ColumnFamily;
 use rockmill_format::options_file::OptionsFile;
 
 use super::Engine;
-use crate::eligibility::{self, EligibleJob, FilterSamples};
+use crate::eligibility::{self, Described, EligibleJob, FilterSamples};
 use rockmill_exec::parallel;
 use rockmill_snapshot::Findings;
 use rockmill_snapshot::closed_database::ClosedDatabase;
@@ -179,7 +179,8 @@ impl Engine {
         let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
         inspected.may_hold_operands = table.meta.properties.num_merge_operands > 0;
-        eligibility::check_input(&table, &mut inspected.found);
+        let described = Described::of_table(table.file.name(), &table.meta);
+        eligibility::check_input(described, &mut inspected.found);
         if filters {
             inspected.samples.take(&table)?;
         }
