@@ -23,7 +23,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     let options = &diagnosis.options;
     let mut refusals: Vec<_> = lock::in_use(&task.dir).into_iter().collect();
     refusals.extend(other_families(diagnosis));
-    refusals.extend(objects::unknown(options));
+    refusals.extend(objects::unknown(options, task.column_family.as_bytes()));
     if !task.trust_operator_names {
         refusals.extend(unproved_operators(task, diagnosis));
         refusals.extend(unproved_filter(task, options));
@@ -50,7 +50,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let opening = Opening::new(&task.dir, diagnosis, &bits);
+    let opening = Opening::new(task, diagnosis, &bits);
     opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
@@ -125,7 +125,7 @@ fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
 }
 
 /// Whether the WAL has entries or cannot be read.
-fn log_has_entries(dir: &Path) -> bool {
+pub fn log_has_entries(dir: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(dir) else {
         return true;
     };
@@ -172,7 +172,9 @@ fn filter_bits(
     let said = task.service.filter_millibits_per_key();
     let found = diagnosis.families.iter().find(|f| f.name == options.name);
     let learned = found.and_then(|family| family.learned_millibits_per_key);
-    let usual = found.is_none_or(|family| family.files == 0);
+    // No file of another family is written.
+    let is_compacted = options.name == task.column_family.as_bytes();
+    let usual = !is_compacted || found.is_none_or(|family| family.files == 0);
     let usual = usual.then_some(USUAL_MILLIBITS);
     said.or(learned).or(usual).map(Some).ok_or_else(|| {
         let what =

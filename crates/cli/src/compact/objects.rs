@@ -8,7 +8,7 @@ use rockmill_format::prefix::PrefixExtractor;
 use super::refusal::{FROM_APPLICATION, Refusal};
 
 /// Value that RocksDB writes for no object.
-const NULL: &str = "nullptr";
+pub const NULL: &str = "nullptr";
 
 /// Objects of a column family, and the names that RocksDB has registered for each. With another object, keys would be
 /// ordered differently, or entries would be kept or written differently than in the application.
@@ -88,28 +88,37 @@ const COLLECTORS: [(&str, &[&str]); 2] = [
     ("CompactForTieringCollector", &["compaction_trigger_ratio"]),
 ];
 
-/// Returns the objects without which RocksDB cannot open the database as its application does.
-pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
+/// Objects that act only when a column family is compacted. Others can be compacted without them.
+pub const ONLY_COMPACTING: [&str; 3] = [
+    "compaction_filter",
+    "compaction_filter_factory",
+    "sst_partitioner_factory",
+];
+
+/// Returns the objects without which RocksDB cannot open the database as its application does, or compact the column
+/// family `compacted`.
+pub fn unknown(options: &OptionsFile, compacted: &[u8]) -> Vec<Refusal> {
     let of_database = OF_DATABASE.iter();
     let of_database = of_database.filter_map(|(key, known)| other(&options.db, key, known));
     let mut all: Vec<_> = of_database.collect();
     for family in &options.column_families {
-        let found = of_family(family).into_iter();
+        let found = of_family(family, family.name == compacted).into_iter();
         all.extend(found.map(|refusal| refusal.of_family(&family.name)));
     }
     all
 }
 
-fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
+fn of_family(family: &ColumnFamilyOptions, is_compacted: bool) -> Vec<Refusal> {
     let options = &family.options;
     let mut found = Vec::new();
-    for (key, known) in ALWAYS_WRITTEN {
+    let acts = |key: &str| is_compacted || !ONLY_COMPACTING.contains(&key);
+    for (key, known) in ALWAYS_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(match options.str(key) {
             None => Some(missing(key, "an object without a name")),
             Some(_) => other(options, key, known),
         });
     }
-    for (key, known) in LATER_WRITTEN {
+    for (key, known) in LATER_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(other(options, key, known));
     }
     found.extend(other_collectors(options));
@@ -195,7 +204,8 @@ mod tests {
              [TableOptions/BlockBasedTable \"default\"]\n {table}\n"
         );
         let options = OptionsFile::parse(&text).expect("an OPTIONS file");
-        unknown(&options).iter().map(Refusal::line).collect()
+        let all = unknown(&options, b"default");
+        all.iter().map(Refusal::line).collect()
     }
 
     #[test]

@@ -11,6 +11,8 @@ use rockmill_snapshot::closed_database::options_number;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
 
+use super::objects::{NULL, ONLY_COMPACTING};
+
 /// Size of the block cache in bytes. Compactions do not use it.
 const CACHE_BYTES: usize = 8 << 20;
 
@@ -38,12 +40,13 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
     with
 }
 
-/// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, and the given
-/// bits per key. `bits` is in the order of the text's column families. Every version of RocksDB writes lines for all of
-/// these options.
-pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
+/// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, the given bits per
+/// key, and no objects that act in compactions, except in the column family at the position `compacted`. `bits` is in the
+/// order of the text's column families. Every version of RocksDB writes lines for all of these options.
+pub fn for_opening(text: &str, bits: &[Option<u32>], compacted: Option<usize>) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
+        key if ONLY_COMPACTING.contains(&key) => (family != compacted).then(|| NULL.to_owned()),
         "filter_policy" => {
             let millibits = (*bits.get(family?)?)?;
             Some(format!("{value}:{}", f64::from(millibits) / 1e3))
@@ -128,12 +131,16 @@ fn newer(dir: &Path, own_number: u64) -> io::Result<Vec<PathBuf>> {
 fn replace(path: &Path, own: &OptionsFile) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let written = OptionsFile::parse(&text).map_err(io::Error::other)?;
+    let of_family = |position: usize| {
+        let family = written.column_families.get(position)?;
+        Some(&own.cf(&family.name)?.options)
+    };
     let text = edited(&text, |family, key, _| {
         let options = match (family, key) {
             (None, NO_FLUSH) => &own.db,
-            (Some(family), NO_COMPACTIONS) => {
-                let family = written.column_families.get(family)?;
-                &own.cf(&family.name)?.options
+            (Some(family), NO_COMPACTIONS) => of_family(family)?,
+            (Some(family), key) if ONLY_COMPACTING.contains(&key) => {
+                return of_family(family)?.str(key).map(str::to_owned);
             }
             _ => return None,
         };
@@ -158,7 +165,7 @@ mod tests {
                     [TableOptions/BlockBasedTable \"b\"]\n  filter_policy=nullptr\n\
                     [CFOptions \"c\"]\n[TableOptions/BlockBasedTable \"c\"]\n  \
                     filter_policy=ribbonfilter\n";
-        let with = for_opening(text, &[Some(10_000), None, Some(9_900)]);
+        let with = for_opening(text, &[Some(10_000), None, Some(9_900)], None);
         let policies: Vec<_> = with
             .lines()
             .filter(|line| line.contains("policy"))
@@ -171,7 +178,24 @@ mod tests {
                 "  filter_policy=ribbonfilter:9.9"
             ]
         );
-        assert_eq!(for_opening(text, &[None, None, None]), text);
+        assert_eq!(for_opening(text, &[None, None, None], None), text);
+    }
+
+    #[test]
+    fn what_acts_in_compactions_is_left_out_of_other_families() {
+        let family = |name: &str, filter: &str| {
+            format!("[CFOptions \"{name}\"]\n  compaction_filter={filter}\n  comparator=mine\n")
+        };
+        let text = |filters: [&str; 2]| family("default", filters[0]) + &family("b", filters[1]);
+        let own = text(["mine", "yours"]);
+        let opened = for_opening(&own, &[], Some(1));
+        assert_eq!(opened, text(["nullptr", "yours"]));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let written = dir.path().join("OPTIONS-000012");
+        fs::write(&written, opened).expect("write");
+        let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
+        Written::find(dir.path(), &parsed, 7).expect("found");
+        assert_eq!(fs::read_to_string(written).expect("read"), own);
     }
 
     #[test]
@@ -184,7 +208,7 @@ mod tests {
         };
         let own = text("false", "false", "true");
         let opened = text("true", "true", "true");
-        assert_eq!(for_opening(&own, &[]), opened);
+        assert_eq!(for_opening(&own, &[], None), opened);
         let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::write(dir.path().join("OPTIONS-000007"), "older").expect("write");
