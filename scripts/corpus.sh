@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 versions="3.13.1 4.13.5 5.8.7 5.18.4 6.8.1 6.20.3 7.8.3 8.10.0 9.8.4 10.4.2"
+# Some of those whose RocksJava writes format_version 0 unless it is told another.
+legacy_versions="3.13.1 4.13.5 5.18.4"
 # From this version on, the library is in a package of its own for each platform.
 separate_library="10.4.2"
 plyvel="1.5.1"
@@ -42,6 +44,9 @@ for version in $versions; do
     generate once
     generate again 1
     generate again 2
+    case " $legacy_versions " in
+        *" $version "*) generate legacy ;;
+    esac
 done
 
 python3 -m pip install -q --no-deps --target "$work/python" "plyvel==$plyvel"
