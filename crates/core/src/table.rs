@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rockmill_format::index::IndexEntry;
 use rockmill_format::key::MAX_SEQUENCE;
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::{TableMeta, TableSummary};
+use rockmill_format::table::TableMeta;
 
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
@@ -194,13 +194,13 @@ pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>
     Ok((InputTable::new(file, meta), unknown))
 }
 
-/// Reads only footer, metaindex and properties of an SST, whatever its comparator is.
+/// Reads what an SST says of its contents ([`TableMeta::open_without_index`]), whatever its comparator is.
 ///
 /// # Errors
 /// As those of [`open_table`].
-pub fn summarize_table(file: &dyn ReadAt) -> Result<TableSummary> {
+pub fn describe_table(file: &dyn ReadAt) -> Result<TableMeta> {
     let wrap = |e| Error::format(file.name(), e);
-    TableSummary::open(file.len(), &mut reader(file), wrap)
+    TableMeta::open_without_index(file.len(), &mut reader(file), wrap)
 }
 
 /// Reads so many bytes of a file at an offset.

@@ -3,54 +3,18 @@
 //! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
 //! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
-use std::collections::BTreeMap;
-
 use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::compression::CompressionType;
-use rockmill_format::handle::BlockHandle;
-use rockmill_format::properties::TableProperties;
-use rockmill_format::table::{TableMeta, TableSummary, names};
+use rockmill_format::table::{TableMeta, names};
 
 use rockmill_snapshot::Findings;
 
 /// First format version whose property `rocksdb.compression` names the manager and all types.
 const FIRST_MANAGER_VERSION: u32 = 7;
 
-/// What a file says of its contents, without its index.
-#[derive(Debug, Clone, Copy)]
-pub struct Described<'a> {
-    /// Name of the file.
-    file: &'a str,
-    format_version: u32,
-    metaindex: &'a BTreeMap<Vec<u8>, BlockHandle>,
-    properties: &'a TableProperties,
-}
-
-impl<'a> Described<'a> {
-    /// What an opened file says.
-    pub fn of_table(file: &'a str, meta: &'a TableMeta) -> Self {
-        Self {
-            file,
-            format_version: meta.footer.format_version,
-            metaindex: &meta.metaindex,
-            properties: &meta.properties,
-        }
-    }
-
-    /// What the end of a file says.
-    pub fn of_summary(file: &'a str, summary: &'a TableSummary) -> Self {
-        Self {
-            file,
-            format_version: summary.footer.format_version,
-            metaindex: &summary.metaindex,
-            properties: &summary.properties,
-        }
-    }
-}
-
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
-pub fn check(input: Described<'_>, found: &mut Findings) {
-    let (properties, metaindex) = (input.properties, input.metaindex);
+pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
+    let (properties, metaindex) = (&meta.properties, &meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
         (
@@ -94,18 +58,18 @@ pub fn check(input: Described<'_>, found: &mut Findings) {
     ];
     for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
         let error = Error::declined(reason, "the file says so");
-        found.note(Err(error.in_file(input.file)));
+        found.note(Err(error.in_file(file)));
     }
-    found.note(check_compression(input));
+    found.note(check_compression(file, meta));
 }
 
-fn check_compression(input: Described<'_>) -> Result<()> {
-    let text = String::from_utf8_lossy(&input.properties.compression_name);
+fn check_compression(file: &str, meta: &TableMeta) -> Result<()> {
+    let text = String::from_utf8_lossy(&meta.properties.compression_name);
     let declined = |reason| {
         let what = format!("compression property {text}");
-        Err(Error::declined(reason, what).in_file(input.file))
+        Err(Error::declined(reason, what).in_file(file))
     };
-    if input.format_version < FIRST_MANAGER_VERSION {
+    if meta.footer.format_version < FIRST_MANAGER_VERSION {
         return match text.as_ref() {
             "BZip2" | "Xpress" => declined(DeclineReason::Compression),
             _ => Ok(()),
@@ -153,10 +117,7 @@ mod tests {
         let mut table = made.expect("there is room").tables()[0].clone();
         let found = |table: &InputTable| {
             let mut found = Findings::default();
-            check(
-                Described::of_table(table.file.name(), &table.meta),
-                &mut found,
-            );
+            check(table.file.name(), &table.meta, &mut found);
             let kinds = found.into_vec().into_iter().map(|error| error.kind);
             kinds.collect::<Vec<_>>()
         };

@@ -20,7 +20,7 @@ use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
 pub use filter::{FilterSamples, LearnedFilter, filter_policy_without_bits, learn};
-pub use inputs::{Described, check as check_input};
+pub use inputs::check as check_input;
 pub use options::wants_paranoid_hash;
 
 use rockmill_snapshot::Findings;
@@ -102,10 +102,7 @@ pub fn with_inputs(
 ) -> Result<Planned> {
     let mut found = Findings::default();
     for table in tables {
-        check_input(
-            Described::of_table(table.file.name(), &table.meta),
-            &mut found,
-        );
+        check_input(table.file.name(), &table.meta, &mut found);
     }
     found.first()?;
     let family = eligible.family()?;

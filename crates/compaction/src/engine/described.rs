@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rockmill_core::{CancelToken, Error, InputFile, Result, summarize_table};
+use rockmill_core::{CancelToken, Error, InputFile, Result, describe_table};
 use rockmill_exec::parallel;
 use rockmill_snapshot::Findings;
 
 use super::databases::Database;
 use super::{Engine, lock};
-use crate::eligibility::{self, Described, EligibleJob};
+use crate::eligibility::{self, EligibleJob};
 use crate::prepare::open_input;
 
 /// Maximum number of a database's files whose findings are kept. A file has an entry of some 100 bytes.
@@ -50,10 +50,8 @@ impl Engine {
         let describe = |input: &&InputFile| {
             cancel.check()?;
             let reader = open_input(&files, input, &dir.join(&input.name))?;
-            let summary = summarize_table(&reader)?;
             let mut found = Findings::default();
-            let described = Described::of_summary(&input.name, &summary);
-            eligibility::check_input(described, &mut found);
+            eligibility::check_input(&input.name, &describe_table(&reader)?, &mut found);
             Ok(found.into_vec())
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());
