@@ -1,6 +1,7 @@
 //! Opens a database as its OPTIONS file says, with Rockmill as its compaction service.
 
 use std::fs;
+use std::path::Path;
 
 use rockmill::Service;
 use rockmill_compaction::{Diagnosis, Forecast};
@@ -31,13 +32,11 @@ impl Opening {
     ///
     /// # Errors
     /// Environment or Data if RocksDB fails.
-    pub fn new(task: &Task, diagnosis: &Diagnosis, bits: &[Option<u32>]) -> Result<Self, Failure> {
+    pub fn new(dir: &Path, diagnosis: &Diagnosis, bits: &[Option<u32>]) -> Result<Self, Failure> {
         let name = format!("OPTIONS-{:06}", diagnosis.options_number);
-        let text = fs::read_to_string(task.dir.join(&name))
+        let text = fs::read_to_string(dir.join(&name))
             .map_err(|e| Failure::Environment(format!("{name}: {e}")))?;
-        let mut families = diagnosis.options.column_families.iter();
-        let compacted = families.position(|family| family.name == task.column_family.as_bytes());
-        let text = options_text::for_opening(&text, bits, compacted);
+        let text = options_text::for_opening(&text, bits);
         let (mut options, families) = options_text::load(&text)?;
         options.create_if_missing(false);
         options.create_missing_column_families(false);

@@ -50,7 +50,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let opening = Opening::new(task, diagnosis, &bits);
+    let opening = Opening::new(&task.dir, diagnosis, &bits);
     opening.map_err(|failure| vec![Refusal::of_failure(&failure)])
 }
 
@@ -125,7 +125,7 @@ fn read_only_policy(task: &Task, options: &OptionsFile) -> Option<Refusal> {
 }
 
 /// Whether the WAL has entries or cannot be read.
-pub fn log_has_entries(dir: &Path) -> bool {
+fn log_has_entries(dir: &Path) -> bool {
     let Ok(mut entries) = fs::read_dir(dir) else {
         return true;
     };

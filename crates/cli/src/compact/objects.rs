@@ -95,6 +95,17 @@ pub const ONLY_COMPACTING: [&str; 3] = [
     "sst_partitioner_factory",
 ];
 
+/// Whether the database is opened without the object of a column family's option: RocksDB does not know it, and the family
+/// is not compacted, since [`unknown`] names it otherwise.
+pub fn is_left_out(key: &str, value: &str) -> bool {
+    let all = ALWAYS_WRITTEN.into_iter().chain(LATER_WRITTEN);
+    let known = all.filter(|(option, _)| ONLY_COMPACTING.contains(option));
+    let option = Options::from_value(&format!("{key}={value}")).unwrap_or_default();
+    known
+        .filter(|(option, _)| *option == key)
+        .any(|(key, known)| other(&option, key, known).is_some())
+}
+
 /// Returns the objects without which RocksDB cannot open the database as its application does, or compact the column
 /// family `compacted`.
 pub fn unknown(options: &OptionsFile, compacted: &[u8]) -> Vec<Refusal> {

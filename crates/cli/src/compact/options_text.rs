@@ -11,7 +11,7 @@ use rockmill_snapshot::closed_database::options_number;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
 
-use super::objects::{NULL, ONLY_COMPACTING};
+use super::objects::{self, NULL, ONLY_COMPACTING};
 
 /// Size of the block cache in bytes. Compactions do not use it.
 const CACHE_BYTES: usize = 8 << 20;
@@ -40,13 +40,13 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
     with
 }
 
-/// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, the given bits per
-/// key, and no objects that act in compactions, except in the column family at the position `compacted`. `bits` is in the
-/// order of the text's column families. Every version of RocksDB writes lines for all of these options.
-pub fn for_opening(text: &str, bits: &[Option<u32>], compacted: Option<usize>) -> String {
+/// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, and the given
+/// bits per key. `bits` is in the order of the text's column families. Every version of RocksDB writes lines for all of
+/// these options. Objects that other families than the compacted one do without are left out.
+pub fn for_opening(text: &str, bits: &[Option<u32>]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
-        key if ONLY_COMPACTING.contains(&key) => (family != compacted).then(|| NULL.to_owned()),
+        key if objects::is_left_out(key, value) => Some(NULL.to_owned()),
         "filter_policy" => {
             let millibits = (*bits.get(family?)?)?;
             Some(format!("{value}:{}", f64::from(millibits) / 1e3))
@@ -165,7 +165,7 @@ mod tests {
                     [TableOptions/BlockBasedTable \"b\"]\n  filter_policy=nullptr\n\
                     [CFOptions \"c\"]\n[TableOptions/BlockBasedTable \"c\"]\n  \
                     filter_policy=ribbonfilter\n";
-        let with = for_opening(text, &[Some(10_000), None, Some(9_900)], None);
+        let with = for_opening(text, &[Some(10_000), None, Some(9_900)]);
         let policies: Vec<_> = with
             .lines()
             .filter(|line| line.contains("policy"))
@@ -178,18 +178,19 @@ mod tests {
                 "  filter_policy=ribbonfilter:9.9"
             ]
         );
-        assert_eq!(for_opening(text, &[None, None, None], None), text);
+        assert_eq!(for_opening(text, &[None, None, None]), text);
     }
 
     #[test]
-    fn what_acts_in_compactions_is_left_out_of_other_families() {
+    fn filters_that_only_the_application_has_are_left_out() {
         let family = |name: &str, filter: &str| {
             format!("[CFOptions \"{name}\"]\n  compaction_filter={filter}\n  comparator=mine\n")
         };
         let text = |filters: [&str; 2]| family("default", filters[0]) + &family("b", filters[1]);
-        let own = text(["mine", "yours"]);
-        let opened = for_opening(&own, &[], Some(1));
-        assert_eq!(opened, text(["nullptr", "yours"]));
+        let of_rocksdb = "{id=RemoveEmptyValueCompactionFilter;}";
+        let own = text(["mine", of_rocksdb]);
+        let opened = for_opening(&own, &[]);
+        assert_eq!(opened, text(["nullptr", of_rocksdb]));
         let dir = tempfile::tempdir().expect("a temporary directory");
         let written = dir.path().join("OPTIONS-000012");
         fs::write(&written, opened).expect("write");
@@ -208,7 +209,7 @@ mod tests {
         };
         let own = text("false", "false", "true");
         let opened = text("true", "true", "true");
-        assert_eq!(for_opening(&own, &[], None), opened);
+        assert_eq!(for_opening(&own, &[]), opened);
         let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::write(dir.path().join("OPTIONS-000007"), "older").expect("write");

@@ -1,6 +1,9 @@
 //! Plan of a compaction.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use comfy_table::CellAlignment;
 use rockmill_compaction::{Expected, Forecast, ForecastStep};
@@ -8,7 +11,6 @@ use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output::{self, megabytes};
 use serde::Serialize;
 
-use super::decision;
 use super::refusal::Refusal;
 use super::task::Task;
 use crate::advice::Decline;
@@ -101,7 +103,7 @@ impl Plan {
             bytes: inputs().map(|input| input.bytes).sum(),
             accepted: refusals.is_empty() && forecast.is_accepted(),
             refusals,
-            log_has_entries: decision::log_has_entries(&task.dir),
+            log_has_entries: log_has_entries(&task.dir),
             declines: Decline::all(&forecast.found()),
             steps,
         }
@@ -201,6 +203,13 @@ impl Plan {
         }
         writeln!(out, "{table}")
     }
+}
+
+/// Whether a file of the write-ahead log has entries.
+fn log_has_entries(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut logs = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("log")));
+    logs.any(|log| log.metadata().is_ok_and(|log| log.len() > 0))
 }
 
 impl Step {
