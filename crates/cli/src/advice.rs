@@ -23,7 +23,7 @@ impl Decline {
     /// Makes the decline of an error.
     pub fn new(error: &Error) -> Self {
         let (reason, change) = match error.kind {
-            ErrorKind::Declined(reason) => (reason.code(), change(reason)),
+            ErrorKind::Declined(reason) => (reason.code(), change_of(reason, &error.what)),
             ErrorKind::Corruption => ("damaged", "run `rockmill verify` on the database"),
             _ => ("error", "see what the system says"),
         };
@@ -143,6 +143,15 @@ impl Decline {
     }
 }
 
+/// Returns what to change so that jobs are no longer declined for `reason`, of which `what` was found.
+fn change_of(reason: DeclineReason, what: &str) -> &'static str {
+    if reason == DeclineReason::Manifest && what.contains("epoch number") {
+        return "open and close the database once with its application on RocksDB 7.10 or later, which numbers \
+                its files; until then, only compactions within level 0 are left to RocksDB";
+    }
+    change(reason)
+}
+
 /// Returns what to change so that jobs are no longer declined for `reason`.
 pub fn change(reason: DeclineReason) -> &'static str {
     use DeclineReason as R;
@@ -212,8 +221,7 @@ pub fn change(reason: DeclineReason) -> &'static str {
             "open and close the database once with RocksDB up to 11.12, which writes OPTIONS anew"
         }
         R::Manifest => {
-            "open the database once with RocksDB, which writes the MANIFEST anew; if the ids differ, use no \
-             service for a database in another Env"
+            "open and close the database once with its application, which writes the MANIFEST anew"
         }
         R::InputMissing => "run `rockmill verify` on the database",
         R::InputMessage => "nothing: report it",
@@ -301,6 +309,15 @@ mod tests {
         ] {
             assert_eq!(line(reason, what), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn files_without_epoch_numbers_are_numbered_by_opening_the_database() {
+        let change =
+            |what: &str| Decline::new(&Error::declined(DeclineReason::Manifest, what)).change;
+        let numbered = change("the file has no epoch number, which output into level 0 needs");
+        assert!(numbered.contains("on RocksDB 7.10 or later"), "{numbered}");
+        assert_eq!(change("torn"), super::change(DeclineReason::Manifest));
     }
 
     #[test]

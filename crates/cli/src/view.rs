@@ -110,14 +110,10 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
             return Ok(());
         }
         writeln!(out, "RocksDB answers for these keys:")?;
-        let mut table = output::table(["from", "to", "stored", "why"]);
-        for (range, asked) in report.asked.iter().zip(&foreseen.asked) {
-            let [from, to] = [&asked.range.begin, &asked.range.end].map(|key| {
-                let cut = |key: &Vec<u8>| output::escape_short(key, KEY_COLUMNS);
-                key.as_ref().map_or_else(|| "-".to_owned(), cut)
-            });
-            let stored = output::bytes(range.stored_bytes);
-            table.add_row([from, to, stored, range.reason.clone()]);
+        let mut table = output::table(["from", "to", "ranges", "stored", "why"]);
+        for row in Row::all(&foreseen.asked) {
+            let (ranges, stored) = (row.ranges.to_string(), output::bytes(row.stored_bytes));
+            table.add_row([row.from, row.to, ranges, stored, row.reason]);
         }
         writeln!(out, "{table}")?;
         Ok(())
@@ -126,6 +122,56 @@ pub fn run(args: &ViewArgs) -> Result<(), Failure> {
 
 /// Columns of a key in a table.
 const KEY_COLUMNS: usize = 18;
+
+/// Ranges of keys for which RocksDB answers for the same reason, and which follow one another or look alike.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    from: String,
+    to: String,
+    ranges: u64,
+    stored_bytes: u64,
+    reason: String,
+}
+
+impl Row {
+    fn all(asked: &[Asked]) -> Vec<Self> {
+        let cut = |key: &Option<Vec<u8>>| {
+            let cut = |key: &Vec<u8>| output::escape_short(key, KEY_COLUMNS);
+            key.as_ref().map_or_else(|| "-".to_owned(), cut)
+        };
+        let mut rows: Vec<Self> = Vec::new();
+        let mut end = None;
+        for Asked {
+            range,
+            bytes,
+            reason,
+        } in asked
+        {
+            let (from, to) = (cut(&range.begin), cut(&range.end));
+            let goes_on =
+                end.is_some_and(|end: &Option<Vec<u8>>| end.is_some() && *end == range.begin);
+            let last = rows.last_mut().filter(|last| {
+                last.reason == *reason && (goes_on || (&last.from, &last.to) == (&from, &to))
+            });
+            match last {
+                Some(last) => {
+                    last.to = to;
+                    last.ranges += 1;
+                    last.stored_bytes = last.stored_bytes.saturating_add(*bytes);
+                }
+                None => rows.push(Self {
+                    from,
+                    to,
+                    ranges: 1,
+                    stored_bytes: *bytes,
+                    reason: reason.clone(),
+                }),
+            }
+            end = Some(&range.end);
+        }
+        rows
+    }
+}
 
 impl Range {
     fn new(asked: &Asked) -> Self {
@@ -137,5 +183,45 @@ impl Range {
             stored_bytes: asked.bytes,
             reason: asked.reason.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_follow_one_another_or_look_alike_share_a_row() {
+        let asked = |begin: &str, end: &str, reason: &str| Asked {
+            range: KeyRange {
+                begin: Some(begin.into()),
+                end: Some(end.into()),
+            },
+            bytes: 10,
+            reason: reason.to_owned(),
+        };
+        let long = "a key whose end is cut: ";
+        let [one, two, three] = ["1", "2", "3"].map(|end| format!("{long}{end}"));
+        let rows = Row::all(&[
+            asked("a", "b", "x"),
+            asked("b", "c", "x"),
+            asked("c", "d", "y"),
+            asked("e", "f", "y"),
+            asked(&one, &two, "x"),
+            asked(&two, &three, "x"),
+            asked(&three, &one, "x"),
+        ]);
+        let cut = output::escape_short(long.as_bytes(), KEY_COLUMNS);
+        let expected = [
+            ("a", "c", 2, "x"),
+            ("c", "d", 1, "y"),
+            ("e", "f", 1, "y"),
+            (&cut, &cut, 3, "x"),
+        ];
+        let found = rows.iter();
+        let found = found.map(|row| (row.from.as_str(), row.to.as_str(), row.ranges, &*row.reason));
+        assert!(found.eq(expected), "{rows:?}");
+        let stored: Vec<_> = rows.iter().map(|row| row.stored_bytes).collect();
+        assert_eq!(stored, [20, 10, 10, 30]);
     }
 }

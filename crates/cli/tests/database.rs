@@ -10,7 +10,9 @@ use common::{
     reasons, snapshot, sst_files, text,
 };
 use rust_rocksdb::compaction_filter::Decision;
-use rust_rocksdb::{CompactionOptions, DB, MergeOperands, Options};
+use rust_rocksdb::{
+    CompactionOptions, DB, DBCompactionStyle, MergeOperands, Options, UniversalCompactOptions,
+};
 use serde_json::Value;
 
 /// Joins operands like RocksDB's own operator of that name.
@@ -367,6 +369,25 @@ fn the_doctor_lists_every_reason_of_every_column_family() {
     assert_eq!(report["doors"].as_array().map(Vec::len), Some(3));
     assert_eq!(report["settings"][0]["line"], "unordered_write=false");
     assert_eq!(report["settings"][1]["column_families"][0], "default");
+}
+
+#[test]
+fn the_doctor_warns_of_incremental_universal_compactions() {
+    for (is_incremental, warnings) in [(false, 0), (true, 1)] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut universal = UniversalCompactOptions::default();
+        universal.set_incremental(is_incremental);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compaction_style(DBCompactionStyle::Universal);
+        options.set_universal_compaction_options(&universal);
+        drop(DB::open(&options, dir.path()).expect("open"));
+        let report = json(DONE, &["doctor", text(dir.path())]);
+        let hints = report["hints"].as_array().expect("hints").iter();
+        let option = "compaction_options_universal.incremental";
+        let hints = hints.filter(|hint| hint["option"] == option && hint["set"] == "false");
+        assert_eq!(hints.count(), warnings, "{report}");
+    }
 }
 
 #[test]

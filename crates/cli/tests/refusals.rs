@@ -6,10 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use common::{
-    BAD_DATA, DONE, WRONG_USAGE, contents, expect, json, newest_options, reasons, snapshot, text,
+    BAD_DATA, DONE, WRONG_USAGE, contents, expect, json, newest_options, reasons, snapshot,
+    sst_files, text,
 };
 use rust_rocksdb::compaction_filter::Decision;
 use rust_rocksdb::{DB, MergeOperands, Options};
+use serde_json::Value;
 
 /// Returns the larger number; RocksDB's own operator of that name compares texts.
 fn larger(_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
@@ -181,6 +183,76 @@ fn what_only_an_application_has_keeps_a_database_from_being_compacted() {
     assert_eq!(report["jobs_returned"], 0);
     expect(BAD_DATA, &["doctor", text(dir.path())]);
     expect(DONE, &["doctor", text(dir.path()), "--write-committed"]);
+}
+
+/// Options of families without and with a filter, which only the application has.
+fn with_a_filter_in_one_family() -> (Options, [(&'static str, Options); 2]) {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_disable_auto_compactions(true);
+    let mut filtered = options.clone();
+    filtered.set_compaction_filter("mine", |_, _, _| Decision::Keep);
+    (options.clone(), [("default", options), ("other", filtered)])
+}
+
+#[test]
+fn a_filter_in_one_family_keeps_only_that_family_from_being_compacted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (options, families) = with_a_filter_in_one_family();
+    let db = DB::open_cf_with_opts(&options, dir.path(), families).expect("open");
+    let other = db.cf_handle("other").expect("open");
+    for run in ["1", "2"] {
+        db.put("key", run).expect("put");
+        db.put_cf(other, "key", run).expect("put");
+        db.flush().expect("flush");
+        db.flush_cf(other).expect("flush");
+    }
+    db.put_cf(other, "logged", "value").expect("put");
+    drop(db);
+    let err = left_alone(BAD_DATA, dir.path(), &["--column-family", "other"]);
+    assert!(
+        err.contains("column family other: compaction_filter is mine"),
+        "{err}"
+    );
+    let (_, own) = newest_options(dir.path());
+    let before = sst_files(dir.path());
+    let report = json(DONE, &["compact", text(dir.path())]);
+    assert_eq!(report["stats"]["jobs_done"], 1, "{report}");
+    assert_eq!(report["other_column_families"], Value::Array(Vec::new()));
+    let stayed = sst_files(dir.path());
+    let stayed = before.iter().filter(|file| stayed.contains(file));
+    assert_eq!((before.len(), stayed.count()), (4, 2));
+    assert_eq!(newest_options(dir.path()).1, own);
+    let (options, families) = with_a_filter_in_one_family();
+    let db = DB::open_cf_with_opts(&options, dir.path(), families).expect("open");
+    let other = db.cf_handle("other").expect("open");
+    for (key, value) in [("key", "2"), ("logged", "value")] {
+        let found = db.get_cf(other, key).expect("sound");
+        assert_eq!(found.as_deref(), Some(value.as_bytes()));
+    }
+    assert_eq!(db.get("key").expect("sound").as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_log_is_not_called_nothing_to_compact() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    let db = DB::open(&options, dir.path()).expect("open");
+    db.put("key", "value").expect("put");
+    drop(db);
+    let dry_run = ["compact", text(dir.path()), "--dry-run"];
+    let (out, _) = expect(DONE, &dry_run);
+    let said = "no SST file holds such keys\nthe write-ahead log has entries";
+    assert!(out.starts_with(said), "{out}");
+    assert_eq!(json(DONE, &dry_run)["log_has_entries"], true);
+    let (out, _) = expect(DONE, &["compact", text(dir.path())]);
+    assert!(!out.contains("nothing"), "{out}");
+    assert_eq!(sst_files(dir.path()).len(), 1);
+    let (out, _) = expect(DONE, &[&dry_run[..], &["--from", "z"]].concat());
+    assert_eq!(out, "nothing to compact: no SST file holds such keys\n");
+    assert_eq!(contents(dir.path()).len(), 1);
 }
 
 #[test]

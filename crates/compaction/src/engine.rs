@@ -2,6 +2,7 @@
 
 mod accounting;
 mod databases;
+mod described;
 pub mod diagnosis;
 mod execute;
 pub mod forecast;

@@ -243,16 +243,9 @@ fn open_inputs(
     let open = |input: &InputFile| {
         context.cancel.check()?;
         let path = dir.join(&input.name);
-        let opened = JobInput::open(files, &path);
-        let narrowed = opened.and_then(|reader| files.narrow_outputs(&path).map(|()| reader));
-        let reader = narrowed.map_err(|e| cannot_open(input, &e))?;
-        if reader.len() != input.size {
-            return Err(Error::corruption(
-                &input.name,
-                reader.len(),
-                format!("the MANIFEST says that the file has {} bytes", input.size),
-            ));
-        }
+        let reader = open_input(files, input, &path)?;
+        let narrowed = files.narrow_outputs(&path);
+        narrowed.map_err(|e| cannot_open(input, &e))?;
         let closed = Arc::new(reader.closed(path));
         let table = open_table(Box::new(reader))?
             .read_through(Arc::clone(&closed) as _)
@@ -263,6 +256,22 @@ fn open_inputs(
     };
     let (inputs, threads) = (&job.tree.inputs, context.executor.budget().slots());
     parallel::map_in(&context.clock, inputs, threads, open)
+}
+
+/// Opens the file of an input and checks its size.
+///
+/// # Errors
+/// Declined if the file is missing; Corruption if it has another size; Storage.
+pub fn open_input(files: &Arc<JobIo>, input: &InputFile, path: &Path) -> Result<JobInput> {
+    let reader = JobInput::open(files, path).map_err(|e| cannot_open(input, &e))?;
+    if reader.len() != input.size {
+        return Err(Error::corruption(
+            &input.name,
+            reader.len(),
+            format!("the MANIFEST says that the file has {} bytes", input.size),
+        ));
+    }
+    Ok(reader)
 }
 
 /// Returns the error of an input that cannot be opened. A missing file may be in another path.

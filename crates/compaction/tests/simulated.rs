@@ -10,7 +10,8 @@ use rand::rngs::SmallRng;
 use rockmill_compaction::{
     Device, DeviceList, Engine, MutableSettings, Outcome, Patience, Registered, Settings, Stats,
 };
-use rockmill_core::{CancelToken, JobInfo};
+use rockmill_core::{CancelToken, DeclineReason, ErrorKind, JobInfo};
+use rockmill_storage::Storage;
 use rockmill_storage::clock::Clock;
 use rockmill_testkit::VirtualClock;
 use rockmill_testkit::simulated::Profile;
@@ -162,6 +163,29 @@ fn a_job_of_an_old_rocksdb_gets_its_column_family_and_levels_from_elsewhere() {
     };
     assert_eq!(prepared(of_10_0), info);
     assert_eq!(prepared(info.clone()), info);
+}
+
+#[test]
+fn what_a_file_says_of_its_contents_is_read_once_in_a_session() {
+    let database = database();
+    let storage = SimStorage::new(database.disk.clone(), 1, None, CancelToken::new());
+    let engine = Engine::new(Settings::default(), Arc::new(storage.clone())).expect("settings");
+    let offered = |session: &str| {
+        let (dir, cancel) = (Path::new(DIR), CancelToken::new());
+        let info = database.family().info(session);
+        let job = engine.prepare(dir, info, &database.family().message, &cancel);
+        job.map(|job| job.job.tree.inputs)
+            .map_err(|error| error.kind)
+    };
+    let inputs = offered("first").expect("such jobs are done");
+    assert!(inputs.len() > 1);
+    for input in &inputs {
+        let path = Path::new(DIR).join(&input.name);
+        storage.remove_file(&path).expect("removed");
+    }
+    assert_eq!(offered("first"), Ok(inputs));
+    let missing = ErrorKind::Declined(DeclineReason::InputMissing);
+    assert_eq!(offered("second"), Err(missing));
 }
 
 #[test]

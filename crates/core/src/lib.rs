@@ -68,4 +68,4 @@ pub use row::{Row, RowSink};
 pub use sst_file::{
     BlockWriter, BuiltIndex, FileBody, FileCounts, FilterBlock, IndexBlock, block_guard,
 };
-pub use table::{InputTable, open_known_table, open_table};
+pub use table::{InputTable, describe_table, open_known_table, open_table};

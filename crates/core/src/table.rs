@@ -194,6 +194,15 @@ pub fn open_known_table(file: Box<dyn ReadAt>) -> Result<(InputTable, Vec<Error>
     Ok((InputTable::new(file, meta), unknown))
 }
 
+/// Reads what an SST says of its contents ([`TableMeta::open_without_index`]), whatever its comparator is.
+///
+/// # Errors
+/// As those of [`open_table`].
+pub fn describe_table(file: &dyn ReadAt) -> Result<TableMeta> {
+    let wrap = |e| Error::format(file.name(), e);
+    TableMeta::open_without_index(file.len(), &mut reader(file), wrap)
+}
+
 /// Reads so many bytes of a file at an offset.
 fn reader(file: &dyn ReadAt) -> impl FnMut(u64, usize) -> Result<Vec<u8>> {
     move |offset, len| {

@@ -124,15 +124,29 @@ impl TableMeta {
         read: ReadFn<'_, E>,
         wrap: impl Fn(Error) -> E,
     ) -> std::result::Result<(Self, Vec<Error>), E> {
-        Self::read_known(file_size, read).map_err(|stop| match stop {
-            Stop::Found(error) => wrap(error),
-            Stop::Read(error) => error,
-        })
+        Self::read_known(file_size, read, true).map_err(|stop| stop.or_wrap(wrap))
+    }
+
+    /// Reads and verifies what a file says of its contents: footer, metaindex and properties. Index and dictionary, which
+    /// are far larger, are left empty.
+    ///
+    /// # Errors
+    /// As those of [`TableMeta::open_known`].
+    pub fn open_without_index<E>(
+        file_size: u64,
+        read: ReadFn<'_, E>,
+        wrap: impl Fn(Error) -> E,
+    ) -> std::result::Result<Self, E> {
+        let opened = Self::read_known(file_size, read, false);
+        opened
+            .map(|(meta, _)| meta)
+            .map_err(|stop| stop.or_wrap(wrap))
     }
 
     fn read_known<E>(
         file_size: u64,
         read: ReadFn<'_, E>,
+        has_index: bool,
     ) -> std::result::Result<(Self, Vec<Error>), Stop<E>> {
         let footer_at = file_size.checked_sub(FOOTER_SIZE as u64).ok_or_else(|| {
             let what = format!("a file of {file_size} bytes is too short to be an SST");
@@ -155,7 +169,7 @@ impl TableMeta {
         let properties_at = *metaindex
             .get(names::PROPERTIES)
             .ok_or_else(|| missing("properties block"))?;
-        let properties = blocks.parse(properties_at, decode_properties)?;
+        let mut properties = blocks.parse(properties_at, decode_properties)?;
         let index_handle = footer
             .index
             .or_else(|| metaindex.get(names::INDEX).copied())
@@ -167,10 +181,14 @@ impl TableMeta {
                 let what = "index type property missing or unknown";
                 Error::corruption(properties_at.offset, what)
             })?;
-        let (index, index_partitions) = blocks.read_index(index_handle, index_type, &properties)?;
+        let (mut index, mut index_partitions) = Default::default();
+        if has_index {
+            (index, index_partitions) =
+                blocks.read_index_of(index_handle, index_type, &mut properties)?;
+        }
         let dictionary = match metaindex.get(names::DICTIONARY) {
-            Some(&handle) => blocks.read_block(handle)?,
-            None => Vec::new(),
+            Some(&handle) if has_index => blocks.read_block(handle)?,
+            _ => Vec::new(),
         };
         let meta = Self {
             file_size,
@@ -186,6 +204,9 @@ impl TableMeta {
         Ok((meta, blocks.unknown))
     }
 }
+
+/// Name of the comparator of a file that names none, and whose keys are not ordered by their bytes.
+pub const UNNAMED_COMPARATOR: &[u8] = b"that the file does not name";
 
 /// Whether a comparator is RocksDB's own that orders keys by their bytes; very old files do not name theirs.
 pub fn is_bytewise(comparator_name: &[u8]) -> bool {
@@ -212,6 +233,15 @@ enum Stop<E> {
     Found(Error),
     /// What the function that reads them said.
     Read(E),
+}
+
+impl<E> Stop<E> {
+    fn or_wrap(self, wrap: impl Fn(Error) -> E) -> E {
+        match self {
+            Self::Found(error) => wrap(error),
+            Self::Read(error) => error,
+        }
+    }
 }
 
 impl<E> From<Error> for Stop<E> {
@@ -272,6 +302,26 @@ impl<E> BlockReader<'_, E> {
             }
             parsed => parsed,
         }
+    }
+
+    /// Reads the index. Very old files do not name their comparator; if keys are not ordered by their bytes there, it is
+    /// another one.
+    fn read_index_of(
+        &mut self,
+        handle: BlockHandle,
+        kind: IndexType,
+        properties: &mut TableProperties,
+    ) -> Stopped<(Vec<IndexEntry>, Vec<BlockHandle>), E> {
+        let error = match self.read_index(handle, kind, properties) {
+            Err(Stop::Found(error)) => error,
+            read => return read,
+        };
+        if !properties.comparator_name.is_empty() {
+            return Err(error.into());
+        }
+        properties.comparator_name = UNNAMED_COMPARATOR.to_vec();
+        let in_any_order = self.read_index(handle, kind, properties);
+        in_any_order.map_err(|_| error.into())
     }
 
     fn read_index(

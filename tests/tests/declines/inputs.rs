@@ -16,7 +16,7 @@ use rust_rocksdb::{
     CompactOptions, CompactionOptions, DB, DBCompressionType, DBPath, Options, SstFileWriter,
 };
 
-use crate::trial::{declines, plain, run};
+use crate::trial::{assert_told_in_time, declines, plain, run};
 
 #[test]
 fn an_ingested_file_with_a_global_sequence_number() {
@@ -56,6 +56,7 @@ fn compact_older_files(
     let db = open(&options(&service), directory.path());
     assert_content(&db, &content);
     compact_everything(&db);
+    assert_told_in_time(directory.path(), &service.stats());
     assert_content(&db, &content);
     service.stats()
 }

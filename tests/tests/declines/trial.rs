@@ -1,10 +1,14 @@
 //! The common course of a test: open, write, compact, check the counts, check the content.
 
+use std::fs;
+use std::path::Path;
+
 use rockmill_tests::content::{Content, assert_content};
 use rockmill_tests::harness::{
     assert_declined, assert_done, assert_jobs_add_up, assert_nothing_staged, compact_everything,
     fill, open, options, service,
 };
+use rockmill_tests::reasons::{FILTER_POLICY, SINGLE_DELETE_CONTRACT, TIMED_PUTS, WIDE_COLUMNS};
 use rust_rocksdb::{BlockBasedOptions, DB, Options};
 
 /// Number of writes of a small database.
@@ -49,6 +53,7 @@ pub fn run_checked(
     let content = write(&db);
     compact_everything(&db);
     let stats = service.stats();
+    assert_told_in_time(&path, &stats);
     check(&db, &content);
     drop(db);
     check(&open(&options, &path), &content);
@@ -57,6 +62,22 @@ pub fn run_checked(
     assert_jobs_add_up(&stats);
     assert_nothing_staged(&path);
     stats
+}
+
+/// Checks that RocksDB waited for no job that was declined, unless the reason shows only in entries or filters. After such a
+/// wait it lists its whole tree in its LOG.
+pub fn assert_told_in_time(db: &Path, stats: &rockmill::Stats) {
+    const LISTING: &str = "DebugString After Wait";
+    let declined = |reasons: &[&str]| -> u64 {
+        let counts = reasons.iter().map(|&reason| stats.declines.get(reason));
+        counts.flatten().sum()
+    };
+    let after_waits = [WIDE_COLUMNS, TIMED_PUTS, SINGLE_DELETE_CONTRACT];
+    let after_waits = declined(&after_waits);
+    let log = fs::read_to_string(db.join("LOG")).expect("RocksDB writes a LOG");
+    let listed = log.matches(LISTING).count() as u64;
+    let most = after_waits + declined(&[FILTER_POLICY]);
+    assert!((after_waits..=most).contains(&listed), "{listed}: {stats}");
 }
 
 /// Calls [`run_checked`] with all kinds of reads.

@@ -42,7 +42,7 @@ pub fn decide(task: &Task, diagnosis: &Diagnosis) -> Decision {
     };
     refusals.extend(cut_options(diagnosis));
     refusals.extend(other_families(diagnosis));
-    refusals.extend(objects::unknown(options));
+    refusals.extend(objects::unknown(options, task.column_family.as_bytes()));
     refusals.extend(unstated_operators(task, diagnosis, logs.as_deref()));
     refusals.extend(unproved_filter(task, options));
     refusals.extend(read_only_policy(task, options));
@@ -221,7 +221,9 @@ fn filter_bits(
     let said = task.service.filter_millibits_per_key();
     let found = diagnosis.families.iter().find(|f| f.name == options.name);
     let learned = found.and_then(|family| family.learned_millibits_per_key);
-    let usual = found.is_none_or(|family| family.files == 0);
+    // No file of another family is written.
+    let is_compacted = options.name == task.column_family.as_bytes();
+    let usual = !is_compacted || found.is_none_or(|family| family.files == 0);
     let usual = usual.then_some(USUAL_MILLIBITS);
     said.or(learned).or(usual).map(Some).ok_or_else(|| {
         let what =

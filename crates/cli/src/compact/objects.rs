@@ -77,22 +77,42 @@ const COLLECTORS: [(&str, &[&str]); 2] = [
     ("CompactForTieringCollector", &["compaction_trigger_ratio"]),
 ];
 
-/// Returns the objects without which RocksDB cannot open the database as its application does.
-pub fn unknown(options: &OptionsFile) -> Vec<Refusal> {
+/// Objects that act only when a column family is compacted. Others can be compacted without them.
+pub const ONLY_COMPACTING: [&str; 3] = [
+    "compaction_filter",
+    "compaction_filter_factory",
+    "sst_partitioner_factory",
+];
+
+/// Whether the database is opened without the object of a column family's option: RocksDB does not know it, and the family
+/// is not compacted, since [`unknown`] names it otherwise.
+pub fn is_left_out(key: &str, value: &str) -> bool {
+    let all = ALWAYS_WRITTEN.into_iter().chain(LATER_WRITTEN);
+    let known = all.filter(|(option, _)| ONLY_COMPACTING.contains(option));
+    let option = Options::from_value(&format!("{key}={value}")).unwrap_or_default();
+    known
+        .filter(|(option, _)| *option == key)
+        .any(|(key, known)| other(&option, key, known).is_some())
+}
+
+/// Returns the objects without which RocksDB cannot open the database as its application does, or compact the column
+/// family `compacted`.
+pub fn unknown(options: &OptionsFile, compacted: &[u8]) -> Vec<Refusal> {
     let of_database = OF_DATABASE.iter();
     let of_database = of_database.filter_map(|(key, known)| other(&options.db, key, known));
     let mut all: Vec<_> = of_database.collect();
     for family in &options.column_families {
-        let found = of_family(family).into_iter();
+        let found = of_family(family, family.name == compacted).into_iter();
         all.extend(found.map(|refusal| refusal.of_family(&family.name)));
     }
     all
 }
 
-fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
+fn of_family(family: &ColumnFamilyOptions, is_compacted: bool) -> Vec<Refusal> {
     let options = &family.options;
     let mut found = Vec::new();
-    for (key, known) in ALWAYS_WRITTEN {
+    let acts = |key: &str| is_compacted || !ONLY_COMPACTING.contains(&key);
+    for (key, known) in ALWAYS_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(match options.str(key) {
             None => Some(missing(key, "an object without a name")),
             Some(_) => other(options, key, known),
@@ -101,7 +121,7 @@ fn of_family(family: &ColumnFamilyOptions) -> Vec<Refusal> {
     if options.str(MERGE_OPERATOR).is_none() {
         found.push(missing(MERGE_OPERATOR, "an object without a name"));
     }
-    for (key, known) in LATER_WRITTEN {
+    for (key, known) in LATER_WRITTEN.into_iter().filter(|(key, _)| acts(key)) {
         found.extend(other(options, key, known));
     }
     found.extend(other_collectors(options));
@@ -190,7 +210,8 @@ mod tests {
              [TableOptions/BlockBasedTable \"default\"]\n {table}\n"
         );
         let options = OptionsFile::parse(&text).expect("an OPTIONS file");
-        unknown(&options).iter().map(Refusal::line).collect()
+        let all = unknown(&options, b"default");
+        all.iter().map(Refusal::line).collect()
     }
 
     #[test]

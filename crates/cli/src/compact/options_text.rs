@@ -12,6 +12,8 @@ use rockmill_snapshot::closed_database::options_number;
 use rockmill_terminal::outcome::Failure;
 use rust_rocksdb::{Cache, ColumnFamilyDescriptor, Env, Options};
 
+use super::objects::{self, NULL, ONLY_COMPACTING};
+
 /// Size of the block cache in bytes. Compactions do not use it.
 const CACHE_BYTES: usize = 8 << 20;
 
@@ -44,7 +46,8 @@ fn edited(text: &str, edit: impl Fn(Option<usize>, &str, &str) -> Option<String>
 
 /// Returns the OPTIONS text for opening a database: no automatic compactions, no flush during recovery, and the given
 /// bits per key and values of `merge_operator`. `bits` and `operators` are in the order of the text's column families.
-/// Every version of RocksDB writes lines for all of these options.
+/// Every version of RocksDB writes lines for all of these options. Objects that other families than the compacted one do
+/// without are left out.
 pub fn for_opening(text: &str, bits: &[Option<u32>], operators: &[String]) -> String {
     edited(text, |family, key, value| match key {
         NO_COMPACTIONS | NO_FLUSH => Some("true".to_owned()),
@@ -55,6 +58,7 @@ pub fn for_opening(text: &str, bits: &[Option<u32>], operators: &[String]) -> St
                 .replace("\\#", "#")
                 .replace('#', "\\#"),
         ),
+        key if objects::is_left_out(key, value) => Some(NULL.to_owned()),
         "filter_policy" => {
             let millibits = (*bits.get(family?)?)?;
             Some(format!("{value}:{}", f64::from(millibits) / 1e3))
@@ -177,12 +181,16 @@ fn newer(dir: &Path, own_number: u64) -> io::Result<Vec<PathBuf>> {
 fn replace(path: &Path, own: &OptionsFile, operators: &[String]) -> io::Result<()> {
     let text = fs::read_to_string(path)?;
     let written = OptionsFile::parse(&text).map_err(io::Error::other)?;
+    let of_family = |position: usize| {
+        let family = written.column_families.get(position)?;
+        Some(&own.cf(&family.name)?.options)
+    };
     let text = edited(&text, |family, key, _| {
         let options = match (family, key) {
             (None, NO_FLUSH) => &own.db,
-            (Some(family), NO_COMPACTIONS) => {
-                let family = written.column_families.get(family)?;
-                &own.cf(&family.name)?.options
+            (Some(family), NO_COMPACTIONS) => of_family(family)?,
+            (Some(family), key) if ONLY_COMPACTING.contains(&key) => {
+                return of_family(family)?.str(key).map(str::to_owned);
             }
             (Some(family), MERGE_OPERATOR) => {
                 let name = &written.column_families.get(family)?.name;
@@ -243,7 +251,25 @@ mod tests {
         }
         let text = "[DBOptions]\n  ratio=0,500000\n[CFOptions \"a=0,500000\"]\n";
         let points = "[DBOptions]\n  ratio=0.500000\n[CFOptions \"a=0,500000\"]\n";
-        assert_eq!(for_opening(text, &[]), points);
+        assert_eq!(for_opening(text, &[], &[]), points);
+    }
+
+    #[test]
+    fn filters_that_only_the_application_has_are_left_out() {
+        let family = |name: &str, filter: &str| {
+            format!("[CFOptions \"{name}\"]\n  compaction_filter={filter}\n  comparator=mine\n")
+        };
+        let text = |filters: [&str; 2]| family("default", filters[0]) + &family("b", filters[1]);
+        let of_rocksdb = "{id=RemoveEmptyValueCompactionFilter;}";
+        let own = text(["mine", of_rocksdb]);
+        let opened = for_opening(&own, &[], &[]);
+        assert_eq!(opened, text(["nullptr", of_rocksdb]));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let written = dir.path().join("OPTIONS-000012");
+        fs::write(&written, opened).expect("write");
+        let parsed = OptionsFile::parse(&own).expect("an OPTIONS file");
+        Written::find(dir.path(), &parsed, &[], 7).expect("found");
+        assert_eq!(fs::read_to_string(written).expect("read"), own);
     }
 
     #[test]

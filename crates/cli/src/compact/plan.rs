@@ -1,6 +1,9 @@
 //! Plan of a compaction.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use comfy_table::CellAlignment;
 use rockmill_compaction::{Expected, Forecast, ForecastStep};
@@ -14,6 +17,10 @@ use crate::advice::Decline;
 
 /// Message if no file overlaps the keys.
 pub const NOTHING: &str = "nothing to compact: no SST file holds such keys";
+
+/// Message if the write-ahead log has entries, which no file of the plan has.
+const LOGGED: &str = "the write-ahead log has entries: those of this column family are written to level 0 first, and are \
+    compacted if they are among the keys";
 
 /// Files of one level to merge.
 #[derive(Debug, Serialize)]
@@ -63,6 +70,8 @@ struct Plan {
     accepted: bool,
     /// All reasons why the command would leave the database alone.
     refusals: Vec<Refusal>,
+    /// Whether the write-ahead log has entries. Those of the column family are written to level 0 before the steps.
+    log_has_entries: bool,
     /// All reasons why RocksDB would do some step itself.
     declines: Vec<Decline>,
     steps: Vec<Step>,
@@ -94,16 +103,20 @@ impl Plan {
             bytes: inputs().map(|input| input.bytes).sum(),
             accepted: refusals.is_empty() && forecast.is_accepted(),
             refusals,
+            log_has_entries: log_has_entries(&task.dir),
             declines: Decline::all(&forecast.found()),
             steps,
         }
     }
 
     fn print_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.steps.is_empty() {
-            writeln!(out, "{NOTHING}")?;
-        } else {
-            self.print_steps(out)?;
+        match (self.steps.is_empty(), self.log_has_entries) {
+            (true, false) => writeln!(out, "{NOTHING}")?,
+            (true, true) => writeln!(out, "no SST file holds such keys")?,
+            (false, _) => self.print_steps(out)?,
+        }
+        if self.log_has_entries {
+            writeln!(out, "{}", output::wrapped(LOGGED))?;
         }
         if !self.refusals.is_empty() {
             writeln!(out, "\nthe database would be left alone")?;
@@ -190,6 +203,13 @@ impl Plan {
         }
         writeln!(out, "{table}")
     }
+}
+
+/// Whether a file of the write-ahead log has entries.
+fn log_has_entries(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut logs = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("log")));
+    logs.any(|log| log.metadata().is_ok_and(|log| log.len() > 0))
 }
 
 impl Step {

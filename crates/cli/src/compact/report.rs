@@ -184,7 +184,10 @@ impl Report {
         };
         let done = self.stats.jobs_done;
         if done + self.jobs_returned == 0 && !self.levels.iter().any(changed) {
-            return NOTHING.to_owned();
+            return match self.other_column_families.as_slice() {
+                [] => NOTHING.to_owned(),
+                _ => format!("column family {}: {NOTHING}", self.column_family),
+            };
         }
         let (before, after) = (megabytes(self.bytes_before), megabytes(self.bytes_after));
         let by = done_by(done, &self.returned);

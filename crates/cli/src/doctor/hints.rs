@@ -63,6 +63,7 @@ pub fn all(diagnosis: &Diagnosis, service: &ServiceArgs) -> Vec<Hint> {
         hints.push(Hint::of_database("allow_2pc", true, set, why));
     }
     for family in &diagnosis.families {
+        hints.extend(incremental(diagnosis, family));
         hints.extend(file_size(diagnosis, family));
         hints.extend(filter_bits(diagnosis, family, service));
     }
@@ -101,6 +102,24 @@ fn paths() -> Hint {
         "paths on one file system, or no compaction service",
         "RocksDB moves results into db_paths and cf_paths by renaming them",
     )
+}
+
+/// Warns about a fault of RocksDB itself. In `compaction_picker_universal.cc:PickIncrementalForReduceSizeAmp`, the window
+/// over the last level moves past its last file if files of the level above have only larger keys, and takes more than half
+/// of `max_compaction_bytes`. RocksDB then reads a file that is not there.
+fn incremental(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {
+    let options = &diagnosis.options.cf(&family.name)?.options;
+    let universal = options.nested("compaction_options_universal").ok()?;
+    let is_on = options.str("compaction_style") == Some("kCompactionStyleUniversal")
+        && universal.str("incremental") == Some("true");
+    is_on.then(|| Hint {
+        column_family: Some(output::escape(&family.name)),
+        option: "compaction_options_universal.incremental",
+        value: "true".to_owned(),
+        set: "false".to_owned(),
+        why: "RocksDB, up to 11.12 at least and also without Rockmill, may crash when it picks a compaction, if the \
+              level above the last has larger keys than the last",
+    })
 }
 
 fn file_size(diagnosis: &Diagnosis, family: &FamilyDiagnosis) -> Option<Hint> {

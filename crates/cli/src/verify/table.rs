@@ -1,15 +1,16 @@
 //! Checks one SST from its blocks alone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rockmill_compaction::verify::table::scan_known;
 use rockmill_core::read_block;
-use rockmill_core::{CancelToken, Contents, Error, InputTable, Result};
+use rockmill_core::{CancelToken, Contents, Error, ErrorKind, InputTable, Result};
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::key::TAG_SIZE;
 use rockmill_format::properties::{TableProperties, UNKNOWN_SEQNO};
 use rockmill_format::range_tombstone::RangeTombstone;
-use rockmill_format::table::{is_bytewise, names};
+use rockmill_format::table::{UNNAMED_COMPARATOR, is_bytewise, names};
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
 
@@ -38,15 +39,33 @@ pub struct Checked {
     pub not_checked: BTreeSet<String>,
 }
 
+/// A property that very old files lack.
+const OPERANDS: &str = "num_merge_operands";
+
 /// [`check`]s the result of opening a file.
 ///
 /// # Errors
 /// Data if the file is damaged, or if a part that opening reads is not understood; Incomplete if another part is not
 /// understood; Environment if it cannot be read.
 pub fn check_opened(opened: Result<Sst>) -> std::result::Result<(Sst, Checked), Failure> {
-    let sst = opened?;
-    let checked = check(&sst).map_err(Failure::of_file)?;
+    let mut sst = opened?;
+    let checked = match check(&sst) {
+        Err(error) if is_old(&sst.table) && error.kind == ErrorKind::Corruption => {
+            // If only the order of keys is wrong, it is the order of another comparator.
+            let properties = &mut Arc::make_mut(&mut sst.table.meta).properties;
+            properties.comparator_name = UNNAMED_COMPARATOR.to_vec();
+            check(&sst).map_err(|_| error)
+        }
+        checked => checked,
+    };
+    let checked = checked.map_err(Failure::of_file)?;
     Ok((sst, checked))
+}
+
+/// Whether a file is so old that it does not name its comparator. RocksDB 3 did not count merge operands either.
+pub fn is_old(table: &InputTable) -> bool {
+    let comparator = &table.meta.properties.comparator_name;
+    comparator.is_empty() || comparator == UNNAMED_COMPARATOR
 }
 
 /// Reads a whole opened file. Checks every block's checksum, the order of keys, counts against the properties, and the
@@ -182,11 +201,7 @@ fn check_counts(
             |p| p.num_deletions,
             contents.deletions + ranges,
         ),
-        (
-            "num_merge_operands",
-            |p| p.num_merge_operands,
-            contents.merge_operands,
-        ),
+        (OPERANDS, |p| p.num_merge_operands, contents.merge_operands),
         ("num_range_deletions", |p| p.num_range_deletions, ranges),
         (
             "raw_key_size",
@@ -213,7 +228,7 @@ fn check_count(
     found: u64,
 ) -> Result<()> {
     let said = said(&table.meta.properties);
-    match said == found {
+    match said == found || (property == OPERANDS && said == 0 && is_old(table)) {
         true => Ok(()),
         false => Err(misstated(table, property, said, found)),
     }

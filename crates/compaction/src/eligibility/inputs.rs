@@ -1,8 +1,11 @@
 //! Checks of input files before their data is read.
+//!
+//! A job is checked when RocksDB schedules it, and again when its inputs are open: a job that was recorded is never
+//! scheduled. If RocksDB has to wait for a job before it is declined, it lists the whole tree in its LOG.
 
-use rockmill_core::{DeclineReason, Error, InputTable, Result};
+use rockmill_core::{DeclineReason, Error, Result};
 use rockmill_format::compression::CompressionType;
-use rockmill_format::table::names;
+use rockmill_format::table::{TableMeta, names};
 
 use rockmill_snapshot::Findings;
 
@@ -10,8 +13,8 @@ use rockmill_snapshot::Findings;
 const FIRST_MANAGER_VERSION: u32 = 7;
 
 /// Finds contents of an input, named in its properties, that Rockmill does not support.
-pub fn check(table: &InputTable, found: &mut Findings) {
-    let (properties, metaindex) = (&table.meta.properties, &table.meta.metaindex);
+pub fn check(file: &str, meta: &TableMeta, found: &mut Findings) {
+    let (properties, metaindex) = (&meta.properties, &meta.metaindex);
     let is = |bytes: &[u8], fine: &[&str]| fine.iter().any(|f| f.as_bytes() == bytes);
     let rules_out = [
         (
@@ -55,18 +58,18 @@ pub fn check(table: &InputTable, found: &mut Findings) {
     ];
     for (_, reason) in rules_out.into_iter().filter(|(applies, _)| *applies) {
         let error = Error::declined(reason, "the file says so");
-        found.note(Err(error.in_file(table.file.name())));
+        found.note(Err(error.in_file(file)));
     }
-    found.note(check_compression(table));
+    found.note(check_compression(file, meta));
 }
 
-fn check_compression(table: &InputTable) -> Result<()> {
-    let text = String::from_utf8_lossy(&table.meta.properties.compression_name);
+fn check_compression(file: &str, meta: &TableMeta) -> Result<()> {
+    let text = String::from_utf8_lossy(&meta.properties.compression_name);
     let declined = |reason| {
         let what = format!("compression property {text}");
-        Err(Error::declined(reason, what).in_file(table.file.name()))
+        Err(Error::declined(reason, what).in_file(file))
     };
-    if table.meta.footer.format_version < FIRST_MANAGER_VERSION {
+    if meta.footer.format_version < FIRST_MANAGER_VERSION {
         return match text.as_ref() {
             "BZip2" | "Xpress" => declined(DeclineReason::Compression),
             _ => Ok(()),
@@ -94,7 +97,7 @@ fn check_compression(table: &InputTable) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use rockmill_core::{CancelToken, ErrorKind};
+    use rockmill_core::{CancelToken, ErrorKind, InputTable};
 
     use super::*;
     use crate::made::{Made, Workload};
@@ -114,7 +117,7 @@ mod tests {
         let mut table = made.expect("there is room").tables()[0].clone();
         let found = |table: &InputTable| {
             let mut found = Findings::default();
-            check(table, &mut found);
+            check(table.file.name(), &table.meta, &mut found);
             let kinds = found.into_vec().into_iter().map(|error| error.kind);
             kinds.collect::<Vec<_>>()
         };

@@ -1,7 +1,8 @@
 //! Turns a job into a plan, or into the reason why it is left to RocksDB.
 //!
-//! [`from_options`] checks OPTIONS and MANIFEST before any file is opened. [`with_inputs`] then checks the input files.
-//! The checks add to [`Findings`]: a job is declined with the first finding, a diagnosis lists all.
+//! [`from_options`] checks OPTIONS and MANIFEST before any file is opened. [`check_input`] checks what an input file says of
+//! its contents, and [`with_inputs`] checks the opened inputs. The checks add to [`Findings`]: a job is declined with the
+//! first finding, a diagnosis lists all.
 
 mod compression;
 mod filter;
@@ -100,9 +101,9 @@ pub fn with_inputs(
     cancel: &CancelToken,
 ) -> Result<Planned> {
     let mut found = Findings::default();
-    tables
-        .iter()
-        .for_each(|table| inputs::check(table, &mut found));
+    for table in tables {
+        check_input(table.file.name(), &table.meta, &mut found);
+    }
     found.first()?;
     let family = eligible.family()?;
     let job = &eligible.job;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use rockmill_core::{CancelToken, DeclineReason, Error, Result};
 use rockmill_format::manifest::Tree;
 
+use super::described::DescribedFiles;
 use super::{Engine, lock};
 use crate::staging::{self, place};
 use rockmill_snapshot::tree::TreeFollower;
@@ -22,6 +23,7 @@ pub(super) struct Database {
     pub(super) tree: Mutex<TreeFollower>,
     /// Learned filter bits per key, in thousandths, by column family and OPTIONS file.
     pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
+    pub(super) described: Mutex<DescribedFiles>,
 }
 
 impl Engine {
@@ -127,6 +129,7 @@ impl Engine {
             has_begun: Mutex::default(),
             tree: Mutex::default(),
             filter_millibits: Mutex::default(),
+            described: Mutex::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)
@@ -163,8 +166,8 @@ fn require_id(storage: &dyn Storage, dir: &Path, db_id: &[u8], tree: &Tree) -> R
     Err(Error::declined(
         DeclineReason::Manifest,
         format!(
-            "the job is of database {}, but the {place} in {} names {}; RocksDB probably has the first in another Env, \
-             so use no compaction service for it",
+            "the job is of the database with the id {}, but the {place} in {} has the id {}; RocksDB keeps the first \
+             where Rockmill does not read it (in memory, or encrypted), so use no compaction service for it",
             String::from_utf8_lossy(db_id),
             dir.display(),
             String::from_utf8_lossy(&found),

@@ -181,8 +181,11 @@ impl Engine {
     fn inspect_file(&self, path: &Path, filters: bool) -> Result<FilesFound> {
         let mut inspected = FilesFound::default();
         let table = open_table(Box::new(InputFileReader::open(&*self.storage, path)?))?;
-        inspected.may_hold_operands = table.meta.properties.num_merge_operands > 0;
-        eligibility::check_input(&table, &mut inspected.found);
+        let properties = &table.meta.properties;
+        // Files that do not name their comparator may be so old that they do not count operands.
+        let counts_operands = !properties.comparator_name.is_empty();
+        inspected.may_hold_operands = properties.num_merge_operands > 0 || !counts_operands;
+        eligibility::check_input(table.file.name(), &table.meta, &mut inspected.found);
         if filters {
             inspected.samples.take(&table)?;
         }

@@ -21,12 +21,12 @@ const SESSION_UPPER_SPARE_BITS: u32 = 2;
 
 impl Engine {
     /// Creates a job from RocksDB's request: reads the OPTIONS file and the MANIFEST, draws an identity, and checks
-    /// whether options and tree allow the job.
+    /// whether options, tree and the properties of the inputs allow the job.
     ///
     /// `dir` is the database's directory, `message` the `CompactionServiceInput`.
     ///
     /// # Errors
-    /// Declined, Cancelled.
+    /// Declined, Cancelled; Corruption or Storage if an input cannot be read.
     pub fn prepare(
         &self,
         dir: &Path,
@@ -57,7 +57,10 @@ impl Engine {
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
         let learned = lock(&database.filter_millibits).get(&key).copied();
-        self.eligible(self.draft(info, message.to_vec(), options, tree, learned))
+        let job = self.draft(info, message.to_vec(), options, tree, learned);
+        let eligible = self.eligible(job)?;
+        self.check_described(&database, dir, &eligible, cancel)?;
+        Ok(eligible)
     }
 
     /// Checks whether a job's options allow it.
