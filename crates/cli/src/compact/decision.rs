@@ -1,7 +1,6 @@
 //! Decides whether the command may open a database, equally for a compaction and for a dry run.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use rockmill_compaction::{Diagnosis, filter_policy_without_bits};
