@@ -146,8 +146,8 @@ impl<D: Handle> LiveDatabase<D> {
 
     /// Takes a view. Also returns the column families whose unflushed entries may be incomplete in it.
     ///
-    /// A view is right if the rows of a column family at the snapshot's sequence number S are those of its files T and of
-    /// all its entries up to S in the logs from its log number L on. The steps, and what makes each of them right:
+    /// Let S be the snapshot's sequence number, T a column family's files and L its log number. Its rows are those of T and
+    /// of all its entries up to S in logs from L on. The steps, and what makes each of them right:
     ///
     /// 1. The entries of all memtables are counted. A count may be too large, but is too small only with `unordered_write`,
     ///    so iterators read the column families then.
@@ -331,7 +331,7 @@ impl FamilyAt {
     fn new(id: u32, tree: &ColumnFamily, follower: &TreeFollower, options: &ReadOptions) -> Self {
         let mut family = Family::new(id, tree, follower.position(), options);
         if options.is_unordered {
-            let reason = "unordered_write: memtables may lack entries that were counted as written";
+            let reason = "unordered_write: memtables may lack entries that have sequence numbers";
             family.unread.get_or_insert_with(|| reason.to_owned());
         }
         Self {
