@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ReadAt, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, ReadAt, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_snapshot::tree::Position;
 use rockmill_snapshot::unflushed::LogFile;
@@ -154,9 +154,13 @@ impl Checkpoint {
         copy(&self.manifest, self.position.bytes, &to, cancel)?;
         for log in &self.logs {
             let to = folder.join(format!("{:06}.log", log.number));
-            copy(&log.file, log.end, &to, cancel)?;
-            let copied = InputFileReader::open(&LocalStorage, &to)?;
-            if !log.is_copied(&copied, cancel)? {
+            let is_copied = match copy(&log.file, log.end, &to, cancel) {
+                Ok(()) => log.is_copied(&InputFileReader::open(&LocalStorage, &to)?, cancel)?,
+                // The next log may be shorter.
+                Err(error) if error.kind == ErrorKind::Corruption => false,
+                Err(error) => return Err(error),
+            };
+            if !is_copied {
                 let what = "another process has written over a log that the statement reads: run the statement again";
                 let error = Error::declined(DeclineReason::InputMissing, what);
                 return Err(error.in_file(log.file.name()));

@@ -28,8 +28,11 @@ use crate::{Database, lock};
 /// Number of the default column family.
 const DEFAULT_ID: u32 = 0;
 
-/// How often files are opened anew if some vanish meanwhile.
+/// How often files are opened that the MANIFEST names.
 const ATTEMPTS: usize = 8;
+
+/// How often a view is taken anew because the MANIFEST has changed meanwhile. A busy writer flushes many times a second.
+const CHANGES: usize = 50;
 
 /// A directory with a database, to which nothing is written.
 #[derive(Debug)]
@@ -129,24 +132,25 @@ impl Directory {
     fn attempt(&self, engine: &Arc<ScanEngine>, version: Option<&Version>) -> Result<Arc<View>> {
         /// Time in which an edit of the MANIFEST is installed, and a compaction's files are deleted.
         const PAUSE: Duration = Duration::from_millis(5);
-        let mut trouble = None;
-        for attempt in 0..ATTEMPTS {
-            engine.storage.clock().pause(PAUSE * attempt as u32);
+        let mut troubles = 0;
+        for attempt in 0..CHANGES {
+            let pause = PAUSE * attempt.min(ATTEMPTS) as u32;
+            engine.storage.clock().pause(pause);
             match self.try_view(engine, version) {
                 Ok(Some(view)) => return Ok(Arc::new(view)),
-                Ok(None) => trouble = None,
+                Ok(None) => {}
                 // A file may have vanished.
-                Err(error) if error.kind == ErrorKind::Storage => trouble = Some(error),
+                Err(error) if error.kind == ErrorKind::Storage && troubles + 1 < ATTEMPTS => {
+                    troubles += 1;
+                }
                 Err(error) => return Err(error),
             }
         }
         let what = format!(
-            "another process changes the database while its files are opened; {ATTEMPTS} attempts have failed"
+            "another process changes the database while its files are opened; {CHANGES} attempts have failed"
         );
-        Err(trouble.unwrap_or_else(|| {
-            let error = Error::declined(DeclineReason::InputMissing, what);
-            error.in_file(&self.path.display().to_string())
-        }))
+        let error = Error::declined(DeclineReason::InputMissing, what);
+        Err(error.in_file(&self.path.display().to_string()))
     }
 
     /// Opens all files, or those of a version; nothing if the database has changed meanwhile.
