@@ -136,10 +136,11 @@ impl Directory {
         };
         let most = engine.max_unflushed_bytes();
         let logs = &options.log_folder;
-        let mut last_sequence = tree.last_sequence;
+        let (mut last_sequence, mut prepared) = (tree.last_sequence, 0);
         match Unflushed::read(storage, logs, &tree, is_wanted, most, &cancel) {
             Ok(unflushed) => {
                 last_sequence = last_sequence.max(unflushed.last_sequence);
+                prepared = unflushed.prepared_transactions();
                 for (id, memtable) in &unflushed.families {
                     let table = MemoryTable::new(memtable, engine, &cancel)?;
                     if let Some(family) = families.get_mut(id) {
@@ -186,7 +187,7 @@ impl Directory {
             None => sequence,
         };
         let view = View::new(engine, &self.path, &options, sequence, named.collect());
-        Ok(Some(view))
+        Ok(Some(view.with_prepared(prepared)))
     }
 }
 
