@@ -17,10 +17,7 @@ use rockmill_core::scan::{
 };
 use rockmill_core::{ErrorKind, Result};
 use rockmill_cpu::scan::Scanner;
-use rockmill_layout::{Layout, column_type};
-use sqlparser::ast::Statement;
-use sqlparser::dialect::MySqlDialect;
-use sqlparser::parser::Parser;
+use rockmill_layout::{Layout, MysqlTable, column_type};
 
 /// Most columns of a table, which are called a, b, c ..
 const MAX_COLUMNS: usize = 12;
@@ -93,6 +90,10 @@ fn mysql(types: &[u8], keys: usize) -> std::result::Result<Layout, String> {
             b'm' => "varbinary(20)",
             b'n' => "binary(4)",
             b'o' => "year",
+            b'p' => "enum('a', 'b')",
+            b'q' => "varchar(255) character set latin1 /*M!100301 COMPRESSED*/",
+            b'r' => "text character set latin1",
+            b's' => "geometry",
             _ => "mediumtext collate utf8mb4_bin",
         };
         let null = if letter.is_ascii_uppercase() {
@@ -111,8 +112,8 @@ fn mysql(types: &[u8], keys: usize) -> std::result::Result<Layout, String> {
         parts.push(format!("primary key ({})", names.join(", ")));
     }
     let text = format!("create table t ({})", parts.join(", "));
-    match Parser::parse_sql(&MySqlDialect {}, &text).map(|mut all| all.pop()) {
-        Ok(Some(Statement::CreateTable(table))) => Layout::mysql(&table, INDEX),
+    match MysqlTable::all_of(&text).map(|mut all| all.pop()) {
+        Ok(Some(table)) => Layout::mysql(&table, INDEX, names.is_empty()),
         other => Err(format!("{text}: {other:?}")),
     }
 }
@@ -129,12 +130,13 @@ fn run(layout: &Layout, rows: &[u8]) {
         at as Register
     };
     let fields = layout.schema().fields().iter().enumerate();
+    let fields = fields.filter(|(position, _)| layout.unsupported(*position).is_none());
+    let used: BTreeSet<_> = fields.clone().map(|(position, _)| position).collect();
     let columns = fields.map(|(position, field)| OutputColumn {
         register: layout.column(position, &mut push),
         stored: column_type(field.data_type()).expect("a layout has it"),
     });
     let columns: Vec<_> = columns.collect();
-    let used: BTreeSet<_> = (0..columns.len()).collect();
     let checks = layout.checks(&used, &mut push);
     let counts = checks.iter().any(|check| check.counts);
     let plan = ScanPlan {

@@ -121,7 +121,10 @@ pub fn run(args: &SqlArgs) -> Result<(), Failure> {
     };
     if let Some((text, file)) = mysql {
         let registered = scans.register_mysql(&shell.context, &text, &file);
-        shell.runtime.block_on(registered).map_err(failure)?;
+        let warning = shell.runtime.block_on(registered).map_err(failure)?;
+        if let Some(warning) = warning {
+            eprintln!("rockmill: {warning}");
+        }
     }
     match first {
         First::None => {}

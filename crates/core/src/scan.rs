@@ -14,6 +14,7 @@ mod decimal;
 mod groups;
 mod json;
 mod kernels;
+mod latin1;
 mod schedule;
 mod size;
 mod strings;
@@ -25,6 +26,7 @@ pub use decimal::PackedDecimal;
 pub use groups::{Groups, Part, exceeds};
 pub use json::{Json, JsonType};
 pub use kernels::lies_in_groups;
+pub use latin1::utf8_of_latin1;
 pub use schedule::{Schedule, Step};
 pub use strings::StringGroups;
 pub use temporal::Calendar;
@@ -269,6 +271,8 @@ pub enum Instruction {
     TrimEnd(Register),
     /// The bytes; null if they are not UTF-8.
     Text(Register),
+    /// The bytes, which are text of MySQL's character set latin1, as UTF-8.
+    Latin1(Register),
     /// What JSON has.
     Json {
         /// The bytes of the JSON.

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod create_table;
 mod form;
 mod leading;
 mod mysql;
@@ -30,7 +31,7 @@ mod parse;
 mod preset;
 mod types;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -43,6 +44,7 @@ use form::{Cursor, Form};
 use parse::parts;
 use preset::{ROW_VERSION, preset};
 
+pub use create_table::MysqlTable;
 pub use leading::LeadingColumn;
 pub use types::{column_type, is_binary, is_bytes, is_text, value_kind};
 
@@ -56,6 +58,10 @@ pub struct Layout {
     null_bits: Vec<Option<u32>>,
     /// Whether a column that is null takes no bytes.
     leaves_out_nulls: bool,
+    /// Positions of the columns whose text is stored in MySQL's latin1.
+    latin1: BTreeSet<usize>,
+    /// Columns that cannot be read, and why.
+    unsupported: BTreeMap<usize, String>,
     /// Whether bytes that are not what the layout says are nulls, and no error.
     nulls_what_is_malformed: bool,
     /// What errors of rows begin with, if it is not empty.
@@ -94,6 +100,8 @@ impl Layout {
             value: vec![rest(1)],
             null_bits: vec![None; 2],
             leaves_out_nulls: false,
+            latin1: BTreeSet::new(),
+            unsupported: BTreeMap::new(),
             nulls_what_is_malformed: false,
             name: String::new(),
         }
@@ -121,6 +129,8 @@ impl Layout {
             key,
             value,
             leaves_out_nulls: false,
+            latin1: BTreeSet::new(),
+            unsupported: BTreeMap::new(),
             nulls_what_is_malformed: false,
             name: String::new(),
             schema,
@@ -197,7 +207,16 @@ impl Layout {
         &self.schema
     }
 
-    /// Adds the instructions that compute a column.
+    /// Why a column cannot be read, as a sentence; `None` if it can.
+    pub fn unsupported(&self, position: usize) -> Option<String> {
+        let why = self.unsupported.get(&position)?;
+        Some(match self.name.as_str() {
+            "" => why.clone(),
+            name => format!("{name}: {why}"),
+        })
+    }
+
+    /// Adds the instructions that compute a column, which can be read.
     pub fn column(&self, position: usize, push: Push<'_>) -> Register {
         let value = self.decoded(position, push);
         if !self.nulls_what_is_malformed {
@@ -269,6 +288,9 @@ impl Layout {
                 }
                 _ => part.form.value(from, at, push),
             };
+            if self.latin1.contains(&position) {
+                value = push(Instruction::Latin1(value));
+            }
             if self.is_any_text(position) {
                 value = push(Instruction::Text(value));
             }

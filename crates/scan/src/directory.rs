@@ -249,7 +249,8 @@ impl Directory {
             (name.into_owned(), family)
         });
         let named = named.collect();
-        Ok(View::new(engine, &self.path, &options, sequence, named))
+        let view = View::new(engine, &self.path, &options, sequence, named);
+        Ok(view.with_prepared(logged.prepared))
     }
 
     fn open_files(
@@ -331,6 +332,8 @@ struct Opened {
 struct Logged {
     /// The last sequence number, or 0.
     last_sequence: u64,
+    /// Number of transactions that are prepared and not committed.
+    prepared: usize,
     /// Why iterators cannot read them, if they cannot.
     unreadable: Option<Error>,
 }
@@ -388,11 +391,13 @@ fn read_logs(
         }
         Err(error) => return Err(error),
     }
+    let prepared = unflushed.prepared_transactions();
     if let Some(checkpoint) = &mut opened.checkpoint {
         checkpoint.add_logs(unflushed.logs, unflushed.last_sequence);
     }
     Ok(Logged {
         last_sequence: unflushed.last_sequence,
+        prepared,
         unreadable: None,
     })
 }

@@ -410,7 +410,7 @@ fn is_too_large(error: &Error) -> bool {
 fn output_bytes(plan: &ScanPlan, bytes: u64) -> u64 {
     match (plan.output.columns().is_empty(), plan.pads()) {
         (true, _) => 0,
-        (false, false) => bytes,
+        (false, false) => bytes.saturating_mul(plan.growth()),
         // As much as a piece may have.
         (false, true) => u64::MAX,
     }

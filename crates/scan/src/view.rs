@@ -34,6 +34,8 @@ pub struct View {
     log_folder: PathBuf,
     sequence: u64,
     families: BTreeMap<String, Family>,
+    /// Transactions that are prepared and not committed.
+    prepared: usize,
 }
 
 /// A column family whose tables may still be closed.
@@ -195,7 +197,19 @@ impl View {
             log_folder: options.log_folder.clone(),
             sequence,
             families,
+            prepared: 0,
         }
+    }
+
+    /// The same, where so many transactions are prepared and not committed.
+    #[must_use]
+    pub(crate) fn with_prepared(self, prepared: usize) -> Self {
+        Self { prepared, ..self }
+    }
+
+    /// Number of transactions that are prepared and not committed in the logs of a directory.
+    pub fn prepared(&self) -> usize {
+        self.prepared
     }
 
     /// The sequence number: the view has what was written up to it.

@@ -427,9 +427,13 @@ fn a_database_of_pessimistic_transactions_is_read_through_its_directory() {
     transaction.put(b"b", b"2").expect("written");
     assert_eq!(rows(), (vec![row(b"a", b"1")], false));
     transaction.set_name(b"one").expect("named");
+    let prepared = || directory.view(&engine).expect("a view").prepared();
+    assert_eq!(prepared(), 0);
     transaction.prepare().expect("prepared");
     assert_eq!(rows(), (vec![row(b"a", b"1")], false));
+    assert_eq!(prepared(), 1);
     transaction.commit().expect("committed");
+    assert_eq!(prepared(), 0);
     assert_eq!(rows(), (vec![row(b"a", b"1"), row(b"b", b"2")], false));
     db.flush().expect("flushed");
     assert_eq!(rows(), (vec![row(b"a", b"1"), row(b"b", b"2")], false));

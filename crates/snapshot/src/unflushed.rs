@@ -188,6 +188,11 @@ impl Unflushed {
         }
     }
 
+    /// Number of transactions that are prepared and not committed.
+    pub fn prepared_transactions(&self) -> usize {
+        self.prepared.len()
+    }
+
     /// Reads the logs of a database up to where RocksDB's recovery would, and sorts the entries.
     ///
     /// What a crash left of the last write is no part of them, and neither is a write that another process is at

@@ -274,7 +274,8 @@ fn extreme(
     of: &Arc<dyn PhysicalExpr>,
     state: Option<DataType>,
 ) -> std::result::Result<OutputColumn, Reason> {
-    let column = program.comparable(of)?;
+    // Floats are in total order, as in the `min` and `max` of `extremes`.
+    let column = program.output(of)?;
     // DataFusion's least text may be of another type than its argument's.
     let expected = state.as_ref().and_then(column_type);
     match expected == Some(column.stored) {

@@ -8,6 +8,7 @@
 //! | `program`, `ranges` | Filters as programs, and the ranges of keys that they allow |
 //! | `stored` | Constants and batches between Arrow and scans |
 //! | `functions` | Functions over bytes |
+//! | `extremes` | `min` and `max` |
 //! | `external` | CREATE EXTERNAL TABLE .. STORED AS ROCKSDB |
 //! | `mysql` | Tables of MyRocks, as CREATE TABLE and its dictionary describe them |
 //! | `files` | The tables `rocksdb_files` and `rocksdb_families` |
@@ -18,6 +19,7 @@
 
 mod aggregate;
 mod external;
+mod extremes;
 mod files;
 mod functions;
 mod mysql;

@@ -3,17 +3,19 @@
 //! The dictionary is the column family `__system__`. Its keys begin with the number of a kind of entry. Integers are
 //! big-endian.
 
+mod file_names;
+mod refused;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::catalog::TableProvider;
 use datafusion::common::{TableReference, plan_err};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{CreateTable, Statement};
-use datafusion::sql::sqlparser::dialect::MySqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
-use rockmill_layout::Layout;
+use datafusion::prelude::{SessionContext, col, lit};
+use datafusion::scalar::ScalarValue;
+use rockmill_layout::{Layout, MysqlTable};
 use rockmill_scan::View;
 
 use crate::scan::external;
@@ -22,9 +24,11 @@ use crate::table::{Scans, blocking};
 const DICTIONARY: &str = "__system__";
 
 /// Kinds of entries: of a table, whose key goes on with `database.table`; and of an index, whose key goes on with the
-/// number of its column family and its own.
+/// number of its column family and its own. Other kinds have larger numbers, and are not read: numbers of rows are merge
+/// operands, and only the server has their operator.
 const TABLE: u32 = 1;
 const INDEX: u32 = 2;
+const OTHERS: u32 = 3;
 
 /// Kinds of indexes.
 const PRIMARY: u8 = 1;
@@ -42,48 +46,66 @@ type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 struct RowIndex {
     family: u32,
     number: u32,
+    /// Whether its keys are hidden numbers.
+    is_hidden: bool,
 }
 
 impl Scans {
     /// Adds the tables of MyRocks that the text's CREATE TABLE statements describe, as SHOW CREATE TABLE prints them. Errors
     /// name `file`, which has the text.
     ///
+    /// A table that the database lacks, or that is not supported, costs itself alone: statements that name it get an error
+    /// that says why. The same holds for a column that is not supported.
+    ///
+    /// Returns a warning, as a sentence, if the log has transactions that a server with a binary log may have acknowledged,
+    /// and whose rows are missing.
+    ///
     /// # Errors
-    /// One sentence if the text has none, or if the database has no such table or stores it in a way that is not
-    /// supported; and those of reading the dictionary.
+    /// One sentence if the text has no CREATE TABLE statement, or if the database is none of MyRocks; and those of reading
+    /// the dictionary.
     pub async fn register_mysql(
         &self,
         session: &SessionContext,
         text: &str,
         file: &str,
-    ) -> Result<()> {
-        let statements = Parser::parse_sql(&MySqlDialect {}, text)
-            .map_err(|e| DataFusionError::Plan(format!("{file}: {e}")))?;
-        let tables: Vec<_> = statements
-            .into_iter()
-            .filter_map(|statement| match statement {
-                Statement::CreateTable(table) => Some(table),
-                _ => None,
-            })
-            .collect();
+    ) -> Result<Option<String>> {
+        let tables = MysqlTable::all_of(text);
+        let tables = tables.map_err(|e| DataFusionError::Plan(format!("{file}: {e}")))?;
         if tables.is_empty() {
             return plan_err!("{file} has no CREATE TABLE statement");
         }
         let (this, engine) = (self.clone(), Arc::clone(self.engine()));
         let view = blocking(move || this.database().view(&engine).map_err(external)).await?;
         let entries = self.dictionary(session, &view).await?;
+        let mut read: BTreeMap<String, std::result::Result<_, String>> = BTreeMap::new();
         for table in tables {
-            let name = named(&table)?;
-            let place = format!("table {name} of {file}");
-            let layout = self.mysql_layout(&table, &entries, &view);
-            let (family, layout) =
-                layout.map_err(|e| DataFusionError::Plan(format!("{place}: {e}")))?;
-            let provider = self.table_of(&family, layout.named(place));
-            session.register_table(TableReference::bare(name), Arc::new(provider))?;
+            let Some(name) = table.name.last().cloned() else {
+                return plan_err!("{file} has a table without a name");
+            };
+            let layout = match read.contains_key(&name) {
+                true => Err("it is described twice".to_owned()),
+                false => mysql_layout(&table, &entries, &view),
+            };
+            read.insert(name, layout);
         }
-        Ok(())
+        let mut refused = BTreeMap::new();
+        for (name, layout) in read {
+            let place = format!("table {name} of {file}");
+            match layout {
+                Ok((family, layout)) => {
+                    let provider = Arc::new(self.table_of(&family, layout.named(place)));
+                    session.register_table(TableReference::bare(name), provider)?;
+                }
+                Err(why) => {
+                    refused.insert(name, format!("{place}: {why}"));
+                }
+            }
+        }
+        refused::register(session, refused)?;
+        Ok(undecided(view.prepared()))
     }
 
+    /// The entries of tables and indexes.
     async fn dictionary(&self, session: &SessionContext, view: &View) -> Result<Entries> {
         if !view.families().any(|family| family == DICTIONARY) {
             return plan_err!(
@@ -91,7 +113,13 @@ impl Scans {
             );
         }
         let provider: Arc<dyn TableProvider> = self.table(DICTIONARY);
-        let batches = session.read_table(provider)?.collect().await?;
+        let key = |kind: u32| lit(ScalarValue::Binary(Some(kind.to_be_bytes().to_vec())));
+        let are_read = col("key").gt_eq(key(TABLE)).and(col("key").lt(key(OTHERS)));
+        let batches = session
+            .read_table(provider)?
+            .filter(are_read)?
+            .collect()
+            .await?;
         let rows = |batch: RecordBatch| {
             let (keys, values) = (batch.column(0), batch.column(1));
             let (keys, values) = (keys.as_binary::<i32>(), values.as_binary::<i32>());
@@ -103,41 +131,44 @@ impl Scans {
         };
         Ok(batches.into_iter().flat_map(rows).collect())
     }
-
-    /// The column family of a table, and its layout.
-    fn mysql_layout(
-        &self,
-        table: &CreateTable,
-        entries: &Entries,
-        view: &View,
-    ) -> std::result::Result<(String, Layout), String> {
-        let index = row_index(&stored_table(table, entries)?, entries)?;
-        let family = view.family_of_id(index.family);
-        let family = family.ok_or("its column family does not exist")?;
-        let layout = Layout::mysql(table, index.number)?;
-        let opened = view.family(family).map_err(|e| e.to_string())?;
-        if !opened.orders_by_bytes() {
-            return Err(format!(
-                "it lies in the column family {family}, whose keys are not in the order of their bytes, which is not \
-                 supported"
-            ));
-        }
-        Ok((family.to_owned(), layout))
-    }
 }
 
-fn named(table: &CreateTable) -> Result<String> {
-    let last = table.name.0.last().and_then(|part| part.as_ident());
-    match last {
-        Some(name) => Ok(name.value.clone()),
-        None => plan_err!("{} is no name of a table", table.name),
+/// The warning about transactions that are prepared and not committed in the log; `None` if there are none.
+fn undecided(transactions: usize) -> Option<String> {
+    (transactions > 0).then(|| {
+        format!(
+            "some transactions are prepared in the log and not committed there ({transactions}): a server with a binary \
+             log may have acknowledged them, and their rows are missing here until it writes on, stops or starts again"
+        )
+    })
+}
+
+/// The column family of a table, and its layout.
+fn mysql_layout(
+    table: &MysqlTable,
+    entries: &Entries,
+    view: &View,
+) -> std::result::Result<(String, Layout), String> {
+    let index = row_index(&stored_table(table, entries)?, entries)?;
+    let family = view.family_of_id(index.family);
+    let family = family.ok_or("its column family does not exist")?;
+    let layout = Layout::mysql(table, index.number, index.is_hidden)?;
+    let opened = view.family(family).map_err(|e| e.to_string())?;
+    if !opened.orders_by_bytes() {
+        return Err(format!(
+            "it lies in the column family {family}, whose keys are not in the order of their bytes, which is not supported"
+        ));
     }
+    Ok((family.to_owned(), layout))
 }
 
 /// The value of a table's entry.
-fn stored_table(table: &CreateTable, entries: &Entries) -> std::result::Result<Vec<u8>, String> {
-    let parts = table.name.0.iter().filter_map(|part| part.as_ident());
-    let parts: Vec<_> = parts.map(|part| file_name(&part.value)).collect();
+fn stored_table(table: &MysqlTable, entries: &Entries) -> std::result::Result<Vec<u8>, String> {
+    let parts: Vec<_> = table
+        .name
+        .iter()
+        .map(|part| file_names::encode(part))
+        .collect();
     let Some((name, database)) = parts.split_last() else {
         return Err("it has no name".to_owned());
     };
@@ -151,9 +182,12 @@ fn stored_table(table: &CreateTable, entries: &Entries) -> std::result::Result<V
     let found: Vec<_> = of_database.iter().filter(|(_, of, _)| of == name).collect();
     match found[..] {
         [(_, _, value)] => Ok(value.to_vec()),
-        [(first, ..), (second, ..), ..] => Err(format!(
-            "the databases {first} and {second} both have it: write CREATE TABLE {first}.{name}"
-        )),
+        [(first, ..), (second, ..), ..] => {
+            let [first, second, name] = [first, second, name.as_str()].map(file_names::decode);
+            Err(format!(
+                "the databases {first} and {second} both have it: write CREATE TABLE {first}.{name}"
+            ))
+        }
         [] => {
             let partition = format!("{name}#");
             let is_partition = |(_, of, _): &(&str, &str, _)| {
@@ -165,15 +199,6 @@ fn stored_table(table: &CreateTable, entries: &Entries) -> std::result::Result<V
             }
         }
     }
-}
-
-/// A name as MySQL writes it in names of files, and in the dictionary.
-fn file_name(name: &str) -> String {
-    let encode = |character: char| match character {
-        '_' | '0'..='9' | 'a'..='z' | 'A'..='Z' => character.to_string(),
-        other => format!("@{:04x}", u32::from(other)),
-    };
-    name.chars().map(encode).collect()
 }
 
 /// The index that is or stands for the primary key.
@@ -205,6 +230,7 @@ fn row_index(table: &[u8], entries: &Entries) -> std::result::Result<RowIndex, S
         return Ok(RowIndex {
             family: u32::from_be_bytes(*family),
             number: u32::from_be_bytes(number),
+            is_hidden: entry.kind == HIDDEN_PRIMARY,
         });
     }
     Err(damaged())

@@ -100,8 +100,7 @@ impl<'a> Program<'a> {
         Ok(OutputColumn { register, stored })
     }
 
-    /// Adds an expression whose values are put together or ordered, which floats are not: DataFusion takes their two zeros
-    /// for equal.
+    /// Adds an expression whose values are put together, which floats are not: DataFusion takes their two zeros for equal.
     ///
     /// # Errors
     /// As those of [`Program::add`].
@@ -129,6 +128,9 @@ impl<'a> Program<'a> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let position = self.columns.get(column.index());
             let position = *position.ok_or_else(|| format!("no column {}", column.name()))?;
+            if let Some(why) = self.layout.unsupported(position) {
+                return Err(why);
+            }
             self.used.insert(position);
             let layout = self.layout;
             return Ok(layout.column(position, &mut |instruction| self.push(instruction)));

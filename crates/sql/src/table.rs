@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -229,6 +229,12 @@ impl TableProvider for RocksTable {
             Some(projection) => projection.clone(),
             None => all_columns(self.layout.schema()),
         };
+        let mut why = projection.iter();
+        let why = why.find_map(|&column| Some((column, self.layout.unsupported(column)?)));
+        if let Some((column, why)) = why {
+            let name = self.layout.schema().field(column).name();
+            return plan_err!("{why}: leave it out, as in SELECT * EXCEPT ({name})");
+        }
         let filters = filters.iter().map(|filter| self.filter(filter));
         let filters = filters.collect::<Result<Vec<_>>>()?;
         let filters = filters.into_iter().flatten().collect();

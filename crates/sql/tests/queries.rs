@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
-    RecordBatch, StringArray, UInt32Array,
+    ArrayRef, AsArray, BinaryArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
+    Int64Array, RecordBatch, StringArray, UInt32Array,
 };
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -294,6 +295,8 @@ fn query() -> impl Strategy<Value = String> {
         "max(price)",
         "min(weight)",
         "max(weight)",
+        "min(ratio)",
+        "max(ratio)",
         "sum(price * (1 - price))",
         "avg(small)",
     ];
@@ -413,6 +416,70 @@ fn scans_compute_what_they_can() {
         assert!(left[0].1.contains("scans do not compute upper"), "{left:?}");
         let (text, _) = plan("select key from \"default\" where key > 'a' and key < 'b' order by key").await;
         assert!(text.contains("key ranges=1") && !text.contains("SortExec"), "{text}");
+    });
+}
+
+#[test]
+fn least_and_greatest_floats_do_not_depend_on_the_order_of_rows() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    runtime.block_on(async {
+        let context = session(&folder).await;
+        let mut groups: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
+        for row in (0..ROWS).map(row) {
+            let ratio = row.ratio;
+            let (least, greatest) = groups.entry(row.small).or_insert((ratio, ratio));
+            if ratio.total_cmp(least).is_lt() {
+                *least = ratio;
+            }
+            if ratio.total_cmp(greatest).is_gt() {
+                *greatest = ratio;
+            }
+        }
+        let bits = |column: &ArrayRef| -> Vec<u64> {
+            let floats: &Float64Array = column.as_primitive();
+            floats
+                .values()
+                .iter()
+                .map(|float| float.to_bits())
+                .collect()
+        };
+        let query = "select small, min(ratio), max(ratio) from {} group by small order by small";
+        for table in ["ours", "through_iterators", "theirs"] {
+            let found = answer(&context, query, table).await.unwrap();
+            let least: Vec<_> = groups.values().map(|(least, _)| least.to_bits()).collect();
+            let greatest: Vec<_> = groups
+                .values()
+                .map(|(_, greatest)| greatest.to_bits())
+                .collect();
+            assert_eq!(bits(found.column(1)), least, "{table}");
+            assert_eq!(bits(found.column(2)), greatest, "{table}");
+        }
+        let plan = context.sql(&query.replace("{}", "ours")).await.unwrap();
+        let plan = plan.create_physical_plan().await.unwrap();
+        let text = displayable(plan.as_ref()).indent(false).to_string();
+        assert!(
+            text.contains("partial aggregates=2") && !text.contains("mode=Partial"),
+            "{text}"
+        );
+        for (floats, least, greatest) in [
+            ("('nan'), ('1'), ('-1')", -1.0, f64::NAN),
+            ("('1'), ('nan'), ('-1')", -1.0, f64::NAN),
+            ("('1'), ('-1'), ('nan')", -1.0, f64::NAN),
+            ("('-inf'), ('-inf')", f64::NEG_INFINITY, f64::NEG_INFINITY),
+            ("('0'), ('-0'), ('0')", -0.0, 0.0),
+            ("('-0'), ('0'), ('-0')", -0.0, 0.0),
+        ] {
+            for float in ["real", "double"] {
+                let query = format!(
+                    "select 1 as one, cast(min(f) as double), cast(max(f) as double) from \
+                     (select cast(column1 as {float}) as f from (values {floats})) group by one"
+                );
+                let found = answer(&context, &query, "").await.unwrap();
+                assert_eq!(bits(found.column(1)), [f64::to_bits(least)], "{query}");
+                assert_eq!(bits(found.column(2)), [f64::to_bits(greatest)], "{query}");
+            }
+        }
     });
 }
 

@@ -166,7 +166,7 @@ impl Kinds {
                 self.expect(*at, Integer)?;
                 check_groups(*groups).map(|()| Integer)
             }
-            Instruction::TrimEnd(of) | Instruction::Text(of) => {
+            Instruction::TrimEnd(of) | Instruction::Text(of) | Instruction::Latin1(of) => {
                 self.expect(*of, Bytes).map(|()| Bytes)
             }
             Instruction::Json { from, takes } => {

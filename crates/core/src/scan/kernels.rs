@@ -8,6 +8,7 @@ impl ScanPlan {
         let in_groups = lies_in_groups(&self.instructions);
         let reason = |instruction: &Instruction| match instruction {
             Instruction::Json { .. } => Some("the CPU parses JSON"),
+            Instruction::Latin1(_) => Some("the CPU decodes latin1"),
             Instruction::Load { from, .. }
             | Instruction::Prefixed { from, .. }
             | Instruction::AfterPrefixed { from, .. }
@@ -79,5 +80,7 @@ mod tests {
         let takes = Json::IsObject;
         let json = plan(Instruction::Json { from: 0, takes });
         assert_eq!(json.left_to_cpu(), Some("the CPU parses JSON"));
+        let latin1 = plan(Instruction::Latin1(0));
+        assert_eq!(latin1.left_to_cpu(), Some("the CPU decodes latin1"));
     }
 }

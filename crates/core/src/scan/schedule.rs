@@ -125,6 +125,7 @@ impl Instruction {
             | Self::IsNull(of)
             | Self::TrimEnd(of)
             | Self::Text(of)
+            | Self::Latin1(of)
             | Self::Json { from: of, .. }
             | Self::Date { of, .. }
             | Self::Like { of, .. }

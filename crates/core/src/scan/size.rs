@@ -1,5 +1,6 @@
 //! How much memory a scan takes.
 
+use super::latin1::MAX_CHARACTER_BYTES;
 use super::strings::MAX_SPACES;
 use super::{
     BATCH_BYTES, BATCH_ROWS, ColumnType, GROUP_BYTES, Instruction, Literal, ScanOutput, ScanPlan,
@@ -63,6 +64,15 @@ impl ScanPlan {
         self.instructions.iter().any(pads)
     }
 
+    /// How many times as long as what is stored of it a string may be, but for its spaces.
+    pub fn growth(&self) -> u64 {
+        let is_latin1 = |instruction: &Instruction| matches!(instruction, Instruction::Latin1(_));
+        match self.instructions.iter().any(is_latin1) {
+            true => MAX_CHARACTER_BYTES,
+            false => 1,
+        }
+    }
+
     /// Bytes that byte columns of such types have in a batch at most, of so many rows with so many bytes together, of which
     /// the largest has at most `row`. A batch has at most `most` bytes, unless a single row has more.
     pub fn data_bytes(
@@ -80,6 +90,8 @@ impl ScanPlan {
             _ => 0,
         };
         let literal = self.instructions.iter().map(literal).max().unwrap_or(0);
+        let grown = |bytes: u64| bytes.saturating_mul(self.growth());
+        let (bytes, row) = (grown(bytes), grown(row));
         // Of a row's bytes that do not lie in it.
         let more = literal + if self.pads() { MAX_SPACES as u64 } else { 0 };
         let all = rows.saturating_mul(more).saturating_add(bytes);

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use rockmill_core::Result;
 use rockmill_core::scan::{
     Cell, Comparison, Instruction, IntegerRange, Literal, Operation, Prefix, Register, exceeds,
+    utf8_of_latin1,
 };
 
 use super::pattern::matches;
@@ -152,6 +153,11 @@ impl Row<'_> {
             Instruction::Text(of) => match operands.bytes(*of) {
                 Some(bytes) if std::str::from_utf8(bytes).is_ok() => *operands.value(*of),
                 _ => Value::Null,
+            },
+            Instruction::Latin1(of) => match operands.bytes(*of) {
+                Some(bytes) if bytes.is_ascii() => *operands.value(*of),
+                Some(bytes) => self.keep(utf8_of_latin1(bytes).into_bytes(), register),
+                None => Value::Null,
             },
             // `Op::Json` does.
             Instruction::Json { .. } => return Ok(()),

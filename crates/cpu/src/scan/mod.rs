@@ -55,7 +55,7 @@ impl<'a> Scanner<'a> {
         let makes_strings = (plan.instructions.iter()).any(|instruction| {
             matches!(
                 instruction,
-                Instruction::String { .. } | Instruction::Json { .. }
+                Instruction::String { .. } | Instruction::Latin1(_) | Instruction::Json { .. }
             )
         });
         let strings = if makes_strings {

@@ -439,7 +439,8 @@ impl Draw<'_> {
                 };
                 (string, Bytes)
             }
-            24 | 25 if program.is_for_cpu => {
+            24 if program.is_for_cpu => (Instruction::Latin1(self.register(program, Bytes)), Bytes),
+            25 | 26 if program.is_for_cpu => {
                 let takes = self.takes();
                 let kind = match &takes {
                     Json::Member(_, JsonType::Text) => Bytes,

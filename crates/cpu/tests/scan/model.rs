@@ -223,6 +223,10 @@ impl Row<'_> {
             Instruction::Text(of) => (self.bytes(*of)?)
                 .and_then(|bytes| String::from_utf8(bytes).ok())
                 .map(|text| Literal::Bytes(text.into_bytes())),
+            Instruction::Latin1(of) => (self.bytes(*of)?).map(|bytes| {
+                let text: String = bytes.into_iter().map(latin1).collect();
+                Literal::Bytes(text.into_bytes())
+            }),
             Instruction::Json { from, takes } => {
                 (self.bytes(*from)?).and_then(|bytes| taken(&bytes, takes))
             }
@@ -443,6 +447,15 @@ fn date(calendar: Calendar, of: i128) -> Option<i128> {
 }
 
 /// The bytes of each group.
+/// Windows-1252, and control characters for its bytes without a character.
+fn latin1(byte: u8) -> char {
+    let special = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
+    match byte {
+        0x80..0xa0 => special.chars().nth(usize::from(byte - 0x80)).unwrap(),
+        _ => char::from(byte),
+    }
+}
+
 fn string(groups: StringGroups, stored: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (size, last): (usize, &[u8]) = match groups {
         StringGroups::Counted => (8, &[0, 1, 2, 3, 4, 5, 6, 7, 8]),

@@ -291,7 +291,7 @@ impl Encoder<'_> {
                 op(code::STRING_SIZE, from, at, 0, groups_detail(*groups))
             }
             // `ScanPlan::left_to_cpu` says so.
-            Instruction::Json { .. } => return None,
+            Instruction::Json { .. } | Instruction::Latin1(_) => return None,
             Instruction::TrimEnd(of) => op(code::TRIM_END, self.operand(*of)?, 0, 0, 0),
             Instruction::Text(of) => op(code::TEXT, self.operand(*of)?, 0, 0, 0),
             Instruction::Select {

@@ -15,8 +15,8 @@ for _ in $(seq 60); do client -e "select 1" >/dev/null 2>&1 && break || sleep 1;
 client -e "select 1" >/dev/null || { cat "$work/log"; exit 1; }
 client <tables.sql
 : >schema.sql
-for table in ints words bytes hidden texts times; do
-  client shop -e "show create table $table" | cut -f2- >>schema.sql
+for table in ints words bytes hidden texts times lat lat_key uniq uniq_second uniq_prefix ai en zf comp part täble; do
+  client shop -e "show create table \`$table\`" | cut -f2- >>schema.sql
   echo ';' >>schema.sql
 done
 while read -r query; do

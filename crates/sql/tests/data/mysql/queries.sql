@@ -17,3 +17,22 @@ select count(*), count(on_day), min(at), max(at), min(on_day), max(on_day), min(
 select at, on_day, milli, micro from times where at < '1970-02-01 00:00:00' order by at
 select count(*) from times where at >= '1970-03-01 00:00:00' and on_day < '1900-06-01'
 select count(*), count(stamp), min(at), max(at) from times where stamp >= '2001-01-05 06:13:19.25' and stamp < '2001-01-25 22:23:03.75'
+select id, e, '<' || c || '>', t, char_length(t) from lat order by id
+select id, e from lat where e = 'für' order by id
+select id from lat where e in ('für', 'Ü', 'zü') and c > '' order by id
+select id, e from lat where e like 'f_r%' order by id
+select count(*) from lat where t like '%€%' and char_length(t) < 20
+select c, count(*) from lat where id in (1, 8) group by c order by count(*), max(id)
+select n, '<' || w || '>', char_length(w) from lat_key order by n
+select n from lat_key where w = 'größer als'
+select a, b, n from uniq order by a
+select b from uniq where a = 7
+select a, b, c, d from uniq_second order by b, d
+select d from uniq_second where b = 5 and c like 'y_'
+select a, n from uniq_prefix order by n
+select id, v from ai order by id
+select id, n, m from en order by id
+select count(*), sum(m) from en where n is not null
+select id, z + 0, case when f * 4 = 5 then 1 else 0 end from zf order by id
+select id, n from comp order by id
+select id, v from täble order by id

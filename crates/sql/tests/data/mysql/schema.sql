@@ -65,3 +65,89 @@ CREATE TABLE `times` (
   PRIMARY KEY (`at`)
 ) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
 ;
+CREATE TABLE `lat` (
+  `id` int(11) NOT NULL,
+  `e` varchar(10) DEFAULT NULL,
+  `c` char(6) NOT NULL,
+  `t` text DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;
+CREATE TABLE `lat_key` (
+  `w` varchar(12) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL,
+  `n` int(11) DEFAULT NULL,
+  PRIMARY KEY (`w`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;
+CREATE TABLE `uniq` (
+  `a` int(11) NOT NULL,
+  `b` varchar(10) NOT NULL,
+  `n` int(11) DEFAULT NULL,
+  UNIQUE KEY `a` (`a`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci
+;
+CREATE TABLE `uniq_second` (
+  `a` int(11) DEFAULT NULL,
+  `b` bigint(20) NOT NULL,
+  `c` varchar(9) NOT NULL,
+  `d` int(11) DEFAULT NULL,
+  UNIQUE KEY `c` (`c`,`b`),
+  UNIQUE KEY `a` (`a`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci
+;
+CREATE TABLE `uniq_prefix` (
+  `a` varchar(20) NOT NULL,
+  `n` int(11) DEFAULT NULL,
+  UNIQUE KEY `a` (`a`(5))
+) ENGINE=ROCKSDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci
+;
+CREATE TABLE `ai` (
+  `id` int(11) NOT NULL AUTO_INCREMENT,
+  `v` int(11) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB AUTO_INCREMENT=5 DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;
+CREATE TABLE `en` (
+  `id` int(11) NOT NULL,
+  `e` enum('a','b') DEFAULT NULL,
+  `n` int(11) DEFAULT NULL,
+  `s` set('x','y','z') NOT NULL,
+  `t` time(3) DEFAULT NULL,
+  `y` year(4) DEFAULT NULL,
+  `d` decimal(50,3) DEFAULT NULL,
+  `b` bit(10) DEFAULT NULL,
+  `u` char(4) CHARACTER SET ucs2 COLLATE ucs2_general_ci DEFAULT NULL,
+  `m` int(11) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci
+;
+CREATE TABLE `zf` (
+  `id` int(11) NOT NULL,
+  `z` int(5) unsigned zerofill DEFAULT NULL,
+  `f` float(7,2) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;
+CREATE TABLE `comp` (
+  `id` int(11) NOT NULL,
+  `e` varchar(255) /*M!100301 COMPRESSED*/ DEFAULT NULL,
+  `b` blob /*M!100301 COMPRESSED*/ DEFAULT NULL,
+  `t` tinytext /*M!100301 COMPRESSED*/ NOT NULL DEFAULT '',
+  `n` int(11) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;
+CREATE TABLE `part` (
+  `a` int(11) NOT NULL,
+  `b` int(11) DEFAULT NULL,
+  PRIMARY KEY (`a`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+ PARTITION BY HASH (`a`)
+PARTITIONS 2
+;
+CREATE TABLE `täble` (
+  `id` int(11) NOT NULL,
+  `v` int(11) DEFAULT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE=ROCKSDB DEFAULT CHARSET=latin1 COLLATE=latin1_swedish_ci
+;

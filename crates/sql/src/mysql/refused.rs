@@ -1,0 +1,85 @@
+//! Tables that are described and cannot be read.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::prelude::SessionContext;
+
+/// Lets statements that name one of these tables get an error that says why it cannot be read.
+pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> Result<()> {
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let state = session.state();
+    let names = &state.config_options().catalog;
+    let catalog = session.catalog(&names.default_catalog);
+    let schema = catalog
+        .as_ref()
+        .and_then(|of| of.schema(&names.default_schema));
+    let (Some(catalog), Some(of_session)) = (catalog, schema) else {
+        return plan_err!("the session has no default schema for the tables of MyRocks");
+    };
+    let reasons = Mutex::new(reasons);
+    let schema = Arc::new(RefusedTables {
+        of_session,
+        reasons,
+    });
+    catalog.register_schema(&names.default_schema, schema)?;
+    Ok(())
+}
+
+/// A session's schema with tables that cannot be read in front of its own.
+#[derive(Debug)]
+struct RefusedTables {
+    of_session: Arc<dyn SchemaProvider>,
+    /// Why, by their names.
+    reasons: Mutex<BTreeMap<String, String>>,
+}
+
+impl RefusedTables {
+    fn reasons(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for RefusedTables {
+    fn owner_name(&self) -> Option<&str> {
+        self.of_session.owner_name()
+    }
+
+    fn table_names(&self) -> Vec<String> {
+        let reasons = self.reasons();
+        let mut names = self.of_session.table_names();
+        names.retain(|name| !reasons.contains_key(name));
+        names
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(why) = self.reasons().get(name) {
+            return plan_err!("{why}");
+        }
+        self.of_session.table(name).await
+    }
+
+    fn register_table(
+        &self,
+        name: String,
+        table: Arc<dyn TableProvider>,
+    ) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.reasons().remove(&name);
+        self.of_session.register_table(name, table)
+    }
+
+    fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        self.of_session.deregister_table(name)
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.of_session.table_exist(name)
+    }
+}
